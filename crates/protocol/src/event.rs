@@ -1,0 +1,212 @@
+//! What a subscriber reads.
+//!
+//! An event made from a record is *durable*: its id is the record's place in the log, and it is published after the
+//! record was flushed. The pieces of a step under way are *provisional*: their id adds a counter to the place of the
+//! last durable event, and they belong to one generation of the engine. When the engine comes back with another
+//! generation, what was provisional before is void.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::id::{AttemptId, MessageId, PartId, SessionId};
+use crate::record::{Record, Seq};
+use crate::time::Timestamp;
+
+/// An event's place: `17` for the durable event of record 17, `17.3` for the third provisional one after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// Place of the last durable event.
+    pub seq: Seq,
+    /// 0 for that event itself, else the count of provisional ones after it.
+    pub provisional: u64,
+}
+
+impl EventId {
+    /// The durable event of record `seq`.
+    pub const fn durable(seq: Seq) -> Self {
+        Self { seq, provisional: 0 }
+    }
+
+    /// Whether it was made from a record.
+    pub const fn is_durable(self) -> bool {
+        self.provisional == 0
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.provisional {
+            0 => write!(f, "{}", self.seq),
+            count => write!(f, "{}.{count}", self.seq),
+        }
+    }
+}
+
+impl FromStr for EventId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (seq, provisional) = text.split_once('.').unwrap_or((text, "0"));
+        match (seq.parse(), provisional.parse()) {
+            (Ok(seq), Ok(provisional)) => Ok(Self { seq: Seq(seq), provisional }),
+            _ => Err(format!("\"{text}\" is not an event id: write a number, or two with a dot between")),
+        }
+    }
+}
+
+impl Serialize for EventId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// One event of a session.
+///
+/// As JSON: `{"id": "17.3", "generation": 5, "session": "ses_…", "at": 1795292879257, "type": "part.delta", "data": {…}}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its place.
+    pub id: EventId,
+    /// The run of the engine that made it. It grows with every start.
+    pub generation: u64,
+    /// The session.
+    pub session: SessionId,
+    /// When it was made.
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+/// What an event tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EventBody {
+    /// A record that is durable.
+    Durable(Arc<Record>),
+    /// A piece of something under way.
+    Provisional(Provisional),
+}
+
+/// What kind of part is being streamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum OpenPartKind {
+    /// Text.
+    Text,
+    /// Reasoning.
+    Reasoning,
+    /// A call, whose arguments stream as JSON text.
+    Call {
+        /// The provider's id of the call.
+        call_id: String,
+        /// The tool.
+        tool: String,
+    },
+}
+
+/// Pieces of something under way. Applying one twice is harmless: offsets say where each piece belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Provisional {
+    /// A part begins. Comes before its first delta.
+    #[serde(rename = "part.started")]
+    PartStarted {
+        /// The step.
+        step: MessageId,
+        /// The attempt that streams it; if this ends without success, the part is withdrawn.
+        attempt: AttemptId,
+        /// The part.
+        part: PartId,
+        /// What it is.
+        #[serde(flatten)]
+        kind: OpenPartKind,
+    },
+    /// More of a part.
+    #[serde(rename = "part.delta")]
+    PartDelta {
+        /// The part.
+        part: PartId,
+        /// Bytes of the part before this piece.
+        offset: u64,
+        /// The piece.
+        text: String,
+    },
+    /// An open part as it stands, for a subscriber that comes in the middle of it.
+    #[serde(rename = "part.snapshot")]
+    PartSnapshot {
+        /// The step.
+        step: MessageId,
+        /// The attempt that streams it.
+        attempt: AttemptId,
+        /// The part.
+        part: PartId,
+        /// What it is.
+        #[serde(flatten)]
+        kind: OpenPartKind,
+        /// All of it so far.
+        text: String,
+    },
+    /// More output of a running call.
+    #[serde(rename = "call.output")]
+    CallOutput {
+        /// The call.
+        call: PartId,
+        /// Bytes of output before this piece.
+        offset: u64,
+        /// The piece.
+        text: String,
+    },
+    /// The subscriber fell behind: read the log from `after`, then subscribe again.
+    #[serde(rename = "resync")]
+    Resync {
+        /// The last durable event that the subscriber was given.
+        after: Seq,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_ids_read_back() {
+        for text in ["0", "17", "17.3"] {
+            let id: EventId = text.parse().unwrap();
+            assert_eq!(id.to_string(), text);
+        }
+        for text in ["", "x", "1.", "1.2.3", "-1"] {
+            assert!(text.parse::<EventId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_events_read_back() {
+        let session = SessionId::parse("ses_00000000000012345678901234").unwrap();
+        let part = PartId::parse("prt_00000000000012345678901234").unwrap();
+        let turn = MessageId::parse("msg_00000000000012345678901234").unwrap();
+        for body in [
+            EventBody::Durable(Arc::new(Record::TurnStarted { turn })),
+            EventBody::Provisional(Provisional::PartDelta { part, offset: 5, text: "né\n".into() }),
+        ] {
+            let event = Event {
+                id: "4.1".parse().unwrap(),
+                generation: 2,
+                session,
+                at: Timestamp::from_millis(1),
+                body,
+            };
+            let json = serde_json::to_string(&event).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event, "{json}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The words that every part of Playhouse shares: serde types without I/O and without a runtime.
+//!
+//! - [`id`]: the identifiers of sessions, messages, parts, attempts and requests, and the generator that makes them.
+//! - [`message`]: what a client sees: user messages, assistant messages (one per step) and their parts.
+//! - [`record`]: what a session's log holds. Replay of its records, and nothing else, gives the session back.
+//! - [`event`]: what a subscriber reads: records that became durable, and provisional pieces of a step under way.
+//! - [`command`]: what can be asked of a session, and what it answers.
+//! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
+//! - [`usage`]: token counts, prices and costs.
+//! - [`summary`]: the projection of a log that lists and totals are made from.
+//! - [`error`]: errors as data, for records, events and replies.
+//! - [`nearest`](mod@nearest): the names that a mistyped one was probably meant to be, for error messages.
+//!
+//! Every type here is plain data: two carriers (in process, and over a socket) move the same values.
+//!
+//! ```
+//! use playhouse_protocol::id::{IdGenerator, SessionId};
+//! use playhouse_protocol::time::Timestamp;
+//!
+//! let mut ids = IdGenerator::new(|bytes| bytes.fill(7));
+//! let session: SessionId = ids.next(Timestamp::from_millis(1_800_000_000_000));
+//! assert!(session.as_str().starts_with("ses_"));
+//! assert_eq!(SessionId::parse(session.as_str()), Ok(session));
+//! ```
+
+pub mod chat;
+pub mod command;
+pub mod error;
+pub mod event;
+pub mod id;
+pub mod message;
+pub mod model;
+pub mod nearest;
+pub mod record;
+pub mod summary;
+pub mod time;
+pub mod usage;
+
+pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, WhenBusy};
+pub use error::{ErrorCode, ErrorInfo};
+pub use event::{Event, EventBody, EventId};
+pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, SessionId};
+pub use message::{Message, Part};
+pub use model::ModelRef;
+pub use record::{Entry, Record, Seq};
+pub use summary::SessionSummary;
+pub use time::Timestamp;
+pub use usage::{Cost, Prices, Tokens, Usage};

@@ -1,0 +1,283 @@
+//! What a client sees: a user message per prompt, and an assistant message per step, made of parts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::ErrorInfo;
+use crate::id::{MessageId, PartId};
+use crate::model::ModelRef;
+use crate::time::Timestamp;
+use crate::usage::{Cost, Tokens};
+
+/// Content outside the log, named by its hash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BlobRef {
+    /// SHA-256 of the content, 64 hex digits.
+    pub hash: String,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// A file that belongs to a prompt or to the result of a call. Its content is a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Media type, as in `image/png`.
+    pub mime: String,
+    /// Name for people and models.
+    pub filename: String,
+    /// The content.
+    pub blob: BlobRef,
+}
+
+/// A message of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// A prompt.
+    User(UserMessage),
+    /// A step's answer.
+    Assistant(AssistantMessage),
+}
+
+impl Message {
+    /// The message's id.
+    pub fn id(&self) -> MessageId {
+        match self {
+            Self::User(message) => message.id,
+            Self::Assistant(message) => message.id,
+        }
+    }
+}
+
+/// A prompt, as it was admitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UserMessage {
+    /// Also names the turn.
+    pub id: MessageId,
+    /// When it was admitted.
+    pub created: Timestamp,
+    /// The agent that answers it.
+    pub agent: String,
+    /// The model that answers it.
+    pub model: ModelRef,
+    /// Text and files.
+    pub parts: Vec<Part>,
+    /// It was aborted before its turn began: no model reads it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
+}
+
+/// The answer of one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssistantMessage {
+    /// Also names the step.
+    pub id: MessageId,
+    /// The prompt that it answers.
+    pub parent: MessageId,
+    /// When its first attempt started.
+    pub created: Timestamp,
+    /// When its answer was complete, or given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Timestamp>,
+    /// The agent that answered.
+    pub agent: String,
+    /// The model that answered.
+    pub model: ModelRef,
+    /// Tokens of all attempts of this step.
+    pub tokens: Tokens,
+    /// Cost of all attempts of this step; absent when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// Why the answer ended; absent while it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<FinishReason>,
+    /// What went wrong, for a step that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    /// Text, reasoning and calls, in the model's order.
+    pub parts: Vec<Part>,
+}
+
+/// Why a step's answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The model had said all.
+    Stop,
+    /// The model waits for the results of its calls.
+    ToolCalls,
+    /// The output limit was reached.
+    Length,
+    /// The provider's filter, or the model, refused.
+    ContentFilter,
+    /// The provider gave another reason, or none.
+    Other,
+    /// The turn was aborted in the middle of the answer.
+    Aborted,
+    /// The step failed, with the error beside it.
+    Failed,
+}
+
+/// A piece of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    /// Text of the user or of the model.
+    Text {
+        /// The part's id.
+        id: PartId,
+        /// The text.
+        text: String,
+    },
+    /// What the model thought.
+    Reasoning {
+        /// The part's id.
+        id: PartId,
+        /// The readable text; may be empty.
+        text: String,
+        /// What the provider wants back unchanged (a signature, encrypted content).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<Value>,
+    },
+    /// An attached file.
+    File {
+        /// The part's id.
+        id: PartId,
+        /// The file.
+        #[serde(flatten)]
+        file: Attachment,
+    },
+    /// A tool call.
+    Call(CallPart),
+}
+
+impl Part {
+    /// The part's id.
+    pub fn id(&self) -> PartId {
+        match self {
+            Self::Text { id, .. } | Self::Reasoning { id, .. } | Self::File { id, .. } => *id,
+            Self::Call(call) => call.id,
+        }
+    }
+}
+
+/// A tool call and where it stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallPart {
+    /// Names the part and the call.
+    pub id: PartId,
+    /// The provider's id of the call, made unique within the step.
+    pub call_id: String,
+    /// The tool's name as the model wrote it.
+    pub tool: String,
+    /// The arguments.
+    pub input: CallInput,
+    /// Where the call stands.
+    pub state: CallState,
+}
+
+/// The arguments of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallInput {
+    /// A JSON object, key order kept.
+    Object(Map<String, Value>),
+    /// What the model wrote is not a JSON object: the text as it came. Such a call is answered with an error.
+    Malformed(String),
+}
+
+impl CallInput {
+    /// Reads what a model wrote as arguments. No text at all is an empty object.
+    pub fn from_model(text: &str) -> Self {
+        if text.trim().is_empty() {
+            return Self::Object(Map::new());
+        }
+        match serde_json::from_str(text) {
+            Ok(object) => Self::Object(object),
+            Err(_) => Self::Malformed(text.to_owned()),
+        }
+    }
+
+    /// The arguments as a JSON value; malformed ones are a string.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Object(object) => Value::Object(object.clone()),
+            Self::Malformed(text) => Value::String(text.clone()),
+        }
+    }
+}
+
+/// Where a call stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum CallState {
+    /// The model asked for it; it has not started.
+    Pending,
+    /// It waits for consent.
+    Asking,
+    /// It runs, or may have run when the process ended.
+    Running {
+        /// When it was intended.
+        started: Timestamp,
+    },
+    /// It has its result.
+    Settled(CallResult),
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    /// The tool did its work.
+    Done,
+    /// The tool answered with an error, or the arguments did not fit.
+    Failed,
+    /// Policy or a person refused it.
+    Declined,
+    /// The turn was aborted.
+    Cancelled,
+    /// The process ended while it ran; its effects are not known.
+    Interrupted,
+    /// The tool panicked.
+    Crashed,
+}
+
+/// The one result that every call has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// How it ended.
+    pub outcome: CallOutcome,
+    /// One line for people.
+    pub title: String,
+    /// Exactly what the model reads, capped.
+    pub output: String,
+    /// Facts for clients, by tool.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Images and documents for the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+    /// When it started (where it did), else when it was settled.
+    pub started: Timestamp,
+    /// When it was settled.
+    pub ended: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_are_no_object_are_kept_as_they_came() {
+        assert_eq!(CallInput::from_model("  "), CallInput::Object(Map::new()));
+        for text in ["[1]", "\"x\"", "{\"a\":", "null", "{\"a\":1} trailing"] {
+            assert_eq!(CallInput::from_model(text), CallInput::Malformed(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_is_kept() {
+        let input = CallInput::from_model(r#"{"z":1,"a":{"y":2,"b":3}}"#);
+        assert_eq!(input.to_value().to_string(), r#"{"z":1,"a":{"y":2,"b":3}}"#);
+    }
+}

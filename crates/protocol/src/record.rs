@@ -1,0 +1,425 @@
+//! What a session's log holds.
+//!
+//! A log is a sequence of [`Entry`]s with gapless [`Seq`] numbers from 1. Every kind of record has a version; old
+//! versions stay readable for ever, and a kind or version from a newer engine is refused by name.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorInfo;
+use crate::id::{AttemptId, ConsentId, MessageId, PartId, SessionId};
+use crate::message::{CallInput, CallResult, FinishReason, Part};
+use crate::model::ModelRef;
+use crate::time::Timestamp;
+use crate::usage::{Cost, Prices, Tokens, Totals, Usage};
+
+/// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The place before the first record.
+    pub const START: Self = Self(0);
+
+    /// The next place.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A record at its place in a log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where it stands.
+    pub seq: Seq,
+    /// When it was made (never earlier than the record before it).
+    pub at: Timestamp,
+    /// What happened.
+    pub record: Record,
+}
+
+/// What happened in a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum Record {
+    /// The session began. Always the first record.
+    #[serde(rename = "session.created")]
+    SessionCreated(SessionCreated),
+    /// Title, agent or model changed.
+    #[serde(rename = "session.changed")]
+    SessionChanged(SessionChanged),
+    /// A prompt was accepted; it runs now or waits its turn.
+    #[serde(rename = "prompt.admitted")]
+    PromptAdmitted(PromptAdmitted),
+    /// The turn of an admitted prompt began.
+    #[serde(rename = "turn.started")]
+    TurnStarted {
+        /// The prompt.
+        turn: MessageId,
+    },
+    /// A request is about to leave for a provider.
+    #[serde(rename = "attempt.started")]
+    AttemptStarted(AttemptStarted),
+    /// A request ended, with what it used. One ledger row.
+    #[serde(rename = "attempt.ended")]
+    AttemptEnded(AttemptEnded),
+    /// The answer of a step is complete, or given up.
+    #[serde(rename = "step.finished")]
+    StepFinished(StepFinished),
+    /// The model asked for a call. Stands directly before its step's [`Record::StepFinished`].
+    #[serde(rename = "call.proposed")]
+    CallProposed(CallProposed),
+    /// A call waits for a person's consent.
+    #[serde(rename = "consent.asked")]
+    ConsentAsked(ConsentAsked),
+    /// A request for consent was answered, or withdrawn.
+    #[serde(rename = "consent.settled")]
+    ConsentSettled {
+        /// The request.
+        consent: ConsentId,
+        /// The answer.
+        answer: ConsentAnswer,
+    },
+    /// A call is about to run.
+    #[serde(rename = "call.intended")]
+    CallIntended(CallIntended),
+    /// A call has its result.
+    #[serde(rename = "call.settled")]
+    CallSettled {
+        /// The call.
+        call: PartId,
+        /// The result.
+        result: CallResult,
+    },
+    /// A turn is over. Every admitted prompt gets exactly one of these, except one that a running turn took over
+    /// (see [`AttemptStarted::steered`]): it ends with that turn.
+    #[serde(rename = "turn.ended")]
+    TurnEnded(TurnEnded),
+    /// The session is gone: what follows is the removal of its log.
+    #[serde(rename = "session.deleted")]
+    Deleted {},
+}
+
+impl Record {
+    /// The version in which a record of this kind is written today.
+    pub const fn version(&self) -> u16 {
+        1
+    }
+
+    /// The record's kind, as it stands in the log and in events.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::SessionCreated(_) => "session.created",
+            Self::SessionChanged(_) => "session.changed",
+            Self::PromptAdmitted(_) => "prompt.admitted",
+            Self::TurnStarted { .. } => "turn.started",
+            Self::AttemptStarted(_) => "attempt.started",
+            Self::AttemptEnded(_) => "attempt.ended",
+            Self::StepFinished(_) => "step.finished",
+            Self::CallProposed(_) => "call.proposed",
+            Self::ConsentAsked(_) => "consent.asked",
+            Self::ConsentSettled { .. } => "consent.settled",
+            Self::CallIntended(_) => "call.intended",
+            Self::CallSettled { .. } => "call.settled",
+            Self::TurnEnded(_) => "turn.ended",
+            Self::Deleted {} => "session.deleted",
+        }
+    }
+}
+
+/// See [`Record::SessionCreated`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionCreated {
+    /// The session's id.
+    pub session: SessionId,
+    /// Who pays, and whose data it is.
+    pub tenant: String,
+    /// The directory that it works in: absolute, links resolved.
+    pub workspace: String,
+    /// A title for people.
+    pub title: String,
+    /// The agent of prompts that name none.
+    pub agent: String,
+    /// The model of prompts that name none.
+    pub model: ModelRef,
+    /// The session that started this one as a sub-session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+}
+
+/// See [`Record::SessionChanged`]. Absent fields stay as they were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionChanged {
+    /// The new title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The new agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The new model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+}
+
+/// See [`Record::PromptAdmitted`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PromptAdmitted {
+    /// The prompt's id; also names its turn, and is the key by which a repeated prompt is known.
+    pub message: MessageId,
+    /// Text and files.
+    pub parts: Vec<Part>,
+    /// The agent that answers.
+    pub agent: String,
+    /// The model that answers.
+    pub model: ModelRef,
+    /// The most steps that its turn may take; absent for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_limit: Option<u32>,
+    /// Whether a running turn shall read it between two steps instead of leaving it to a turn of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steer: bool,
+}
+
+/// See [`Record::AttemptStarted`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptStarted {
+    /// The attempt's id, which goes out as the header `x-playhouse-attempt`.
+    pub attempt: AttemptId,
+    /// The turn.
+    pub turn: MessageId,
+    /// The step: the id of the assistant message.
+    pub step: MessageId,
+    /// Number of the step within its turn, from 1.
+    pub step_number: u32,
+    /// Number of the attempt within its step, from 1.
+    pub attempt_number: u32,
+    /// The agent.
+    pub agent: String,
+    /// The model that is asked.
+    pub model: ModelRef,
+    /// Estimated input, in tokens.
+    pub estimated_input: u64,
+    /// Prices at this time.
+    #[serde(default)]
+    pub prices: Prices,
+    /// Queued prompts that this step is the first to read (steering).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steered: Vec<MessageId>,
+    /// Whether this is the step at the limit, in which nothing more may be called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// The answer is complete.
+    Finished,
+    /// It failed; what it had streamed is withdrawn.
+    Failed {
+        /// Why.
+        error: ErrorInfo,
+    },
+    /// The turn was aborted.
+    Aborted,
+    /// The process ended in the middle of it.
+    Lost,
+}
+
+/// See [`Record::AttemptEnded`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptEnded {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// What it used; absent when nothing was used (the request never reached a model).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// What it cost; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// The model that says it answered, where that is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
+}
+
+/// See [`Record::StepFinished`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepFinished {
+    /// The step.
+    pub step: MessageId,
+    /// Text, reasoning, and the places of the calls, in the model's order.
+    pub parts: Vec<StepPart>,
+    /// Why the answer ended.
+    pub finish: FinishReason,
+    /// What went wrong, for a step that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    /// Tokens of all its attempts.
+    pub tokens: Tokens,
+    /// Cost of all its attempts; absent when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+/// A part of a finished step. A call is only named here; what it is stands in its [`CallProposed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum StepPart {
+    /// Text.
+    Text {
+        /// The part's id.
+        id: PartId,
+        /// The text.
+        text: String,
+    },
+    /// What the model thought.
+    Reasoning {
+        /// The part's id.
+        id: PartId,
+        /// The readable text.
+        text: String,
+        /// What the provider wants back unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<serde_json::Value>,
+    },
+    /// The place of a call.
+    Call {
+        /// The call.
+        id: PartId,
+    },
+}
+
+/// See [`Record::CallProposed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallProposed {
+    /// The call.
+    pub call: PartId,
+    /// The step that asked for it.
+    pub step: MessageId,
+    /// The provider's id of the call, made unique within the step.
+    pub call_id: String,
+    /// The tool's name as the model wrote it.
+    pub tool: String,
+    /// The arguments.
+    pub input: CallInput,
+}
+
+/// See [`Record::ConsentAsked`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsentAsked {
+    /// The request.
+    pub consent: ConsentId,
+    /// The call that waits.
+    pub call: PartId,
+    /// Why it asks.
+    pub reason: String,
+    /// What it would do: a command, a diff, an address.
+    pub preview: String,
+}
+
+/// The answer to a request for consent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum ConsentAnswer {
+    /// This call may run.
+    Once,
+    /// It may not.
+    Decline {
+        /// What the model shall read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// The turn was aborted before anyone answered.
+    Withdrawn,
+}
+
+/// What a call may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The session's own state.
+    Session,
+    /// The workspace.
+    Workspace,
+    /// Whatever the one it is handed to changes (a sub-session).
+    Delegated,
+}
+
+/// What to do with a call that was running when the process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// Run it again.
+    Rerun,
+    /// Settle it as interrupted: its effects are not known.
+    Interrupt,
+    /// Attach to what it had started.
+    Reattach,
+}
+
+/// See [`Record::CallIntended`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallIntended {
+    /// The call.
+    pub call: PartId,
+    /// What it may change.
+    pub effect: Effect,
+    /// What to do if the process ends before it is settled.
+    pub recovery: Recovery,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TurnOutcome {
+    /// The model stopped by itself.
+    Completed,
+    /// Somebody stopped it.
+    Aborted,
+    /// The step limit was reached.
+    MaxSteps,
+    /// It could not go on, for the reason beside it.
+    Failed,
+}
+
+impl fmt::Display for TurnOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => "completed",
+            Self::Aborted => "aborted",
+            Self::MaxSteps => "max-steps",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// See [`Record::TurnEnded`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TurnEnded {
+    /// The turn.
+    pub turn: MessageId,
+    /// How it ended.
+    pub outcome: TurnOutcome,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    /// Steps that it took.
+    pub steps: u32,
+    /// Tokens and cost of all its attempts.
+    pub totals: Totals,
+}

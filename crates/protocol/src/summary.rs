@@ -1,0 +1,145 @@
+//! The projection of a log that lists, totals and the index of unfinished sessions are made from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SessionId;
+use crate::model::ModelRef;
+use crate::record::{Entry, Record, Seq};
+use crate::time::Timestamp;
+use crate::usage::Totals;
+
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// A turn runs or waits.
+    Busy,
+    /// It is being removed.
+    Deleted,
+}
+
+/// Facts and totals of a session. A function of its log: see [`SessionSummary::apply`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionSummary {
+    /// The session.
+    pub id: SessionId,
+    /// Who pays, and whose data it is.
+    pub tenant: String,
+    /// The directory that it works in.
+    pub workspace: String,
+    /// A title for people.
+    pub title: String,
+    /// The agent of prompts that name none.
+    pub agent: String,
+    /// The model of prompts that name none.
+    pub model: ModelRef,
+    /// The session that started this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When its last record was made.
+    pub updated: Timestamp,
+    /// What it does.
+    pub state: SessionState,
+    /// Turns that run or wait.
+    pub open_turns: u32,
+    /// Turns that are over.
+    pub turns: u32,
+    /// Attempts and what they used, by model.
+    #[serde(default)]
+    pub usage: BTreeMap<String, Totals>,
+    /// Models of the attempts that have not ended, by attempt.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub open_attempts: BTreeMap<String, ModelRef>,
+    /// Place of the last record.
+    pub head: Seq,
+}
+
+/// The title of a session that has none yet.
+pub const UNTITLED: &str = "New session";
+
+impl SessionSummary {
+    /// The summary of a log whose first entry is `first`; `None` when that is not [`Record::SessionCreated`].
+    pub fn begin(first: &Entry) -> Option<Self> {
+        let Record::SessionCreated(created) = &first.record else { return None };
+        Some(Self {
+            id: created.session,
+            tenant: created.tenant.clone(),
+            workspace: created.workspace.clone(),
+            title: created.title.clone(),
+            agent: created.agent.clone(),
+            model: created.model.clone(),
+            parent: created.parent,
+            created: first.at,
+            updated: first.at,
+            state: SessionState::Idle,
+            open_turns: 0,
+            turns: 0,
+            usage: BTreeMap::new(),
+            open_attempts: BTreeMap::new(),
+            head: first.seq,
+        })
+    }
+
+    /// Adds the next entry of the log.
+    pub fn apply(&mut self, entry: &Entry) {
+        self.head = entry.seq;
+        self.updated = self.updated.max(entry.at);
+        match &entry.record {
+            Record::SessionChanged(changed) => {
+                if let Some(title) = &changed.title {
+                    self.title.clone_from(title);
+                }
+                if let Some(agent) = &changed.agent {
+                    self.agent.clone_from(agent);
+                }
+                if let Some(model) = &changed.model {
+                    self.model.clone_from(model);
+                }
+            }
+            Record::PromptAdmitted(_) => self.open_turns += 1,
+            Record::AttemptStarted(started) => {
+                self.open_attempts.insert(started.attempt.to_string(), started.model.clone());
+                // A steered prompt that a step reads is part of the turn of that step from here on.
+                let steered = u32::try_from(started.steered.len()).unwrap_or(u32::MAX);
+                self.open_turns = self.open_turns.saturating_sub(steered);
+            }
+            Record::AttemptEnded(ended) => {
+                let model = self.open_attempts.remove(ended.attempt.as_str());
+                if let (Some(model), Some(usage)) = (model, &ended.usage) {
+                    self.usage.entry(model.to_string()).or_default().add_attempt(usage, ended.cost);
+                }
+            }
+            Record::TurnEnded(_) => {
+                self.open_turns = self.open_turns.saturating_sub(1);
+                self.turns += 1;
+            }
+            Record::Deleted {} => self.state = SessionState::Deleted,
+            Record::SessionCreated(_)
+            | Record::TurnStarted { .. }
+            | Record::StepFinished(_)
+            | Record::CallProposed(_)
+            | Record::ConsentAsked(_)
+            | Record::ConsentSettled { .. }
+            | Record::CallIntended(_)
+            | Record::CallSettled { .. } => {}
+        }
+        if self.state != SessionState::Deleted {
+            self.state = if self.open_turns > 0 { SessionState::Busy } else { SessionState::Idle };
+        }
+    }
+
+    /// The sum over all models.
+    pub fn totals(&self) -> Totals {
+        self.usage.values().fold(Totals::default(), |mut sum, totals| {
+            sum += *totals;
+            sum
+        })
+    }
+}

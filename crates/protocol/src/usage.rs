@@ -1,0 +1,245 @@
+//! Token counts, prices and costs.
+//!
+//! Counts are *exclusive*: a token is in exactly one class, whatever the provider's own convention is. Money is decimal
+//! US dollars, exact, and rounded only where it is shown.
+
+use std::ops::{Add, AddAssign};
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Counts of tokens by class. Each token is in one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tokens {
+    /// Input that was neither read from nor written to a prompt cache.
+    pub input: u64,
+    /// Input that was read from a prompt cache.
+    pub cache_read: u64,
+    /// Input that was written to a cache that keeps it for five minutes (or for the provider's usual time).
+    pub cache_write_5m: u64,
+    /// Input that was written to a cache that keeps it for an hour.
+    pub cache_write_1h: u64,
+    /// Output without reasoning, where the wire tells them apart.
+    pub output: u64,
+    /// Output that is reasoning.
+    pub reasoning: u64,
+}
+
+impl Tokens {
+    /// All tokens.
+    pub fn total(&self) -> u64 {
+        self.all_input() + self.output + self.reasoning
+    }
+
+    /// All input, cached or not.
+    pub fn all_input(&self) -> u64 {
+        self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h
+    }
+}
+
+impl AddAssign for Tokens {
+    fn add_assign(&mut self, other: Self) {
+        self.input += other.input;
+        self.cache_read += other.cache_read;
+        self.cache_write_5m += other.cache_write_5m;
+        self.cache_write_1h += other.cache_write_1h;
+        self.output += other.output;
+        self.reasoning += other.reasoning;
+    }
+}
+
+impl Add for Tokens {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+/// How far a usage record can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quality {
+    /// The provider reported it in full.
+    #[default]
+    Reported,
+    /// The answer was cut: what was reported up to there, and an estimate of the rest.
+    Estimated,
+    /// The provider's own total does not match the sum of its classes; `raw` holds its figures.
+    Unreconciled,
+}
+
+/// The usage of one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Exclusive token counts.
+    pub tokens: Tokens,
+    /// How far they can be trusted.
+    #[serde(default)]
+    pub quality: Quality,
+    /// The provider's own usage object, as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+}
+
+/// US dollars per million tokens, by class; `None` is unknown, which is not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Prices {
+    /// Uncached input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Decimal>,
+    /// Output; also reasoning, where that has no price of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Decimal>,
+    /// Input read from the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<Decimal>,
+    /// Input written to the five-minute cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Decimal>,
+    /// Input written to the one-hour cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<Decimal>,
+    /// Reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Decimal>,
+}
+
+impl Prices {
+    /// What `tokens` cost. Unknown when a class that has tokens has no price.
+    ///
+    /// ```
+    /// use playhouse_protocol::usage::{Prices, Tokens};
+    /// let prices = Prices { input: Some("3".parse().unwrap()), ..Prices::default() };
+    /// let cost = prices.cost(&Tokens { input: 1_000, ..Tokens::default() }).unwrap();
+    /// assert_eq!(cost.to_string(), "$0.0030");
+    /// assert_eq!(prices.cost(&Tokens { output: 1, ..Tokens::default() }), None);
+    /// ```
+    pub fn cost(&self, tokens: &Tokens) -> Option<Cost> {
+        let classes = [
+            (tokens.input, self.input),
+            (tokens.cache_read, self.cache_read),
+            (tokens.cache_write_5m, self.cache_write),
+            (tokens.cache_write_1h, self.cache_write_1h),
+            (tokens.output, self.output),
+            (tokens.reasoning, self.reasoning.or(self.output)),
+        ];
+        classes.iter().filter(|(count, _)| *count > 0).try_fold(Cost::ZERO, |sum, (count, price)| {
+            let millionths = Decimal::from(*count).checked_mul((*price)?)?;
+            sum.0.checked_add(millionths.checked_div(Decimal::from(1_000_000))?).map(Cost)
+        })
+    }
+}
+
+/// An exact amount of US dollars.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cost(pub Decimal);
+
+impl Cost {
+    /// Nothing.
+    pub const ZERO: Self = Self(Decimal::ZERO);
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl std::fmt::Display for Cost {
+    /// Rounded to a hundredth of a cent: `$0.0123`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "${:.4}", self.0.round_dp(4))
+    }
+}
+
+/// A sum over attempts. `cost` adds up what is known; `unpriced` counts the attempts whose cost is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Tokens of all attempts.
+    pub tokens: Tokens,
+    /// Cost of the attempts that have a known cost.
+    pub cost: Cost,
+    /// Attempts that used or may have used tokens.
+    pub attempts: u64,
+    /// Attempts whose usage is an estimate.
+    pub estimated: u64,
+    /// Attempts whose cost is unknown.
+    pub unpriced: u64,
+}
+
+impl Totals {
+    /// Adds one attempt.
+    pub fn add_attempt(&mut self, usage: &Usage, cost: Option<Cost>) {
+        self.tokens += usage.tokens;
+        self.attempts += 1;
+        self.estimated += u64::from(usage.quality == Quality::Estimated);
+        match cost {
+            Some(cost) => self.cost += cost,
+            None => self.unpriced += 1,
+        }
+    }
+
+    /// The cost, where that of every attempt is known.
+    pub fn known_cost(&self) -> Option<Cost> {
+        (self.unpriced == 0).then_some(self.cost)
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.cost += other.cost;
+        self.attempts += other.attempts;
+        self.estimated += other.estimated;
+        self.unpriced += other.unpriced;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn price(text: &str) -> Option<Decimal> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_cost_is_exact() {
+        let prices = Prices {
+            input: price("0.075"),
+            output: price("0.3"),
+            cache_read: price("0.0375"),
+            ..Prices::default()
+        };
+        let tokens = Tokens { input: 1, output: 1, cache_read: 1, reasoning: 1, ..Tokens::default() };
+        assert_eq!(prices.cost(&tokens), Some(Cost("0.0000007125".parse().unwrap())));
+    }
+
+    #[test]
+    fn no_tokens_cost_nothing_even_without_prices() {
+        assert_eq!(Prices::default().cost(&Tokens::default()), Some(Cost::ZERO));
+    }
+
+    #[test]
+    fn counts_near_the_limit_do_not_panic() {
+        let tokens = Tokens { input: u64::MAX, ..Tokens::default() };
+        let prices = Prices { input: Some(Decimal::MAX), ..Prices::default() };
+        assert_eq!(prices.cost(&tokens), None);
+    }
+
+    #[test]
+    fn an_unknown_cost_is_counted_not_taken_for_zero() {
+        let mut totals = Totals::default();
+        totals.add_attempt(&Usage::default(), Some(Cost(Decimal::ONE)));
+        totals.add_attempt(&Usage { quality: Quality::Estimated, ..Usage::default() }, None);
+        assert_eq!(totals.known_cost(), None);
+        assert_eq!((totals.attempts, totals.estimated, totals.unpriced), (2, 1, 1));
+    }
+}

@@ -1,0 +1,87 @@
+//! The history as a model reads it.
+
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, UserPart};
+use playhouse_protocol::message::{
+    AssistantMessage, CallInput, CallOutcome, CallPart, CallState, Message, Part, UserMessage,
+};
+use serde_json::Map;
+
+/// Adds what a model reads of `message` to `out`: nothing, one message, or an answer and the results of its calls.
+///
+/// The translation of a message does not depend on the others, so that a conversation only grows. The message must be
+/// complete: all its calls have their results.
+pub fn translate(message: &Message, out: &mut Vec<ChatMessage>) {
+    match message {
+        Message::User(message) => translate_user(message, out),
+        Message::Assistant(message) => translate_assistant(message, out),
+    }
+}
+
+fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
+    if message.withdrawn {
+        return;
+    }
+    let parts: Vec<UserPart> = message
+        .parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Text { text, .. } if text.is_empty() => None,
+            Part::Text { text, .. } => Some(UserPart::Text { text: text.clone() }),
+            Part::File { file, .. } => Some(UserPart::File(file.clone())),
+            Part::Reasoning { .. } | Part::Call(_) => None,
+        })
+        .collect();
+    if !parts.is_empty() {
+        out.push(ChatMessage::User { parts });
+    }
+}
+
+fn translate_assistant(message: &AssistantMessage, out: &mut Vec<ChatMessage>) {
+    let parts: Vec<AssistantPart> = message.parts.iter().filter_map(assistant_part).collect();
+    let says_something = parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));
+    if !says_something {
+        return;
+    }
+    out.push(ChatMessage::Assistant { parts });
+    let calls = message.parts.iter().filter_map(|part| match part {
+        Part::Call(call) => Some(result_part(call)),
+        _ => None,
+    });
+    let results: Vec<ResultPart> = calls.collect();
+    if !results.is_empty() {
+        out.push(ChatMessage::Results { results });
+    }
+}
+
+fn assistant_part(part: &Part) -> Option<AssistantPart> {
+    match part {
+        Part::Text { text, .. } if text.trim().is_empty() => None,
+        Part::Text { text, .. } => Some(AssistantPart::Text { text: text.clone() }),
+        Part::Reasoning { text, opaque, .. } => {
+            Some(AssistantPart::Reasoning { text: text.clone(), opaque: opaque.clone() })
+        }
+        Part::Call(call) => Some(AssistantPart::Call {
+            id: call.call_id.clone(),
+            name: call.tool.clone(),
+            input: match &call.input {
+                CallInput::Object(object) => object.clone(),
+                // What is no object cannot be sent back as one; the result quotes it.
+                CallInput::Malformed(_) => Map::new(),
+            },
+        }),
+        Part::File { .. } => None,
+    }
+}
+
+fn result_part(call: &CallPart) -> ResultPart {
+    let (output, ok, attachments) = match &call.state {
+        CallState::Settled(result) => {
+            (result.output.clone(), result.outcome == CallOutcome::Done, result.attachments.clone())
+        }
+        // Not reached for complete messages. A model must see a result all the same.
+        CallState::Pending | CallState::Asking | CallState::Running { .. } => {
+            ("no result: the call was not finished".to_owned(), false, Vec::new())
+        }
+    };
+    ResultPart { id: call.call_id.clone(), name: call.tool.clone(), output, ok, attachments }
+}

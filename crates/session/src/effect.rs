@@ -1,0 +1,260 @@
+//! What goes into the turn machine, and what comes out of it.
+
+use playhouse_policy::Verdict;
+use playhouse_protocol::error::ErrorInfo;
+use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId};
+use playhouse_protocol::message::{Attachment, CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::record::{
+    ConsentAnswer, Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart,
+};
+use playhouse_protocol::usage::{Prices, Usage};
+use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WhenBusy};
+use serde_json::{Map, Value};
+
+/// Names a caller that waits for a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Facts from outside that a decision needs. Looking one up is pure.
+pub trait Facts {
+    /// What `model` costs now.
+    fn prices(&self, model: &ModelRef) -> Prices;
+
+    /// Estimated tokens of what precedes the conversation: the system prompt and the tools.
+    fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
+}
+
+/// What comes with every input: the time, the maker of ids, and facts.
+pub struct Stamp<'a> {
+    /// Wall-clock time of the input.
+    pub now: Timestamp,
+    /// Makes the ids of what the input brings about.
+    pub ids: &'a mut IdGenerator,
+    /// Prices and sizes.
+    pub facts: &'a dyn Facts,
+}
+
+/// A prompt with all its choices made: agent, model and step limit are known to exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPrompt {
+    /// The client's id for it, or one that was made for it.
+    pub message: MessageId,
+    /// Text and files.
+    pub parts: Vec<Part>,
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// The most steps of its turn.
+    pub step_limit: Option<u32>,
+    /// What happens when the session is busy.
+    pub when_busy: WhenBusy,
+}
+
+/// A call that a model asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProposedCall {
+    /// The call.
+    pub id: PartId,
+    /// The provider's id, unique within the step.
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments.
+    pub input: CallInput,
+}
+
+/// A complete answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepAnswer {
+    /// Text, reasoning and the places of the calls.
+    pub parts: Vec<StepPart>,
+    /// The calls, in order.
+    pub calls: Vec<ProposedCall>,
+    /// Why it ended.
+    pub finish: FinishReason,
+    /// What the provider said it used.
+    pub usage: Option<Usage>,
+    /// The model that says it answered.
+    pub answered_by: Option<String>,
+}
+
+/// An attempt without a complete answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailedAttempt {
+    /// Why.
+    pub error: ErrorInfo,
+    /// Text and reasoning that had come (calls are left out: none of them is complete).
+    pub parts: Vec<StepPart>,
+    /// What the provider had said it used.
+    pub usage: Option<Usage>,
+    /// Bytes of the answer that had come.
+    pub streamed_bytes: u64,
+    /// Whether the provider may have used tokens.
+    pub may_have_used: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttemptReport {
+    /// With a complete answer.
+    Finished(StepAnswer),
+    /// Without one. Also what a cancelled attempt reports.
+    Failed(FailedAttempt),
+}
+
+/// A call that its tool has understood, and policy has judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PreparedCall {
+    /// What it may change.
+    pub effect: CallEffect,
+    /// What to do after a crash.
+    pub recovery: Recovery,
+    /// May it run?
+    pub verdict: Verdict,
+    /// What a person sees before agreeing to it.
+    pub preview: String,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallReport {
+    /// How.
+    pub outcome: CallOutcome,
+    /// One line for people.
+    pub title: String,
+    /// What the model reads.
+    pub output: String,
+    /// Facts for clients.
+    pub metadata: Map<String, Value>,
+    /// Images and documents for the model.
+    pub attachments: Vec<Attachment>,
+}
+
+impl CallReport {
+    /// A result that is only text.
+    pub fn text(outcome: CallOutcome, output: impl Into<String>) -> Self {
+        Self {
+            outcome,
+            title: String::new(),
+            output: output.into(),
+            metadata: Map::new(),
+            attachments: Vec::new(),
+        }
+    }
+}
+
+/// A time limit that the machine asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deadline {
+    /// The next attempt of this step is due.
+    Retry {
+        /// The step.
+        step: MessageId,
+    },
+    /// What was cancelled in this turn has had time enough to end by itself.
+    AbortGrace {
+        /// The turn.
+        turn: MessageId,
+    },
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A prompt.
+    Prompt(Ticket, NewPrompt),
+    /// End the running turn and the queued ones.
+    Abort(Ticket),
+    /// An answer to a request for consent.
+    Answer(Ticket, ConsentId, ConsentAnswer),
+    /// Change title, agent or model.
+    Change(Ticket, SessionChanged),
+    /// Remove the session: abort what runs, then say that it is gone.
+    Delete(Ticket),
+    /// The session was just read from its log: go on with what is unfinished.
+    Resume,
+    /// An attempt ended.
+    Attempt(AttemptId, AttemptReport),
+    /// A call was prepared, or could not be (with what the model shall read).
+    Prepared(PartId, Result<PreparedCall, CallReport>),
+    /// A call ended.
+    Call(PartId, CallReport),
+    /// A deadline passed.
+    Deadline(Deadline),
+}
+
+/// An attempt to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptOrder {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The step.
+    pub step: MessageId,
+    /// The turn.
+    pub turn: MessageId,
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// Whether nothing may be called in it.
+    pub last: bool,
+    /// How many of the session's messages the request holds.
+    pub messages: usize,
+}
+
+/// Something to be done, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Append these records, in one append. The machine's own state has them already.
+    Append(Vec<Entry>),
+    /// Answer a caller. After a flush.
+    Reply(Ticket, Result<Reply, CommandError>),
+    /// Start an attempt. After a flush.
+    StartAttempt(AttemptOrder),
+    /// Let a tool read its arguments.
+    Prepare {
+        /// The call.
+        call: PartId,
+        /// The tool.
+        tool: String,
+        /// The arguments.
+        input: CallInput,
+    },
+    /// Let a tool do what it has prepared.
+    Execute {
+        /// The call.
+        call: PartId,
+        /// Whether its intent must be flushed first: it has effects.
+        after_flush: bool,
+    },
+    /// End an attempt; it reports what it has.
+    CancelAttempt(AttemptId),
+    /// End a call; it reports what it has.
+    CancelCall(PartId),
+    /// End an attempt that did not end when it was cancelled; its report is not awaited.
+    KillAttempt(AttemptId),
+    /// End a call that did not end when it was cancelled; its report is not awaited.
+    KillCall(PartId),
+    /// Come back with [`Input::Deadline`] after so many milliseconds.
+    Arm(Deadline, u64),
+    /// The session's last record is in the log: remove it. After a flush.
+    Remove(Ticket),
+}
+
+impl Effect {
+    /// Whether everything appended before it must be flushed first. This is the whole list of what waits for a flush.
+    pub fn waits_for_flush(&self) -> bool {
+        match self {
+            Self::Reply(..) | Self::StartAttempt(_) | Self::Remove(_) => true,
+            Self::Execute { after_flush, .. } => *after_flush,
+            Self::Append(_)
+            | Self::Prepare { .. }
+            | Self::CancelAttempt(_)
+            | Self::CancelCall(_)
+            | Self::KillAttempt(_)
+            | Self::KillCall(_)
+            | Self::Arm(..) => false,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! A session as pure code: no I/O, no clock, no runtime, no ids of its own making.
+//!
+//! - [`Session`] is the fold of a log: replay of its records, and nothing else, gives it back.
+//! - [`Machine`] decides. It takes an [`Input`] (a command, what a step or a call reported, a deadline that passed) and
+//!   returns [`Effect`]s (append these records, start this attempt, prepare or execute this call, cancel, reply, arm a
+//!   deadline). Whoever owns it carries them out in order; nothing else decides what happens next, live or after a crash.
+//! - [`chat`] translates the history into what a model reads.
+//!
+//! ```
+//! use playhouse_protocol::record::{Record, SessionCreated};
+//! use playhouse_protocol::{Entry, IdGenerator, ModelRef, Seq, Timestamp};
+//! use playhouse_session::Session;
+//!
+//! let now = Timestamp::from_millis(1);
+//! let created = SessionCreated {
+//!     session: IdGenerator::new(|bytes| bytes.fill(1)).next(now),
+//!     tenant: "local".into(),
+//!     workspace: "/repo".into(),
+//!     title: "a title".into(),
+//!     agent: "sisyphus".into(),
+//!     model: ModelRef::new("mock", "m"),
+//!     parent: None,
+//! };
+//! let log = [Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) }];
+//! let session = Session::replay(log.iter()).unwrap();
+//! assert!(session.is_idle());
+//! ```
+
+pub mod chat;
+mod effect;
+mod fold;
+mod machine;
+mod retry;
+mod settle;
+
+pub use effect::{
+    AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, NewPrompt,
+    PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
+};
+pub use fold::{CallPhase, FoldError, OpenAttempt, OpenCall, Session, Step, StepPhase, Turn};
+pub use machine::Machine;
+pub use retry::RetryPolicy;

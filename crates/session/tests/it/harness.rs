@@ -1,0 +1,300 @@
+//! Drives a machine, keeps its log, and writes effects as short lines.
+
+use std::collections::HashMap;
+
+use playhouse_policy::Verdict;
+use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::record::{Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart};
+use playhouse_protocol::usage::{Prices, Tokens, Usage};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
+use playhouse_session::{
+    AttemptReport, CallReport, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt, PreparedCall,
+    ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
+};
+
+struct TestFacts;
+
+impl Facts for TestFacts {
+    fn prices(&self, _: &ModelRef) -> Prices {
+        Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() }
+    }
+
+    fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
+        100
+    }
+}
+
+pub(crate) fn counting_ids(mut state: u64) -> IdGenerator {
+    IdGenerator::new(move |bytes| {
+        for byte in bytes {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        }
+    })
+}
+
+/// A machine with its log, its clock and its ids.
+pub(crate) struct Harness {
+    pub(crate) machine: Machine,
+    pub(crate) log: Vec<Entry>,
+    pub(crate) ids: IdGenerator,
+    pub(crate) clock: u64,
+    /// Attempts and consents in the order in which they came up.
+    pub(crate) attempts: Vec<AttemptId>,
+    pub(crate) consents: Vec<ConsentId>,
+    tickets: u64,
+    names: HashMap<String, String>,
+}
+
+impl Harness {
+    pub(crate) fn new() -> Self {
+        let mut ids = counting_ids(1);
+        let now = Timestamp::from_millis(1_000);
+        let created = SessionCreated {
+            session: ids.next(now),
+            tenant: "local".into(),
+            workspace: "/repo".into(),
+            title: "a title".into(),
+            agent: "sisyphus".into(),
+            model: ModelRef::new("mock", "m"),
+            parent: None,
+        };
+        let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
+        let log = vec![first];
+        Self {
+            machine: Machine::new(Session::replay(&log).unwrap(), retry()),
+            log,
+            ids,
+            clock: 1_000,
+            attempts: Vec::new(),
+            consents: Vec::new(),
+            tickets: 0,
+            names: HashMap::new(),
+        }
+    }
+
+    /// The process ends and comes back with what is in the log.
+    pub(crate) fn crash(&mut self) -> Vec<String> {
+        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry());
+        self.on(Input::Resume)
+    }
+
+    pub(crate) fn raw(&mut self, input: Input) -> Vec<Effect> {
+        self.clock += 10;
+        let mut stamp =
+            Stamp { now: Timestamp::from_millis(self.clock), ids: &mut self.ids, facts: &TestFacts };
+        let effects = self.machine.on(input, &mut stamp).expect("the machine's own records fit");
+        for effect in &effects {
+            if let Effect::Append(entries) = effect {
+                for entry in entries {
+                    match &entry.record {
+                        Record::AttemptStarted(started) => self.attempts.push(started.attempt),
+                        Record::ConsentAsked(asked) => self.consents.push(asked.consent),
+                        _ => {}
+                    }
+                }
+                self.log.extend(entries.iter().cloned());
+            }
+        }
+        effects
+    }
+
+    pub(crate) fn on(&mut self, input: Input) -> Vec<String> {
+        let effects = self.raw(input);
+        effects.iter().map(|effect| self.line(effect)).collect()
+    }
+
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    pub(crate) fn new_prompt(
+        &mut self,
+        text: &str,
+        when_busy: WhenBusy,
+        step_limit: Option<u32>,
+    ) -> NewPrompt {
+        let now = Timestamp::from_millis(self.clock);
+        let message: MessageId = self.ids.next(now);
+        self.names.insert(message.to_string(), text.to_owned());
+        NewPrompt {
+            message,
+            parts: vec![Part::Text { id: self.ids.next(now), text: text.into() }],
+            agent: "sisyphus".into(),
+            model: ModelRef::new("mock", "m"),
+            step_limit,
+            when_busy,
+        }
+    }
+
+    pub(crate) fn prompt(&mut self, text: &str) -> Vec<String> {
+        self.prompt_with(text, WhenBusy::Queue, None)
+    }
+
+    pub(crate) fn prompt_with(&mut self, text: &str, when_busy: WhenBusy, limit: Option<u32>) -> Vec<String> {
+        let prompt = self.new_prompt(text, when_busy, limit);
+        let ticket = self.ticket();
+        self.on(Input::Prompt(ticket, prompt))
+    }
+
+    pub(crate) fn abort(&mut self) -> Vec<String> {
+        let ticket = self.ticket();
+        self.on(Input::Abort(ticket))
+    }
+
+    /// The newest attempt answers with text, and calls of the tools with these names.
+    pub(crate) fn answer(&mut self, text: &str, tools: &[&str]) -> Vec<String> {
+        let finish = if tools.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+        let report = self.finished(text, tools, finish);
+        let attempt = *self.attempts.last().unwrap();
+        self.on(Input::Attempt(attempt, report))
+    }
+
+    pub(crate) fn finished(&mut self, text: &str, tools: &[&str], finish: FinishReason) -> AttemptReport {
+        let now = Timestamp::from_millis(self.clock);
+        let mut parts = vec![StepPart::Text { id: self.ids.next(now), text: text.into() }];
+        let mut calls = Vec::new();
+        for (index, tool) in tools.iter().enumerate() {
+            let id: PartId = self.ids.next(now);
+            self.names.insert(id.to_string(), (*tool).to_owned());
+            parts.push(StepPart::Call { id });
+            calls.push(ProposedCall {
+                id,
+                call_id: format!("call_{index}"),
+                tool: (*tool).to_owned(),
+                input: CallInput::from_model("{}"),
+            });
+        }
+        let tokens = Tokens { input: 10, output: 5, ..Tokens::default() };
+        AttemptReport::Finished(StepAnswer {
+            parts,
+            calls,
+            finish,
+            usage: Some(Usage { tokens, ..Usage::default() }),
+            answered_by: None,
+        })
+    }
+
+    pub(crate) fn fail(&mut self, code: ErrorCode, text: &str) -> Vec<String> {
+        let report = self.failed(code, text);
+        let attempt = *self.attempts.last().unwrap();
+        self.on(Input::Attempt(attempt, report))
+    }
+
+    pub(crate) fn failed(&mut self, code: ErrorCode, text: &str) -> AttemptReport {
+        let id = self.ids.next(Timestamp::from_millis(self.clock));
+        AttemptReport::Failed(FailedAttempt {
+            error: ErrorInfo::new(code, "it broke"),
+            parts: vec![StepPart::Text { id, text: text.into() }],
+            usage: None,
+            streamed_bytes: text.len() as u64,
+            may_have_used: true,
+        })
+    }
+
+    /// The newest unsettled call of this tool.
+    pub(crate) fn call(&self, tool: &str) -> PartId {
+        let found = self.names.iter().filter(|(_, name)| *name == tool);
+        let ids = found.filter_map(|(id, _)| PartId::parse(id).ok());
+        ids.max().expect("the tool was called")
+    }
+
+    pub(crate) fn prepared(&mut self, tool: &str, effect: CallEffect) -> Vec<String> {
+        self.judged(tool, effect, Verdict::Allow)
+    }
+
+    pub(crate) fn judged(&mut self, tool: &str, effect: CallEffect, verdict: Verdict) -> Vec<String> {
+        let call = self.call(tool);
+        self.on(Input::Prepared(call, Ok(prepared(effect, verdict))))
+    }
+
+    pub(crate) fn done(&mut self, tool: &str) -> Vec<String> {
+        let call = self.call(tool);
+        self.on(Input::Call(call, CallReport::text(CallOutcome::Done, format!("{tool} did it"))))
+    }
+
+    fn name(&self, id: &str) -> String {
+        self.names.get(id).cloned().unwrap_or_else(|| "?".into())
+    }
+
+    fn line(&self, effect: &Effect) -> String {
+        match effect {
+            Effect::Append(entries) => {
+                let records: Vec<String> = entries.iter().map(|entry| self.record(&entry.record)).collect();
+                format!("append {}", records.join(", "))
+            }
+            Effect::Reply(_, reply) => match reply {
+                Ok(playhouse_protocol::Reply::Accepted(accepted)) if accepted.repeated => {
+                    "reply accepted before".into()
+                }
+                Ok(playhouse_protocol::Reply::Accepted(_)) => "reply accepted".into(),
+                Ok(playhouse_protocol::Reply::Aborted { turns }) => format!("reply aborted {turns}"),
+                Ok(other) => format!("reply {other:?}").to_lowercase(),
+                Err(error) => format!("refuse: {error}"),
+            },
+            Effect::StartAttempt(order) => {
+                format!(
+                    "start attempt of {} messages{}",
+                    order.messages,
+                    if order.last { ", last" } else { "" }
+                )
+            }
+            Effect::Prepare { tool, .. } => format!("prepare {tool}"),
+            Effect::Execute { call, after_flush } => {
+                let name = self.name(call.as_str());
+                format!("execute {name}{}", if *after_flush { " after flush" } else { "" })
+            }
+            Effect::CancelAttempt(_) => "cancel attempt".into(),
+            Effect::CancelCall(call) => format!("cancel {}", self.name(call.as_str())),
+            Effect::KillAttempt(_) => "kill attempt".into(),
+            Effect::KillCall(call) => format!("kill {}", self.name(call.as_str())),
+            Effect::Arm(deadline, ms) => {
+                let kind = format!("{deadline:?}");
+                format!("arm {} in {ms} ms", kind.split(' ').next().unwrap_or_default())
+            }
+            Effect::Remove(_) => "remove".into(),
+        }
+    }
+
+    fn record(&self, record: &Record) -> String {
+        let detail = match record {
+            Record::TurnStarted { turn } => self.name(turn.as_str()),
+            Record::AttemptStarted(started) if started.steered.is_empty() => {
+                format!("{}.{}", started.step_number, started.attempt_number)
+            }
+            Record::AttemptStarted(started) => {
+                let steered: Vec<String> =
+                    started.steered.iter().map(|prompt| self.name(prompt.as_str())).collect();
+                format!("{}.{} with {}", started.step_number, started.attempt_number, steered.join("+"))
+            }
+            Record::AttemptEnded(ended) => match &ended.outcome {
+                playhouse_protocol::record::AttemptOutcome::Failed { .. } => "failed".into(),
+                other => format!("{other:?}").to_lowercase(),
+            },
+            Record::StepFinished(finished) => format!("{:?}", finished.finish).to_lowercase(),
+            Record::CallProposed(proposed) => proposed.tool.clone(),
+            Record::CallIntended(intended) => self.name(intended.call.as_str()),
+            Record::CallSettled { call, result } => {
+                format!("{} {:?}", self.name(call.as_str()), result.outcome).to_lowercase()
+            }
+            Record::ConsentSettled { answer, .. } => {
+                let text = format!("{answer:?}").to_lowercase();
+                text.split(' ').next().unwrap_or_default().to_owned()
+            }
+            Record::TurnEnded(ended) => format!("{} {}", self.name(ended.turn.as_str()), ended.outcome),
+            _ => return record.kind().to_owned(),
+        };
+        format!("{}({detail})", record.kind())
+    }
+}
+
+pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
+    let recovery = if effect == CallEffect::None { Recovery::Rerun } else { Recovery::Interrupt };
+    PreparedCall { effect, recovery, verdict, preview: "a preview".into() }
+}
+
+fn retry() -> RetryPolicy {
+    RetryPolicy { attempts: 3, base_ms: 100, longest_ms: 1_000 }
+}

@@ -1,0 +1,7 @@
+//! The turn machine, through its boundary: scripts of inputs and the effects that must come out.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod harness;
+mod scripts;
+mod simulation;

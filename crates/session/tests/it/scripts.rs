@@ -1,0 +1,399 @@
+//! What must happen, step by step.
+
+use playhouse_policy::Verdict;
+use playhouse_protocol::chat::ChatMessage;
+use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::record::{ConsentAnswer, Effect, Record};
+use playhouse_protocol::usage::Quality;
+use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
+use playhouse_session::{CallReport, Deadline, Input, chat};
+
+use crate::harness::Harness;
+
+#[test]
+fn a_prompt_runs_until_the_model_stops() {
+    let mut h = Harness::new();
+    assert_eq!(
+        h.prompt("fix"),
+        [
+            "append prompt.admitted, turn.started(fix), attempt.started(1.1)",
+            "reply accepted",
+            "start attempt of 1 messages",
+        ]
+    );
+    assert_eq!(
+        h.answer("let me look", &["read"]),
+        ["append attempt.ended(finished), call.proposed(read), step.finished(toolcalls)", "prepare read",]
+    );
+    assert_eq!(h.prepared("read", Effect::None), ["append call.intended(read)", "execute read"]);
+    assert_eq!(
+        h.done("read"),
+        ["append call.settled(read done), attempt.started(2.1)", "start attempt of 2 messages"]
+    );
+    assert_eq!(
+        h.answer("fixed", &[]),
+        ["append attempt.ended(finished), step.finished(stop), turn.ended(fix completed)"]
+    );
+    let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
+    assert_eq!((ended.steps, ended.totals.attempts), (2, 2));
+    assert_eq!(ended.totals.cost, Cost("0.00004".parse().unwrap()));
+    assert!(h.machine.session().is_idle());
+}
+
+#[test]
+fn free_calls_run_side_by_side_and_one_with_effects_is_a_barrier() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    h.answer("", &["read", "grep", "edit", "glob"]);
+    assert_eq!(
+        h.prepared("read", Effect::None),
+        ["append call.intended(read)", "execute read", "prepare grep"]
+    );
+    assert_eq!(
+        h.prepared("grep", Effect::None),
+        ["append call.intended(grep)", "execute grep", "prepare edit"]
+    );
+    assert!(h.prepared("edit", Effect::Workspace).is_empty(), "it waits for the two before it");
+    assert_eq!(h.done("grep"), ["append call.settled(grep done)"]);
+    assert_eq!(
+        h.done("read"),
+        ["append call.settled(read done), call.intended(edit)", "execute edit after flush"]
+    );
+    assert_eq!(h.done("edit"), ["append call.settled(edit done)", "prepare glob"]);
+    h.prepared("glob", Effect::None);
+    assert_eq!(
+        h.done("glob"),
+        ["append call.settled(glob done), attempt.started(2.1)", "start attempt of 2 messages"]
+    );
+}
+
+#[test]
+fn results_stand_in_the_order_of_the_calls() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    h.answer("", &["read", "grep"]);
+    h.prepared("read", Effect::None);
+    h.prepared("grep", Effect::None);
+    h.done("grep");
+    h.done("read");
+    let mut messages = Vec::new();
+    for message in &h.machine.session().messages {
+        chat::translate(message, &mut messages);
+    }
+    let ChatMessage::Results { results } = &messages[2] else { panic!("{messages:?}") };
+    let names: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();
+    assert_eq!(names, ["read", "grep"]);
+}
+
+#[test]
+fn at_the_step_limit_nothing_more_may_be_called() {
+    let mut h = Harness::new();
+    let lines = h.prompt_with("go", WhenBusy::Queue, Some(2));
+    assert_eq!(lines[2], "start attempt of 1 messages");
+    h.answer("", &["read"]);
+    h.prepared("read", Effect::None);
+    assert_eq!(h.done("read")[1], "start attempt of 2 messages, last");
+    assert_eq!(
+        h.answer("I would like to", &["bash"]),
+        ["append attempt.ended(finished), call.proposed(bash), step.finished(toolcalls), \
+             call.settled(bash declined), turn.ended(go max-steps)"]
+    );
+}
+
+#[test]
+fn a_busy_session_queues_rejects_interrupts_and_is_steered() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    assert_eq!(h.prompt("two"), ["append prompt.admitted", "reply accepted"]);
+    assert_eq!(h.prompt_with("three", WhenBusy::Reject, None), ["refuse: session is busy"]);
+    assert_eq!(h.prompt_with("aside", WhenBusy::Steer, None), ["append prompt.admitted", "reply accepted"]);
+    h.answer("", &["read"]);
+    h.prepared("read", Effect::None);
+    assert_eq!(
+        h.done("read"),
+        ["append call.settled(read done), attempt.started(2.1 with aside)", "start attempt of 3 messages"]
+    );
+    assert_eq!(
+        h.answer("done", &[]),
+        [
+            "append attempt.ended(finished), step.finished(stop), turn.ended(one completed), \
+             turn.started(two), attempt.started(1.1)",
+            "start attempt of 5 messages",
+        ]
+    );
+    assert_eq!(
+        h.prompt_with("now", WhenBusy::Interrupt, None),
+        ["append prompt.admitted", "cancel attempt", "arm AbortGrace in 1000 ms", "reply accepted"]
+    );
+    assert_eq!(
+        h.fail(ErrorCode::Internal, "half an ans"),
+        [
+            "append attempt.ended(aborted), step.finished(aborted), turn.ended(two aborted), \
+             turn.started(now), attempt.started(1.1)",
+            "start attempt of 7 messages",
+        ]
+    );
+}
+
+#[test]
+fn a_steered_prompt_that_comes_with_the_last_answer_is_still_read() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.prompt_with("aside", WhenBusy::Steer, None);
+    assert_eq!(
+        h.answer("all said", &[]),
+        [
+            "append attempt.ended(finished), step.finished(stop), attempt.started(2.1 with aside)",
+            "start attempt of 3 messages",
+        ]
+    );
+    h.answer("and that", &[]);
+    assert!(h.machine.session().is_idle());
+    assert_eq!(h.machine.session().summary.open_turns, 0);
+}
+
+#[test]
+fn the_same_prompt_again_is_admitted_once() {
+    let mut h = Harness::new();
+    let prompt = h.new_prompt("one", WhenBusy::Queue, None);
+    let ticket = h.ticket();
+    h.on(Input::Prompt(ticket, prompt.clone()));
+    assert_eq!(h.on(Input::Prompt(ticket, prompt.clone())), ["reply accepted before"]);
+    h.answer("done", &[]);
+    assert_eq!(h.on(Input::Prompt(ticket, prompt)), ["reply accepted before"]);
+}
+
+#[test]
+fn an_abort_settles_everything() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.prompt("two");
+    h.answer("", &["bash", "edit"]);
+    h.prepared("bash", Effect::Workspace);
+    assert_eq!(h.abort(), ["cancel bash", "arm AbortGrace in 1000 ms"]);
+    h.prompt("three");
+    let call = h.call("bash");
+    assert_eq!(
+        h.on(Input::Call(call, CallReport::text(CallOutcome::Cancelled, "cancelled"))),
+        [
+            "append call.settled(bash cancelled), call.settled(edit cancelled), turn.ended(one aborted), \
+             turn.ended(two aborted), turn.started(three), attempt.started(1.1)",
+            "reply aborted 2",
+            "start attempt of 4 messages",
+        ]
+    );
+}
+
+#[test]
+fn an_aborted_answer_keeps_its_text_and_is_billed_as_an_estimate() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    assert_eq!(h.abort(), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
+    h.fail(ErrorCode::Internal, "half an answer");
+    let records: Vec<&Record> = h.log.iter().map(|entry| &entry.record).collect();
+    let ended = records.iter().find_map(|record| match record {
+        Record::AttemptEnded(ended) => Some(ended),
+        _ => None,
+    });
+    let usage = ended.unwrap().usage.clone().unwrap();
+    assert_eq!(usage.quality, Quality::Estimated);
+    assert_eq!((usage.tokens.input, usage.tokens.output), (101, 4));
+    let mut messages = Vec::new();
+    for message in &h.machine.session().messages {
+        chat::translate(message, &mut messages);
+    }
+    assert_eq!(messages.len(), 2, "{messages:?}");
+}
+
+#[test]
+fn what_does_not_end_when_cancelled_is_killed_and_its_late_report_is_ignored() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["bash"]);
+    h.prepared("bash", Effect::Workspace);
+    h.abort();
+    let turn = h.machine.session().turn.as_ref().unwrap().id;
+    assert_eq!(
+        h.on(Input::Deadline(Deadline::AbortGrace { turn })),
+        ["append call.settled(bash cancelled), turn.ended(one aborted)", "kill bash", "reply aborted 1"]
+    );
+    assert!(h.done("bash").is_empty());
+}
+
+#[test]
+fn an_abort_of_an_idle_session_is_answered() {
+    let mut h = Harness::new();
+    assert_eq!(h.abort(), ["reply aborted 0"]);
+}
+
+#[test]
+fn a_failed_attempt_is_made_again_and_then_given_up() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    assert_eq!(h.fail(ErrorCode::StreamCut, "half"), ["append attempt.ended(failed)", "arm Retry in 100 ms"]);
+    let step = h.machine.session().turn.as_ref().unwrap().step.as_ref().unwrap().id;
+    assert_eq!(
+        h.on(Input::Deadline(Deadline::Retry { step })),
+        ["append attempt.started(1.2)", "start attempt of 1 messages"]
+    );
+    assert_eq!(h.fail(ErrorCode::StreamCut, "half")[1], "arm Retry in 200 ms");
+    h.on(Input::Deadline(Deadline::Retry { step }));
+    assert_eq!(
+        h.fail(ErrorCode::StreamCut, "half"),
+        ["append attempt.ended(failed), step.finished(failed), turn.ended(one failed)"]
+    );
+    let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
+    assert_eq!(ended.error.as_ref().map(|error| error.code), Some(ErrorCode::StreamCut));
+    assert_eq!(ended.totals.attempts, 3, "each attempt is billed");
+}
+
+#[test]
+fn an_abort_between_two_attempts_ends_the_turn() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.fail(ErrorCode::StreamCut, "");
+    let step = h.machine.session().turn.as_ref().unwrap().step.as_ref().unwrap().id;
+    assert_eq!(h.abort(), ["append turn.ended(one aborted)", "reply aborted 1"]);
+    assert!(h.on(Input::Deadline(Deadline::Retry { step })).is_empty());
+}
+
+#[test]
+fn an_answer_that_was_cut_at_the_output_limit_runs_no_calls() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    let report = h.finished("a long", &["bash"], FinishReason::Length);
+    let attempt = *h.attempts.last().unwrap();
+    assert_eq!(
+        h.on(Input::Attempt(attempt, report)),
+        ["append attempt.ended(finished), call.proposed(bash), step.finished(length), \
+             call.settled(bash declined), turn.ended(one failed)"]
+    );
+}
+
+#[test]
+fn consent_holds_back_what_follows_and_is_asked_once() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["bash", "read"]);
+    let ask = Verdict::Ask { reason: "it is dangerous".into() };
+    assert_eq!(h.judged("bash", Effect::Workspace, ask.clone()), ["append consent.asked", "kill bash"]);
+    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
+    assert_eq!(
+        h.on(Input::Answer(ticket, consent, ConsentAnswer::Once)),
+        ["append consent.settled(once)", "reply done", "prepare bash"]
+    );
+    assert_eq!(
+        h.judged("bash", Effect::Workspace, ask),
+        ["append call.intended(bash)", "execute bash after flush"]
+    );
+    let again = h.on(Input::Answer(ticket, consent, ConsentAnswer::Once));
+    assert!(again[0].starts_with("refuse: there is no open request"), "{again:?}");
+}
+
+#[test]
+fn a_declined_call_tells_the_model_why() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["bash"]);
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
+    let decline = ConsentAnswer::Decline { message: Some("use make".into()) };
+    assert_eq!(
+        h.on(Input::Answer(ticket, consent, decline)),
+        [
+            "append consent.settled(decline), call.settled(bash declined), attempt.started(2.1)",
+            "reply done",
+            "start attempt of 2 messages",
+        ]
+    );
+    let output = h.log.iter().find_map(|entry| match &entry.record {
+        Record::CallSettled { result, .. } => Some(result.output.clone()),
+        _ => None,
+    });
+    assert!(output.unwrap().contains("use make"));
+}
+
+#[test]
+fn an_abort_withdraws_a_request_for_consent() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["bash"]);
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    assert_eq!(
+        h.abort(),
+        [
+            "append consent.settled(withdrawn), call.settled(bash cancelled), turn.ended(one aborted)",
+            "reply aborted 1",
+        ]
+    );
+}
+
+#[test]
+fn after_a_crash_the_step_is_made_again_and_the_lost_attempt_is_billed() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    assert_eq!(
+        h.crash(),
+        ["append attempt.ended(lost), attempt.started(1.2)", "start attempt of 1 messages"]
+    );
+    h.answer("done", &[]);
+    let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
+    assert_eq!((ended.totals.attempts, ended.totals.estimated), (2, 1));
+}
+
+#[test]
+fn after_a_crash_a_call_without_effects_runs_again_and_one_with_effects_does_not() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["read"]);
+    h.prepared("read", Effect::None);
+    assert_eq!(h.crash(), ["prepare read"]);
+    h.prepared("read", Effect::None);
+    h.done("read");
+    h.answer("", &["bash", "read"]);
+    h.prepared("bash", Effect::Workspace);
+    assert_eq!(h.crash(), ["append call.settled(bash interrupted)", "prepare read"]);
+}
+
+#[test]
+fn after_a_crash_a_request_for_consent_still_waits() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["bash"]);
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    assert!(h.crash().is_empty());
+    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
+    let lines = h.on(Input::Answer(ticket, consent, ConsentAnswer::Once));
+    assert_eq!(lines.last().unwrap(), "prepare bash");
+}
+
+#[test]
+fn a_session_is_removed_after_its_turn_is_aborted() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    let ticket = h.ticket();
+    assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
+    assert!(h.prompt("two")[0].starts_with("refuse: there is no session"));
+    assert_eq!(
+        h.fail(ErrorCode::Internal, ""),
+        [
+            "append attempt.ended(aborted), step.finished(aborted), turn.ended(one aborted), session.deleted",
+            "remove",
+        ]
+    );
+}
+
+#[test]
+fn a_withdrawn_prompt_is_not_shown_to_the_model() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.prompt("withdrawn");
+    h.abort();
+    h.fail(ErrorCode::Internal, "half");
+    let mut messages = Vec::new();
+    for message in &h.machine.session().messages {
+        chat::translate(message, &mut messages);
+    }
+    assert_eq!(h.machine.session().messages.len(), 3);
+    assert!(!format!("{messages:?}").contains("withdrawn"), "{messages:?}");
+}
