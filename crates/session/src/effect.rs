@@ -17,8 +17,8 @@ pub struct Ticket(pub u64);
 
 /// Facts from outside that a decision needs. Looking one up is pure.
 pub trait Facts {
-    /// What `model` costs now.
-    fn prices(&self, model: &ModelRef) -> Prices;
+    /// What `model` costs now, for a request of so many tokens.
+    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices;
 
     /// Estimated tokens of what precedes the conversation: the system prompt and the tools.
     fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;

@@ -443,6 +443,8 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
+        let estimated_input = self.estimate(stamp);
+        let prices = stamp.facts.prices(&turn.model, estimated_input);
         let started = match again {
             Some(step) => AttemptStarted {
                 attempt,
@@ -452,8 +454,8 @@ impl Machine {
                 attempt_number: step.attempts + 1,
                 agent: turn.agent.clone(),
                 model: turn.model.clone(),
-                estimated_input: self.estimate(stamp),
-                prices: stamp.facts.prices(&turn.model),
+                estimated_input,
+                prices,
                 steered: Vec::new(),
                 last: step.last,
             },
@@ -468,8 +470,8 @@ impl Machine {
                     attempt_number: 1,
                     agent: turn.agent.clone(),
                     model: turn.model.clone(),
-                    estimated_input: self.estimate(stamp),
-                    prices: stamp.facts.prices(&turn.model),
+                    estimated_input,
+                    prices,
                     steered: steered.map(|queued| queued.prompt.message).collect(),
                     last: turn.step_limit.is_some_and(|limit| number >= limit),
                 }

@@ -16,7 +16,7 @@ use playhouse_session::{
 struct TestFacts;
 
 impl Facts for TestFacts {
-    fn prices(&self, _: &ModelRef) -> Prices {
+    fn prices(&self, _: &ModelRef, _: u64) -> Prices {
         Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() }
     }
 

@@ -1,0 +1,214 @@
+//! The facts that are part of the program, read from `models.toml` when they are first needed.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use playhouse_protocol::{ModelRef, Prices};
+use serde::Deserialize;
+
+use crate::facts::{LongContext, Modalities, ModelFacts};
+
+/// The built-in facts.
+pub(crate) struct Builtin {
+    /// Their state, as `YYYY-MM`.
+    pub(crate) version: String,
+    /// Facts by name; an alias has an entry of its own.
+    pub(crate) models: BTreeMap<ModelRef, ModelFacts>,
+}
+
+/// The built-in facts. The first call reads them, so that a command that needs no model does not pay for them.
+pub(crate) fn builtin() -> &'static Builtin {
+    static BUILTIN: LazyLock<Builtin> = LazyLock::new(|| {
+        // The text is part of the program and a test reads it, so this cannot depend on anything outside.
+        read(include_str!("../models.toml")).expect("models.toml is well formed")
+    });
+    &BUILTIN
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: String,
+    models: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    aliases: Vec<String>,
+    context: u64,
+    input: Option<u64>,
+    output: u64,
+    prices: Prices,
+    #[serde(default)]
+    long: Vec<LongContext>,
+    #[serde(default)]
+    attachments: Vec<Attachment>,
+    #[serde(default)]
+    reasoning: bool,
+    #[serde(default = "yes")]
+    temperature: bool,
+    #[serde(default)]
+    prefill: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Attachment {
+    Image,
+    Pdf,
+}
+
+fn read(text: &str) -> Result<Builtin, toml::de::Error> {
+    let file: File = toml::from_str(text)?;
+    let mut models = BTreeMap::new();
+    for (provider, entries) in file.models {
+        for (name, mut entry) in entries {
+            let aliases = std::mem::take(&mut entry.aliases);
+            let facts = entry.into_facts();
+            for alias in aliases {
+                models.insert(ModelRef::new(&provider, alias), facts.clone());
+            }
+            models.insert(ModelRef::new(&provider, name), facts);
+        }
+    }
+    Ok(Builtin { version: file.version, models })
+}
+
+impl Entry {
+    fn into_facts(self) -> ModelFacts {
+        ModelFacts {
+            context: self.context,
+            input: self.input,
+            output: self.output,
+            prices: self.prices,
+            long: self.long,
+            modalities: Modalities {
+                image: self.attachments.contains(&Attachment::Image),
+                pdf: self.attachments.contains(&Attachment::Pdf),
+            },
+            reasoning: self.reasoning,
+            temperature: self.temperature,
+            prefill: self.prefill,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_is_sane() {
+        let builtin = builtin();
+        assert!(builtin.models.len() >= 25);
+        assert_eq!(builtin.version.len(), "2026-07".len());
+        for (model, facts) in &builtin.models {
+            assert!((8_000..=2_000_000).contains(&facts.context), "{model}");
+            assert!(facts.output >= 4_000 && facts.output < facts.context, "{model}");
+            assert!(facts.input.is_none_or(|input| input < facts.context), "{model}");
+            assert!(facts.long.is_sorted_by_key(|tier| tier.above), "{model}");
+            for prices in std::iter::once(&facts.prices).chain(facts.long.iter().map(|tier| &tier.prices)) {
+                let (input, output, read) =
+                    (prices.input.unwrap(), prices.output.unwrap(), prices.cache_read.unwrap());
+                assert!(read < input && input < output, "{model}");
+            }
+        }
+    }
+
+    #[test]
+    fn anthropic_charges_for_both_caches_and_openai_for_none() {
+        for (model, facts) in &builtin().models {
+            let prices = &facts.prices;
+            if model.provider == "anthropic" {
+                let input = prices.input.unwrap();
+                assert_eq!(prices.cache_write_1h.unwrap(), input + input, "{model}");
+                assert!(prices.cache_write.unwrap() > input, "{model}");
+            } else {
+                assert_eq!((prices.cache_write, prices.cache_write_1h), (None, None), "{model}");
+            }
+        }
+    }
+
+    #[test]
+    fn models_that_refuse_a_prefill_say_so() {
+        let refuse = [
+            "claude-opus-4-6",
+            "claude-opus-4-7",
+            "claude-opus-4-8",
+            "claude-sonnet-4-6",
+            "claude-sonnet-5",
+            "claude-fable-5",
+        ];
+        for (model, facts) in &builtin().models {
+            let accepts = model.provider == "anthropic" && !refuse.contains(&model.model.as_str());
+            assert_eq!(facts.prefill, accepts, "{model}");
+        }
+        for model in refuse {
+            assert!(builtin().models.contains_key(&ModelRef::new("anthropic", model)), "{model}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_in_the_file_is_an_error() {
+        let text = "version = \"2026-01\"\n[models.a.b]\ncontext = 1\noutput = 1\nprices = {}\ncolour = 1\n";
+        assert!(read(text).err().unwrap().message().contains("colour"));
+    }
+
+    /// Limits and prices against a models.dev catalogue that lies beside the repository. It is not part of the
+    /// project, so there is nothing to compare with where it is absent.
+    #[test]
+    fn limits_and_prices_equal_those_of_a_catalogue_beside_the_repository() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/catalogue/api.json");
+        if !path.exists() {
+            println!("not compared: there is no catalogue at {}", path.display());
+            return;
+        }
+        let all: Value = serde_json::from_str(&fs_err::read_to_string(path).unwrap()).unwrap();
+        for (model, facts) in &builtin().models {
+            let known = &all[&model.provider]["models"][&model.model];
+            assert!(known.is_object(), "{model} is not in it");
+            assert_eq!(known["limit"]["context"], facts.context, "{model}");
+            assert_eq!(known["limit"]["output"], facts.output, "{model}");
+            let input = known["limit"]["input"].as_u64().filter(|input| *input < facts.context);
+            assert_eq!(input, facts.input, "{model}");
+            assert_eq!(known["reasoning"], facts.reasoning, "{model}");
+            assert_eq!(known["temperature"], facts.temperature, "{model}");
+            let reads = |kind: &str| known["modalities"]["input"].as_array().unwrap().contains(&kind.into());
+            assert_eq!(
+                (reads("image"), reads("pdf")),
+                (facts.modalities.image, facts.modalities.pdf),
+                "{model}"
+            );
+            assert_prices(&model.to_string(), &known["cost"], &facts.prices);
+            let tiers = known["cost"]["tiers"].as_array().map_or(&[][..], Vec::as_slice);
+            assert_eq!(tiers.len(), facts.long.len(), "{model}");
+            for (known, tier) in tiers.iter().zip(&facts.long) {
+                assert_eq!(known["tier"]["size"], tier.above, "{model}");
+                assert_prices(&model.to_string(), known, &tier.prices);
+            }
+        }
+    }
+
+    fn assert_prices(model: &str, known: &Value, prices: &Prices) {
+        let classes = [
+            ("input", prices.input),
+            ("output", prices.output),
+            ("cache_read", prices.cache_read),
+            ("cache_write", prices.cache_write),
+        ];
+        for (class, price) in classes {
+            let price = price.map(|price| price.to_string().parse::<f64>().unwrap());
+            assert_eq!(known[class].as_f64(), price, "{class} of {model}");
+        }
+    }
+}

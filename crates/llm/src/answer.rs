@@ -1,0 +1,298 @@
+//! Sends a request, and reads its answer as it arrives.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt};
+use playhouse_protocol::error::ErrorCode;
+use playhouse_protocol::{AttemptId, ErrorInfo, Usage};
+use secrecy::SecretString;
+use tokio::time::timeout;
+
+use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
+use crate::endpoint::Endpoint;
+use crate::failure::{self, Refusal, describe_body, header};
+use crate::sse::{EVENT_LIMIT, EventReader};
+use crate::transport::{HttpRequest, HttpResponse, Transport, address};
+
+/// How much of the body of an error is read, in bytes.
+const ERROR_BODY_LIMIT: usize = 64 << 10;
+/// How much of a body is kept until its first event, to be quoted if none comes, in bytes.
+const BEGINNING_LIMIT: usize = 512;
+/// How many bytes that are there already are taken as one batch.
+const BATCH_LIMIT: usize = 64 << 10;
+/// How long a connection is read on after the end of an answer, so that it can serve the next request.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// How long a server may be silent, and how much it may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From the request to the head of its answer. A local model may read the whole prompt before it sends this.
+    pub head: Duration,
+    /// Between two chunks of the body. Comments that keep a stream alive count.
+    pub silence: Duration,
+    /// Size of the body, in bytes.
+    pub size: u64,
+}
+
+impl Default for Limits {
+    /// 300 s to the head, 120 s of silence, 256 MB.
+    fn default() -> Self {
+        Self { head: Duration::from_secs(300), silence: Duration::from_secs(120), size: 256 << 20 }
+    }
+}
+
+/// Sends `body` (made by a [`Transcript`](crate::Transcript) of the same dialect) to `endpoint`, and returns when the head
+/// of a good answer has arrived. The attempt's id goes out as the header `x-playhouse-attempt`.
+///
+/// # Errors
+///
+/// Everything that keeps an answer from beginning: the connection, the status (with what the provider said about it), a
+/// body that is not a stream of events.
+pub async fn send(
+    transport: &dyn Transport,
+    endpoint: &Endpoint,
+    attempt: AttemptId,
+    body: Bytes,
+    limits: Limits,
+) -> Result<AnswerStream, ErrorInfo> {
+    endpoint.check_key()?;
+    let dialect = endpoint.dialect.dialect();
+    let url = dialect.url(&endpoint.base_url);
+    let mut headers = dialect.headers(endpoint.key.as_ref());
+    headers.push(("content-type", SecretString::from("application/json")));
+    headers.push(("accept", SecretString::from("text/event-stream")));
+    headers.push(("x-playhouse-attempt", SecretString::from(attempt.as_str())));
+    let request = HttpRequest { url: url.clone(), headers, body: body.clone() };
+
+    let named = |mut error: ErrorInfo| {
+        error.message = endpoint.without_key(format!("{}: {}", endpoint.provider, error.message));
+        error
+    };
+    let response = match timeout(limits.head, transport.send(request)).await {
+        Ok(response) => response.map_err(named)?,
+        Err(_) => {
+            let what = format!(
+                "{} did not begin to answer within {} s: is it overloaded, or is {} the wrong address?",
+                endpoint.provider,
+                limits.head.as_secs_f64(),
+                address(&url)
+            );
+            return Err(ErrorInfo::new(ErrorCode::Connection, what));
+        }
+    };
+    if !(200..300).contains(&response.status) {
+        let HttpResponse { status, headers, body: answer } = response;
+        let answer = read_beginning(answer, limits.silence).await;
+        let address = address(&url);
+        let refusal =
+            Refusal { endpoint, address: &address, status, headers: &headers, body: &answer, request: &body };
+        return Err(refusal.error());
+    }
+    let kind = header(&response.headers, "content-type").unwrap_or("text/event-stream").to_owned();
+    if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
+        let status = response.status;
+        let answer = read_beginning(response.body, limits.silence).await;
+        let error = failure::in_good_body(&answer).unwrap_or_else(|| {
+            bad(format!(
+                "the answer is {kind}, not a stream of events: {}; check base_url ({})",
+                describe_body(&answer),
+                address(&url)
+            ))
+        });
+        return Err(named(error.with_status(status)));
+    }
+    Ok(AnswerStream {
+        endpoint: endpoint.clone(),
+        body: Some(response.body),
+        events: EventReader::new(EVENT_LIMIT),
+        decoder: dialect.decoder(),
+        limits,
+        received: 0,
+        beginning: Some(Vec::new()),
+        usage_reports: 0,
+    })
+}
+
+type Body = futures::stream::BoxStream<'static, Result<Bytes, ErrorInfo>>;
+
+/// The beginning of a body, as far as it arrives.
+async fn read_beginning(mut body: Body, silence: Duration) -> Vec<u8> {
+    let mut beginning = Vec::new();
+    while beginning.len() < ERROR_BODY_LIMIT {
+        match timeout(silence, body.next()).await {
+            Ok(Some(Ok(chunk))) => {
+                let rest = ERROR_BODY_LIMIT - beginning.len();
+                beginning.extend_from_slice(&chunk[..chunk.len().min(rest)]);
+            }
+            _ => break,
+        }
+    }
+    beginning
+}
+
+/// An answer under way.
+pub struct AnswerStream {
+    /// Who answers.
+    endpoint: Endpoint,
+    /// The body; `None` when it was read to its end.
+    body: Option<Body>,
+    /// Cuts the body into events.
+    events: EventReader,
+    /// Reads the events.
+    decoder: Box<dyn Decode>,
+    /// What the server may do.
+    limits: Limits,
+    /// Bytes of the body so far.
+    received: u64,
+    /// The beginning of the body, until its first event.
+    beginning: Option<Vec<u8>>,
+    /// Reports of usage that were handed out.
+    usage_reports: u64,
+}
+
+impl std::fmt::Debug for AnswerStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerStream")
+            .field("provider", &self.endpoint.provider)
+            .field("received", &self.received)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AnswerStream {
+    /// Waits for more of the answer, and appends everything that has arrived to `out` (which may be nothing). Returns
+    /// whether more may come. What was appended is complete also where an error is returned. May be dropped while it
+    /// waits; nothing is lost.
+    ///
+    /// # Errors
+    ///
+    /// The stream broke or was silent for too long, the provider reported an error, or the answer is not what the dialect
+    /// says. The answer cannot be read on after an error.
+    pub async fn next(&mut self, out: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {
+        let Some(body) = &mut self.body else { return Ok(false) };
+        let arrived = timeout(self.limits.silence, body.next()).await;
+        let result = self.take_batch(arrived.ok(), out);
+        if !matches!(result, Ok(true)) {
+            self.close();
+        }
+        result.map_err(|error| self.named(error))
+    }
+
+    /// Takes what arrived, and whatever else is there already. `None` stands for silence.
+    fn take_batch(
+        &mut self,
+        mut arrived: Option<Option<Result<Bytes, ErrorInfo>>>,
+        out: &mut Vec<StreamEvent>,
+    ) -> Result<bool, ErrorInfo> {
+        let mut batch = Batch::new(out);
+        let mut size = 0;
+        loop {
+            let chunk = match arrived {
+                Some(Some(chunk)) => chunk?,
+                Some(None) => {
+                    self.body = None;
+                    self.end(&mut batch)?;
+                    return Ok(false);
+                }
+                None => {
+                    let what = format!("nothing came for {} s", self.limits.silence.as_secs_f64());
+                    return Err(ErrorInfo::new(ErrorCode::StreamCut, what));
+                }
+            };
+            size += chunk.len();
+            self.decode(&chunk, &mut batch)?;
+            if self.decoder.is_complete() {
+                return Ok(false);
+            }
+            if size >= BATCH_LIMIT {
+                return Ok(true);
+            }
+            match self.body.as_mut().and_then(|body| body.next().now_or_never()) {
+                Some(next) => arrived = Some(next),
+                None => return Ok(true),
+            }
+        }
+    }
+
+    fn decode(&mut self, chunk: &[u8], batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        self.received += chunk.len() as u64;
+        if self.received > self.limits.size {
+            return Err(bad(format!(
+                "the answer is larger than {} bytes: nothing this large is read",
+                self.limits.size
+            )));
+        }
+        if let Some(beginning) = &mut self.beginning {
+            let rest = BEGINNING_LIMIT - beginning.len();
+            beginning.extend_from_slice(&chunk[..chunk.len().min(rest)]);
+        }
+        let Self { events, decoder, beginning, .. } = self;
+        events.push(chunk, |name, data| {
+            *beginning = None;
+            if decoder.is_complete() { Ok(()) } else { decoder.event(name, data, batch) }
+        })
+    }
+
+    /// Takes the end of the body.
+    fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        let Self { events, decoder, beginning, .. } = self;
+        let rest = events.end(|name, data| {
+            *beginning = None;
+            decoder.event(name, data, batch)
+        });
+        match rest {
+            // Half an event: that it is malformed says no more than that the stream was cut.
+            Err(error) if error.code == ErrorCode::BadAnswer => Ok(()),
+            rest => rest,
+        }
+    }
+
+    /// Gives up the body. Where the answer is complete, its connection is read to the end, so that it can be used again.
+    fn close(&mut self) {
+        let Some(mut body) = self.body.take().filter(|_| self.decoder.is_complete()) else { return };
+        let drain = async move { while let Some(Ok(_)) = body.next().await {} };
+        let mut drain = Box::pin(drain);
+        if drain.as_mut().now_or_never().is_none() {
+            tokio::spawn(timeout(DRAIN_TIME, drain));
+        }
+    }
+
+    /// What the provider reported so far. Its quality is that of the figures; whether the answer was cut is known to the
+    /// caller.
+    pub fn usage_so_far(&self) -> Option<Usage> {
+        self.decoder.usage()
+    }
+
+    /// What the provider reported so far, where it reported something since this was called last. Costs nothing where it
+    /// did not: meant to be called after every [`next`](Self::next).
+    pub fn new_usage(&mut self) -> Option<Usage> {
+        let reports = self.decoder.usage_reports();
+        if std::mem::replace(&mut self.usage_reports, reports) == reports {
+            return None;
+        }
+        self.decoder.usage()
+    }
+
+    /// What is known now that [`next`](Self::next) returned `false`.
+    ///
+    /// # Errors
+    ///
+    /// The stream ended before the answer did; the answer is empty; its end contradicts what it holds.
+    pub fn finish(&mut self) -> Result<Answer, ErrorInfo> {
+        let beginning = self.beginning.as_deref().map(|bytes| bytes.trim_ascii_start());
+        match beginning {
+            // A page or JSON from a server that does not say what it sends.
+            Some(beginning @ [b'<' | b'{', ..]) => {
+                Err(self.named(bad(format!("the answer holds no events: {}", describe_body(beginning)))))
+            }
+            _ => self.decoder.finish().map_err(|error| self.named(error)),
+        }
+    }
+
+    /// The error with the provider's name.
+    fn named(&self, mut error: ErrorInfo) -> ErrorInfo {
+        error.message = self.endpoint.without_key(format!("{}: {}", self.endpoint.provider, error.message));
+        error
+    }
+}

@@ -1,0 +1,63 @@
+//! Anthropic Messages.
+
+mod decode;
+mod request;
+mod usage;
+
+use playhouse_protocol::chat::ChatMessage;
+use secrecy::SecretString;
+
+use crate::decode::Decode;
+use crate::dialect::{Context, Dialect, Wire};
+use crate::head::{Head, Reminder, ToolChoice};
+
+/// The version of the wire format that is spoken here.
+const VERSION: &str = "2023-06-01";
+
+/// The dialect.
+pub(crate) struct Anthropic;
+
+impl Dialect for Anthropic {
+    fn url(&self, base_url: &str) -> String {
+        // Some configurations name the address with the version that the path of this dialect holds already.
+        let base = base_url.trim_end_matches('/');
+        format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
+    }
+
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+        let mut headers = vec![("anthropic-version", SecretString::from(VERSION))];
+        headers.extend(key.map(|key| ("x-api-key", key.clone())));
+        headers
+    }
+
+    fn call_id_limit(&self) -> usize {
+        64
+    }
+
+    fn write_head(&self, head: &Head, out: &mut Wire) {
+        request::write_head(head, out);
+    }
+
+    fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
+        request::write_message(message, context, out);
+    }
+
+    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
+        request::write_reminder(reminder, out);
+    }
+
+    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
+        match tool_choice {
+            ToolChoice::None if tools => r#"],"tool_choice":{"type":"none"}}"#,
+            _ => "]}",
+        }
+    }
+
+    fn cache_marker(&self) -> &'static str {
+        r#","cache_control":{"type":"ephemeral"}"#
+    }
+
+    fn decoder(&self) -> Box<dyn Decode> {
+        Box::<decode::Decoder>::default()
+    }
+}

@@ -1,0 +1,196 @@
+//! Requests of Anthropic Messages.
+
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
+use playhouse_protocol::message::Attachment;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::call_ids::clean_name;
+use crate::dialect::{Context, Wire};
+use crate::head::{Head, Reminder};
+use crate::json::append;
+use crate::media::{self, Media, is_blank, output_or_note};
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Vec<Block<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text {
+        text: &'a str,
+    },
+    #[serde(rename = "text")]
+    Note {
+        text: String,
+    },
+    Image {
+        source: Source,
+    },
+    Document {
+        source: Source,
+        title: &'a str,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        input: &'a Map<String, Value>,
+    },
+    ToolResult {
+        tool_use_id: String,
+        content: ResultContent<'a>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ResultContent<'a> {
+    Text(&'a str),
+    Blocks(Vec<Block<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "base64")]
+struct Source {
+    media_type: &'static str,
+    data: String,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    input_schema: &'a Value,
+}
+
+impl<'a> Tool<'a> {
+    fn new(spec: &'a ToolSpec) -> Self {
+        Self { name: &spec.name, description: &spec.description, input_schema: &spec.parameters }
+    }
+}
+
+pub(super) fn write_head(head: &Head, out: &mut Wire) {
+    let bytes = &mut out.bytes;
+    bytes.extend_from_slice(br#"{"model":"#);
+    append(bytes, &head.model);
+    bytes.extend_from_slice(br#","max_tokens":"#);
+    append(bytes, &head.max_output);
+    if let Some(temperature) = head.temperature.filter(|temperature| temperature.is_finite()) {
+        bytes.extend_from_slice(br#","temperature":"#);
+        append(bytes, &temperature);
+    }
+    bytes.extend_from_slice(br#","stream":true"#);
+    if !is_blank(&head.system) {
+        bytes.extend_from_slice(br#","system":["#);
+        append(bytes, &Block::Text { text: &head.system });
+        out.marks.push(bytes.len() - 1);
+        bytes.push(b']');
+    }
+    if !head.tools.is_empty() {
+        bytes.extend_from_slice(br#","tools":"#);
+        append(bytes, &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+        out.marks.push(bytes.len() - 2);
+    }
+    bytes.extend_from_slice(br#","messages":["#);
+}
+
+pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
+    let message = match message {
+        ChatMessage::User { parts } => {
+            user(parts.iter().filter_map(|part| user_block(part, context)).collect())
+        }
+        ChatMessage::Results { results } => {
+            user(results.iter().map(|result| result_block(result, context)).collect())
+        }
+        ChatMessage::Assistant { parts } => {
+            context.ids.begin_message();
+            let mut content: Vec<_> =
+                parts.iter().filter_map(|part| assistant_block(part, context)).collect();
+            // An answer that was stopped while it thought: the provider refuses thinking at the end of a message.
+            while matches!(content.last(), Some(Block::Thinking { .. } | Block::RedactedThinking { .. })) {
+                content.pop();
+            }
+            Message { role: "assistant", content }
+        }
+    };
+    if message.content.is_empty() {
+        return;
+    }
+    append(&mut out.bytes, &message);
+    if message.role == "user" {
+        // Before what ends the last block, the list of blocks, and the message: `}]}`.
+        out.marks.push(out.bytes.len() - 3);
+    }
+}
+
+pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
+    let (role, text) = match reminder {
+        // An answer that ends in white space cannot be gone on with.
+        Reminder::Assistant(text) => ("assistant", text.trim_end()),
+        Reminder::User(text) => ("user", text.as_str()),
+    };
+    if !is_blank(text) {
+        append(out, &Message { role, content: vec![Block::Text { text }] });
+    }
+}
+
+fn user(content: Vec<Block<'_>>) -> Message<'_> {
+    Message { role: "user", content }
+}
+
+fn user_block<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Block<'a>> {
+    match part {
+        UserPart::Text { text } => (!is_blank(text)).then_some(Block::Text { text }),
+        UserPart::File(file) => Some(file_block(file, context)),
+    }
+}
+
+fn file_block<'a>(file: &'a Attachment, context: &Context<'_>) -> Block<'a> {
+    match media::load(file, context.blobs) {
+        Media::Image { mime, data } => Block::Image { source: Source { media_type: mime, data } },
+        Media::Pdf { filename, data } => {
+            Block::Document { source: Source { media_type: media::PDF, data }, title: filename }
+        }
+        Media::Note(text) => Block::Note { text },
+    }
+}
+
+fn assistant_block<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Option<Block<'a>> {
+    match part {
+        AssistantPart::Text { text } => (!is_blank(text)).then_some(Block::Text { text }),
+        AssistantPart::Reasoning { text, opaque } => {
+            let field = |name| opaque.as_ref()?.get(name)?.as_str();
+            if let Some(data) = field("redacted") {
+                return Some(Block::RedactedThinking { data });
+            }
+            field("signature").map(|signature| Block::Thinking { thinking: text, signature })
+        }
+        AssistantPart::Call { id, name, input } => {
+            Some(Block::ToolUse { id: context.ids.call(id), name: clean_name(name), input })
+        }
+    }
+}
+
+fn result_block<'a>(result: &'a ResultPart, context: &Context<'_>) -> Block<'a> {
+    let text = output_or_note(&result.output);
+    let content = if result.attachments.is_empty() {
+        ResultContent::Text(text)
+    } else {
+        let files = result.attachments.iter().map(|file| file_block(file, context));
+        ResultContent::Blocks(std::iter::once(Block::Text { text }).chain(files).collect())
+    };
+    Block::ToolResult { tool_use_id: context.ids.result(&result.id), content, is_error: !result.ok }
+}

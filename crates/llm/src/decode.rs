@@ -1,0 +1,199 @@
+//! From the events of a stream to the pieces and the end of an answer.
+
+use playhouse_protocol::error::ErrorCode;
+use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::{ErrorInfo, Usage};
+
+/// A piece of an answer. Deltas are never empty.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StreamEvent {
+    /// More text.
+    Text(String),
+    /// More reasoning.
+    Reasoning(String),
+    /// What belongs to the reasoning before it and goes back unchanged. Where no reasoning came before it in this part,
+    /// it is a reasoning part without readable text.
+    ReasoningOpaque(serde_json::Value),
+    /// A call begins. Calls are numbered from 0 in the order in which they begin.
+    CallStart {
+        /// The provider's id; empty when it gave none.
+        id: String,
+        /// The tool.
+        name: String,
+    },
+    /// More of a call's arguments (JSON text).
+    CallArguments {
+        /// The call's number.
+        call: usize,
+        /// The piece.
+        text: String,
+    },
+    /// The part under way is complete: what follows belongs to another one. Comes once for every part of an answer that
+    /// ended well, and never for a part that had nothing.
+    PartEnd,
+}
+
+/// What is known when an answer is complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Why it ended.
+    pub finish: FinishReason,
+    /// What it used, where the provider said so.
+    pub usage: Option<Usage>,
+    /// The model that says it answered.
+    pub model: Option<String>,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Why.
+    pub error: ErrorInfo,
+    /// What the provider reported until then.
+    pub usage: Option<Usage>,
+}
+
+/// Reads the events of one answer. Errors are fragments without the provider's name, which the caller knows.
+pub(crate) trait Decode: Send {
+    /// Takes one event: its name (`message` where the server gave none) and its data.
+    fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo>;
+
+    /// Whether the end marker came: what follows is of no interest.
+    fn is_complete(&self) -> bool;
+
+    /// What the provider reported so far.
+    fn usage(&self) -> Option<Usage>;
+
+    /// How often usage was reported so far.
+    fn usage_reports(&self) -> u64;
+
+    /// What is known now that the stream has ended.
+    fn finish(&mut self) -> Result<Answer, ErrorInfo>;
+}
+
+/// The pieces that came with one read of the network. Neighbouring deltas of one part become one.
+pub(crate) struct Batch<'a> {
+    /// Where the pieces go; the first `before` are somebody else's.
+    out: &'a mut Vec<StreamEvent>,
+    /// Length of `out` when the batch began.
+    before: usize,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(out: &'a mut Vec<StreamEvent>) -> Self {
+        let before = out.len();
+        Self { out, before }
+    }
+
+    fn last(&mut self) -> Option<&mut StreamEvent> {
+        self.out[self.before..].last_mut()
+    }
+
+    fn text(&mut self, piece: &str) {
+        match self.last() {
+            Some(StreamEvent::Text(text)) => text.push_str(piece),
+            _ => self.out.push(StreamEvent::Text(piece.to_owned())),
+        }
+    }
+
+    fn reasoning(&mut self, piece: &str) {
+        match self.last() {
+            Some(StreamEvent::Reasoning(text)) => text.push_str(piece),
+            _ => self.out.push(StreamEvent::Reasoning(piece.to_owned())),
+        }
+    }
+
+    fn arguments(&mut self, number: usize, piece: &str) {
+        match self.last() {
+            Some(StreamEvent::CallArguments { call, text }) if *call == number => text.push_str(piece),
+            _ => self.out.push(StreamEvent::CallArguments { call: number, text: piece.to_owned() }),
+        }
+    }
+}
+
+/// The parts of an answer as they come: keeps what was said, and ends parts.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// Calls that began.
+    calls: usize,
+    /// Whether any text was more than white space.
+    said: bool,
+    /// Whether a part had something and has not ended.
+    open: bool,
+}
+
+impl Parts {
+    pub(crate) fn text(&mut self, piece: &str, batch: &mut Batch<'_>) {
+        if !piece.is_empty() {
+            self.said = self.said || !piece.trim_start().is_empty();
+            self.open = true;
+            batch.text(piece);
+        }
+    }
+
+    pub(crate) fn reasoning(&mut self, piece: &str, batch: &mut Batch<'_>) {
+        if !piece.is_empty() {
+            self.open = true;
+            batch.reasoning(piece);
+        }
+    }
+
+    pub(crate) fn opaque(&mut self, value: serde_json::Value, batch: &mut Batch<'_>) {
+        self.open = true;
+        batch.out.push(StreamEvent::ReasoningOpaque(value));
+    }
+
+    pub(crate) fn call(&mut self, id: &str, name: &str, batch: &mut Batch<'_>) {
+        self.calls += 1;
+        self.open = true;
+        batch.out.push(StreamEvent::CallStart { id: id.to_owned(), name: name.to_owned() });
+    }
+
+    /// More arguments of the call that began last.
+    pub(crate) fn arguments(&mut self, piece: &str, batch: &mut Batch<'_>) {
+        if !piece.is_empty() {
+            batch.arguments(self.calls.saturating_sub(1), piece);
+        }
+    }
+
+    pub(crate) fn end(&mut self, batch: &mut Batch<'_>) {
+        if std::mem::take(&mut self.open) {
+            batch.out.push(StreamEvent::PartEnd);
+        }
+    }
+
+    /// The reason that fits what came. `reported`: the provider's own word, for messages.
+    pub(crate) fn settle(&self, finish: FinishReason, reported: &str) -> Result<FinishReason, ErrorInfo> {
+        match finish {
+            FinishReason::ToolCalls if self.calls == 0 => Err(bad(format!(
+                "the answer ended with \"{reported}\" and holds no call; if this goes on, the server's tool parser does \
+                 not fit the model"
+            ))),
+            // Some servers say that the model stopped whatever it did.
+            FinishReason::Stop if self.calls > 0 => Ok(FinishReason::ToolCalls),
+            FinishReason::Stop | FinishReason::Other if self.calls == 0 && !self.said => Err(ErrorInfo::new(
+                ErrorCode::EmptyAnswer,
+                format!("the answer (ended with \"{reported}\") holds neither text nor a call"),
+            )),
+            finish => Ok(finish),
+        }
+    }
+}
+
+/// An answer that is not what the dialect says.
+pub(crate) fn bad(what: impl Into<String>) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::BadAnswer, what)
+}
+
+/// An answer that stopped before `marker`.
+pub(crate) fn cut(marker: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::StreamCut, format!("the answer stopped before its end ({marker} did not come)"))
+}
+
+/// Reads the data of an event named `what`.
+pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(what: &str, data: &'a str) -> Result<T, ErrorInfo> {
+    serde_json::from_str(data).map_err(|error| {
+        let beginning: String = data.chars().take(120).collect();
+        bad(format!("the data of a \"{what}\" event is not what the dialect says ({error}): {beginning}"))
+    })
+}

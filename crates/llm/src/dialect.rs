@@ -1,0 +1,82 @@
+//! What every dialect must be able to do.
+
+use bytes::Bytes;
+use playhouse_protocol::chat::ChatMessage;
+use playhouse_protocol::message::BlobRef;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use crate::anthropic::Anthropic;
+use crate::call_ids::CallIds;
+use crate::decode::Decode;
+use crate::head::{Head, Reminder, ToolChoice};
+use crate::openai_chat::OpenaiChat;
+
+/// A provider wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DialectKind {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions.
+    OpenaiChat,
+}
+
+impl DialectKind {
+    pub(crate) fn dialect(self) -> &'static dyn Dialect {
+        match self {
+            Self::Anthropic => &Anthropic,
+            Self::OpenaiChat => &OpenaiChat,
+        }
+    }
+}
+
+/// How one wire format writes requests and reads answers.
+///
+/// A request is head, messages, tail. Only the tail may depend on the single request: whatever stands before the messages
+/// is a function of the [`Head`] alone, so that a provider's prompt cache keeps hitting.
+pub(crate) trait Dialect: Send + Sync {
+    /// The whole address, for a server whose address begins with `base_url`.
+    fn url(&self, base_url: &str) -> String;
+
+    /// The headers that this dialect adds.
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)>;
+
+    /// The longest id of a call that the dialect takes, in characters.
+    fn call_id_limit(&self) -> usize;
+
+    /// Writes everything up to the first message of the conversation.
+    fn write_head(&self, head: &Head, out: &mut Wire);
+
+    /// Writes a message as none, one or several wire messages with commas between them.
+    fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire);
+
+    /// Writes a reminder as a message, or nothing.
+    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>);
+
+    /// What closes the list of messages and the request. `tools`: whether the head has any.
+    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str;
+
+    /// What is spliced in at the marks of a [`Wire`].
+    fn cache_marker(&self) -> &'static str;
+
+    /// A decoder for one answer.
+    fn decoder(&self) -> Box<dyn Decode>;
+}
+
+/// Serialized JSON, and the places in it where a cache marker may be spliced in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire {
+    /// The JSON.
+    pub(crate) bytes: Vec<u8>,
+    /// Offsets into `bytes`, ascending.
+    pub(crate) marks: Vec<usize>,
+}
+
+/// What a message needs beside itself to be written.
+pub(crate) struct Context<'a> {
+    /// Ids of the calls so far.
+    pub(crate) ids: &'a mut CallIds,
+    /// Loads an attachment.
+    pub(crate) blobs: &'a dyn Fn(&BlobRef) -> Option<Bytes>,
+}

@@ -1,0 +1,48 @@
+//! Provider dialects, streaming decode and transport.
+//!
+//! - [`Transcript`] keeps a conversation serialized in one dialect; a request is made by copying it between a head and a
+//!   tail, so that it costs what is new.
+//! - [`send`] carries a request to an [`Endpoint`] over a [`Transport`]: sockets ([`HttpTransport`]), or a model in the
+//!   same process.
+//! - [`AnswerStream`] decodes an answer: one batch of [`StreamEvent`]s for each read of the network.
+//!
+//! Inside, a dialect is one folder (`anthropic`, `openai_chat`) that implements one trait: how requests are written, how
+//! events are decoded, and how the provider's usage becomes exclusive counts. `sse` cuts the body into events, `failure`
+//! makes typed errors of what providers say, `media` carries attachments, `call_ids` keeps ids of calls acceptable.
+//!
+//! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
+//!
+//! ```
+//! use playhouse_llm::{DialectKind, Head, ToolChoice, Transcript};
+//! use playhouse_protocol::chat::{ChatMessage, UserPart};
+//!
+//! let head = Head { model: "m".into(), system: "be brief".into(), max_output: 100, ..Head::default() };
+//! let mut transcript = Transcript::new(DialectKind::OpenaiChat, &head);
+//! let prompt = ChatMessage::User { parts: vec![UserPart::Text { text: "hello".into() }] };
+//! transcript.push(&prompt, &|_| None);
+//! let request = transcript.request(ToolChoice::Auto, None);
+//! assert!(request.ends_with(br#"{"role":"user","content":"hello"}]}"#));
+//! ```
+
+mod answer;
+mod anthropic;
+mod call_ids;
+mod decode;
+mod dialect;
+mod endpoint;
+mod failure;
+mod head;
+mod json;
+mod media;
+mod openai_chat;
+mod sse;
+mod transcript;
+mod transport;
+
+pub use answer::{AnswerStream, Limits, send};
+pub use decode::{Answer, Failure, StreamEvent};
+pub use dialect::DialectKind;
+pub use endpoint::Endpoint;
+pub use head::{Head, OutputLimitField, Reminder, ToolChoice};
+pub use transcript::Transcript;
+pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport};

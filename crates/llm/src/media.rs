@@ -1,0 +1,66 @@
+//! Attachments: what can be carried, and the note that stands where something cannot.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use playhouse_protocol::message::{Attachment, BlobRef};
+
+/// An attachment as it can be sent.
+pub(crate) enum Media<'a> {
+    /// A picture.
+    Image {
+        /// Media type.
+        mime: &'static str,
+        /// Base64.
+        data: String,
+    },
+    /// A PDF document.
+    Pdf {
+        /// Its name.
+        filename: &'a str,
+        /// Base64.
+        data: String,
+    },
+    /// It cannot be sent: what the model is told instead.
+    Note(String),
+}
+
+pub(crate) const PDF: &str = "application/pdf";
+
+/// Loads `file`, where it is of a kind that both dialects carry.
+pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<Bytes>) -> Media<'a> {
+    let note = |why: &str| {
+        let Attachment { filename, mime, blob } = file;
+        Media::Note(format!("[the file \"{filename}\" ({mime}, {} bytes) is not shown: {why}]", blob.size))
+    };
+    let kind = file.mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let image = match kind.as_str() {
+        "image/png" => Some("image/png"),
+        "image/jpeg" | "image/jpg" => Some("image/jpeg"),
+        "image/gif" => Some("image/gif"),
+        "image/webp" => Some("image/webp"),
+        PDF => None,
+        _ => return note("the model cannot be sent files of this type"),
+    };
+    match blobs(&file.blob) {
+        None => note("its content could not be loaded"),
+        Some(content) if content.is_empty() => note("it is empty"),
+        Some(content) => {
+            let data = STANDARD.encode(&content);
+            match image {
+                Some(mime) => Media::Image { mime, data },
+                None => Media::Pdf { filename: &file.filename, data },
+            }
+        }
+    }
+}
+
+/// Whether a text says nothing. Providers refuse blank text blocks.
+pub(crate) fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+/// What a model reads as the result of a call that said nothing.
+pub(crate) fn output_or_note(output: &str) -> &str {
+    if is_blank(output) { "(no output)" } else { output }
+}

@@ -1,0 +1,228 @@
+//! Answers of Chat Completions.
+
+use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::{ErrorInfo, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::usage::usage;
+use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
+use crate::failure;
+use crate::json::{Text, text};
+
+/// The state of an answer under way.
+#[derive(Default)]
+pub(super) struct Decoder {
+    /// What is being said.
+    current: Current,
+    /// What was said so far.
+    parts: Parts,
+    /// Index and id of the call that began last.
+    call: Option<(u64, String)>,
+    /// Whether the model refused in words.
+    refused: bool,
+    /// Why the answer ended, in the provider's word.
+    finish_reason: Option<String>,
+    /// Whether `[DONE]` came.
+    done: bool,
+    /// The provider's usage object.
+    usage: Option<Value>,
+    /// How many of these came.
+    usage_reports: u64,
+    /// The model that says it answers.
+    model: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Current {
+    #[default]
+    Nothing,
+    Text,
+    Reasoning,
+    Call,
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    model: Option<Text<'a>>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Value>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow)]
+    finish_reason: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Option<Text<'a>>,
+    #[serde(borrow)]
+    refusal: Option<Text<'a>>,
+    // Reasoning has two names, by server.
+    #[serde(borrow)]
+    reasoning_content: Option<Text<'a>>,
+    #[serde(borrow)]
+    reasoning: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<CallDelta<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    function: Option<FunctionDelta<'a>>,
+}
+
+#[derive(Deserialize)]
+struct FunctionDelta<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    arguments: Option<Text<'a>>,
+}
+
+impl Decode for Decoder {
+    fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if data.trim_start().starts_with("[DONE]") {
+            self.done = true;
+            return Ok(());
+        }
+        if name == "error" {
+            return Err(failure::in_stream(&parse(name, data)?));
+        }
+        let chunk: Chunk<'_> = parse("chunk", data)?;
+        if let Some(error) = chunk.error {
+            return Err(failure::in_stream(&error));
+        }
+        if self.model.is_none() {
+            self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
+        }
+        if chunk.usage.is_some() {
+            self.usage = chunk.usage;
+            self.usage_reports += 1;
+        }
+        for choice in chunk.choices.into_iter().flatten() {
+            if choice.index.unwrap_or(0) == 0 {
+                self.choice(&choice, batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.done
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.usage.as_ref().map(usage)
+    }
+
+    fn usage_reports(&self) -> u64 {
+        self.usage_reports
+    }
+
+    fn finish(&mut self) -> Result<Answer, ErrorInfo> {
+        let Some(reported) = self.finish_reason.as_deref() else { return Err(cut("finish_reason")) };
+        let finish = match reported {
+            "stop" if self.refused => FinishReason::ContentFilter,
+            "stop" => FinishReason::Stop,
+            "tool_calls" | "function_call" => FinishReason::ToolCalls,
+            "length" => FinishReason::Length,
+            "content_filter" => FinishReason::ContentFilter,
+            _ => FinishReason::Other,
+        };
+        let finish = self.parts.settle(finish, reported)?;
+        Ok(Answer { finish, usage: self.usage(), model: self.model.take() })
+    }
+}
+
+impl Decoder {
+    fn choice(&mut self, choice: &Choice<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if let Some(delta) = &choice.delta {
+            let reasoning = match text(&delta.reasoning_content) {
+                "" => text(&delta.reasoning),
+                reasoning => reasoning,
+            };
+            if !reasoning.is_empty() {
+                self.begin(Current::Reasoning, batch)?;
+                self.parts.reasoning(reasoning, batch);
+            }
+            let refusal = text(&delta.refusal);
+            self.refused |= !refusal.is_empty();
+            for piece in [text(&delta.content), refusal] {
+                if !piece.is_empty() {
+                    self.begin(Current::Text, batch)?;
+                    self.parts.text(piece, batch);
+                }
+            }
+            for call in delta.tool_calls.iter().flatten() {
+                self.call_delta(call, batch)?;
+            }
+        }
+        if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
+            self.finish_reason = Some(reason.to_owned());
+            self.begin(Current::Nothing, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the part under way where another kind of part begins.
+    fn begin(&mut self, kind: Current, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if self.current == kind {
+            return Ok(());
+        }
+        if self.finish_reason.is_some() && kind != Current::Nothing {
+            return Err(bad("more of the answer came after its finish_reason"));
+        }
+        self.parts.end(batch);
+        self.current = kind;
+        Ok(())
+    }
+
+    fn call_delta(&mut self, delta: &CallDelta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        let id = text(&delta.id);
+        let name = delta.function.as_ref().map_or("", |function| text(&function.name));
+        if self.is_another_call(delta.index, id, name)? {
+            self.begin(Current::Nothing, batch)?;
+            self.begin(Current::Call, batch)?;
+            let index = delta.index.unwrap_or_else(|| self.call.as_ref().map_or(0, |(last, _)| last + 1));
+            self.call = Some((index, id.to_owned()));
+            self.parts.call(id, name, batch);
+        }
+        self.parts.arguments(delta.function.as_ref().map_or("", |function| text(&function.arguments)), batch);
+        Ok(())
+    }
+
+    /// Whether a piece begins a call. The index should say so; but some servers leave it out, give every call the index
+    /// 0, or repeat id and name with each piece.
+    fn is_another_call(&self, index: Option<u64>, id: &str, name: &str) -> Result<bool, ErrorInfo> {
+        let another = match (&self.call, index) {
+            (None, _) => true,
+            (Some((last, _)), Some(index)) if index < *last => {
+                return Err(bad(format!("more of call {index} came after call {last} began")));
+            }
+            (Some((last, _)), Some(index)) if index > *last => true,
+            (Some((_, last_id)), Some(_)) => !name.is_empty() && !id.is_empty() && id != last_id,
+            (Some((_, last_id)), None) => !name.is_empty() && (id.is_empty() || id != last_id),
+        };
+        match self.call.as_ref().map(|(last, _)| last) {
+            _ if another && name.is_empty() => Err(bad("a call began without a name")),
+            Some(last) if !another && self.current != Current::Call => {
+                Err(bad(format!("more of call {last} came after it had ended")))
+            }
+            _ => Ok(another),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Requests of Chat Completions.
+
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::call_ids::clean_name;
+use crate::dialect::Context;
+use crate::head::{Head, OutputLimitField, Reminder};
+use crate::json::append;
+use crate::media::{self, Media, is_blank, output_or_note};
+
+/// What stands between the texts of one message: servers of this dialect take one text more gladly than several.
+const BETWEEN_TEXTS: &str = "\n\n";
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum Message<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Content,
+    },
+    Assistant {
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call>,
+    },
+    Tool {
+        tool_call_id: String,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Pieces(Vec<Piece>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Piece {
+    Text { text: String },
+    ImageUrl { image_url: ImageUrl },
+    File { file: File },
+}
+
+#[derive(Serialize)]
+struct ImageUrl {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct File {
+    filename: String,
+    file_data: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct Call {
+    id: String,
+    function: CalledFunction,
+}
+
+#[derive(Serialize)]
+struct CalledFunction {
+    name: String,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct Tool<'a> {
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl<'a> Tool<'a> {
+    fn new(spec: &'a ToolSpec) -> Self {
+        let ToolSpec { name, description, parameters } = spec;
+        Self { function: Function { name, description, parameters } }
+    }
+}
+
+pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"model":"#);
+    append(out, &head.model);
+    out.extend_from_slice(match head.output_limit_field {
+        OutputLimitField::MaxTokens => br#","max_tokens":"#,
+        OutputLimitField::MaxCompletionTokens => br#","max_completion_tokens":"#,
+    });
+    append(out, &head.max_output);
+    if let Some(temperature) = head.temperature.filter(|temperature| temperature.is_finite()) {
+        out.extend_from_slice(br#","temperature":"#);
+        append(out, &temperature);
+    }
+    out.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
+    if !head.tools.is_empty() {
+        out.extend_from_slice(br#","tools":"#);
+        append(out, &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+    }
+    out.extend_from_slice(br#","messages":["#);
+    if !is_blank(&head.system) {
+        append(out, &Message::System { content: &head.system });
+    }
+}
+
+pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Vec<u8>) {
+    match message {
+        ChatMessage::User { parts } => {
+            let pieces = parts.iter().filter_map(|part| user_piece(part, context)).collect();
+            if let Some(content) = content(pieces) {
+                append(out, &Message::User { content });
+            }
+        }
+        ChatMessage::Assistant { parts } => {
+            context.ids.begin_message();
+            if let Some(message) = assistant(parts, context) {
+                append(out, &message);
+            }
+        }
+        ChatMessage::Results { results } => write_results(results, context, out),
+    }
+}
+
+pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
+    match reminder {
+        Reminder::Assistant(text) if !is_blank(text) => {
+            append(
+                out,
+                &Message::Assistant { content: Some(text.trim_end().to_owned()), tool_calls: Vec::new() },
+            );
+        }
+        Reminder::User(text) if !is_blank(text) => {
+            append(out, &Message::User { content: Content::Text(text.clone()) });
+        }
+        _ => {}
+    }
+}
+
+/// Texts alone as one text, anything else as it is; `None` where there is nothing.
+fn content(pieces: Vec<Piece>) -> Option<Content> {
+    if pieces.is_empty() {
+        return None;
+    }
+    let mut texts = Vec::with_capacity(pieces.len());
+    for piece in &pieces {
+        match piece {
+            Piece::Text { text } => texts.push(text.as_str()),
+            _ => return Some(Content::Pieces(pieces)),
+        }
+    }
+    Some(Content::Text(texts.join(BETWEEN_TEXTS)))
+}
+
+fn user_piece(part: &UserPart, context: &Context<'_>) -> Option<Piece> {
+    match part {
+        UserPart::Text { text } => (!is_blank(text)).then(|| Piece::Text { text: text.clone() }),
+        UserPart::File(file) => Some(file_piece(media::load(file, context.blobs))),
+    }
+}
+
+fn file_piece(media: Media<'_>) -> Piece {
+    match media {
+        Media::Image { mime, data } => {
+            Piece::ImageUrl { image_url: ImageUrl { url: format!("data:{mime};base64,{data}") } }
+        }
+        Media::Pdf { filename, data } => {
+            let file_data = format!("data:{};base64,{data}", media::PDF);
+            Piece::File { file: File { filename: filename.to_owned(), file_data } }
+        }
+        Media::Note(text) => Piece::Text { text },
+    }
+}
+
+fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Message<'static>> {
+    let mut texts = Vec::new();
+    let mut tool_calls = Vec::new();
+    for part in parts {
+        match part {
+            AssistantPart::Text { text } if !is_blank(text) => texts.push(text.as_str()),
+            AssistantPart::Call { id, name, input } => {
+                let arguments = Value::Object(input.clone()).to_string();
+                let function = CalledFunction { name: clean_name(name), arguments };
+                tool_calls.push(Call { id: context.ids.call(id), function });
+            }
+            AssistantPart::Text { .. } | AssistantPart::Reasoning { .. } => {}
+        }
+    }
+    let content = (!texts.is_empty()).then(|| texts.join(BETWEEN_TEXTS));
+    (content.is_some() || !tool_calls.is_empty()).then_some(Message::Assistant { content, tool_calls })
+}
+
+/// A message for each result; their attachments follow in one message of the user, since results hold text only here.
+fn write_results(results: &[ResultPart], context: &Context<'_>, out: &mut Vec<u8>) {
+    let mut pieces = Vec::new();
+    for (index, result) in results.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        let tool_call_id = context.ids.result(&result.id);
+        for file in &result.attachments {
+            let text = format!("\"{}\", from the call {tool_call_id} of {}:", file.filename, result.name);
+            pieces.push(Piece::Text { text });
+            pieces.push(file_piece(media::load(file, context.blobs)));
+        }
+        append(out, &Message::Tool { tool_call_id, content: output_or_note(&result.output) });
+    }
+    if let Some(content) = content(pieces) {
+        out.push(b',');
+        append(out, &Message::User { content });
+    }
+}

@@ -1,0 +1,195 @@
+//! Cuts a stream of bytes into server-sent events.
+//!
+//! The crate `eventsource-stream` reads the format. It scans what it holds again with each chunk, and moves the rest of
+//! its buffer with each line: so it is given whole events only, line by line, which keeps the work linear.
+
+use std::convert::Infallible;
+
+use eventsource_stream::EventStream;
+use futures::{FutureExt, StreamExt, stream};
+use playhouse_protocol::ErrorInfo;
+
+use crate::decode::bad;
+
+/// The largest event, in bytes.
+pub(crate) const EVENT_LIMIT: usize = 16 << 20;
+
+/// The bytes of an event that is not whole yet.
+#[derive(Debug)]
+pub(crate) struct EventReader {
+    /// The bytes. Begins where an event begins.
+    pending: Vec<u8>,
+    /// Where the last line in `pending` begins.
+    line: usize,
+    /// Up to where `pending` was searched for line ends.
+    searched: usize,
+    /// The largest event, in bytes.
+    limit: usize,
+}
+
+impl EventReader {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { pending: Vec::new(), line: 0, searched: 0, limit }
+    }
+
+    /// Takes what one read brought, and hands name and data of each event that is now whole to `each`.
+    pub(crate) fn push(
+        &mut self,
+        chunk: &[u8],
+        each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
+    ) -> Result<(), ErrorInfo> {
+        self.pending.extend_from_slice(chunk);
+        let mut whole = 0;
+        for end in memchr::memchr_iter(b'\n', &self.pending[self.searched..]) {
+            let end = self.searched + end + 1;
+            if matches!(&self.pending[self.line..end], b"\n" | b"\r\n") {
+                self.check_size(end - whole)?;
+                whole = end;
+            }
+            self.line = end;
+        }
+        if whole > 0 {
+            dispatch(&self.pending[..whole], each)?;
+            self.pending.drain(..whole);
+            self.line -= whole;
+        }
+        self.searched = self.pending.len();
+        self.check_size(self.pending.len())
+    }
+
+    /// Takes the end of the stream: what is pending counts as an event, since some servers leave out the last blank line.
+    pub(crate) fn end(
+        &mut self,
+        each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
+    ) -> Result<(), ErrorInfo> {
+        let mut rest = std::mem::take(&mut self.pending);
+        (self.line, self.searched) = (0, 0);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        rest.extend_from_slice(b"\n\n");
+        dispatch(&rest, each)
+    }
+
+    fn check_size(&self, size: usize) -> Result<(), ErrorInfo> {
+        if size <= self.limit {
+            return Ok(());
+        }
+        Err(bad(format!(
+            "an event of the answer is larger than {} bytes: nothing this large is read",
+            self.limit
+        )))
+    }
+}
+
+/// Reads whole events.
+fn dispatch(
+    events: &[u8],
+    mut each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
+) -> Result<(), ErrorInfo> {
+    let events =
+        std::str::from_utf8(events).map_err(|error| bad(format!("the answer is not UTF-8 ({error})")))?;
+    // The crate panics at a byte order mark: it takes it for one byte.
+    let events = events.trim_start_matches('\u{feff}');
+    let lines = events.split_inclusive('\n').map(Ok::<_, Infallible>);
+    let mut events = EventStream::new(stream::iter(lines));
+    // Every line is there already, so nothing ever has to be waited for.
+    while let Some(Some(event)) = events.next().now_or_never() {
+        let event = event.map_err(|error| bad(format!("the answer is not a stream of events ({error})")))?;
+        each(&event.event, &event.data)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::error::ErrorCode;
+
+    use super::*;
+
+    fn read(chunks: &[&[u8]], limit: usize) -> Result<Vec<(String, String)>, ErrorInfo> {
+        let mut reader = EventReader::new(limit);
+        let mut events = Vec::new();
+        let mut each = |name: &str, data: &str| {
+            events.push((name.to_owned(), data.to_owned()));
+            Ok(())
+        };
+        for chunk in chunks {
+            reader.push(chunk, &mut each)?;
+        }
+        reader.end(&mut each)?;
+        Ok(events)
+    }
+
+    fn message(data: &str) -> (String, String) {
+        ("message".into(), data.into())
+    }
+
+    #[test]
+    fn names_comments_and_data_of_several_lines() {
+        let stream =
+            b"\xef\xbb\xbf: c\n\nevent: a\ndata: 1\ndata:2\ndata:  3\n\nid: x\n\ndata\n\ndata: last\n\n";
+        let events = read(&[stream], 1000).unwrap();
+        assert_eq!(events, vec![("a".into(), "1\n2\n 3".into()), message(""), message("last")]);
+    }
+
+    #[test]
+    fn a_last_event_without_its_blank_line_counts() {
+        assert_eq!(read(&[b"data: 1\n\ndata: 2"], 1000).unwrap(), vec![message("1"), message("2")]);
+        assert_eq!(read(&[b"data: 1\n\ndata: 2\n"], 1000).unwrap(), vec![message("1"), message("2")]);
+        assert_eq!(read(&[b"data: 1\n\nevent: x\n"], 1000).unwrap(), vec![message("1")]);
+    }
+
+    #[test]
+    fn an_event_is_given_when_it_is_whole_and_not_before() {
+        let mut reader = EventReader::new(1000);
+        let mut count = 0;
+        for (chunk, expected) in
+            [("data: 1", 0), ("\n", 0), ("\n", 1), ("\r\ndata: 2\r", 1), ("\n\r", 1), ("\n", 2)]
+        {
+            let taken = reader.push(chunk.as_bytes(), |_, _| {
+                count += 1;
+                Ok(())
+            });
+            assert_eq!((taken, count), (Ok(()), expected), "after {chunk:?}");
+        }
+        assert!(reader.pending.is_empty());
+    }
+
+    #[test]
+    fn an_event_over_the_limit_is_refused_whether_whole_or_not() {
+        let whole = [b"data: ".as_slice(), &[b'x'; 100], b"\n\n"].concat();
+        let unfinished = &whole[..whole.len() - 2];
+        let many_lines = b"data: x\n".repeat(20);
+        for stream in [&whole, unfinished, &many_lines] {
+            let error = read(&[stream], 64).unwrap_err();
+            assert_eq!(error.code, ErrorCode::BadAnswer);
+            assert!(error.message.contains("larger than 64 bytes"), "{error}");
+        }
+        let many = whole.repeat(50);
+        assert_eq!(read(&[&many], 200).unwrap().len(), 50, "the limit is for one event, not for a chunk");
+    }
+
+    #[test]
+    fn an_unfinished_line_is_not_searched_again() {
+        let mut reader = EventReader::new(EVENT_LIMIT);
+        let none = |_: &str, _: &str| Ok(());
+        for _ in 0..100 {
+            reader.push(b"data", none).unwrap();
+            assert_eq!(reader.searched, reader.pending.len());
+        }
+        reader.push(b"\n", none).unwrap();
+        assert_eq!((reader.line, reader.searched), (401, 401));
+    }
+
+    #[test]
+    fn an_error_of_the_reader_stops_the_reading() {
+        let mut reader = EventReader::new(1000);
+        let mut seen = 0;
+        let taken = reader.push(b"data: 1\n\ndata: 2\n\n", |_, _| {
+            seen += 1;
+            Err(bad("no"))
+        });
+        assert_eq!((taken.unwrap_err().message.as_str(), seen), ("no", 1));
+    }
+}

@@ -1,0 +1,194 @@
+//! Requests grow, they don't change: otherwise a provider's prompt cache would not hit.
+
+use bytes::Bytes;
+use playhouse_llm::{DialectKind, Head, Reminder, ToolChoice, Transcript};
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
+use playhouse_protocol::message::{Attachment, BlobRef};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+const MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just(" \n".to_owned()),
+        Just(r#"}]},"cache_control":{"type":"ephemeral"}"#.to_owned()),
+        "\\PC{1,12}",
+        "[\"\\\\\u{0}-\u{1f}\u{2028}é]{1,6}",
+    ]
+}
+
+fn attachment() -> impl Strategy<Value = Attachment> {
+    let mime =
+        prop_oneof![Just("image/png"), Just("application/pdf"), Just("text/csv"), Just("IMAGE/JPG; q=1")];
+    (mime, text(), any::<bool>()).prop_map(|(mime, filename, known)| Attachment {
+        mime: mime.into(),
+        filename,
+        blob: BlobRef { hash: if known { "known" } else { "lost" }.into(), size: 5 },
+    })
+}
+
+fn id() -> impl Strategy<Value = String> {
+    prop_oneof![Just("call_0".to_owned()), "[a-z0-9_:.]{0,80}"]
+}
+
+fn assistant_part() -> impl Strategy<Value = AssistantPart> {
+    let opaque = prop_oneof![
+        Just(None),
+        Just(Some(json!({"signature": "s"}))),
+        Just(Some(json!({"redacted": "r"}))),
+        Just(Some(json!(7))),
+    ];
+    prop_oneof![
+        text().prop_map(|text| AssistantPart::Text { text }),
+        (text(), opaque).prop_map(|(text, opaque)| AssistantPart::Reasoning { text, opaque }),
+        (id(), text(), text()).prop_map(|(id, name, value)| {
+            let input = Map::from_iter([("z".to_owned(), Value::String(value)), ("a".to_owned(), json!(1))]);
+            AssistantPart::Call { id, name, input }
+        }),
+    ]
+}
+
+/// An assistant message, and the results of its calls where it has any.
+fn step() -> impl Strategy<Value = Vec<ChatMessage>> {
+    (vec(assistant_part(), 0..5), text(), any::<bool>(), vec(attachment(), 0..2)).prop_map(
+        |(parts, output, ok, attachments)| {
+            let results: Vec<ResultPart> = parts
+                .iter()
+                .filter_map(|part| match part {
+                    AssistantPart::Call { id, name, .. } => Some(ResultPart {
+                        id: id.clone(),
+                        name: name.clone(),
+                        output: output.clone(),
+                        ok,
+                        attachments: attachments.clone(),
+                    }),
+                    _ => None,
+                })
+                .collect();
+            let mut messages = vec![ChatMessage::Assistant { parts }];
+            if !results.is_empty() {
+                messages.push(ChatMessage::Results { results });
+            }
+            messages
+        },
+    )
+}
+
+fn prompt() -> impl Strategy<Value = Vec<ChatMessage>> {
+    let part =
+        prop_oneof![text().prop_map(|text| UserPart::Text { text }), attachment().prop_map(UserPart::File)];
+    vec(part, 0..3).prop_map(|parts| vec![ChatMessage::User { parts }])
+}
+
+fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
+    vec(prop_oneof![prompt(), step()], 0..8).prop_map(|messages| messages.concat())
+}
+
+fn head() -> impl Strategy<Value = Head> {
+    (text(), text(), 0..3usize, any::<Option<f64>>()).prop_map(|(model, system, tools, temperature)| Head {
+        model,
+        system,
+        tools: (0..tools)
+            .map(|index| ToolSpec {
+                name: format!("tool{index}"),
+                description: String::new(),
+                parameters: json!({"type": "object"}),
+            })
+            .collect(),
+        max_output: 100,
+        temperature,
+        ..Head::default()
+    })
+}
+
+fn blobs(blob: &BlobRef) -> Option<Bytes> {
+    (blob.hash == "known").then(|| Bytes::from_static(b"bytes"))
+}
+
+fn request(transcript: &Transcript) -> String {
+    String::from_utf8(transcript.request(ToolChoice::Auto, None).to_vec()).unwrap()
+}
+
+/// Every id of a call is acceptable, is unique, and has its result.
+fn check_calls(request: &Value, dialect: DialectKind) {
+    let mut calls = Vec::new();
+    let mut results = Vec::new();
+    for message in request["messages"].as_array().unwrap() {
+        match dialect {
+            DialectKind::Anthropic => {
+                let content = message["content"].as_array().unwrap();
+                assert!(!content.is_empty(), "an empty message");
+                for block in content {
+                    match block["type"].as_str().unwrap() {
+                        "tool_use" => calls.push(block["id"].clone()),
+                        "tool_result" => results.push(block["tool_use_id"].clone()),
+                        "text" => assert!(!block["text"].as_str().unwrap().trim().is_empty(), "a blank text"),
+                        _ => {}
+                    }
+                }
+            }
+            DialectKind::OpenaiChat => {
+                calls.extend(
+                    message["tool_calls"].as_array().into_iter().flatten().map(|call| call["id"].clone()),
+                );
+                results.extend(message.get("tool_call_id").cloned());
+            }
+        }
+    }
+    for id in &calls {
+        let id = id.as_str().unwrap();
+        let plain = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        assert!(plain && (1..=64).contains(&id.len()), "{id:?}");
+    }
+    let mut unique = calls.clone();
+    unique.sort_by_key(Value::to_string);
+    unique.dedup();
+    assert_eq!(unique.len(), calls.len(), "an id twice");
+    assert!(results.iter().all(|result| calls.contains(result)), "{calls:?} {results:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_next_request_extends_this_one(head in head(), messages in conversation()) {
+        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+            let mut transcript = Transcript::new(dialect, &head);
+            let mut before = request(&transcript).replace(MARKER, "");
+            for message in &messages {
+                transcript.push(message, &blobs);
+                let whole = request(&transcript);
+                let value: Value = serde_json::from_str(&whole).unwrap();
+                prop_assert!(whole.matches(MARKER).count() <= 4);
+                check_calls(&value, dialect);
+
+                let now = whole.replace(MARKER, "");
+                let kept = before.strip_suffix("]}").unwrap();
+                let added = now.strip_prefix(kept).expect("what was sent before is sent again");
+                prop_assert!(added == "]}" || added.starts_with(',') || kept.ends_with("\"messages\":["), "{}", added);
+                before = now;
+            }
+            let mut again = Transcript::new(dialect, &head);
+            messages.iter().for_each(|message| again.push(message, &blobs));
+            prop_assert_eq!(request(&again), request(&transcript), "a transcript is a function of its messages");
+        }
+    }
+
+    #[test]
+    fn what_one_request_adds_stands_after_the_messages(head in head(), messages in conversation(), words in text()) {
+        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+            let mut transcript = Transcript::new(dialect, &head);
+            messages.iter().for_each(|message| transcript.push(message, &blobs));
+            let plain = request(&transcript);
+            for reminder in [Reminder::Assistant(words.clone()), Reminder::User(words.clone())] {
+                let last = transcript.request(ToolChoice::None, Some(&reminder));
+                serde_json::from_slice::<Value>(&last).unwrap();
+                let kept = plain.strip_suffix("]}").unwrap().as_bytes();
+                prop_assert!(last.starts_with(kept), "{:?}", last);
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of the crate through its boundary: a conversation goes in, a request comes out; a stream goes in, pieces and an
+//! answer come out.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test's helper says that the test failed")]
+
+mod anthropic;
+mod growth;
+mod openai_chat;
+mod refusals;
+mod requests;
+mod sockets;
+mod splitting;
+mod streams;
+mod support;

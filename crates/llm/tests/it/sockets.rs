@@ -1,0 +1,172 @@
+//! The transport over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use playhouse_llm::{AnswerStream, DialectKind, Endpoint, HttpTransport, Limits, send};
+use playhouse_protocol::ErrorInfo;
+use playhouse_protocol::error::ErrorCode;
+use playhouse_protocol::message::FinishReason;
+
+use crate::openai_chat;
+use crate::support::{KEY, attempt, endpoint, merge, read};
+
+const BODY: &str = r#"{"model":"acme-1","messages":[]}"#;
+
+/// A server that reads one request after the other on one connection, and answers each with the next of `answers`.
+/// Gives back the requests.
+fn serve(answers: Vec<Vec<u8>>) -> (SocketAddr, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        answers
+            .into_iter()
+            .map(|answer| {
+                let request = read_request(&mut connection);
+                connection.write_all(&answer).unwrap();
+                request
+            })
+            .collect()
+    });
+    (address, server)
+}
+
+fn read_request(connection: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(BODY.as_bytes()) {
+        let mut byte = [0];
+        connection.read_exact(&mut byte).unwrap();
+        request.push(byte[0]);
+    }
+    String::from_utf8(request).unwrap()
+}
+
+/// An answer whose body is sent in chunks.
+fn chunked(chunks: &[&str]) -> Vec<u8> {
+    let mut answer =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
+    for chunk in chunks {
+        answer += &format!("{:x}\r\n{chunk}\r\n", chunk.len());
+    }
+    answer.into_bytes()
+}
+
+fn endpoint_at(address: SocketAddr) -> Endpoint {
+    Endpoint { base_url: format!("http://{address}/v1"), ..endpoint(DialectKind::OpenaiChat) }
+}
+
+async fn ask(transport: &HttpTransport, endpoint: &Endpoint) -> Result<AnswerStream, ErrorInfo> {
+    send(transport, endpoint, attempt(), Bytes::from_static(BODY.as_bytes()), Limits::default()).await
+}
+
+#[tokio::test]
+async fn an_answer_arrives_and_the_connection_serves_the_next_request() {
+    let stream = openai_chat::everything();
+    let (left, right) = stream.split_at(stream.len() / 2);
+    let answer = [chunked(&[left, right]), b"0\r\n\r\n".to_vec()].concat();
+    let (address, server) = serve(vec![answer.clone(), answer]);
+    let transport = HttpTransport::new();
+    for _ in 0..2 {
+        let (batches, end) = read(ask(&transport, &endpoint_at(address)).await.unwrap()).await;
+        assert_eq!(merge(batches.concat()), openai_chat::everything_decoded());
+        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+    }
+    let requests = server.join().unwrap();
+    for line in [
+        "POST /v1/chat/completions HTTP/1.1\r\n",
+        &format!("authorization: Bearer {KEY}\r\n"),
+        "content-type: application/json\r\n",
+        &format!("x-playhouse-attempt: {}\r\n", attempt()),
+    ] {
+        assert!(requests[1].contains(line), "{line} in {}", requests[1]);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_read() {
+    let body = r#"{"error":{"message":"slow down","type":"rate_limit_error"}}"#;
+    let head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\ncontent-type: application/json\r\n";
+    let (address, server) =
+        serve(vec![format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()]);
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.status, error.retry_after_ms),
+        (ErrorCode::RateLimited, Some(429), Some(3000))
+    );
+    assert!(error.message.contains("slow down"), "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_page_is_no_answer() {
+    let page = "<html><head><title>hello</title></head></html>";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n";
+    let (address, server) = serve(vec![format!("{head}{page}").into_bytes()]);
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::BadAnswer);
+    assert!(error.message.contains("an HTML page titled \"hello\""), "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let head =
+        "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://elsewhere.test/v1\r\ncontent-length: 0\r\n\r\n";
+    let (address, server) = serve(vec![head.as_bytes().to_vec()]);
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!((error.code, error.status), (ErrorCode::BadRequest, Some(307)));
+    assert!(error.message.contains("http://elsewhere.test/v1"), "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_cuts_the_stream() {
+    let stream = openai_chat::everything();
+    let first_events: String = stream.split_inclusive("\n\n").take(4).collect();
+    let (address, server) = serve(vec![chunked(&[&first_events])]);
+    let (batches, end) = read(ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap()).await;
+    assert!(!batches.concat().is_empty(), "what came is kept");
+    let error = end.unwrap_err();
+    assert_eq!(error.code, ErrorCode::StreamCut);
+    assert!(error.message.contains(&address.to_string()), "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_without_an_answer_is_a_failed_connection() {
+    let (address, server) = serve(vec![Vec::new()]);
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Connection);
+    assert!(error.message.contains("broke before an answer began"), "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_connection_names_the_address_and_asks_for_the_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Connection);
+    assert!(error.message.starts_with("acme: "), "{error}");
+    assert!(error.message.contains(&address.to_string()), "{error}");
+    assert!(error.message.ends_with("is the server running?"), "{error}");
+}
+
+#[tokio::test]
+async fn addresses_and_keys_that_cannot_be_used_are_named_but_not_shown() {
+    let transport = HttpTransport::new();
+    let base = endpoint(DialectKind::OpenaiChat);
+    for base_url in ["api.acme.test/v1", "ftp://user:hidden@api.acme.test", "http://", ""] {
+        let error =
+            ask(&transport, &Endpoint { base_url: base_url.into(), ..base.clone() }).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Connection, "{error}");
+        assert!(error.message.contains("base_url") && !error.message.contains("hidden"), "{error}");
+    }
+    let error = ask(&transport, &Endpoint { key: Some("a\nb".into()), ..base }).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Authentication);
+    assert!(error.message.contains("ACME_API_KEY") && !error.message.contains("a\nb"), "{error}");
+}

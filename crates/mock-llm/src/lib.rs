@@ -1,0 +1,83 @@
+//! A scripted model: it speaks the wire formats of real providers, and says what a script tells it to say.
+//!
+//! It stands in for a provider in demos, in tests and under load. It knows nothing of the engine that talks to it, and
+//! has encoders of its own, so that a mistake in the engine's decoders is not repeated here.
+//!
+//! - [`Script`], [`Model`], [`Step`]: what is said, as JSON or built in Rust. [`builtin`] models need no script.
+//! - [`Fault`]: how an answer goes wrong: a status, HTML, a cut, a stall, an error in the middle.
+//! - [`Mock`]: answers requests in process, with bodies that stream; [`Mock::serve`] does the same over sockets.
+//! - [`Journal`]: what was asked, what was answered, and which usage was reported.
+//!
+//! # Which step is answered
+//!
+//! The mock keeps no conversations. A request holds its whole conversation, and that says where it stands: the number
+//! of the user's prompts is the turn, and the number of answers since the last prompt is the step. So a thousand
+//! sessions can share a script, a retried request gets the same answer, and the same request always gets the same
+//! bytes. In detail:
+//!
+//! - A message with tool results is no prompt; neither is a user message after results that has no text, or whose text
+//!   names one of their calls (it brings their images, where results cannot hold them). An assistant message at the very end is a prefill: the model goes on with it, so it is no answer yet.
+//! - Where the request forbids calls, a user message at the very end that follows results (or, if the tools are still
+//!   shown, another user message) is a reminder, not a prompt.
+//! - A step with calls that is asked for by a request which forbids them says its text without the calls, or
+//!   [`NO_CALLS_TEXT`] when nothing else is left.
+//! - After the last step of a turn, and after the last turn, the answer is the model's closing text.
+//!
+//! The exception is a step with [`Step::fail_first`]: the mock counts how often the same request came.
+//!
+//! # Tokens
+//!
+//! A token is one event of the stream: a word with the space before it, or a piece of a longer word. The input of a
+//! request is a quarter of its bytes. Limits that a request sets (`max_tokens`) are not applied: the script decides.
+//!
+//! # Example
+//!
+//! ```
+//! use bytes::Bytes;
+//! use futures::StreamExt;
+//! use mock_llm::{Mock, Model, Script, call, text};
+//! use serde_json::json;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let mock = Mock::new(Script::new().model(
+//!     "helper",
+//!     Model::new()
+//!         .step(text("Let me look.").call("read", json!({"filePath": "README.md"})))
+//!         .step(text("It is a playhouse.")),
+//! ));
+//! let request = json!({"model": "helper", "max_tokens": 100, "stream": true,
+//!     "tools": [{"name": "read"}], "messages": [{"role": "user", "content": "What is this?"}]});
+//! let mut response = mock.respond("/v1/messages", &[], Bytes::from(request.to_string())).await;
+//! assert_eq!(response.status, 200);
+//! let mut answer = Vec::new();
+//! while let Some(bytes) = response.body.next().await {
+//!     answer.extend_from_slice(&bytes.unwrap());
+//! }
+//! assert!(String::from_utf8(answer).unwrap().contains("README.md"));
+//! assert_eq!(mock.journal().entries()[0].model.as_deref(), Some("helper"));
+//! # });
+//! ```
+
+mod answer;
+pub mod builtin;
+mod conversation;
+mod fault;
+mod journal;
+mod mock;
+mod pace;
+mod plan;
+mod script;
+mod server;
+mod tokens;
+mod wire;
+
+pub use fault::{Cut, Fault};
+pub use journal::{Entry, Journal, JournalOptions, Outcome};
+pub use mock::{Mock, MockOptions, MockResponse};
+pub use plan::NO_CALLS_TEXT;
+pub use script::{
+    Call, DEFAULT_CLOSING_TEXT, Finish, Item, Model, Script, ScriptError, Step, Turn, UsageOverride, call,
+    calls, malformed_call, reasoning, repeat, text, tokens,
+};
+pub use server::Server;
+pub use wire::Dialect;

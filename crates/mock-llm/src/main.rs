@@ -1,0 +1,113 @@
+//! `mock-llm`: the scripted model as a server.
+//!
+//! Exit codes: 0 when it was asked to stop, 1 when it failed while it ran, 2 for bad usage, script or address.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use mock_llm::{JournalOptions, Mock, MockOptions, Script};
+use tokio::net::TcpListener;
+
+/// A scripted model that speaks the wire formats of real providers: Anthropic Messages and OpenAI Chat Completions.
+///
+/// Models come from a script (JSON), and these are built in: `echo` repeats the prompt, `tokens-N` says N tokens,
+/// `tools-K-tokens-N` calls `read` in K steps and then says N tokens.
+#[derive(Parser)]
+#[command(version, after_long_help = concat!("A script:\n", include_str!("../examples/script.json")))]
+struct Arguments {
+    /// Where to listen; port 0 picks a free one. The address is printed first.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// The script. Without one there are the built-in models.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Tokens a second of models that set none; as fast as possible without it.
+    #[arg(long, value_name = "TOKENS", value_parser = rate)]
+    rate: Option<f64>,
+    /// Write a line of JSON for each request, when it is over, to this file, which is begun anew.
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Have the bodies of the requests in the journal.
+    #[arg(long, requires = "journal")]
+    journal_bodies: bool,
+    /// Threads that answer; as many as there are processors without it.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("give a number of tokens a second above 0".to_owned()),
+    }
+}
+
+/// What went wrong, with its exit code.
+struct Failure(u8, String);
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(code, message)) => {
+            let _ = writeln!(io::stderr(), "mock-llm: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    let usage = |message: String| Failure(2, message);
+    let failed = |error: io::Error| Failure(1, error.to_string());
+    let script = match &arguments.script {
+        Some(path) => Script::load(path).map_err(|error| usage(error.to_string()))?,
+        None => Script::new(),
+    };
+    let keep = JournalOptions::default();
+    let options = MockOptions {
+        rate: arguments.rate,
+        journal: JournalOptions {
+            // Only the file is ever read.
+            entries: 0,
+            body_bytes: if arguments.journal_bodies { keep.body_bytes } else { 0 },
+            file: arguments.journal,
+        },
+    };
+    let mock = Mock::with_options(script, options)
+        .map_err(|error| usage(format!("cannot create the journal: {error}")))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = arguments.threads {
+        runtime.worker_threads(threads.into());
+    }
+    let runtime = runtime.enable_all().build().map_err(failed)?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(&arguments.listen)
+            .await
+            .map_err(|error| usage(format!("cannot listen on {}: {error}", arguments.listen)))?;
+        let server = mock.serve(listener).map_err(failed)?;
+        let mut out = io::stdout().lock();
+        // Whoever started it may not read; that is no reason to stop.
+        let _ = writeln!(out, "mock-llm listening on {}", server.url()).and_then(|()| out.flush());
+        drop(out);
+        asked_to_stop().await.map_err(failed)?;
+        server.shutdown().await;
+        Ok(())
+    })?;
+    mock.journal().flush().map_err(|error| Failure(1, format!("cannot write the journal: {error}")))
+}
+
+#[cfg(unix)]
+async fn asked_to_stop() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() -> io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,256 @@
+//! The mock: answers requests by its script.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+
+use crate::answer::{self, Body};
+use crate::fault::Fault;
+use crate::journal::{Journal, JournalOptions, Record};
+use crate::plan::Plan;
+use crate::script::Script;
+use crate::server::Server;
+use crate::wire::{About, Asked, Wire, foreign_error, wire_of};
+
+/// Names the attempt, for the journal.
+const ATTEMPT_HEADER: &str = "x-playhouse-attempt";
+/// Tells sessions apart that ask exactly the same, for [`Step::fail_first`](crate::Step::fail_first).
+const SESSION_HEADER: &str = "x-mock-session";
+/// Requests whose repetitions are counted; older ones count as new.
+const REPEATS: usize = 65_536;
+
+/// How a mock is set up.
+#[derive(Clone, Debug, Default)]
+pub struct MockOptions {
+    /// Tokens a second of models and steps that set none; `None`, or what is not above 0, for as fast as possible.
+    pub rate: Option<f64>,
+    /// What the journal keeps.
+    pub journal: JournalOptions,
+}
+
+/// A scripted model. A clone is another handle of the same mock.
+#[derive(Clone)]
+pub struct Mock {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Script,
+    rate: Option<f64>,
+    journal: Journal,
+    repeats: Mutex<Repeats>,
+}
+
+/// How often the requests came that meet a fault a few times only.
+#[derive(Default)]
+struct Repeats {
+    counts: HashMap<u64, u32>,
+    /// Their hashes, oldest first.
+    order: VecDeque<u64>,
+}
+
+impl Repeats {
+    /// Counts a request, and says how often it came before.
+    fn count(&mut self, request: u64) -> u32 {
+        let count = self.counts.entry(request).or_insert_with(|| {
+            self.order.push_back(request);
+            0
+        });
+        let before = *count;
+        *count = count.saturating_add(1);
+        if self.order.len() > REPEATS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.counts.remove(&oldest);
+        }
+        before
+    }
+}
+
+/// The answer to a request.
+pub struct MockResponse {
+    /// The HTTP status.
+    pub status: u16,
+    /// Header names (lower case) and values.
+    pub headers: Vec<(String, String)>,
+    /// The body. An error in it is a connection that breaks. Dropping it tells the journal that the client went away.
+    pub body: Body,
+}
+
+impl std::fmt::Debug for MockResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MockResponse")
+            .field("status", &self.status)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Mock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mock").field("journal", &self.shared.journal).finish_non_exhaustive()
+    }
+}
+
+impl Mock {
+    /// A mock that sends as fast as possible and keeps its journal in memory.
+    pub fn new(script: Script) -> Self {
+        Self::with(script, None, Journal::in_memory())
+    }
+
+    /// A mock.
+    ///
+    /// # Errors
+    /// When the journal's file cannot be created; the error names it.
+    pub fn with_options(script: Script, options: MockOptions) -> io::Result<Self> {
+        Ok(Self::with(script, options.rate, Journal::new(options.journal)?))
+    }
+
+    fn with(script: Script, rate: Option<f64>, journal: Journal) -> Self {
+        Self { shared: Arc::new(Shared { script, rate, journal, repeats: Mutex::default() }) }
+    }
+
+    /// What was asked and answered.
+    pub fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
+    /// Answers a `POST` of `body` to `path` (with or without a query), once the step's delay is over. Any request gets
+    /// an answer: one that cannot be read gets an error in its wire format.
+    ///
+    /// Needs a tokio runtime with timers. Names of headers are compared without regard to case.
+    pub async fn respond(&self, path: &str, headers: &[(String, String)], body: Bytes) -> MockResponse {
+        let header = |wanted: &str| {
+            headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
+        };
+        let record = self.shared.journal.begin(path, header(ATTEMPT_HEADER), &body);
+        let path = path.split('?').next().unwrap_or(path);
+        let Some(wire) = wire_of(path) else {
+            let message = format!("there is nothing at {path}: post to …/messages or …/chat/completions");
+            return plain(404, JSON, foreign_error(404, &message), record);
+        };
+        record.dialect(wire.dialect());
+        let asked = match wire.read(&body) {
+            Ok(asked) => asked,
+            Err(message) => return plain(400, JSON, wire.error(400, &message), record),
+        };
+        record.asked(&asked.model, asked.place, asked.stream);
+        let Some(mut plan) = Plan::find(&self.shared.script, self.shared.rate, &asked, wire) else {
+            let message = self.no_such_model(&asked.model);
+            return plain(404, JSON, wire.error(404, &message), record);
+        };
+        if let (Some(times), Some(_)) = (plan.fail_first, &plan.fault)
+            && self.came_before(header(SESSION_HEADER).as_deref(), path, &body) >= times
+        {
+            plan.fault = None;
+        }
+        if !plan.delay.is_zero() {
+            tokio::time::sleep(plan.delay).await;
+        }
+        say(wire, asked, plan, body.len(), record).await
+    }
+
+    /// Serves HTTP/1.1 on `listener` until the server is shut down or dropped.
+    ///
+    /// # Errors
+    /// When the listener cannot say its address.
+    pub fn serve(&self, listener: TcpListener) -> io::Result<Server> {
+        Server::start(self.clone(), listener)
+    }
+
+    fn came_before(&self, session: Option<&str>, path: &str, body: &[u8]) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        (session, path, body).hash(&mut hasher);
+        self.shared.repeats.lock().unwrap_or_else(PoisonError::into_inner).count(hasher.finish())
+    }
+
+    fn no_such_model(&self, model: &str) -> String {
+        let names: Vec<&str> = self.shared.script.models.keys().take(20).map(String::as_str).collect();
+        let scripted = match names.as_slice() {
+            [] => "the script has none".to_owned(),
+            names => format!("the script has {}", names.join(", ")),
+        };
+        format!("model {model:?} is not known: {scripted}; built in are echo, tokens-N and tools-K-tokens-N")
+    }
+}
+
+const JSON: &str = "application/json";
+
+/// Says what was planned, or what the fault puts in its place.
+async fn say(
+    wire: &'static dyn Wire,
+    asked: Asked,
+    mut plan: Plan,
+    request_bytes: usize,
+    record: Record,
+) -> MockResponse {
+    match plan.fault.take() {
+        Some(Fault::Status { code, headers, body }) => {
+            let message = format!("the script answers with status {code} here");
+            let body = body.map_or_else(|| wire.error(code, &message), String::into_bytes);
+            let mut response = plain(code, JSON, body, record);
+            for (name, value) in headers {
+                let name = name.to_ascii_lowercase();
+                response.headers.retain(|(usual, _)| *usual != name);
+                response.headers.push((name, value));
+            }
+            return response;
+        }
+        Some(Fault::Html(page)) => {
+            return plain(200, "text/html; charset=utf-8", page.into_bytes(), record);
+        }
+        Some(Fault::Empty) => plan.say_nothing(),
+        fault => plan.fault = fault,
+    }
+    record.status(200);
+    let about = About {
+        model: asked.model,
+        place: asked.place,
+        stream_usage: asked.stream_usage,
+        input: plan.input(request_bytes),
+    };
+    if asked.stream {
+        let headers = vec![
+            ("content-type".to_owned(), "text/event-stream; charset=utf-8".to_owned()),
+            ("cache-control".to_owned(), "no-cache".to_owned()),
+        ];
+        return MockResponse { status: 200, headers, body: answer::streamed(wire, about, plan, record) };
+    }
+    // A body that ends early must not promise its length, or the client would know that it was cut.
+    let is_sound = plan.fault.is_none();
+    let (length, body) = answer::whole(wire, &about, plan, record).await;
+    let mut headers = vec![("content-type".to_owned(), JSON.to_owned())];
+    if is_sound {
+        headers.push(("content-length".to_owned(), length.to_string()));
+    }
+    MockResponse { status: 200, headers, body }
+}
+
+fn plain(status: u16, kind: &str, body: Vec<u8>, record: Record) -> MockResponse {
+    record.status(status);
+    let headers = vec![
+        ("content-type".to_owned(), kind.to_owned()),
+        ("content-length".to_owned(), body.len().to_string()),
+    ];
+    MockResponse { status, headers, body: answer::plain(Bytes::from(body), record) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_are_counted_by_request_and_bounded() {
+        let mut repeats = Repeats::default();
+        assert_eq!((repeats.count(1), repeats.count(1), repeats.count(2)), (0, 1, 0));
+        for request in 10..10 + REPEATS as u64 {
+            repeats.count(request);
+        }
+        assert_eq!(repeats.counts.len(), REPEATS);
+        assert_eq!(repeats.count(1), 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! When each token is due.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Long enough for never, and short enough to be added to a time.
+const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
+/// Spreads tokens evenly over time: what follows token n of a stream is due n/rate seconds after its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Tokens a second; `None` for as fast as possible.
+    rate: Option<f64>,
+    start: Option<Instant>,
+}
+
+impl Pace {
+    /// A pace that begins when it is first asked.
+    pub(crate) fn new(rate: Option<f64>) -> Self {
+        Self { rate, start: None }
+    }
+
+    /// How long `tokens` tokens take.
+    pub(crate) fn duration(&self, tokens: u64) -> Duration {
+        match self.rate {
+            Some(rate) => Duration::try_from_secs_f64(tokens as f64 / rate).unwrap_or(NEVER).min(NEVER),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// When to go on after `tokens` tokens; `None` for now.
+    pub(crate) fn due(&mut self, tokens: u64) -> Option<Instant> {
+        self.rate?;
+        let start = *self.start.get_or_insert_with(Instant::now);
+        let due = start + self.duration(tokens);
+        (due > Instant::now()).then_some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_are_spread_evenly() {
+        let mut pace = Pace::new(Some(4.0));
+        let start = Instant::now();
+        assert_eq!(pace.due(0), None);
+        assert_eq!(pace.due(1), Some(start + Duration::from_millis(250)));
+        tokio::time::advance(Duration::from_millis(600)).await;
+        assert_eq!(pace.due(2), None);
+        assert_eq!(pace.due(3), Some(start + Duration::from_millis(750)));
+        assert_eq!(Pace::new(None).due(1_000_000), None);
+    }
+
+    #[test]
+    fn rates_that_take_for_ever_do_not_overflow() {
+        assert_eq!(Pace::new(Some(f64::MIN_POSITIVE)).duration(u64::MAX), NEVER);
+    }
+}

@@ -1,0 +1,471 @@
+//! Scripts: what each model says, turn by turn and step by step. Read from JSON, or built in Rust.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::fault::Fault;
+
+/// What a model says when its script holds nothing for a request, unless [`Model::closing`] says otherwise.
+pub const DEFAULT_CLOSING_TEXT: &str = "That is all I have to say.";
+
+/// Models by name.
+///
+/// As JSON (`examples/script.json`, which `mock-llm --help` prints):
+/// ```
+/// let script: mock_llm::Script = include_str!("../examples/script.json").parse().unwrap();
+/// assert_eq!(script.models["fix"].turns[0].steps.len(), 2);
+/// ```
+/// ```json
+#[doc = include_str!("../examples/script.json")]
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// The models.
+    pub models: BTreeMap<String, Model>,
+}
+
+/// A script that cannot be used.
+#[derive(Debug, Error)]
+pub enum ScriptError {
+    /// The file cannot be read; the error names it.
+    #[error("cannot read the script: {0}")]
+    Read(#[from] std::io::Error),
+    /// The text is not a script; the error names line and column.
+    #[error("{} is not a script: {error}", place.as_deref().unwrap_or(Path::new("the text")).display())]
+    Parse {
+        /// The file, where it came from one.
+        place: Option<PathBuf>,
+        /// What is wrong and where.
+        error: serde_json::Error,
+    },
+}
+
+/// A model: what it says in each turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Model {
+    /// The turns, by the number of the prompt that they answer.
+    pub turns: Vec<Turn>,
+    /// Whether the turns begin again after the last one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cycle: bool,
+    /// What is said when the script holds nothing for a request; absent for [`DEFAULT_CLOSING_TEXT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closing: Option<String>,
+    /// Tokens a second of steps that set none; absent for the mock's own rate.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "rate_above_zero")]
+    pub rate: Option<f64>,
+}
+
+/// The steps that follow one prompt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// What is said, in order. Nothing gives an empty answer.
+    pub items: Vec<Item>,
+    /// Why the answer ends; absent for `tool_calls` when it holds calls, else `stop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish: Option<Finish>,
+    /// Milliseconds between the request and the head of the answer.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub delay_ms: u64,
+    /// Tokens a second; absent for the model's rate.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "rate_above_zero")]
+    pub rate: Option<f64>,
+    /// Counts that are reported in place of those that were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageOverride>,
+    /// How the answer goes wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// How many times the same request meets the fault before it is answered well; absent for always.
+    ///
+    /// Two requests are the same when their bodies are, byte for byte, and their `x-mock-session` headers are. So
+    /// sessions that ask exactly the same share the count, unless they send that header or differ in their prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_first: Option<u32>,
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Item {
+    /// This text.
+    Text(String),
+    /// This reasoning, before whatever follows.
+    Reasoning(String),
+    /// A tool call.
+    Call(Call),
+    /// So many tokens of made-up prose.
+    Tokens(u64),
+    /// A text, several times over.
+    Repeat {
+        /// The text.
+        text: String,
+        /// How many times.
+        times: u64,
+    },
+}
+
+/// A tool call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The tool.
+    pub name: String,
+    /// The arguments; absent for none.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub input: Value,
+    /// Text to send where the arguments belong, as it is, in place of `input`: for arguments that are not JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
+    /// The call's id; absent for one made of its place in the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+/// Why an answer ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// All is said.
+    Stop,
+    /// The calls are to be made.
+    ToolCalls,
+    /// The output limit was reached.
+    Length,
+    /// A filter, or the model, refused.
+    ContentFilter,
+    /// These words, as they are, where the wire has its reason.
+    Other(String),
+}
+
+/// Counts to report in place of those that were counted. Each token is in one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UsageOverride {
+    /// Input outside the cache; absent for the counted input without the two below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<u64>,
+    /// Input that was read from the cache; absent for 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<u64>,
+    /// Input that was written to the cache; absent for 0. Wires without such a class report it as input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<u64>,
+    /// Output without reasoning; absent for what was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
+    /// Reasoning; absent for what was sent. Wires without such a class report it as output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<u64>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Whether tokens can be sent at `rate` a second.
+pub(crate) fn is_rate(rate: f64) -> bool {
+    rate.is_finite() && rate > 0.0
+}
+
+fn rate_above_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    match Option::<f64>::deserialize(deserializer)? {
+        Some(rate) if !is_rate(rate) => Err(D::Error::custom(
+            "a rate is a number of tokens a second above 0; leave it out to send as fast as possible",
+        )),
+        rate => Ok(rate),
+    }
+}
+
+impl std::str::FromStr for Script {
+    type Err = ScriptError;
+
+    fn from_str(text: &str) -> Result<Self, ScriptError> {
+        serde_json::from_str(text).map_err(|error| ScriptError::Parse { place: None, error })
+    }
+}
+
+impl Script {
+    /// A script without models.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a model, or replaces the one of that name.
+    #[must_use]
+    pub fn model(mut self, name: impl Into<String>, model: Model) -> Self {
+        self.models.insert(name.into(), model);
+        self
+    }
+
+    /// Reads a script from a JSON file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not a script: the error names file, line and column.
+    pub fn load(path: &Path) -> Result<Self, ScriptError> {
+        let text = fs_err::read(path)?;
+        serde_json::from_slice(&text)
+            .map_err(|error| ScriptError::Parse { place: Some(path.to_owned()), error })
+    }
+}
+
+impl Model {
+    /// A model that says only its closing text.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a step to the last turn; the first one begins a turn.
+    #[must_use]
+    pub fn step(mut self, step: Step) -> Self {
+        if self.turns.is_empty() {
+            self.turns.push(Turn::default());
+        }
+        if let Some(turn) = self.turns.last_mut() {
+            turn.steps.push(step);
+        }
+        self
+    }
+
+    /// Begins the turn of the next prompt.
+    #[must_use]
+    pub fn next_turn(mut self) -> Self {
+        self.turns.push(Turn::default());
+        self
+    }
+
+    /// Begins the turns again after the last one.
+    #[must_use]
+    pub fn cycle(mut self) -> Self {
+        self.cycle = true;
+        self
+    }
+
+    /// Sets what is said when the script holds nothing for a request.
+    #[must_use]
+    pub fn closing(mut self, text: impl Into<String>) -> Self {
+        self.closing = Some(text.into());
+        self
+    }
+
+    /// Sets the tokens a second of steps that set none. A rate that is not above 0 is none.
+    #[must_use]
+    pub fn rate(mut self, tokens_per_second: f64) -> Self {
+        self.rate = is_rate(tokens_per_second).then_some(tokens_per_second);
+        self
+    }
+}
+
+/// A step that says a text.
+pub fn text(text: impl Into<String>) -> Step {
+    Step::default().text(text)
+}
+
+/// A step that reasons.
+pub fn reasoning(text: impl Into<String>) -> Step {
+    Step::default().reasoning(text)
+}
+
+/// A step that calls a tool.
+pub fn call(name: impl Into<String>, input: Value) -> Step {
+    Step::default().call(name, input)
+}
+
+/// A step that calls several tools.
+pub fn calls<N: Into<String>>(calls: impl IntoIterator<Item = (N, Value)>) -> Step {
+    calls.into_iter().fold(Step::default(), |step, (name, input)| step.call(name, input))
+}
+
+/// A step that calls a tool with arguments that are sent as they are.
+pub fn malformed_call(name: impl Into<String>, arguments: impl Into<String>) -> Step {
+    Step::default().item(Item::Call(Call {
+        name: name.into(),
+        raw: Some(arguments.into()),
+        ..Call::default()
+    }))
+}
+
+/// A step that says `count` tokens of made-up prose.
+pub fn tokens(count: u64) -> Step {
+    Step::default().tokens(count)
+}
+
+/// A step that says a text several times.
+pub fn repeat(text: impl Into<String>, times: u64) -> Step {
+    Step::default().item(Item::Repeat { text: text.into(), times })
+}
+
+impl Step {
+    /// A step that says nothing.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Adds a part.
+    #[must_use]
+    pub fn item(mut self, item: Item) -> Self {
+        self.items.push(item);
+        self
+    }
+
+    /// Adds a text.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.item(Item::Text(text.into()))
+    }
+
+    /// Adds reasoning.
+    #[must_use]
+    pub fn reasoning(self, text: impl Into<String>) -> Self {
+        self.item(Item::Reasoning(text.into()))
+    }
+
+    /// Adds a call.
+    #[must_use]
+    pub fn call(self, name: impl Into<String>, input: Value) -> Self {
+        self.item(Item::Call(Call { name: name.into(), input, ..Call::default() }))
+    }
+
+    /// Adds `count` tokens of made-up prose.
+    #[must_use]
+    pub fn tokens(self, count: u64) -> Self {
+        self.item(Item::Tokens(count))
+    }
+
+    /// Sets why the answer ends.
+    #[must_use]
+    pub fn finish(mut self, finish: Finish) -> Self {
+        self.finish = Some(finish);
+        self
+    }
+
+    /// Sets the time between the request and the head of the answer, counted in whole milliseconds.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Sets the tokens a second. A rate that is not above 0 is none.
+    #[must_use]
+    pub fn rate(mut self, tokens_per_second: f64) -> Self {
+        self.rate = is_rate(tokens_per_second).then_some(tokens_per_second);
+        self
+    }
+
+    /// Sets counts to report.
+    #[must_use]
+    pub fn usage(mut self, usage: UsageOverride) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Sets how the answer goes wrong.
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
+    /// Sets how many times the same request meets the fault before it is answered well (see the field of that name).
+    #[must_use]
+    pub fn fail_first(mut self, times: u32) -> Self {
+        self.fail_first = Some(times);
+        self
+    }
+
+    /// Whether it holds calls.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.items.iter().any(|item| matches!(item, Item::Call(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fault::Cut;
+
+    #[test]
+    fn json_and_builder_say_the_same() {
+        let parsed: Script = json!({"models": {"m": {
+            "turns": [
+                {"steps": [
+                    {"items": [{"reasoning": "a"}, {"text": "b"}, {"call": {"name": "read", "input": {"x": 1}}}]},
+                    {"items": [{"tokens": 3}, {"repeat": {"text": "ab ", "times": 2}}], "rate": 2.5, "delay_ms": 7},
+                ]},
+                {"steps": [
+                    {"fault": {"cut": {"after_events": 2, "how": "reset"}}, "fail_first": 1},
+                    {"finish": {"other": "tired"}, "usage": {"cache_read": 9}},
+                ]}
+            ],
+            "closing": "bye", "cycle": true,
+        }}})
+        .to_string()
+        .parse()
+        .unwrap();
+        let built = Script::new().model(
+            "m",
+            Model::new()
+                .step(reasoning("a").text("b").call("read", json!({"x": 1})))
+                .step(
+                    tokens(3)
+                        .item(Item::Repeat { text: "ab ".into(), times: 2 })
+                        .rate(2.5)
+                        .delay(Duration::from_millis(7)),
+                )
+                .next_turn()
+                .step(Step::empty().fault(Fault::Cut { after_events: 2, how: Cut::Reset }).fail_first(1))
+                .step(
+                    Step::empty()
+                        .finish(Finish::Other("tired".into()))
+                        .usage(UsageOverride { cache_read: Some(9), ..UsageOverride::default() }),
+                )
+                .closing("bye")
+                .cycle(),
+        );
+        assert_eq!(parsed, built);
+        let again: Script = serde_json::to_string(&built).unwrap().parse().unwrap();
+        assert_eq!(again, built);
+    }
+
+    #[test]
+    fn errors_name_file_line_and_column() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bad.json");
+        fs_err::write(&path, "{\"models\": {\"m\": {\n  \"turn\": []}}}").unwrap();
+        let error = Script::load(&path).unwrap_err().to_string();
+        assert!(error.contains("bad.json is not a script"), "{error}");
+        assert!(error.contains("`turn`") && error.contains("`turns`") && error.contains("line 2"), "{error}");
+        let error = Script::load(&folder.path().join("absent.json")).unwrap_err().to_string();
+        assert!(error.contains("absent.json"), "{error}");
+    }
+
+    #[test]
+    fn rates_that_cannot_be_are_refused() {
+        for rate in ["0", "-1", "\"fast\""] {
+            let text = format!(r#"{{"models": {{"m": {{"rate": {rate}}}}}}}"#);
+            assert!(text.parse::<Script>().is_err(), "{rate}");
+        }
+        assert_eq!(tokens(1).rate(0.0).rate, None);
+        assert_eq!(tokens(1).rate(f64::NAN).rate, None);
+    }
+}

@@ -1,0 +1,154 @@
+//! The mock over sockets: HTTP/1.1, one task for each connection.
+
+mod body;
+mod socket;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use self::body::StreamBody;
+use self::socket::Socket;
+use crate::mock::{Mock, MockResponse};
+use crate::wire::foreign_error;
+
+/// The largest request that is read, in bytes.
+const LARGEST_REQUEST: usize = 64 << 20;
+
+/// A mock that listens. Dropping it closes its connections.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    /// Dropped to end the task.
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) fn start(mock: Mock, listener: TcpListener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(accept(mock, listener, stopped));
+        Ok(Self { address, stop: Some(stop), task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens, as `http://ADDRESS`. Wire formats add their paths, with or without `/v1` before them.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Closes the listener and all connections at once, answers under way too.
+    pub async fn shutdown(mut self) {
+        self.stop = None;
+        // Fails only when the task panicked or the runtime ends; then the connections are closed too.
+        let _ = (&mut self.task).await;
+    }
+}
+
+async fn accept(mock: Mock, listener: TcpListener, mut stopped: oneshot::Receiver<()>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(mock.clone(), stream));
+                }
+                // Out of descriptors, most likely: those that close soon make room.
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            },
+            Some(_) = connections.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+async fn connection(mock: Mock, stream: TcpStream) {
+    // Without it a delta waits for the acknowledgement of the one before it.
+    let _ = stream.set_nodelay(true);
+    let reset = Arc::new(AtomicBool::new(false));
+    let socket = TokioIo::new(Socket::new(stream, Arc::clone(&reset)));
+    let service = service_fn(move |request| {
+        let (mock, reset) = (mock.clone(), Arc::clone(&reset));
+        async move { Ok::<_, Infallible>(answer(&mock, request, reset).await) }
+    });
+    // An error here is a client that went away, or a fault that the script wants.
+    let _ = http1::Builder::new().serve_connection(socket, service).await;
+}
+
+async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>) -> Response<StreamBody> {
+    let (head, body) = request.into_parts();
+    if head.method != Method::POST {
+        let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
+    let body = match Limited::new(body, LARGEST_REQUEST).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(reason) => {
+            let message =
+                format!("the request could not be read (at most {LARGEST_REQUEST} bytes): {reason}");
+            return error(StatusCode::PAYLOAD_TOO_LARGE, &message);
+        }
+    };
+    let headers: Vec<(String, String)> = head
+        .headers
+        .iter()
+        .map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
+        .collect();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let MockResponse { status, headers, body } = mock.respond(path, &headers, body).await;
+    match build(status, headers) {
+        Ok(built) => built.map(|()| StreamBody::new(body, reset)),
+        Err(reason) => error(StatusCode::INTERNAL_SERVER_ERROR, &reason),
+    }
+}
+
+/// The head of a response; an error names what HTTP cannot carry (a script that was built, not read, may hold such).
+fn build(status: u16, headers: Vec<(String, String)>) -> Result<Response<()>, String> {
+    let mut response = Response::new(());
+    *response.status_mut() =
+        StatusCode::from_u16(status).map_err(|_| format!("{status} is not an HTTP status"))?;
+    for (name, value) in headers {
+        let pair = (HeaderName::try_from(&name), HeaderValue::try_from(&value));
+        let (Ok(key), Ok(content)) = pair else {
+            return Err(format!("{name:?}: {value:?} cannot be an HTTP header"));
+        };
+        response.headers_mut().append(key, content);
+    }
+    Ok(response)
+}
+
+fn error(status: StatusCode, message: &str) -> Response<StreamBody> {
+    let body = Bytes::from(foreign_error(status.as_u16(), message));
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(StreamBody::once(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response.headers_mut().insert(CONTENT_LENGTH, length);
+    response
+}

@@ -1,0 +1,166 @@
+//! The bytes of a stream that go out together.
+
+use bytes::Bytes;
+use playhouse_protocol::Tokens;
+
+/// Bytes that make a frame full.
+const FULL: usize = 16 * 1024;
+
+/// What an event was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mark {
+    /// Neither of the others.
+    Structure,
+    /// It carried a token.
+    Token,
+    /// It reported these counts.
+    Usage(Tokens),
+}
+
+/// What was put in.
+#[derive(Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    counts: Counts,
+}
+
+/// What is counted of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Events.
+    pub(crate) events: u64,
+    /// Events that carry a token.
+    pub(crate) tokens: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// The last counts that were reported.
+    pub(crate) reported: Option<Tokens>,
+}
+
+impl Counts {
+    /// Adds what came later.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.events += later.events;
+        self.tokens += later.tokens;
+        self.bytes += later.bytes;
+        self.reported = later.reported.or(self.reported);
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.events += 1;
+        match mark {
+            Mark::Structure => {}
+            Mark::Token => self.tokens += 1,
+            Mark::Usage(tokens) => self.reported = Some(tokens),
+        }
+    }
+}
+
+/// Collects events until they are sent together. A gate can hold back what comes after so many events.
+#[derive(Debug, Default)]
+pub(crate) struct Frame {
+    ready: Content,
+    held: Content,
+    /// Events that may still pass; `None` without a gate.
+    pass: Option<u64>,
+}
+
+impl Frame {
+    /// An empty frame through which only `pass` events may go, where that is given.
+    pub(crate) fn new(pass: Option<u64>) -> Self {
+        Self { pass, ..Self::default() }
+    }
+
+    /// Writes one event.
+    pub(crate) fn event(&mut self, mark: Mark, write: impl FnOnce(&mut Vec<u8>)) {
+        let content = match &mut self.pass {
+            Some(0) => &mut self.held,
+            Some(pass) => {
+                *pass -= 1;
+                &mut self.ready
+            }
+            None => &mut self.ready,
+        };
+        if content.bytes.capacity() == 0 {
+            content.bytes.reserve(FULL / 16);
+        }
+        write(&mut content.bytes);
+        content.counts.mark(mark);
+    }
+
+    /// Whether the gate is shut.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.pass == Some(0)
+    }
+
+    /// Takes the gate away and lets out what it held back.
+    pub(crate) fn open(&mut self) {
+        self.pass = None;
+        let held = std::mem::take(&mut self.held);
+        self.ready.bytes.extend_from_slice(&held.bytes);
+        self.ready.counts.add(held.counts);
+    }
+
+    /// Takes the gate away and drops what it held back.
+    pub(crate) fn drop_held(&mut self) {
+        self.pass = None;
+        self.held = Content::default();
+    }
+
+    /// Whether nothing is ready.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.bytes.is_empty()
+    }
+
+    /// Whether it is time to send.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ready.bytes.len() >= FULL
+    }
+
+    /// Takes what is ready.
+    pub(crate) fn take(&mut self) -> (Bytes, Counts) {
+        let ready = std::mem::take(&mut self.ready);
+        if ready.bytes.len() >= FULL {
+            // Another one of this size is likely.
+            self.ready.bytes.reserve(FULL + FULL / 8);
+        }
+        let counts = Counts { bytes: ready.bytes.len() as u64, ..ready.counts };
+        (Bytes::from(ready.bytes), counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(frame: &mut Frame, mark: Mark, text: &str) {
+        frame.event(mark, |out| out.extend_from_slice(text.as_bytes()));
+    }
+
+    #[test]
+    fn a_gate_holds_back_events_and_their_counts() {
+        let usage = Tokens { input: 3, ..Tokens::default() };
+        let mut frame = Frame::new(Some(1));
+        put(&mut frame, Mark::Token, "a");
+        assert!(frame.is_shut());
+        put(&mut frame, Mark::Usage(usage), "b");
+        let (bytes, counts) = frame.take();
+        assert_eq!(bytes, "a");
+        assert_eq!(counts, Counts { events: 1, tokens: 1, bytes: 1, reported: None });
+        frame.open();
+        put(&mut frame, Mark::Structure, "c");
+        let (bytes, counts) = frame.take();
+        assert_eq!(bytes, "bc");
+        assert_eq!(counts, Counts { events: 2, tokens: 0, bytes: 2, reported: Some(usage) });
+    }
+
+    #[test]
+    fn what_was_held_back_can_be_dropped() {
+        let mut frame = Frame::new(Some(0));
+        put(&mut frame, Mark::Structure, "a");
+        assert!(frame.is_empty());
+        frame.drop_held();
+        put(&mut frame, Mark::Structure, "b");
+        assert_eq!(frame.take().0, "b");
+    }
+}

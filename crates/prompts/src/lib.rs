@@ -1,0 +1,75 @@
+//! What models read: the texts of the folder `prompts/`, agents, rules files, and the system prompt made of them.
+//!
+//! - [`Agent`], [`Agents`]: profiles, written as Markdown with a front matter of a [small form](front_matter).
+//! - [`Template`]: texts with `{{variable}}` and `{{#if variable}}…{{/if}}`.
+//! - [`RulesFile`]: `AGENTS.md` and the like, capped, and never read from outside of the workspace by its own doing.
+//! - [`system_prompt`]: puts them together, in one order, so that what changes most comes last.
+//! - [`MAX_STEPS`]: what a model reads when it may call nothing more.
+//!
+//! Built-in texts are part of the program. Files are read only in [`rules`] and [`inside`]; clock, platform and
+//! version control arrive as data in [`Environment`].
+//!
+//! ```
+//! use playhouse_prompts::{Agents, Environment, system_prompt};
+//! use playhouse_protocol::ModelRef;
+//!
+//! let agents = Agents::builtin();
+//! let atlas = agents.get("atlas").unwrap();
+//! assert_eq!(atlas.steps, Some(20));
+//! assert!(atlas.tools.allows("grep") && !atlas.tools.allows("bash"));
+//!
+//! let environment = Environment {
+//!     workspace: "/home/ada/engine".to_owned(),
+//!     platform: "linux x86_64".to_owned(),
+//!     git: true,
+//!     date: "2026-07-04".to_owned(),
+//!     model: ModelRef::new("anthropic", "claude-sonnet-5"),
+//! };
+//! let prompt = system_prompt(atlas, &environment, &[]);
+//! assert!(prompt.contains("Workspace: /home/ada/engine"));
+//! ```
+
+pub mod agent;
+pub mod front_matter;
+pub mod inside;
+pub mod rules;
+pub mod system;
+pub mod template;
+
+use std::fmt;
+
+pub use agent::{Agent, AgentMode, Agents, ToolFilter};
+pub use rules::RulesFile;
+pub use system::{Environment, MAX_STEPS, system_prompt};
+pub use template::Template;
+
+/// A text that cannot be used: which file, where in it, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", Place(file, *line))]
+pub struct PromptError {
+    /// The file, as the caller named it.
+    pub file: String,
+    /// The line, from 1, where the error is in one.
+    pub line: Option<usize>,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl PromptError {
+    pub(crate) fn at(file: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line: Some(line), message: message.into() }
+    }
+
+    pub(crate) fn whole(file: impl fmt::Display, message: impl Into<String>) -> Self {
+        Self { file: file.to_string(), line: None, message: message.into() }
+    }
+}
+
+struct Place<'a>(&'a str, Option<usize>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        self.1.map_or(Ok(()), |line| write!(f, ":{line}"))
+    }
+}

@@ -1,0 +1,171 @@
+//! Content by hash, as files.
+//!
+//! A blob of tenant `acme` is `blobs/acme/<first two digits of its hash>/<hash>`. It is written beside its place,
+//! synced, renamed and its folder synced, so that a record may name it. Files that begin with [`UNFINISHED`] were left
+//! by a process that ended in the middle.
+
+use std::fmt::Write;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fs_err as fs;
+use playhouse_protocol::message::BlobRef;
+use sha2::{Digest, Sha256};
+
+use crate::lock::DataLock;
+use crate::{Blobs, StoreError};
+
+const UNFINISHED: &str = ".new-";
+const HASH_DIGITS: usize = 64;
+
+/// The longest name of a tenant's folder that is written out. File systems end at 255 bytes.
+const LONGEST_NAME: usize = 200;
+
+/// Blobs as files below one folder.
+pub(crate) struct FileBlobs {
+    root: PathBuf,
+    /// Held as long as somebody may write here.
+    _lock: Arc<DataLock>,
+}
+
+impl FileBlobs {
+    /// Blobs below `root`, which is created with the first of them. Its parent must exist.
+    pub(crate) fn new(root: PathBuf, lock: Arc<DataLock>) -> Self {
+        Self { root, _lock: lock }
+    }
+
+    /// Creates the folder for blobs that begin with `digits`, durably.
+    fn make_folder(&self, tenant: &str, digits: &str) -> Result<PathBuf, StoreError> {
+        let mut folder = self.root.clone();
+        make_durable_folder(&folder)?;
+        for name in [&folder_of_tenant(tenant), digits] {
+            folder.push(name);
+            make_durable_folder(&folder)?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Blobs for FileBlobs {
+    fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        let blob = reference(content);
+        let folder = self.make_folder(tenant, &blob.hash[..2])?;
+        let path = folder.join(&blob.hash);
+        // What is there already is kept only if it is good: a damaged file is replaced.
+        let is_there = fs::read(&path).is_ok_and(|found| found == content);
+        if !is_there {
+            let mut file = tempfile::Builder::new()
+                .prefix(UNFINISHED)
+                .tempfile_in(&folder)
+                .map_err(|error| name_folder(&folder, error))?;
+            file.write_all(content).map_err(|error| name_folder(&folder, error))?;
+            file.as_file().sync_all().map_err(|error| name_folder(&folder, error))?;
+            file.persist(&path).map_err(|error| name_folder(&folder, error.error))?;
+        }
+        // Also for one that was there: whoever renamed it may not have come to this point.
+        sync_folder(&folder)?;
+        Ok(blob)
+    }
+
+    fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError> {
+        let broken = |reason: String| StoreError::Blob { hash: blob.hash.clone(), reason };
+        let is_hash = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if blob.hash.len() != HASH_DIGITS || !blob.hash.as_bytes().iter().all(is_hash) {
+            return Err(broken("this is not a SHA-256 hash of 64 lower-case hex digits".to_owned()));
+        }
+        let path = self.root.join(folder_of_tenant(tenant)).join(&blob.hash[..2]).join(&blob.hash);
+        let content = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(broken(format!("tenant \"{tenant}\" has no such content")));
+            }
+            result => result?,
+        };
+        check_content(blob, &content)?;
+        Ok(content)
+    }
+}
+
+/// The name of `content`.
+pub(crate) fn reference(content: &[u8]) -> BlobRef {
+    let mut hash = String::with_capacity(HASH_DIGITS);
+    for byte in Sha256::digest(content) {
+        // Writing to a string cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    BlobRef { hash, size: content.len() as u64 }
+}
+
+/// Whether `content` is what `blob` names.
+pub(crate) fn check_content(blob: &BlobRef, content: &[u8]) -> Result<(), StoreError> {
+    let found = reference(content);
+    if found == *blob {
+        return Ok(());
+    }
+    let reason = format!(
+        "it should have {} bytes; what is stored has {} and the hash {}",
+        blob.size, found.size, found.hash
+    );
+    Err(StoreError::Blob { hash: blob.hash.clone(), reason })
+}
+
+/// A folder name for any tenant: lower-case letters, digits, `-` and `_` stand for themselves, every other byte is
+/// `%` and two hex digits (upper-case letters too, because some file systems do not tell them apart). A name that would
+/// be too long is `%%` and the hash of the tenant.
+fn folder_of_tenant(tenant: &str) -> String {
+    let mut name = String::new();
+    for byte in tenant.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            _ => {
+                let _ = write!(name, "%{byte:02x}");
+            }
+        }
+    }
+    match name.len() {
+        0 => "%".to_owned(),
+        1..=LONGEST_NAME => name,
+        _ => format!("%%{}", reference(tenant.as_bytes()).hash),
+    }
+}
+
+fn make_durable_folder(folder: &Path) -> Result<(), StoreError> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        result => result?,
+    }
+    folder.parent().map_or(Ok(()), sync_folder)
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), StoreError> {
+    Ok(fs::File::open(folder)?.sync_all()?)
+}
+
+fn name_folder(folder: &Path, error: std::io::Error) -> StoreError {
+    std::io::Error::new(error.kind(), format!("blob in {}: {error}", folder.display())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_tenant_gets_out_of_its_folder_or_into_that_of_another() {
+        let long = "x".repeat(5_000);
+        let tenants = [
+            "", ".", "..", "../..", "/etc", "a/b", "a%2fb", "Acme", "acme", "ä", "\0", "%", "%%", "c:\\",
+            &long,
+        ];
+        let names: std::collections::BTreeSet<String> =
+            tenants.iter().map(|name| folder_of_tenant(name)).collect();
+        assert_eq!(names.len(), tenants.len(), "{names:?}");
+        for name in names {
+            assert!(name.len() <= LONGEST_NAME, "{name}");
+            assert!(
+                name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'%')),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Where things stand in the table.
+//!
+//! | key | value |
+//! |---|---|
+//! | `l/` session, sequence | a frame of the session's log |
+//! | `s/` session | its summary |
+//! | `c/` inverted time of creation, session | nothing: the list, newest first |
+//! | `u/` session | nothing: the sessions with a turn that runs or waits |
+//! | `k/` key | a value of the shelf |
+//!
+//! Numbers are big-endian, so that the order of keys is the order of numbers. Session ids have a fixed length.
+
+use playhouse_protocol::id::ID_LENGTH;
+use playhouse_protocol::{Seq, SessionId, SessionSummary, Timestamp};
+
+use crate::Cursor;
+
+const NUMBER: usize = size_of::<u64>();
+pub(crate) const CREATED: &[u8] = b"c/";
+pub(crate) const UNFINISHED: &[u8] = b"u/";
+
+fn with_session(kind: &[u8], session: SessionId) -> Vec<u8> {
+    [kind, session.as_str().as_bytes()].concat()
+}
+
+/// All frames of a session's log begin with this.
+pub(crate) fn log(session: SessionId) -> Vec<u8> {
+    with_session(b"l/", session)
+}
+
+/// A frame.
+pub(crate) fn frame(session: SessionId, seq: Seq) -> Vec<u8> {
+    let mut key = log(session);
+    key.extend(seq.0.to_be_bytes());
+    key
+}
+
+/// The place that a frame's key names.
+pub(crate) fn seq_of_frame(key: &[u8]) -> Option<Seq> {
+    let number = key.get(2 + ID_LENGTH..)?;
+    Some(Seq(u64::from_be_bytes(number.try_into().ok()?)))
+}
+
+/// A summary.
+pub(crate) fn summary(session: SessionId) -> Vec<u8> {
+    with_session(b"s/", session)
+}
+
+/// The mark of a session with open turns.
+pub(crate) fn unfinished(session: SessionId) -> Vec<u8> {
+    with_session(UNFINISHED, session)
+}
+
+/// A session's place in the list.
+pub(crate) fn created(cursor: &Cursor) -> Vec<u8> {
+    let inverted = !cursor.created.as_millis();
+    [CREATED, &inverted.to_be_bytes(), cursor.session.as_str().as_bytes()].concat()
+}
+
+/// The place in the list of the session with this summary.
+pub(crate) fn cursor(summary: &SessionSummary) -> Cursor {
+    Cursor { created: summary.created, session: summary.id }
+}
+
+/// The place that a key of the list names.
+pub(crate) fn cursor_of_created(key: &[u8]) -> Option<Cursor> {
+    let (number, session) = key.get(CREATED.len()..)?.split_at_checked(NUMBER)?;
+    let inverted = u64::from_be_bytes(number.try_into().ok()?);
+    Some(Cursor { created: Timestamp::from_millis(!inverted), session: parse_session(session)? })
+}
+
+/// The session that a key of the index of unfinished sessions names.
+pub(crate) fn session_of_unfinished(key: &[u8]) -> Option<SessionId> {
+    parse_session(key.get(UNFINISHED.len()..)?)
+}
+
+/// A value of the shelf.
+pub(crate) fn shelf(key: &str) -> Vec<u8> {
+    [b"k/", key.as_bytes()].concat()
+}
+
+/// The name by which the shelf's owner knows `key`.
+pub(crate) fn name_on_shelf(key: &[u8]) -> Option<String> {
+    String::from_utf8(key.get(2..)?.to_vec()).ok()
+}
+
+/// The first key after all that begin with `prefix`, whose last byte must not be 255.
+pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}
+
+/// The first key after `key`.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+fn parse_session(bytes: &[u8]) -> Option<SessionId> {
+    SessionId::parse(std::str::from_utf8(bytes).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> SessionId {
+        SessionId::parse("ses_00000000000012345678901234").unwrap()
+    }
+
+    #[test]
+    fn keys_sort_by_number_and_are_read_back() {
+        let keys = [1, 2, 255, 256, u64::MAX].map(|seq| frame(session(), Seq(seq)));
+        assert!(keys.is_sorted());
+        assert!(keys.iter().all(|key| *key < end_of(&log(session()))));
+        assert_eq!(seq_of_frame(&keys[3]), Some(Seq(256)));
+    }
+
+    #[test]
+    fn the_newest_session_comes_first_in_the_list() {
+        let [old, new] = [5, 6].map(|at| Cursor { created: Timestamp::from_millis(at), session: session() });
+        assert!(created(&new) < created(&old));
+        assert_eq!(cursor_of_created(&created(&new)), Some(new));
+    }
+
+    #[test]
+    fn foreign_keys_are_not_taken_for_ours() {
+        for key in [&b"c/"[..], b"c/12345678nobody", b"u/ses_1", b"l/", b""] {
+            assert_eq!(cursor_of_created(key), None);
+            assert_eq!(session_of_unfinished(key), None);
+            assert_eq!(seq_of_frame(key), None);
+        }
+    }
+}

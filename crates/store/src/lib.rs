@@ -1,0 +1,270 @@
+//! The logs of sessions, their projections, the shelf and the blobs.
+//!
+//! - [`Log`]: append-only logs of records, one per session, with summaries as their projection.
+//! - [`Shelf`]: a small key-value store with compare-and-set, for what belongs to no session.
+//! - [`Blobs`]: content by hash, kept per tenant.
+//! - [`Store`]: the three together: on disk ([`Store::open`]) or in memory ([`Store::memory`]).
+//! - [`frame`]: the stored form of a record, with its versions and its checksum.
+//!
+//! One append to one session's log is the only atomic unit. An append that is reported as done is flushed; the appends
+//! of all sessions share flushes. Reads block: call them from a thread that may. They see what was written, which may
+//! be a moment before it is flushed.
+//!
+//! A backend is an ordered table with atomic batches (`table`). All else is there once, for every backend: where things
+//! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`), reading and
+//! folding logs (`projection`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other
+//! processes out. Blobs are files of their own (`blobs`).
+//!
+//! ```
+//! use std::sync::mpsc::sync_channel;
+//!
+//! use playhouse_protocol::record::SessionCreated;
+//! use playhouse_protocol::{Entry, ModelRef, Record, Seq, SessionId, Timestamp};
+//! use playhouse_store::{Append, Store};
+//!
+//! let store = Store::memory()?;
+//! let session = SessionId::parse("ses_0123456789abABCDEFGHIJKLMN").unwrap();
+//! let created = Record::SessionCreated(SessionCreated {
+//!     session,
+//!     tenant: "acme".to_owned(),
+//!     workspace: "/home/ada/project".to_owned(),
+//!     title: "Fix the failing test".to_owned(),
+//!     agent: "build".to_owned(),
+//!     model: ModelRef::new("mock", "demo"),
+//!     parent: None,
+//! });
+//! let entries = vec![Entry { seq: Seq(1), at: Timestamp::from_millis(1_800_000_000_000), record: created }];
+//!
+//! let (sender, receiver) = sync_channel(1);
+//! let append = Append { session, tenant: "acme".into(), expected: Seq::START, entries };
+//! store.log.append(append, Box::new(move |end| sender.send(end).unwrap()));
+//! assert_eq!(receiver.recv().unwrap()?, Seq(1)); // Now it is durable.
+//!
+//! assert_eq!(store.log.read(session, Seq::START, 100)?.entries.len(), 1);
+//! assert_eq!(store.log.summary(session)?.unwrap().title, "Fix the failing test");
+//! # Ok::<(), playhouse_store::StoreError>(())
+//! ```
+
+mod blobs;
+pub mod frame;
+mod keys;
+mod lock;
+mod logs;
+mod memory;
+mod open;
+mod projection;
+mod round;
+mod sled_table;
+mod table;
+mod writer;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use playhouse_protocol::message::BlobRef;
+use playhouse_protocol::{Entry, Seq, SessionId, SessionSummary, Timestamp};
+use thiserror::Error;
+
+/// What goes wrong in a store.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Another owner appended to this session's log. The caller must stop, not retry.
+    #[error("conflict in session {session}: expected its log to end at {expected}, it ends at {found}")]
+    Conflict {
+        /// The session.
+        session: SessionId,
+        /// Where the caller thought that the log ended.
+        expected: Seq,
+        /// Where it ends.
+        found: Seq,
+    },
+    /// There is no such session.
+    #[error("there is no session {0}")]
+    Missing(SessionId),
+    /// Another process has the store open.
+    #[error(
+        "the store in {path} is in use by {holder}: wait until that ends, or name another directory with --data"
+    )]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+        /// The process: its id and command line.
+        holder: String,
+    },
+    /// The directory holds something else, or a store that this engine cannot read.
+    #[error("{path} {found}; this engine reads {known}. Nothing was changed")]
+    Format {
+        /// The data directory.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+        /// What this engine reads.
+        known: String,
+    },
+    /// A blob is not there, or is not what its hash says.
+    #[error("blob {hash}: {reason}")]
+    Blob {
+        /// The hash by which it was asked for.
+        hash: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The backend failed.
+    #[error("the store failed: {0}")]
+    Backend(String),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A record that cannot be trusted. Everything before it is good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Its place.
+    pub seq: Seq,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {}: {}", self.seq, self.reason)
+    }
+}
+
+/// Part of a log.
+#[derive(Debug, Default)]
+pub struct LogRead {
+    /// Good entries, in order.
+    pub entries: Vec<Entry>,
+    /// The record at which reading stopped because it cannot be trusted.
+    pub damage: Option<Damage>,
+}
+
+/// One atomic append.
+#[derive(Debug)]
+pub struct Append {
+    /// The session.
+    pub session: SessionId,
+    /// Its tenant: who owns blobs that large records are moved to. The same as in its `SessionCreated`.
+    pub tenant: Arc<str>,
+    /// Where the log ends now. 0 for a new session, whose first record must be `SessionCreated`.
+    pub expected: Seq,
+    /// Records with the sequence numbers that follow, without a gap.
+    pub entries: Vec<Entry>,
+}
+
+/// Called once, when an append is flushed or has failed: with the new end of the log (for a delete: the end that it
+/// had). It runs on the writer's thread, or, for a request that does not fit in the queue any more ("overloaded"), on
+/// the caller's before [`Log::append`] returns. It must not block, and a panic in it harms nobody else.
+pub type Done = Box<dyn FnOnce(Result<Seq, StoreError>) + Send>;
+
+/// Which sessions to list: newest first.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// Only this tenant's.
+    pub tenant: Option<String>,
+    /// Only those of this directory.
+    pub workspace: Option<String>,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+    /// At most so many; 0 stands for 50.
+    pub limit: usize,
+}
+
+/// A place in the list of sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// When the last session of the page was created.
+    pub created: Timestamp,
+    /// That session.
+    pub session: SessionId,
+}
+
+/// A page of sessions.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Newest (by creation) first.
+    pub sessions: Vec<SessionSummary>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// Append-only logs, one per session, and their projections.
+pub trait Log: Send + Sync {
+    /// Queues an append and returns at once. Appends of one caller to one session are carried out in order.
+    ///
+    /// `done` gets [`StoreError::Conflict`] where the log ends elsewhere (a session that is not there ends at 0), and
+    /// [`StoreError::Backend`] where the append is malformed (not a record, a gap, another tenant, a first record that
+    /// is not this session's `SessionCreated`), where the log is damaged, where the queue is full, and where writing
+    /// failed. After a failed write nothing more is taken until the store is opened again.
+    fn append(&self, append: Append, done: Done);
+
+    /// Entries after `after`, at most `limit` of them. Reading stops at the first record that cannot be trusted or is
+    /// missing, and [`LogRead::damage`] says so; a session without a log is [`StoreError::Missing`].
+    fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError>;
+
+    /// The summary, written in the same batch as the records it is made from; `None` for a session that is not there.
+    /// One that is missing or damaged is made from the good part of the log.
+    fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError>;
+
+    /// A page of sessions, newest first.
+    fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
+
+    /// All sessions with a turn that runs or waits, from an index (no log is read).
+    fn unfinished(&self) -> Result<Vec<SessionId>, StoreError>;
+
+    /// Removes a session's log and summary, damaged or not. Its blobs stay. Queued like an append; a session that is
+    /// not there is [`StoreError::Missing`].
+    fn delete(&self, session: SessionId, done: Done);
+}
+
+/// A small key-value store with compare-and-set.
+pub trait Shelf: Send + Sync {
+    /// The value of `key`.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Sets `key` to `new` (`None` removes it) if its value is `expected`; true when it was set. Flushed on return.
+    /// It waits for the writer, so it cannot be called from a [`Done`].
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool, StoreError>;
+
+    /// All keys that begin with `prefix`, with their values, in order.
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+}
+
+/// Content by hash, kept per tenant.
+pub trait Blobs: Send + Sync {
+    /// Stores content. On return it is synced, so that a record may name it.
+    fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError>;
+
+    /// The content; checked against its hash.
+    fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError>;
+}
+
+/// Everything that an engine keeps.
+#[derive(Clone)]
+pub struct Store {
+    /// The logs.
+    pub log: Arc<dyn Log>,
+    /// The shelf.
+    pub shelf: Arc<dyn Shelf>,
+    /// The blobs.
+    pub blobs: Arc<dyn Blobs>,
+    /// How many times this store was opened, this time included: 1 for a new one. Never the same twice.
+    pub generation: u64,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,179 @@
+//! What is made from a log and stored beside it: the session's summary.
+//!
+//! It is written in the same batch as the records, and can be made again from them: a summary that is missing, damaged
+//! or of another version is replaced by the fold of the log.
+
+use std::sync::Arc;
+
+use playhouse_protocol::{Entry, Seq, SessionId, SessionSummary};
+
+use crate::frame::{self, FrameError};
+use crate::table::{Table, for_each};
+use crate::{Blobs, Damage, LogRead, StoreError, keys};
+
+const VERSION: u8 = 1;
+const HEADER: usize = 1 + size_of::<u32>();
+
+/// The stored form: a version, a checksum, JSON.
+pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
+    let json = serde_json::to_vec(summary)
+        .map_err(|error| StoreError::Backend(format!("summary of {}: {error}", summary.id)))?;
+    let mut value = vec![VERSION];
+    value.extend(checksum(summary.id, &json).to_be_bytes());
+    value.extend(json);
+    Ok(value)
+}
+
+/// The summary, where the stored form is whole and of this version.
+pub(crate) fn decode(session: SessionId, value: &[u8]) -> Option<SessionSummary> {
+    let (header, json) = value.split_at_checked(HEADER)?;
+    let (version, sum) = header.split_at(1);
+    if version != [VERSION] || checksum(session, json).to_be_bytes() != sum {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
+}
+
+fn checksum(session: SessionId, json: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(session.as_str().as_bytes());
+    hasher.update(json);
+    hasher.finalize()
+}
+
+/// What logs are read from.
+pub(crate) struct Source {
+    pub(crate) table: Box<dyn Table>,
+    pub(crate) blobs: Arc<dyn Blobs>,
+}
+
+impl Source {
+    /// The stored summary, where it is good.
+    pub(crate) fn stored_summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
+        let value = self.table.get(&keys::summary(session))?;
+        Ok(value.and_then(|value| decode(session, &value)))
+    }
+
+    /// The stored summary, else the fold of the good part of the log.
+    pub(crate) fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
+        match self.stored_summary(session)? {
+            Some(summary) => Ok(Some(summary)),
+            None => Ok(self.fold(session)?.0),
+        }
+    }
+
+    /// The summary of the good part of the log, and what is wrong with the rest.
+    pub(crate) fn fold(
+        &self,
+        session: SessionId,
+    ) -> Result<(Option<SessionSummary>, Option<Damage>), StoreError> {
+        let mut summary: Option<SessionSummary> = None;
+        let damage = self.walk(session, Seq::START, |entry| {
+            match &mut summary {
+                Some(summary) => summary.apply(&entry),
+                None => summary = SessionSummary::begin(&entry),
+            }
+            true
+        })?;
+        Ok((summary, damage))
+    }
+
+    /// At most `limit` entries after `after`.
+    pub(crate) fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
+        // Read before the log: what the summary counts must then be in the log, even while others append.
+        let head = self.stored_summary(session)?.map(|summary| summary.head);
+        let mut read = LogRead::default();
+        if limit > 0 {
+            read.damage = self.walk(session, after, |entry| {
+                read.entries.push(entry);
+                read.entries.len() < limit
+            })?;
+        }
+        if read.damage.is_none() && read.entries.len() < limit {
+            let end = read.entries.last().map_or(after, |entry| entry.seq);
+            read.damage = self.check_end(session, end, head)?;
+        }
+        if read.entries.is_empty() && read.damage.is_none() && !self.exists(session)? {
+            return Err(StoreError::Missing(session));
+        }
+        Ok(read)
+    }
+
+    fn exists(&self, session: SessionId) -> Result<bool, StoreError> {
+        Ok(self.table.get(&keys::summary(session))?.is_some() || self.last(session)?.is_some())
+    }
+
+    /// The place of the last frame, good or not.
+    pub(crate) fn last(&self, session: SessionId) -> Result<Option<Seq>, StoreError> {
+        let prefix = keys::log(session);
+        let key = self.table.last_key(&prefix, &keys::end_of(&prefix))?;
+        Ok(key.and_then(|key| keys::seq_of_frame(&key)))
+    }
+
+    /// A log that ends before the place that its summary counted to is damaged, unless it is being deleted.
+    fn check_end(
+        &self,
+        session: SessionId,
+        end: Seq,
+        head: Option<Seq>,
+    ) -> Result<Option<Damage>, StoreError> {
+        match head {
+            Some(head) if end < head && self.table.get(&keys::summary(session))?.is_some() => {
+                let reason = format!("it is missing: the log should go on to record {head}");
+                Ok(Some(Damage { seq: end.next(), reason }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Calls `each` with the entries after `after` until it returns false, or until one cannot be trusted.
+    fn walk(
+        &self,
+        session: SessionId,
+        after: Seq,
+        mut each: impl FnMut(Entry) -> bool,
+    ) -> Result<Option<Damage>, StoreError> {
+        let Some(first) = after.0.checked_add(1) else { return Ok(None) };
+        let mut expected = Seq(first);
+        let mut damage = None;
+        let end = keys::end_of(&keys::log(session));
+        for_each(&*self.table, keys::frame(session, expected), &end, |(key, value)| {
+            match self.check(session, expected, &key, &value)? {
+                Ok(entry) => {
+                    expected = Seq(expected.0.saturating_add(1));
+                    Ok(each(entry))
+                }
+                Err(reason) => {
+                    damage = Some(Damage { seq: expected, reason });
+                    Ok(false)
+                }
+            }
+        })?;
+        Ok(damage)
+    }
+
+    /// The entry at `expected`, or what is wrong there.
+    fn check(
+        &self,
+        session: SessionId,
+        expected: Seq,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Result<Entry, String>, StoreError> {
+        match keys::seq_of_frame(key) {
+            Some(seq) if seq == expected => {}
+            Some(seq) => return Ok(Err(format!("it is missing: the log goes on with record {seq}"))),
+            None => return Ok(Err("a key of another form stands in its place".to_owned())),
+        }
+        let fetch = |spilled: &frame::Spilled| self.blobs.get(&spilled.tenant, &spilled.blob);
+        match frame::decode(session, expected, value, fetch) {
+            Ok(entry) if expected == Seq(1) && SessionSummary::begin(&entry).is_none() => {
+                Ok(Err(format!("a log begins with session.created, not with {}", entry.record.kind())))
+            }
+            Ok(entry) => Ok(Ok(entry)),
+            // A blob that is gone or changed is damage; one that cannot be read right now is a failure of the store.
+            Err(FrameError::Content(error)) if !matches!(error, StoreError::Blob { .. }) => Err(error),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+}

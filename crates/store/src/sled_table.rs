@@ -1,0 +1,114 @@
+//! The table on disk: sled.
+
+use std::ops::Range;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fs_err as fs;
+
+use crate::table::{Batch, Pair, Table};
+use crate::{StoreError, lock::DataLock};
+
+/// How much of the table sled may keep in memory, in bytes.
+const CACHE: u64 = 16 * 1024 * 1024;
+
+/// Sled writes a leaf of up to 16 values as one message, and moves messages over a quarter of a segment to files of
+/// their own, which it does not sync. With segments of 8 MB even 16 frames of 64 KB stay in the log that is synced.
+const SEGMENT: usize = 8 * 1024 * 1024;
+
+/// How long to wait until threads of a sled that this process closed let go of its file.
+const REOPEN: Duration = Duration::from_secs(5);
+
+/// A table in a sled database.
+pub(crate) struct SledTable {
+    database: sled::Db,
+    /// Sled flushes with `sync_file_range` on Linux, which does not make a file's new length durable, nor empties the
+    /// disk's own cache. So its file is synced here as well.
+    file: fs::File,
+    /// Held until the database is closed.
+    _lock: std::sync::Arc<DataLock>,
+}
+
+impl SledTable {
+    /// Opens or creates the database in `directory`.
+    pub(crate) fn open(directory: &Path, lock: std::sync::Arc<DataLock>) -> Result<Self, StoreError> {
+        let database = open_patiently(directory)?;
+        // Sled has created its files by now; their names have to be durable as well.
+        fs::File::open(directory)?.sync_all()?;
+        let file = fs::OpenOptions::new().read(true).write(true).open(directory.join("db"))?;
+        Ok(Self { database, file, _lock: lock })
+    }
+}
+
+/// No other process can have the database open, because this one holds the lock of the data directory; but threads of
+/// a database that was closed a moment ago may.
+fn open_patiently(directory: &Path) -> Result<sled::Db, StoreError> {
+    let config =
+        sled::Config::new().path(directory).cache_capacity(CACHE).segment_size(SEGMENT).flush_every_ms(None);
+    let begun = Instant::now();
+    loop {
+        match config.open() {
+            Err(sled::Error::Io(error))
+                if error.to_string().contains("could not acquire lock") && begun.elapsed() < REOPEN =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result.map_err(|error| backend(&error)),
+        }
+    }
+}
+
+fn backend(error: &sled::Error) -> StoreError {
+    StoreError::Backend(format!("sled: {error}"))
+}
+
+fn range(from: &[u8], to: &[u8]) -> Range<Vec<u8>> {
+    from.to_vec()..to.to_vec()
+}
+
+impl Table for SledTable {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.database.get(key).map_err(|error| backend(&error))?.map(|value| value.to_vec()))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        self.database
+            .range(range(from, to))
+            .take(limit)
+            .map(|pair| {
+                pair.map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(|error| backend(&error))
+            })
+            .collect()
+    }
+
+    fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if from >= to {
+            return Ok(None);
+        }
+        let last = self.database.range(range(from, to)).next_back();
+        Ok(last.transpose().map_err(|error| backend(&error))?.map(|(key, _)| key.to_vec()))
+    }
+
+    fn apply(&self, batch: Batch) -> Result<(), StoreError> {
+        let mut changes = sled::Batch::default();
+        for (key, value) in batch {
+            match value {
+                Some(value) => changes.insert(key, value),
+                None => changes.remove(key),
+            }
+        }
+        self.database.apply_batch(changes).map_err(|error| backend(&error))
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.database.flush().map_err(|error| backend(&error))?;
+        if cfg!(target_os = "linux") {
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! What a backend has to be: an ordered table with atomic batches.
+//!
+//! Everything else (frames, projections, the order of writes) is built on this once, for all backends.
+
+use std::collections::BTreeMap;
+
+use crate::StoreError;
+
+/// Keys with their new values; `None` removes. Applied as a whole or not at all.
+pub(crate) type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// A key and its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// An ordered table. Many threads read it; only the writer's thread applies batches.
+pub(crate) trait Table: Send + Sync {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The first `limit` pairs whose keys are at least `from` and below `to`, in order.
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError>;
+
+    /// The last key that is at least `from` and below `to`.
+    fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Makes a batch visible to readers. It is durable after the next [`Table::flush`].
+    fn apply(&self, batch: Batch) -> Result<(), StoreError>;
+
+    /// Makes everything durable that was applied before. A failure leaves open what is durable.
+    fn flush(&self) -> Result<(), StoreError>;
+}
+
+/// How many pairs a long scan reads at once.
+const PAGE: usize = 256;
+
+/// Calls `each` with every pair that is at least `from` and below `to`, in order, until it returns false.
+pub(crate) fn for_each(
+    table: &dyn Table,
+    from: Vec<u8>,
+    to: &[u8],
+    mut each: impl FnMut(Pair) -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    let mut from = from;
+    loop {
+        let page = table.scan(&from, to, PAGE)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        let next = crate::keys::after(last);
+        let is_last = page.len() < PAGE;
+        for pair in page {
+            if !each(pair)? {
+                return Ok(());
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
+        from = next;
+    }
+}

@@ -1,0 +1,56 @@
+//! Blobs as files.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use playhouse_protocol::message::BlobRef;
+use playhouse_store::{Store, StoreError};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn the_same_content_is_one_file_and_nothing_unfinished_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let blob = store.blobs.put("acme", b"hello").unwrap();
+    store.blobs.put("acme", b"hello").unwrap();
+    let path = directory.path().join("blobs/acme").join(&blob.hash[..2]).join(&blob.hash);
+    assert_eq!(files(&directory.path().join("blobs")), [path]);
+}
+
+#[test]
+fn a_damaged_blob_is_refused_and_put_right_by_the_next_put() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let blob = store.blobs.put("acme", b"hello").unwrap();
+    let path = files(&directory.path().join("blobs")).remove(0);
+    fs::write(&path, b"hellO").unwrap();
+    let error = store.blobs.get("acme", &blob).unwrap_err().to_string();
+    assert!(error.contains(&blob.hash) && error.contains("should have 5 bytes"), "{error}");
+    store.blobs.put("acme", b"hello").unwrap();
+    assert_eq!(store.blobs.get("acme", &blob).unwrap(), b"hello");
+}
+
+#[test]
+fn no_tenant_and_no_hash_reaches_outside() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let store = Store::open(&data).unwrap();
+    let before = fs::read_dir(directory.path()).unwrap().count();
+    for tenant in ["..", "../../..", "/", "a/../../b", "", ".", "\0", "a\\b"] {
+        let blob = store.blobs.put(tenant, tenant.as_bytes()).unwrap();
+        assert_eq!(store.blobs.get(tenant, &blob).unwrap(), tenant.as_bytes());
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), before);
+    assert_eq!(fs::read_dir(data.join("blobs")).unwrap().count(), 8);
+    for hash in
+        ["", "ab", "../../format.json", &"A".repeat(64), &format!("/{}", "a".repeat(63)), &"é".repeat(32)]
+    {
+        let error = store.blobs.get("acme", &BlobRef { hash: hash.to_owned(), size: 1 }).unwrap_err();
+        assert!(matches!(error, StoreError::Blob { .. }), "{error}");
+        assert!(error.to_string().contains("not a SHA-256 hash"), "{error}");
+    }
+}

@@ -1,0 +1,197 @@
+//! What becomes of records that cannot be trusted: their session can be read up to there, the others are as they were.
+
+use std::path::Path;
+
+use fs_err as fs;
+use playhouse_protocol::{Record, Seq};
+use playhouse_store::{ListQuery, Store, StoreError, frame};
+
+use crate::samples::*;
+
+/// A closed store with two sessions of five records each.
+fn closed_store() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    for number in 1..=2 {
+        create(&store, session(number));
+        let records = vec![titled("a"), admitted(1), proposed(1, &"x".repeat(70_000)), titled("b")];
+        append(&store, session(number), 1, records).unwrap();
+    }
+    directory
+}
+
+/// Changes the table behind the store's back.
+fn tamper(data: &Path, change: impl FnOnce(&sled::Db)) {
+    let directory = data.join("sled");
+    // Threads of the closed store let go of its file a moment later; the segment size has to be the store's.
+    let database = loop {
+        match sled::Config::new().path(&directory).segment_size(8 << 20).open() {
+            Err(error) if error.to_string().contains("could not acquire lock") => std::thread::yield_now(),
+            result => break result.unwrap(),
+        }
+    };
+    change(&database);
+    database.flush().unwrap();
+}
+
+fn frame_key(number: u64, seq: u64) -> Vec<u8> {
+    [b"l/", session(number).as_str().as_bytes(), &seq.to_be_bytes()].concat()
+}
+
+fn change_frame(data: &Path, seq: u64, change: impl FnOnce(&mut Vec<u8>)) {
+    tamper(data, |database| {
+        let key = frame_key(1, seq);
+        let mut frame = database.get(&key).unwrap().expect("the frame is there").to_vec();
+        change(&mut frame);
+        database.insert(key, frame).unwrap();
+    });
+}
+
+/// Opens the store: session 1 is damaged at `seq` as `reason` says, session 2 and the rest of session 1 are well.
+fn check_damage(data: &Path, seq: u64, reason: &str) {
+    let store = Store::open(data).unwrap();
+    let read = store.log.read(session(1), Seq::START, usize::MAX).unwrap();
+    let damage = read.damage.expect("the damage is seen");
+    assert_eq!(damage.seq, Seq(seq), "{damage}");
+    assert!(damage.to_string().contains(reason), "expected {reason:?} in {damage}");
+    assert_eq!(read.entries.len() as u64, seq - 1);
+    assert_eq!(read_all(&store, session(2)).len(), 5);
+    append(&store, session(2), 5, vec![titled("it goes on")]).unwrap();
+    assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 2);
+    // Reading again finds the same: nothing was cut off.
+    assert_eq!(store.log.read(session(1), Seq::START, usize::MAX).unwrap().damage, Some(damage));
+    // What is damaged can still be deleted.
+    delete(&store, session(1)).unwrap();
+    assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 1);
+    create(&store, session(1));
+}
+
+#[test]
+fn a_flipped_byte_is_named() {
+    for seq in [1, 3, 5] {
+        let directory = closed_store();
+        change_frame(directory.path(), seq, |frame| frame[25] ^= 1);
+        check_damage(directory.path(), seq, "checksum");
+    }
+}
+
+#[test]
+fn a_frame_that_is_cut_off_is_named() {
+    let directory = closed_store();
+    change_frame(directory.path(), 3, |frame| frame.truncate(10));
+    check_damage(directory.path(), 3, "cut off: it has 10 bytes");
+}
+
+#[test]
+fn a_newer_frame_is_named_with_both_versions() {
+    let directory = closed_store();
+    change_frame(directory.path(), 3, |frame| frame[1] = 2);
+    check_damage(directory.path(), 3, "frame version 2; this engine reads up to 1");
+}
+
+#[test]
+fn a_frame_of_another_place_is_refused() {
+    let directory = closed_store();
+    tamper(directory.path(), |database| {
+        let other = database.get(frame_key(2, 2)).unwrap().unwrap();
+        database.insert(frame_key(1, 2), other).unwrap();
+    });
+    check_damage(directory.path(), 2, "not its own");
+}
+
+#[test]
+fn a_gap_is_named() {
+    let directory = closed_store();
+    tamper(directory.path(), |database| {
+        database.remove(frame_key(1, 3)).unwrap().unwrap();
+    });
+    check_damage(directory.path(), 3, "goes on with record 4");
+}
+
+#[test]
+fn a_log_that_lost_its_end_is_named() {
+    for lost in [5..=5, 2..=5, 1..=5] {
+        let directory = closed_store();
+        let first = *lost.start();
+        tamper(directory.path(), |database| {
+            for seq in lost {
+                database.remove(frame_key(1, seq)).unwrap().unwrap();
+            }
+        });
+        check_damage(directory.path(), first, "should go on to record 5");
+    }
+}
+
+#[test]
+fn a_log_that_begins_with_another_record_is_named() {
+    let directory = closed_store();
+    tamper(directory.path(), |database| {
+        let entry = entries(0, vec![titled("a")]).remove(0);
+        let frame = frame::encode(session(1), &entry, |_| Err(StoreError::Closed)).unwrap();
+        database.insert(frame_key(1, 1), frame).unwrap();
+    });
+    check_damage(directory.path(), 1, "begins with session.created, not with session.changed");
+}
+
+#[test]
+fn a_lost_or_changed_blob_is_damage() {
+    for (content, reason) in [(None, "has no such content"), (Some("changed"), "what is stored has 7")] {
+        let directory = closed_store();
+        let store = Store::open(directory.path()).unwrap();
+        let call = proposed(9, &"y".repeat(80_000));
+        append(&store, session(1), 5, vec![call]).unwrap();
+        drop(store);
+        let newest = blob_files(&directory.path().join("blobs"))
+            .into_iter()
+            .max_by_key(|path| fs::metadata(path).unwrap().len());
+        match content {
+            Some(content) => fs::write(newest.unwrap(), content).unwrap(),
+            None => fs::remove_file(newest.unwrap()).unwrap(),
+        }
+        check_damage(directory.path(), 6, reason);
+    }
+}
+
+fn blob_files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { blob_files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_damaged_summary_is_made_again() {
+    let key = [b"s/", session(1).as_str().as_bytes()].concat();
+    for damage in [None, Some(&b"nonsense"[..])] {
+        let directory = closed_store();
+        tamper(directory.path(), |database| {
+            match damage {
+                Some(damage) => database.insert(&key, damage).unwrap(),
+                None => database.remove(&key).unwrap(),
+            };
+            // The indexes are projections as well.
+            database.remove([b"u/", session(1).as_str().as_bytes()].concat()).unwrap();
+        });
+        let store = Store::open(directory.path()).unwrap();
+        let expected = fold(&read_all(&store, session(1)));
+        assert_eq!(store.log.summary(session(1)).unwrap(), expected);
+        append(&store, session(1), 5, vec![titled("c")]).unwrap();
+        assert_eq!(store.log.unfinished().unwrap(), [session(1), session(2)]);
+        assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 2);
+        drop(store);
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(store.log.summary(session(1)).unwrap(), fold(&read_all(&store, session(1))));
+    }
+}
+
+#[test]
+fn a_log_that_does_not_match_its_summary_takes_nothing_more() {
+    let directory = closed_store();
+    tamper(directory.path(), |database| {
+        database.remove([b"s/", session(1).as_str().as_bytes()].concat()).unwrap();
+        database.remove(frame_key(1, 3)).unwrap();
+    });
+    let store = Store::open(directory.path()).unwrap();
+    for expected in [2, 5] {
+        let error = append(&store, session(1), expected, vec![Record::Deleted {}]).unwrap_err().to_string();
+        assert!(error.contains("damaged") && error.contains("record 3"), "{error}");
+    }
+}

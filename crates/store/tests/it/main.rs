@@ -1,0 +1,11 @@
+//! What every backend promises, what becomes of damage, and what is on the disk.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod blobs;
+mod conformance;
+mod damage;
+mod golden;
+mod opening;
+mod property;
+mod samples;

@@ -1,0 +1,120 @@
+//! What holds for any history and any damage.
+
+use std::collections::HashMap;
+
+use playhouse_protocol::{Record, Seq};
+use playhouse_store::{Store, StoreError, frame};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::samples::*;
+
+/// Something that happens to a store.
+#[derive(Clone, Debug)]
+enum Act {
+    Append { session: u64, records: Vec<Record> },
+    Delete { session: u64 },
+    Reopen,
+}
+
+fn records() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        ".{0,12}".prop_map(|title| titled(&title)),
+        (0_u64..3).prop_map(admitted),
+        (0_u64..3).prop_map(ended),
+        (0_u64..3).prop_map(|number| started(number, 1)),
+        (0_u64..3, 0_u64..5_000).prop_map(|(number, input)| used(number, input)),
+        (any::<f64>(), any::<i64>()).prop_map(|(float, integer)| with_numbers(float, integer)),
+        (60_000_usize..70_000).prop_map(|size| proposed(1, &"z".repeat(size))),
+    ]
+}
+
+fn with_numbers(float: f64, integer: i64) -> Record {
+    let mut record = one_of_each_kind().into_iter().find(|record| record.kind() == "call.settled").unwrap();
+    if let Record::CallSettled { result, .. } = &mut record {
+        result
+            .metadata
+            .insert("numbers".to_owned(), Value::from(vec![Value::from(float), Value::from(integer)]));
+    }
+    record
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        12 => (1_u64..4, vec(records(), 1..4))
+            .prop_map(|(session, records)| Act::Append { session, records }),
+        1 => (1_u64..4).prop_map(|session| Act::Delete { session }),
+        2 => Just(Act::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_appended_is_there_after_any_history(acts in vec(acts(), 1..25)) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        let mut logs: HashMap<u64, Vec<Record>> = HashMap::new();
+        for act in acts {
+            match act {
+                Act::Reopen => {
+                    let before = store.generation;
+                    drop(store);
+                    store = Store::open(directory.path()).unwrap();
+                    prop_assert_eq!(store.generation, before + 1);
+                }
+                Act::Delete { session: number } => {
+                    let there = logs.remove(&number).map(|records| Seq(records.len() as u64));
+                    prop_assert_eq!(delete(&store, session(number)).ok(), there);
+                }
+                Act::Append { session: number, mut records } => {
+                    let log = logs.entry(number).or_default();
+                    if log.is_empty() {
+                        records.insert(0, created(session(number), TENANT, "/w"));
+                    }
+                    let end = append(&store, session(number), log.len() as u64, records.clone()).unwrap();
+                    log.extend(records);
+                    prop_assert_eq!(end, Seq(log.len() as u64));
+                }
+            }
+        }
+        let mut unfinished = Vec::new();
+        for number in 1..4 {
+            let expected = logs.get(&number).cloned().map(|records| entries(0, records));
+            let found = match store.log.read(session(number), Seq::START, usize::MAX) {
+                Err(StoreError::Missing(_)) => None,
+                result => {
+                    let read = result.unwrap();
+                    prop_assert_eq!(read.damage, None);
+                    Some(read.entries)
+                }
+            };
+            let summary = expected.as_deref().and_then(fold);
+            prop_assert_eq!(found, expected);
+            unfinished.extend(summary.iter().filter(|summary| summary.open_turns > 0).map(|summary| summary.id));
+            prop_assert_eq!(store.log.summary(session(number)).unwrap(), summary);
+        }
+        prop_assert_eq!(store.log.unfinished().unwrap(), unfinished);
+        prop_assert_eq!(store.log.list(&Default::default()).unwrap().sessions.len(), logs.len());
+    }
+}
+
+#[test]
+fn no_changed_byte_and_no_cut_is_taken_for_a_record() {
+    for (place, record) in (1..).zip(one_of_each_kind()) {
+        let entry = entries(place, vec![record]).remove(0);
+        let frame = frame::encode(session(1), &entry, |_| Err(StoreError::Closed)).unwrap();
+        let read = |frame: &[u8]| frame::decode(session(1), entry.seq, frame, |_| Err(StoreError::Closed));
+        assert_eq!(read(&frame).unwrap(), entry);
+        for position in 0..frame.len() {
+            for mask in [0x01, 0x20, 0x80, 0xff] {
+                let mut changed = frame.clone();
+                changed[position] ^= mask;
+                assert!(read(&changed).is_err(), "{} with byte {position} changed", entry.record.kind());
+            }
+            assert!(read(&frame[..position]).is_err(), "{} cut at {position}", entry.record.kind());
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Records to write, and short ways to write them.
+
+use std::sync::mpsc::sync_channel;
+
+use playhouse_protocol::id::{AttemptId, ConsentId, PartId};
+use playhouse_protocol::message::{
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part,
+};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
+    Effect, PromptAdmitted, Recovery, SessionChanged, SessionCreated, StepFinished, StepPart, TurnEnded,
+    TurnOutcome,
+};
+use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
+use playhouse_protocol::{
+    Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId, SessionSummary, Timestamp,
+};
+use playhouse_store::{Append, Store, StoreError};
+use serde_json::{Map, Value, json};
+
+pub(crate) const TENANT: &str = "acme";
+
+pub(crate) fn session(number: u64) -> SessionId {
+    SessionId::parse(&format!("ses_{number:012x}Sess1234567890")).unwrap()
+}
+
+pub(crate) fn message(number: u64) -> MessageId {
+    MessageId::parse(&format!("msg_{number:012x}Mess1234567890")).unwrap()
+}
+
+pub(crate) fn part(number: u64) -> PartId {
+    PartId::parse(&format!("prt_{number:012x}Part1234567890")).unwrap()
+}
+
+pub(crate) fn attempt(number: u64) -> AttemptId {
+    AttemptId::parse(&format!("att_{number:012x}Atte1234567890")).unwrap()
+}
+
+fn consent(number: u64) -> ConsentId {
+    ConsentId::parse(&format!("per_{number:012x}Cons1234567890")).unwrap()
+}
+
+pub(crate) fn model() -> ModelRef {
+    ModelRef::new("anthropic", "claude-sonnet-4-5")
+}
+
+pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Record {
+    Record::SessionCreated(SessionCreated {
+        session,
+        tenant: tenant.to_owned(),
+        workspace: workspace.to_owned(),
+        title: "New session".to_owned(),
+        agent: "build".to_owned(),
+        model: model(),
+        parent: None,
+    })
+}
+
+pub(crate) fn titled(title: &str) -> Record {
+    Record::SessionChanged(SessionChanged { title: Some(title.to_owned()), ..SessionChanged::default() })
+}
+
+pub(crate) fn admitted(turn: u64) -> Record {
+    Record::PromptAdmitted(PromptAdmitted {
+        message: message(turn),
+        parts: vec![Part::Text { id: part(turn), text: "fix the test".to_owned() }],
+        agent: "build".to_owned(),
+        model: model(),
+        step_limit: None,
+        steer: false,
+    })
+}
+
+pub(crate) fn started(number: u64, turn: u64) -> Record {
+    Record::AttemptStarted(AttemptStarted {
+        attempt: attempt(number),
+        turn: message(turn),
+        step: message(turn + 1),
+        step_number: 1,
+        attempt_number: 1,
+        agent: "build".to_owned(),
+        model: model(),
+        estimated_input: 1_200,
+        prices: Prices { input: Some("3".parse().unwrap()), ..Prices::default() },
+        steered: Vec::new(),
+        last: false,
+    })
+}
+
+pub(crate) fn used(number: u64, input: u64) -> Record {
+    Record::AttemptEnded(AttemptEnded {
+        attempt: attempt(number),
+        outcome: AttemptOutcome::Finished,
+        usage: Some(Usage { tokens: Tokens { input, ..Tokens::default() }, ..Usage::default() }),
+        cost: Some(Cost("0.0036".parse().unwrap())),
+        answered_by: None,
+    })
+}
+
+pub(crate) fn ended(turn: u64) -> Record {
+    Record::TurnEnded(TurnEnded {
+        turn: message(turn),
+        outcome: TurnOutcome::Completed,
+        error: None,
+        steps: 1,
+        totals: Totals::default(),
+    })
+}
+
+/// One record of every kind, with most of its fields in use. What is here is what the golden files hold: a change of
+/// these is a change of version 1, which must stay readable.
+pub(crate) fn one_of_each_kind() -> Vec<Record> {
+    let attachment = Attachment {
+        mime: "image/png".to_owned(),
+        filename: "screen.png".to_owned(),
+        blob: BlobRef { hash: "ab".repeat(32), size: 70_000 },
+    };
+    let Value::Object(input) =
+        json!({"filePath": "src/\"ä\".rs", "limit": 20, "ratio": 0.123_456_789_012_345_68})
+    else {
+        unreachable!("an object literal")
+    };
+    let Value::Object(metadata) = json!({"z": 1, "a": [null, true, 1.5e300, -0.0, 18446744073709551615u64]})
+    else {
+        unreachable!("an object literal")
+    };
+    let error = ErrorInfo {
+        code: ErrorCode::RateLimited,
+        message: "the provider asks for less traffic".to_owned(),
+        status: Some(429),
+        retry_after_ms: Some(1_500),
+    };
+    let tokens = Tokens {
+        input: 1,
+        cache_read: 2,
+        cache_write_5m: 3,
+        cache_write_1h: 4,
+        output: 5,
+        reasoning: u64::MAX,
+    };
+    vec![
+        Record::SessionCreated(SessionCreated {
+            session: session(1),
+            tenant: TENANT.to_owned(),
+            workspace: "/home/ada/project".to_owned(),
+            title: "New session".to_owned(),
+            agent: "build".to_owned(),
+            model: model(),
+            parent: Some(session(2)),
+        }),
+        Record::SessionChanged(SessionChanged {
+            title: Some("Fix the failing test".to_owned()),
+            agent: Some("plan".to_owned()),
+            model: Some(ModelRef::new("openrouter", "qwen/qwen3-coder")),
+        }),
+        Record::PromptAdmitted(PromptAdmitted {
+            message: message(3),
+            parts: vec![
+                Part::Text { id: part(4), text: "look at this\n\u{1f3ad}".to_owned() },
+                Part::File { id: part(5), file: attachment.clone() },
+            ],
+            agent: "build".to_owned(),
+            model: model(),
+            step_limit: Some(50),
+            steer: true,
+        }),
+        Record::TurnStarted { turn: message(3) },
+        Record::AttemptStarted(AttemptStarted {
+            attempt: attempt(6),
+            turn: message(3),
+            step: message(7),
+            step_number: 2,
+            attempt_number: 3,
+            agent: "build".to_owned(),
+            model: model(),
+            estimated_input: 12_345,
+            prices: Prices {
+                input: Some("3".parse().unwrap()),
+                output: Some("15".parse().unwrap()),
+                cache_read: Some("0.30".parse().unwrap()),
+                cache_write: Some("3.75".parse().unwrap()),
+                cache_write_1h: Some("6".parse().unwrap()),
+                reasoning: None,
+            },
+            steered: vec![message(8)],
+            last: true,
+        }),
+        Record::AttemptEnded(AttemptEnded {
+            attempt: attempt(6),
+            outcome: AttemptOutcome::Failed { error: error.clone() },
+            usage: Some(Usage {
+                tokens,
+                quality: Quality::Estimated,
+                raw: Some(json!({"input_tokens": 1, "output_tokens": 5})),
+            }),
+            cost: Some(Cost("0.00001230".parse().unwrap())),
+            answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
+        }),
+        Record::StepFinished(StepFinished {
+            step: message(7),
+            parts: vec![
+                StepPart::Reasoning {
+                    id: part(9),
+                    text: "hm".to_owned(),
+                    opaque: Some(json!({"signature": "c2ln"})),
+                },
+                StepPart::Text { id: part(10), text: "I read the file.".to_owned() },
+                StepPart::Call { id: part(11) },
+            ],
+            finish: FinishReason::ToolCalls,
+            error: Some(error.clone()),
+            tokens,
+            cost: Some(Cost("0.5".parse().unwrap())),
+        }),
+        Record::CallProposed(CallProposed {
+            call: part(11),
+            step: message(7),
+            call_id: "toolu_01".to_owned(),
+            tool: "read".to_owned(),
+            input: CallInput::Object(input),
+        }),
+        Record::ConsentAsked(ConsentAsked {
+            consent: consent(12),
+            call: part(11),
+            reason: "it writes outside the workspace".to_owned(),
+            preview: "rm -rf /tmp/x".to_owned(),
+        }),
+        Record::ConsentSettled {
+            consent: consent(12),
+            answer: ConsentAnswer::Decline { message: Some("not there".to_owned()) },
+        },
+        Record::CallIntended(CallIntended {
+            call: part(11),
+            effect: Effect::Workspace,
+            recovery: Recovery::Interrupt,
+        }),
+        Record::CallSettled {
+            call: part(11),
+            result: CallResult {
+                outcome: CallOutcome::Done,
+                title: "src/main.rs".to_owned(),
+                output: "1\tfn main() {}\n".to_owned(),
+                metadata,
+                attachments: vec![attachment],
+                started: Timestamp::from_millis(1_795_292_879_000),
+                ended: Timestamp::from_millis(1_795_292_879_257),
+            },
+        },
+        Record::TurnEnded(TurnEnded {
+            turn: message(3),
+            outcome: TurnOutcome::MaxSteps,
+            error: Some(error),
+            steps: 50,
+            totals: Totals {
+                tokens,
+                cost: Cost("1.25".parse().unwrap()),
+                attempts: 60,
+                estimated: 2,
+                unpriced: 1,
+            },
+        }),
+        Record::Deleted {},
+    ]
+}
+
+/// A call with arguments of any size.
+pub(crate) fn proposed(call: u64, text: &str) -> Record {
+    let input = Map::from_iter([("content".to_owned(), Value::String(text.to_owned()))]);
+    Record::CallProposed(CallProposed {
+        call: part(call),
+        step: message(call),
+        call_id: format!("call_{call}"),
+        tool: "write".to_owned(),
+        input: CallInput::Object(input),
+    })
+}
+
+/// `records` at the places after `expected`; each is made a millisecond after the one before.
+pub(crate) fn entries(expected: u64, records: Vec<Record>) -> Vec<Entry> {
+    let places = expected + 1..;
+    places
+        .zip(records)
+        .map(|(seq, record)| Entry {
+            seq: Seq(seq),
+            at: Timestamp::from_millis(1_800_000_000_000 + seq),
+            record,
+        })
+        .collect()
+}
+
+/// Appends and waits until it is durable.
+pub(crate) fn append(
+    store: &Store,
+    session: SessionId,
+    expected: u64,
+    records: Vec<Record>,
+) -> Result<Seq, StoreError> {
+    append_entries(store, session, TENANT, Seq(expected), entries(expected, records))
+}
+
+pub(crate) fn append_entries(
+    store: &Store,
+    session: SessionId,
+    tenant: &str,
+    expected: Seq,
+    entries: Vec<Entry>,
+) -> Result<Seq, StoreError> {
+    let (sender, receiver) = sync_channel(1);
+    let append = Append { session, tenant: tenant.into(), expected, entries };
+    store.log.append(append, Box::new(move |result| sender.send(result).unwrap()));
+    receiver.recv().unwrap()
+}
+
+pub(crate) fn create(store: &Store, session: SessionId) {
+    assert_eq!(append(store, session, 0, vec![created(session, TENANT, "/w")]).unwrap(), Seq(1));
+}
+
+pub(crate) fn delete(store: &Store, session: SessionId) -> Result<Seq, StoreError> {
+    let (sender, receiver) = sync_channel(1);
+    store.log.delete(session, Box::new(move |result| sender.send(result).unwrap()));
+    receiver.recv().unwrap()
+}
+
+/// The whole log, which must be whole.
+pub(crate) fn read_all(store: &Store, session: SessionId) -> Vec<Entry> {
+    let read = store.log.read(session, Seq::START, usize::MAX).unwrap();
+    assert_eq!(read.damage, None);
+    read.entries
+}
+
+pub(crate) fn fold(entries: &[Entry]) -> Option<SessionSummary> {
+    let (first, rest) = entries.split_first()?;
+    let mut summary = SessionSummary::begin(first)?;
+    rest.iter().for_each(|entry| summary.apply(entry));
+    Some(summary)
+}

@@ -1,0 +1,121 @@
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+
+/// Not for models.
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    /// The file.
+    file_path: String,
+    /// The first line.
+    #[schemars(range(min = 1, max = 100))]
+    first_line: Option<u32>,
+    #[serde(default)]
+    replace_all: bool,
+    mode: Option<Mode>,
+    #[serde(default)]
+    changes: Vec<Change>,
+    title: Option<Change>,
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Whole,
+    Part,
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Change {
+    line: u64,
+}
+
+fn read(value: Value) -> Result<Arguments, String> {
+    parse("change", value.as_object().unwrap()).map_err(|error| error.to_string())
+}
+
+fn refused(value: Value) -> String {
+    read(value).unwrap_err()
+}
+
+#[test]
+fn a_schema_is_plain() {
+    let schema = schema::<Arguments>();
+    let text = schema.to_string();
+    for noise in ["$schema", "$ref", "$defs", "uint32", "null", "Not for models"] {
+        assert!(!text.contains(noise), "{noise} in {text}");
+    }
+    assert_eq!(schema["type"], "object");
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(schema["required"], json!(["filePath"]));
+    assert_eq!(schema["properties"]["filePath"], json!({"description": "The file.", "type": "string"}));
+    assert_eq!(schema["properties"]["firstLine"]["type"], "integer");
+    // A property may have the name of a keyword.
+    assert_eq!(schema["properties"]["title"]["properties"]["line"]["type"], "integer");
+    assert_eq!(schema["properties"]["title"]["additionalProperties"], false);
+}
+
+#[test]
+fn a_schema_has_a_short_form() {
+    assert_eq!(
+        short(&schema::<Arguments>()),
+        "{filePath: string, firstLine?: integer, replaceAll?: boolean, mode?: \"whole\" | \"part\", \
+         changes?: [{line: integer}, …], title?: {line: integer}}"
+    );
+}
+
+#[test]
+fn what_is_meant_well_is_read() {
+    let given = json!({"filePath": "a", "firstLine": "10", "replaceAll": "true", "mode": null, "changes": [{"line": 2.0}]});
+    let expected = Arguments {
+        file_path: "a".into(),
+        first_line: Some(10),
+        replace_all: true,
+        mode: None,
+        changes: vec![Change { line: 2 }],
+        title: None,
+    };
+    assert_eq!(read(given), Ok(expected));
+    assert_eq!(read(json!({"filePath": "a", "mode": "part"})).unwrap().mode, Some(Mode::Part));
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let cases = [
+        (json!({}), "`filePath` is missing"),
+        (json!({"filePath": null}), "`filePath` must be a text, not null"),
+        (json!({"filePath": 5}), "`filePath` must be a text, not 5"),
+        (json!({"filePath": "a", "firstLine": "ten"}), "`firstLine` must be a whole number, not \"ten\""),
+        (json!({"filePath": "a", "firstLine": 1.5}), "`firstLine` must be a whole number, not 1.5"),
+        (json!({"filePath": "a", "firstLine": 0}), "`firstLine` must be at least 1, not 0"),
+        (json!({"filePath": "a", "firstLine": "101"}), "`firstLine` must be at most 100, not 101"),
+        (json!({"filePath": "a", "firstLine": 1e300}), "`firstLine` must be a whole number"),
+        (json!({"filePath": "a", "mode": "half"}), "`mode` must be one of \"whole\", \"part\", not \"half\""),
+        (json!({"filePath": "a", "changes": [{"line": 1}, {}]}), "`changes[1].line` is missing"),
+        (json!({"filePath": "a", "changes": [{"line": 1, "lime": 1}]}), "did you mean `line`?"),
+        (json!({"file_path": "a"}), "there is no `file_path`, did you mean `filePath`?"),
+        (json!({"filePath": "a", "frobnicate": 1}), "there is no `frobnicate`."),
+        (json!({"filePath": ["x".repeat(1000)]}), "must be a text, not [\"xxx"),
+    ];
+    for (given, expected) in cases {
+        let error = refused(given);
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("It takes {filePath: string, firstLine?: integer"), "{error}");
+        assert!(error.len() < 600, "{error}");
+    }
+}
+
+#[test]
+fn text_that_is_no_object_is_refused_with_the_place() {
+    let spec = spec::<Arguments>("change", " What it does.\n");
+    assert_eq!(spec.description, "What it does.");
+    let error = not_an_object(&spec, "{\"filePath\": ").to_string();
+    assert!(
+        error.contains("not valid JSON (EOF while parsing") && error.contains("filePath: string"),
+        "{error}"
+    );
+    let error = not_an_object(&spec, "[1]").to_string();
+    assert!(error.contains("must be one JSON object"), "{error}");
+}

@@ -1,0 +1,186 @@
+//! `grep`: the lines that match a regular expression.
+
+mod search;
+
+use std::fmt::Write as _;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use playhouse_policy::AccessKind;
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_workspace::Resolved;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::arguments;
+use crate::files;
+use crate::files::pattern::{Patterns, split_list};
+use crate::files::walk::Limits;
+use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use search::{Search, Tally};
+
+/// The longest pattern, in bytes.
+const LONGEST: usize = 10_000;
+
+/// The arguments of `grep`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    /// The regular expression (Rust syntax), matched against single lines. "(?i)" in front ignores case.
+    pattern: String,
+    /// The directory or file to search. Default: the workspace.
+    #[serde(default)]
+    path: Option<String>,
+    /// Search only files that match this glob: "*.rs", "*.{ts,tsx}", "src/**".
+    #[serde(default)]
+    include: Option<String>,
+}
+
+/// The tool.
+#[derive(Debug)]
+pub struct Grep {
+    spec: ToolSpec,
+}
+
+impl Default for Grep {
+    fn default() -> Self {
+        Self { spec: arguments::spec::<Arguments>("grep", include_str!("../../../prompts/tools/grep.md")) }
+    }
+}
+
+/// What a call looks for.
+struct Task {
+    search: Search,
+    pattern: String,
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Safe
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        async move {
+            let Arguments { pattern, path, include } = arguments::parse("grep", input)?;
+            let include = match include.as_deref().map(split_list).filter(|list| !list.is_empty()) {
+                Some(list) => Some(Patterns::parse("include", list)?),
+                None => None,
+            };
+            let expression = pattern.clone();
+            // Compiling a hostile expression may take a while.
+            let matcher = files::reading(context, move || compile(&expression)).await?;
+            let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
+            let title = files::search_title(&pattern, &place);
+            let search = Search { place, matcher, include, limits: Limits::default() };
+            Ok(Prepared {
+                accesses: vec![search.place.access(AccessKind::Read)],
+                effect: Effect::None,
+                recovery: Recovery::Rerun,
+                preview: title.clone(),
+                title,
+                plan: Box::new(Task { search, pattern }),
+            })
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async move {
+            let task = files::planned::<Task>(plan)?;
+            let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+            files::reading(context, move || {
+                let tally = task.search.run(&workspace, &cancel)?;
+                Ok(output(&task.pattern, &task.search.place, &tally))
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+fn compile(pattern: &str) -> Result<RegexMatcher, ToolError> {
+    if pattern.is_empty() {
+        return Err(ToolError::Invalid("pattern is empty: give a regular expression to look for".into()));
+    }
+    if pattern.len() > LONGEST {
+        return Err(ToolError::Invalid(format!(
+            "pattern is longer than {LONGEST} bytes: look for less at once"
+        )));
+    }
+    RegexMatcherBuilder::new()
+        // `^` and `$` are the ends of a line, not of what happens to be in the buffer.
+        .multi_line(true)
+        .line_terminator(Some(b'\n'))
+        .crlf(true)
+        .size_limit(10_000_000)
+        .dfa_size_limit(10_000_000)
+        .build(pattern)
+        .map_err(|error| {
+            ToolError::Invalid(format!(
+                "pattern is not a usable regular expression: {}. Lines are searched one by one, and (, [, {{, *, +, ?, . and | need a backslash to be taken literally",
+                error.to_string().trim_end()
+            ))
+        })
+}
+
+fn output(pattern: &str, place: &Resolved, tally: &Tally) -> ToolOutput {
+    let mut output = tally.text.clone();
+    if tally.matches == 0 {
+        let _ = writeln!(
+            output,
+            "no line matches in {} ({} searched; hidden, ignored and binary files are left out)",
+            place.shown,
+            files::counted(tally.searched, "file")
+        );
+    } else if tally.more {
+        let _ = writeln!(
+            output,
+            "\n(stopped after {} lines, there are more; narrow the pattern, the path or include to see them)",
+            tally.matches
+        );
+    }
+    if tally.unsearchable > 0 {
+        let _ = writeln!(output, "({} could not be searched)", files::counted(tally.unsearchable, "file"));
+    }
+    output.push_str(&tally.shortfall);
+    let mut metadata = Map::new();
+    metadata.insert("matches".into(), tally.matches.into());
+    metadata.insert("files".into(), tally.files.into());
+    metadata.insert("truncated".into(), tally.more.into());
+    ToolOutput {
+        title: files::search_title(pattern, place),
+        output: output.trim_end().to_owned(),
+        metadata,
+        attachments: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_expressions_are_explained() {
+        let error = compile("fn (").unwrap_err().to_string();
+        assert!(error.contains("unclosed group") && error.contains("backslash"), "{error}");
+        assert!(compile("a\\nb").unwrap_err().to_string().contains("one by one"));
+        assert!(compile("").unwrap_err().to_string().contains("empty"));
+        assert!(compile(&"a".repeat(20_000)).unwrap_err().to_string().contains("longer"));
+        assert!(compile("(\\w{1000}){1000}").unwrap_err().to_string().contains("not a usable"));
+    }
+}

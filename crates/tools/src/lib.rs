@@ -1,0 +1,71 @@
+//! The [`Tool`] trait, the registry and the native tools.
+//!
+//! A tool has two phases. [`Tool::prepare`] reads the arguments and says, without side effects, what the call would
+//! touch, change and show; policy judges that. [`Tool::execute`] does it, and checks again what may have changed
+//! meanwhile. Output is capped in one place for all tools, with the whole kept in a file that the model is told of.
+//!
+//! - [`tool`]: the trait, and what a call stands on ([`CallContext`])
+//! - [`Registry`]: the tools of an engine; the native ones, and those that are added
+//! - [`runner`]: the one way in which calls are made
+//! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
+//! - [`truncate`]: what the model reads is capped, whatever a tool does
+//! - [`read`](mod@read), [`write`](mod@write), [`edit`], [`bash`], [`glob`], [`grep`], [`list`]: the native tools, one module for each
+//!
+//! A call, from the text that a model wrote to what it reads:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use playhouse_policy::{Verdict, judge};
+//! use playhouse_protocol::message::CallInput;
+//! use playhouse_tools::{CallContext, OutputSink, Registry, runner};
+//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! struct Nobody;
+//! impl OutputSink for Nobody {
+//!     fn write(&self, _text: &str) {}
+//! }
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # runtime.block_on(async {
+//! let folder = tempfile::tempdir()?;
+//! let context = CallContext {
+//!     workspace: Arc::new(Workspace::open(folder.path(), folder.path().join("outputs"))?),
+//!     files: Arc::new(FileTracker::new()),
+//!     locks: Arc::new(PathLocks::new()),
+//!     pool: Pool::new(4),
+//!     cancel: CancellationToken::new(),
+//!     output: Arc::new(Nobody),
+//!     output_file: folder.path().join("outputs/call.txt"),
+//! };
+//!
+//! let registry = Registry::native();
+//! let input = CallInput::from_model(r#"{"command": "echo $((6 * 7)); exit 3"}"#);
+//! let (tool, prepared) = runner::prepare(&registry, "bash", &input, &context).await?;
+//! assert_eq!(judge(&prepared.accesses), Verdict::Allow);
+//! let result = runner::execute(&*tool, prepared, &context).await?;
+//! assert_eq!(result.output, "42\n[exit code 3]");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+
+pub mod arguments;
+pub mod bash;
+pub mod edit;
+mod files;
+pub mod glob;
+pub mod grep;
+pub mod list;
+mod names;
+pub mod read;
+pub mod registry;
+pub mod runner;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod tool;
+pub mod truncate;
+pub mod write;
+
+pub use registry::{Registry, RegistryError};
+pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};

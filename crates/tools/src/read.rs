@@ -1,0 +1,203 @@
+//! `read`: lines of a file, the names in a directory, an image or a PDF.
+
+mod listing;
+mod media;
+mod neighbours;
+mod page;
+
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read as _};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use playhouse_policy::AccessKind;
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_workspace::door::{self, DoorError, Kind};
+use playhouse_workspace::{FileTracker, Resolved, Workspace, hash};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::arguments;
+use crate::files::document::{self, Content};
+use crate::files::{self, seen};
+use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use page::{End, Page};
+
+/// Lines that are shown, unless the call asks for fewer.
+const LIMIT: u64 = 2_000;
+
+/// The arguments of `read`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    /// The file or directory: relative to the workspace, or absolute inside of it.
+    file_path: String,
+    /// The first line to show, counted from 1. Default 1.
+    #[serde(default)]
+    offset: Option<u64>,
+    /// How many lines to show, at most and by default 2000.
+    #[serde(default)]
+    limit: Option<u64>,
+}
+
+/// The tool.
+#[derive(Debug)]
+pub struct Read {
+    spec: ToolSpec,
+}
+
+impl Default for Read {
+    fn default() -> Self {
+        Self { spec: arguments::spec::<Arguments>("read", include_str!("../../../prompts/tools/read.md")) }
+    }
+}
+
+/// What a call reads.
+#[derive(Clone, Debug)]
+struct Task {
+    place: Resolved,
+    offset: u64,
+    limit: u64,
+}
+
+impl Tool for Read {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Safe
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        async move {
+            let arguments: Arguments = arguments::parse("read", input)?;
+            let limit = arguments.limit.unwrap_or(LIMIT).min(LIMIT);
+            if limit == 0 {
+                return Err(ToolError::Invalid("limit is 0: ask for at least 1 line".into()));
+            }
+            // Counting from 0 is a common slip, and what is meant is clear.
+            let offset = arguments.offset.unwrap_or(1).max(1);
+            let place = files::resolve(context, &arguments.file_path).await?;
+            Ok(Prepared {
+                accesses: vec![place.access(AccessKind::Read)],
+                effect: Effect::None,
+                recovery: Recovery::Rerun,
+                preview: place.shown.clone(),
+                title: place.shown.clone(),
+                plan: Box::new(Task { place, offset, limit }),
+            })
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async move {
+            let task = files::planned::<Task>(plan)?;
+            let (workspace, known) = (context.workspace.clone(), context.files.clone());
+            let cancel = context.cancel.clone();
+            files::reading(context, move || task.run(&workspace, &known, &cancel)).await
+        }
+        .boxed()
+    }
+}
+
+impl Task {
+    fn run(
+        &self,
+        workspace: &Workspace,
+        known: &FileTracker,
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, ToolError> {
+        match door::facts(&self.place)?.map(|facts| facts.kind) {
+            None => Err(ToolError::Failed(neighbours::missing(workspace, &self.place))),
+            Some(Kind::Directory) => listing::list(&self.place, self.offset, self.limit, cancel),
+            // The door says what is wrong with everything that is not a file.
+            Some(_) => self.read(&door::open_read(&self.place)?, known, cancel),
+        }
+    }
+
+    fn read(
+        &self,
+        file: &File,
+        known: &FileTracker,
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, ToolError> {
+        let failed = |source| ToolError::from(DoorError::Io { path: self.place.shown.clone(), source });
+        let metadata = file.metadata().map_err(failed)?;
+        let mut head = Vec::new();
+        file.take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
+        if let Some(mime) = media::kind(&head) {
+            return media::attach(&self.place, mime, head, file, metadata.len(), known);
+        }
+        if document::classify(&head) == Content::Binary {
+            return Err(ToolError::Failed(format!(
+                "{} is a binary file ({}). read shows text, images (PNG, JPEG, GIF, WebP) and PDF; look into others with bash (file, strings, xxd | head), and convert UTF-16 and other encodings with iconv",
+                self.place.shown,
+                files::size(metadata.len())
+            )));
+        }
+        let is_cancelled = || cancel.is_cancelled();
+        let mut total = None;
+        let page = if metadata.len() <= seen::WHOLE {
+            file.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
+            known.remember(&self.place.path, hash(&head));
+            total = Some(document::line_count(&head) as u64);
+            page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled)
+        } else {
+            known.remember(&self.place.path, seen::fingerprint(&metadata));
+            let whole = BufReader::with_capacity(64 * 1024, Cursor::new(head).chain(file));
+            page::page(whole, self.offset, self.limit, &is_cancelled)
+        };
+        self.output(page.map_err(failed)?, total, metadata.len())
+    }
+
+    fn output(&self, page: Page, total: Option<u64>, bytes: u64) -> Result<ToolOutput, ToolError> {
+        let shown = &self.place.shown;
+        let last = self.offset + page.lines.saturating_sub(1);
+        let of = total.map_or_else(|| format!("a file of {}", files::size(bytes)), |lines| lines.to_string());
+        let next = last + 1;
+        let note = match page.end {
+            End::Cancelled => return Err(files::cancelled()),
+            End::File { lines: 0 } if self.offset == 1 => format!("({shown} is empty)"),
+            End::File { lines } if page.lines == 0 => {
+                return Err(ToolError::Failed(format!(
+                    "offset {} is past the end of {shown}, which has {}",
+                    self.offset,
+                    files::counted(usize::try_from(lines).unwrap_or(usize::MAX), "line")
+                )));
+            }
+            End::File { .. } if self.offset == 1 => String::new(),
+            End::File { lines } => format!("(lines {}-{last} of {lines}, the end of the file)", self.offset),
+            End::Lines | End::Bytes => {
+                format!("(lines {}-{last} of {of}; read on with offset {next})", self.offset)
+            }
+            End::LongLine => format!(
+                "(lines {}-{last} of {of}; line {last} is over 1 MB long and was not read to its end: use bash (cut -c, head -c) for it)",
+                self.offset
+            ),
+        };
+        let mut output = page.text;
+        if page.lossy {
+            output.push_str("(the file is not UTF-8: what could not be read is shown as \u{fffd}, and edit can only match text without it)\n");
+        }
+        output.push_str(&note);
+        let mut metadata = Map::new();
+        metadata.insert("filePath".into(), self.place.path.to_string_lossy().into());
+        metadata.insert("lines".into(), page.lines.into());
+        metadata.insert("linesCut".into(), page.cut.into());
+        metadata.insert("complete".into(), matches!(page.end, End::File { .. }).into());
+        Ok(ToolOutput { title: shown.clone(), output, metadata, attachments: Vec::new() })
+    }
+}

@@ -1,0 +1,159 @@
+//! The tools that there are.
+
+use std::sync::Arc;
+
+use playhouse_protocol::chat::ToolSpec;
+use thiserror::Error;
+
+use crate::bash::Bash;
+use crate::edit::Edit;
+use crate::glob::Glob;
+use crate::grep::Grep;
+use crate::list::List;
+use crate::names::nearest;
+use crate::read::Read;
+use crate::write::Write;
+use crate::{Tool, ToolError};
+
+/// The tools of an engine, in the order in which models are told of them.
+#[derive(Clone, Default)]
+pub struct Registry {
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+/// Why a tool cannot be added.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RegistryError {
+    /// There is one of this name.
+    #[error("there is a tool named \"{0}\" already: give one of them another name")]
+    Duplicate(String),
+    /// Providers take no such name.
+    #[error("\"{0}\" cannot be the name of a tool: use 1 to 64 of the characters a-z, A-Z, 0-9, _ and -")]
+    BadName(String),
+}
+
+impl Registry {
+    /// A registry without tools.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All tools that come with Playhouse.
+    pub fn native() -> Self {
+        let tools: Vec<Arc<dyn Tool>> = vec![
+            Arc::new(Read::default()),
+            Arc::new(Write::default()),
+            Arc::new(Edit::default()),
+            Arc::new(Bash::new()),
+            Arc::new(Glob::default()),
+            Arc::new(Grep::default()),
+            Arc::new(List::default()),
+        ];
+        Self { tools }
+    }
+
+    /// Adds a tool after the others.
+    ///
+    /// # Errors
+    /// When there is a tool of the same name, or providers would refuse the name.
+    pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
+        let name = &tool.spec().name;
+        let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
+            return Err(RegistryError::BadName(name.clone()));
+        }
+        if self.get(name).is_some() {
+            return Err(RegistryError::Duplicate(name.clone()));
+        }
+        self.tools.push(tool);
+        Ok(())
+    }
+
+    /// The tool of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.iter().find(|tool| tool.spec().name == name)
+    }
+
+    /// The tool of this name, or an error for the model that says which ones there are.
+    ///
+    /// # Errors
+    /// [`ToolError::Invalid`] when there is none.
+    pub fn find(&self, name: &str) -> Result<&Arc<dyn Tool>, ToolError> {
+        self.get(name).ok_or_else(|| ToolError::Invalid(self.unknown(name)))
+    }
+
+    /// All tools.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
+        self.tools.iter()
+    }
+
+    /// What a model is told of the tools whose name `allowed` lets through.
+    pub fn specs(&self, allowed: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
+        self.tools.iter().map(|tool| tool.spec()).filter(|spec| allowed(&spec.name)).cloned().collect()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(|tool| tool.spec().name.as_str())
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let meant = nearest(name, self.names());
+        let hint =
+            if meant.is_empty() { ".".to_owned() } else { format!(". Did you mean {}?", meant.join(" or ")) };
+        let all = self.names().collect::<Vec<_>>().join(", ");
+        let name: String = name.chars().take(64).collect();
+        format!("there is no tool {name:?}{hint} The tools are: {all}")
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Fake;
+
+    #[test]
+    fn the_order_is_kept_and_names_are_unique() {
+        let mut registry = Registry::new();
+        for name in ["zebra", "ant", "mcp_server-tool"] {
+            registry.add(Arc::new(Fake::named(name))).unwrap();
+        }
+        let names: Vec<_> = registry.specs(|name| name != "ant").into_iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ["zebra", "mcp_server-tool"]);
+        let again = registry.add(Arc::new(Fake::named("ant")));
+        assert_eq!(again, Err(RegistryError::Duplicate("ant".into())));
+        for bad in ["", "a b", "ä", &"x".repeat(65)] {
+            assert_eq!(registry.add(Arc::new(Fake::named(bad))), Err(RegistryError::BadName(bad.into())));
+        }
+    }
+
+    #[test]
+    fn an_unknown_tool_is_answered_with_those_there_are() {
+        let mut registry = Registry::new();
+        for name in ["read", "grep"] {
+            registry.add(Arc::new(Fake::named(name))).unwrap();
+        }
+        let error = registry.find("raed").err().unwrap().to_string();
+        assert_eq!(error, "there is no tool \"raed\". Did you mean read? The tools are: read, grep");
+        let error = registry.find("frobnicate").err().unwrap().to_string();
+        assert_eq!(error, "there is no tool \"frobnicate\". The tools are: read, grep");
+    }
+
+    #[test]
+    fn the_native_tools_have_plain_schemas() {
+        for tool in Registry::native().iter() {
+            let spec = tool.spec();
+            assert!(!spec.description.is_empty(), "{}", spec.name);
+            assert_eq!(spec.parameters["type"], "object", "{}", spec.name);
+            assert_eq!(spec.parameters["additionalProperties"], false, "{}", spec.name);
+            for (name, schema) in spec.parameters["properties"].as_object().unwrap() {
+                assert!(schema["description"].is_string(), "{} has no description of {name}", spec.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Helpers for tests of tools.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use playhouse_policy::{Verdict, judge};
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::message::CallInput;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, WorkspaceError};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{CallContext, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, runner};
+
+/// Collects live output.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    text: Mutex<String>,
+}
+
+impl Recorder {
+    /// All that was written so far.
+    pub fn text(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl OutputSink for Recorder {
+    fn write(&self, text: &str) {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+    }
+}
+
+/// What a call stands on, in the directory `root`, with saved outputs in the folder `outputs`.
+///
+/// # Errors
+/// When `root` cannot be a workspace.
+pub fn context(root: &Path, outputs: &Path) -> Result<CallContext, WorkspaceError> {
+    context_with(root, outputs, Arc::new(Recorder::default()))
+}
+
+/// The same with a receiver of live output.
+///
+/// # Errors
+/// When `root` cannot be a workspace.
+pub fn context_with(
+    root: &Path,
+    outputs: &Path,
+    output: Arc<dyn OutputSink>,
+) -> Result<CallContext, WorkspaceError> {
+    let workspace = Workspace::open(root, outputs.to_owned())?;
+    let output_file = workspace.output().join("call.txt");
+    Ok(CallContext {
+        workspace: Arc::new(workspace),
+        files: Arc::new(FileTracker::new()),
+        locks: Arc::new(PathLocks::new()),
+        pool: Pool::new(4),
+        cancel: CancellationToken::new(),
+        output,
+        output_file,
+    })
+}
+
+/// Makes one call the way the engine does: prepared, judged, executed.
+///
+/// # Errors
+/// What the call answers as an error; a judgement that denies it is one as well.
+pub async fn call(
+    registry: &Registry,
+    name: &str,
+    input: &Value,
+    context: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    let input = CallInput::from_model(&input.to_string());
+    let (tool, prepared) = runner::prepare(registry, name, &input, context).await?;
+    match judge(&prepared.accesses) {
+        Verdict::Allow => runner::execute(&*tool, prepared, context).await,
+        Verdict::Ask { reason } | Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
+    }
+}
+
+type Behaviour = dyn Fn(&CallContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// A tool that does what a test wants.
+pub struct Fake {
+    spec: ToolSpec,
+    behaviour: Box<Behaviour>,
+}
+
+impl Fake {
+    /// A tool that answers with an empty result.
+    pub fn named(name: &str) -> Self {
+        Self::new(name, |_| std::future::ready(Ok(ToolOutput::default())).boxed())
+    }
+
+    /// A tool whose `execute` is `behaviour`.
+    pub fn new(
+        name: &str,
+        behaviour: impl Fn(&CallContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let parameters = json!({"type": "object", "properties": {"input": {"type": "string"}}});
+        let spec =
+            ToolSpec { name: name.to_owned(), description: "A tool for tests.".to_owned(), parameters };
+        Self { spec, behaviour: Box::new(behaviour) }
+    }
+}
+
+impl Tool for Fake {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Safe
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        _input: &'a Map<String, Value>,
+        _context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        let prepared = Prepared {
+            accesses: Vec::new(),
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: String::new(),
+            title: String::new(),
+            plan: Box::new(()),
+        };
+        std::future::ready(Ok(prepared)).boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        _plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        (self.behaviour)(context)
+    }
+}

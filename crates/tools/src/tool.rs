@@ -1,0 +1,150 @@
+//! What every tool is.
+
+use std::any::Any;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use playhouse_policy::Access;
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+/// How dangerous a tool is without a rule about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// It only reads the workspace or the session.
+    Safe,
+    /// It reaches out (web tools).
+    Moderate,
+    /// It changes the workspace or runs commands.
+    Dangerous,
+}
+
+/// Why a call has no good result. The text is what the model reads.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ToolError {
+    /// The arguments do not fit, with what to do instead.
+    #[error("{0}")]
+    Invalid(String),
+    /// The work could not be done.
+    #[error("{0}")]
+    Failed(String),
+    /// The call was cancelled. Whatever was done until then is in the text.
+    #[error("cancelled{separator}{0}", separator = if .0.is_empty() { "" } else { ": " })]
+    Cancelled(String),
+}
+
+/// Where a running call writes output that clients may watch.
+pub trait OutputSink: Send + Sync {
+    /// More output. Must not block.
+    fn write(&self, text: &str);
+}
+
+/// What a call stands on. One for each call.
+#[derive(Clone)]
+pub struct CallContext {
+    /// The session's directory, the boundary of what a call may touch.
+    pub workspace: Arc<Workspace>,
+    /// What this session knows of the content of files.
+    pub files: Arc<FileTracker>,
+    /// Locks on canonical paths, shared by all sessions of the engine.
+    pub locks: Arc<PathLocks>,
+    /// Where blocking work runs.
+    pub pool: Pool,
+    /// Ends the call. Blocking work polls it.
+    pub cancel: CancellationToken,
+    /// Where live output goes.
+    pub output: Arc<dyn OutputSink>,
+    /// File in which output that is too long for the model is kept; made when it is needed.
+    pub output_file: PathBuf,
+}
+
+impl fmt::Debug for CallContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext").field("output_file", &self.output_file).finish_non_exhaustive()
+    }
+}
+
+/// What `prepare` hands to `execute`: private to each tool.
+pub type Plan = Box<dyn Any + Send>;
+
+/// A call that is understood, and has not been done.
+pub struct Prepared {
+    /// Everything that it would touch, links resolved.
+    pub accesses: Vec<Access>,
+    /// What it may change.
+    pub effect: Effect,
+    /// What to do if the process ends in the middle of it.
+    pub recovery: Recovery,
+    /// What a person sees before agreeing to it: a command, a diff, a path.
+    pub preview: String,
+    /// One line for people, as long as it runs.
+    pub title: String,
+    /// For `execute`.
+    pub plan: Plan,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("accesses", &self.accesses)
+            .field("effect", &self.effect)
+            .field("recovery", &self.recovery)
+            .field("preview", &self.preview)
+            .field("title", &self.title)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file that a call gives to the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAttachment {
+    /// Media type.
+    pub mime: String,
+    /// Name for people and models.
+    pub filename: String,
+    /// The content.
+    pub content: bytes::Bytes,
+}
+
+/// What a call gives back, before it is capped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolOutput {
+    /// One line for people.
+    pub title: String,
+    /// What the model reads.
+    pub output: String,
+    /// Facts for clients.
+    pub metadata: Map<String, Value>,
+    /// Images and documents for the model.
+    pub attachments: Vec<NewAttachment>,
+}
+
+/// A tool. One value serves all sessions; what belongs to a call comes with its [`CallContext`].
+pub trait Tool: Send + Sync {
+    /// Name, description and parameters, as a model is told of them.
+    fn spec(&self) -> &ToolSpec;
+
+    /// How dangerous it is without a rule about it.
+    fn risk(&self) -> Risk;
+
+    /// Reads the arguments and says what the call would do. Has no side effects.
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>>;
+
+    /// Does what was prepared. Returns soon after `context.cancel` is cancelled; dropping the future cleans up.
+    fn execute<'a>(
+        &'a self,
+        plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
+}

@@ -1,0 +1,154 @@
+//! `write`: the whole content of a file.
+
+use std::borrow::Cow;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use playhouse_policy::{AccessKind, Zone};
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_workspace::{FileTracker, Resolved};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::arguments;
+use crate::files::document::{self, Endings, MARK};
+use crate::files::seen::{self, Current};
+use crate::files::{self, change, diff};
+use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+
+/// The arguments of `write`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    /// The file to create or replace: relative to the workspace, or absolute inside of it.
+    file_path: String,
+    /// The whole content of the file.
+    content: String,
+}
+
+/// The tool.
+#[derive(Debug)]
+pub struct Write {
+    spec: ToolSpec,
+}
+
+impl Default for Write {
+    fn default() -> Self {
+        Self { spec: arguments::spec::<Arguments>("write", include_str!("../../../prompts/tools/write.md")) }
+    }
+}
+
+/// What a call writes.
+#[derive(Clone, Debug)]
+struct Task {
+    place: Resolved,
+    content: String,
+}
+
+impl Tool for Write {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Dangerous
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        async move {
+            let Arguments { file_path, content } = arguments::parse("write", input)?;
+            files::must_name_a_file(&file_path)?;
+            let task = Task { place: files::resolve(context, &file_path).await?, content };
+            let (task, preview) = files::reading(context, move || {
+                let preview = task.preview();
+                Ok((task, preview))
+            })
+            .await?;
+            Ok(Prepared {
+                accesses: vec![task.place.access(AccessKind::Write)],
+                effect: Effect::Workspace,
+                recovery: Recovery::Interrupt,
+                preview,
+                title: task.place.shown.clone(),
+                plan: Box::new(task),
+            })
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async move {
+            let task = files::planned::<Task>(plan)?;
+            let known = context.files.clone();
+            let place = task.place.clone();
+            files::changing(context, &place, move || task.run(&known)).await
+        }
+        .boxed()
+    }
+}
+
+impl Task {
+    /// The diff, as far as it may be looked at before somebody agreed.
+    fn preview(&self) -> String {
+        let size = files::size(self.content.len() as u64);
+        if self.place.zone != Zone::Workspace {
+            return format!("write {size} to {}", self.place.shown);
+        }
+        match seen::current(&self.place) {
+            Ok(before) => {
+                let bytes = content_for(&self.content, before.as_ref());
+                let old = before.as_ref().map(|current| &current.bytes[..]);
+                change::preview(&diff::unified(&self.place.shown, old, &bytes))
+            }
+            // The call will fail, and say why.
+            Err(_) => format!("write {size} to {}", self.place.shown),
+        }
+    }
+
+    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
+        let shown = &self.place.shown;
+        let before = seen::current(&self.place)?;
+        if let Some(current) = &before {
+            current.must_be_known(known, &self.place)?;
+        }
+        let bytes = content_for(&self.content, before.as_ref());
+        if bytes.len() as u64 > seen::LARGEST {
+            return Err(ToolError::Invalid(format!(
+                "content has {}, and at most {} can be written",
+                files::size(bytes.len() as u64),
+                files::size(seen::LARGEST)
+            )));
+        }
+        let created = before.is_none();
+        if before.as_ref().is_some_and(|current| current.bytes == *bytes) {
+            let summary = format!("{shown} has exactly this content already; nothing was written");
+            return Ok(change::output(&self.place, &summary, &diff::Diff::default(), false));
+        }
+        let diff = change::put(known, &self.place, before.as_ref(), &bytes)?;
+        let lines = files::counted(document::line_count(&bytes), "line");
+        let done = if created { "created" } else { "replaced the content of" };
+        Ok(change::output(&self.place, &format!("{done} {shown}, {lines}"), &diff, created))
+    }
+}
+
+/// `content` as it is written: with the byte order mark and the line endings of what it replaces.
+fn content_for<'a>(content: &'a str, before: Option<&Current>) -> Cow<'a, [u8]> {
+    let Some(before) = before else { return Cow::Borrowed(content.as_bytes()) };
+    let (had_mark, old) = document::split_mark(&before.bytes);
+    let (has_mark, new) = document::split_mark(content.as_bytes());
+    let new = match Endings::of(old).only() {
+        Some(ending) => document::with_ending(new, ending),
+        None => Cow::Borrowed(new),
+    };
+    if had_mark || has_mark { Cow::Owned([MARK, &new].concat()) } else { new }
+}

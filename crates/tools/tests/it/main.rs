@@ -1,0 +1,73 @@
+//! What needs a process of its own: the memory that a call takes.
+
+#![allow(clippy::unwrap_used, reason = "a test, also in its helpers")]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use playhouse_protocol::message::CallInput;
+use playhouse_tools::{CallContext, OutputSink, Registry, runner};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Default)]
+struct Count(Mutex<usize>);
+
+impl OutputSink for Count {
+    fn write(&self, text: &str) {
+        *self.0.lock().unwrap() += text.len();
+    }
+}
+
+fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
+    CallContext {
+        workspace: Arc::new(Workspace::open(folder, folder.join("outputs")).unwrap()),
+        files: Arc::new(FileTracker::new()),
+        locks: Arc::new(PathLocks::new()),
+        pool: Pool::new(4),
+        cancel: CancellationToken::new(),
+        output,
+        output_file: folder.join("outputs/call.txt"),
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gigabyte_of_output_is_kept_on_disk_and_little_of_it_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let watched = Arc::new(Count::default());
+    let context = context(folder.path(), watched.clone());
+    let registry = Registry::native();
+    let input = json!({"command": "head -c 1000000000 /dev/zero; echo; echo end"}).to_string();
+    let (tool, prepared) =
+        runner::prepare(&registry, "bash", &CallInput::from_model(&input), &context).await.unwrap();
+
+    let before = resident();
+    let running = runner::execute(&*tool, prepared, &context);
+    tokio::pin!(running);
+    let mut most = before;
+    let result = loop {
+        tokio::select! {
+            result = &mut running => break result.unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(10)) => most = most.max(resident()),
+        }
+    };
+
+    assert_eq!(result.metadata["exit"], 0);
+    let start = "[binary output of 1000000005 bytes is not shown]";
+    assert!(result.output.starts_with(start), "{}", result.output);
+    let path = result.metadata["outputPath"].as_str().unwrap();
+    assert_eq!(fs_err::metadata(path).unwrap().len(), 1_000_000_005);
+    assert!(result.metadata["output"].as_str().unwrap().ends_with("\nend\n"));
+    assert!(most - before < 32 * 1024 * 1024, "{before} bytes before, then up to {most}");
+    assert!(*watched.0.lock().unwrap() < 2_000_000);
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = fs_err::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}

@@ -1,0 +1,269 @@
+//! The door to files: opens places that were resolved, and only them.
+//!
+//! Between the moment at which a path was resolved and judged and the moment at which it is used, a command may have put
+//! a link in its way. So nothing here follows a link, in no part of the path: a place that is no longer the one that was
+//! resolved is an error. Pipes are not waited for, and devices and sockets are not opened.
+//!
+//! Everything here blocks, so it belongs into the [`Pool`](crate::Pool).
+
+mod walk;
+mod write;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::Resolved;
+use walk::Spot;
+
+pub use write::{Expected, Written, create_parents, create_private, write_atomic};
+
+/// Why the door stays shut. The text names the place as people and models know it.
+#[derive(Debug, Error)]
+pub enum DoorError {
+    /// There is nothing.
+    #[error("{0} does not exist")]
+    Missing(String),
+    /// There is a directory.
+    #[error("{0} is a directory, not a file")]
+    Directory(String),
+    /// There is something that is not a directory.
+    #[error("{0} is not a directory")]
+    NotDirectory(String),
+    /// There is a pipe, a device or a socket.
+    #[error("{path} is a {kind}, not a regular file, so it is not opened")]
+    Special {
+        /// The place.
+        path: String,
+        /// `pipe`, `device`, `socket`.
+        kind: &'static str,
+    },
+    /// The place is not the one that was resolved.
+    #[error(
+        "{0} was replaced while the call ran: a part of its path is a link now, or no directory any more. Look at it again"
+    )]
+    Replaced(String),
+    /// The content is not the expected one.
+    #[error("{0} changed meanwhile: read it again, then repeat the change")]
+    Changed(String),
+    /// There is something already.
+    #[error("{0} exists already")]
+    Exists(String),
+    /// The file may not be written.
+    #[error("{0} is read-only: its permissions allow nobody, or not this user, to write it")]
+    ReadOnly(String),
+    /// The system denies it.
+    #[error("{0} may not be opened: permission denied")]
+    Denied(String),
+    /// Anything else.
+    #[error("{path}: {source}")]
+    Io {
+        /// The place.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl DoorError {
+    fn from_errno(shown: &str, error: Errno) -> Self {
+        let path = shown.to_owned();
+        match error {
+            Errno::NOENT => Self::Missing(path),
+            Errno::LOOP | Errno::NOTDIR => Self::Replaced(path),
+            Errno::ISDIR => Self::Directory(path),
+            Errno::EXIST => Self::Exists(path),
+            Errno::ACCESS | Errno::PERM => Self::Denied(path),
+            error => Self::Io { path, source: error.into() },
+        }
+    }
+
+    fn from_io(shown: &str, source: io::Error) -> Self {
+        Self::Io { path: shown.to_owned(), source }
+    }
+}
+
+/// What stands at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// A block or character device.
+    Device,
+}
+
+impl Kind {
+    fn of(stat: &Stat) -> Self {
+        Self::from_type(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Self::Device)
+    }
+
+    fn from_type(kind: FileType) -> Option<Self> {
+        match kind {
+            FileType::RegularFile => Some(Self::File),
+            FileType::Directory => Some(Self::Directory),
+            FileType::Symlink => Some(Self::Link),
+            FileType::Fifo => Some(Self::Pipe),
+            FileType::Socket => Some(Self::Socket),
+            FileType::CharacterDevice | FileType::BlockDevice => Some(Self::Device),
+            FileType::Unknown => None,
+        }
+    }
+
+    /// Refuses everything but a regular file.
+    fn must_be_file(self, shown: &str) -> Result<(), DoorError> {
+        let special = |kind| Err(DoorError::Special { path: shown.to_owned(), kind });
+        match self {
+            Self::File => Ok(()),
+            Self::Directory => Err(DoorError::Directory(shown.to_owned())),
+            // The path was free of links when it was resolved.
+            Self::Link => Err(DoorError::Replaced(shown.to_owned())),
+            Self::Pipe => special("pipe"),
+            Self::Socket => special("socket"),
+            Self::Device => special("device"),
+        }
+    }
+}
+
+/// Facts of what stands at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// What it is.
+    pub kind: Kind,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// When its content last changed.
+    pub modified: SystemTime,
+}
+
+/// What stands at `resolved`; `None` for nothing.
+///
+/// # Errors
+/// When the place was replaced, or may not be looked at.
+pub fn facts(resolved: &Resolved) -> Result<Option<Facts>, DoorError> {
+    match Spot::of(resolved).and_then(|spot| spot.stat()) {
+        Ok(stat) => Ok(Some(Facts {
+            kind: Kind::of(&stat),
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: modified(&stat),
+        })),
+        Err(DoorError::Missing(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn modified(stat: &Stat) -> SystemTime {
+    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let since = Duration::new(u64::try_from(stat.st_mtime).unwrap_or(0), nanoseconds);
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Opens the regular file at `resolved` for reading. Returns at once, whatever stands there.
+///
+/// # Errors
+/// When there is nothing, no regular file, or no permission, and when the place was replaced.
+pub fn open_read(resolved: &Resolved) -> Result<File, DoorError> {
+    let spot = Spot::of(resolved)?;
+    // Looked at before it is opened, since opening a device may already do something.
+    Kind::of(&spot.stat()?).must_be_file(&resolved.shown)?;
+    let file = spot.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
+    Kind::of(&stat).must_be_file(&resolved.shown)?;
+    Ok(File::from(file))
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: OsString,
+    /// What it is; a link is a link, wherever it leads.
+    pub kind: Kind,
+}
+
+/// The names in a directory, in the file system's order, without `.` and `..`.
+#[derive(Debug)]
+pub struct Entries {
+    directory: rustix::fs::Dir,
+    shown: String,
+}
+
+/// Lists the directory at `resolved`.
+///
+/// # Errors
+/// When there is nothing, no directory, or no permission, and when the place was replaced. Reading on may fail, too.
+pub fn read_dir(resolved: &Resolved) -> Result<Entries, DoorError> {
+    let directory = open_directory(resolved)?;
+    let directory =
+        rustix::fs::Dir::new(directory).map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
+    Ok(Entries { directory, shown: resolved.shown.clone() })
+}
+
+/// Opens the directory at `resolved`, which also makes sure that it is one.
+///
+/// # Errors
+/// When there is nothing, no directory, or no permission, and when the place was replaced.
+pub fn open_directory(resolved: &Resolved) -> Result<OwnedFd, DoorError> {
+    let spot = Spot::of(resolved)?;
+    match Kind::of(&spot.stat()?) {
+        Kind::Directory => spot.open(OFlags::RDONLY | OFlags::DIRECTORY),
+        Kind::Link => Err(DoorError::Replaced(resolved.shown.clone())),
+        _ => Err(DoorError::NotDirectory(resolved.shown.clone())),
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, DoorError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.directory.read()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(DoorError::from_errno(&self.shown, error))),
+            };
+            if let Some(entry) = self.entry(&entry) {
+                return Some(Ok(entry));
+            }
+        }
+    }
+}
+
+impl Entries {
+    /// `None` for the two dots, and for what is gone already.
+    fn entry(&self, entry: &rustix::fs::DirEntry) -> Option<Entry> {
+        use std::os::unix::ffi::OsStringExt;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return None;
+        }
+        // Some file systems leave the type out.
+        let kind = Kind::from_type(entry.file_type()).or_else(|| {
+            let directory = self.directory.fd().ok()?;
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(Kind::of(&stat))
+        })?;
+        Some(Entry { name: OsString::from_vec(name.to_bytes().to_vec()), kind })
+    }
+}
+
+/// Opens `name` in `directory`, which is not followed if it is a link.
+fn open_at(directory: &OwnedFd, name: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use fs_err::os::unix::fs::symlink;
+
+use super::*;
+use crate::{Workspace, hash};
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    base: PathBuf,
+    workspace: Workspace,
+}
+
+/// `base/work` is the workspace, with `dir/file` in it; `base/secret/file` lies beside it.
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let base = fs_err::canonicalize(folder.path()).unwrap();
+    for (directory, content) in [("work/dir", "old"), ("secret", "secret")] {
+        fs_err::create_dir_all(base.join(directory)).unwrap();
+        fs_err::write(base.join(directory).join("file"), content).unwrap();
+    }
+    let workspace = Workspace::open(&base.join("work"), base.join("out")).unwrap();
+    Fixture { _folder: folder, base, workspace }
+}
+
+impl Fixture {
+    fn resolve(&self, path: &str) -> Resolved {
+        self.workspace.resolve(path).unwrap()
+    }
+
+    fn content(&self, path: &str) -> String {
+        fs_err::read_to_string(self.base.join(path)).unwrap()
+    }
+
+    /// `work/dir` becomes a link to `secret`, as a command may do between judgement and use.
+    fn swap_directory(&self) {
+        fs_err::rename(self.base.join("work/dir"), self.base.join("work/was")).unwrap();
+        symlink(self.base.join("secret"), self.base.join("work/dir")).unwrap();
+    }
+
+    fn swap_file(&self) {
+        fs_err::remove_file(self.base.join("work/dir/file")).unwrap();
+        symlink(self.base.join("secret/file"), self.base.join("work/dir/file")).unwrap();
+    }
+
+    fn names(&self, directory: &str) -> Vec<(String, Kind)> {
+        let entries = read_dir(&self.resolve(directory)).unwrap().map(Result::unwrap);
+        let mut names: Vec<_> =
+            entries.map(|entry| (entry.name.into_string().unwrap(), entry.kind)).collect();
+        names.sort();
+        names
+    }
+}
+
+fn read(resolved: &Resolved) -> Result<String, DoorError> {
+    let mut text = String::new();
+    open_read(resolved)?.read_to_string(&mut text).unwrap();
+    Ok(text)
+}
+
+#[test]
+fn a_file_is_read_and_written() {
+    let fixture = fixture();
+    let file = fixture.resolve("dir/file");
+    assert_eq!(read(&file).unwrap(), "old");
+    let written = write_atomic(&file, b"new", Expected::Content(hash(b"old"))).unwrap();
+    assert_eq!(written, Written { created: false, hash: hash(b"new") });
+    assert_eq!(read(&file).unwrap(), "new");
+    assert_eq!(facts(&file).unwrap().map(|facts| (facts.kind, facts.bytes)), Some((Kind::File, 3)));
+    assert_eq!(fixture.names("dir"), [("file".to_owned(), Kind::File)]);
+}
+
+#[test]
+fn new_files_come_with_their_directories() {
+    let fixture = fixture();
+    let file = fixture.resolve("a/b/c");
+    assert!(matches!(write_atomic(&file, b"x", Expected::Nothing), Err(DoorError::Missing(_))));
+    create_parents(&file).unwrap();
+    create_parents(&file).unwrap();
+    assert!(write_atomic(&file, b"x", Expected::Nothing).unwrap().created);
+    assert_eq!(fixture.content("work/a/b/c"), "x");
+    assert!(matches!(create_parents(&fixture.resolve("dir/new/x")), Ok(())));
+}
+
+#[test]
+fn what_is_not_as_expected_stays_as_it_is() {
+    let fixture = fixture();
+    let file = fixture.resolve("dir/file");
+    let refused = |expected| write_atomic(&file, b"new", expected).unwrap_err();
+    assert!(matches!(refused(Expected::Nothing), DoorError::Exists(_)));
+    assert!(matches!(refused(Expected::Content(hash(b"other"))), DoorError::Changed(_)));
+    let missing = fixture.resolve("dir/missing");
+    let error = write_atomic(&missing, b"new", Expected::Content(hash(b"old"))).unwrap_err();
+    assert!(matches!(error, DoorError::Changed(_)), "{error}");
+    assert!(matches!(read(&missing), Err(DoorError::Missing(shown)) if shown == "dir/missing"));
+    assert_eq!(facts(&missing).unwrap(), None);
+    // Nothing is left over of what was not put in place.
+    assert_eq!(fixture.names("dir"), [("file".to_owned(), Kind::File)]);
+    assert_eq!(fixture.content("work/dir/file"), "old");
+}
+
+#[test]
+fn a_link_that_was_put_into_the_way_is_not_followed() {
+    for swap in [Fixture::swap_directory, Fixture::swap_file] {
+        let fixture = fixture();
+        let (file, new) = (fixture.resolve("dir/file"), fixture.resolve("dir/deep/new"));
+        swap(&fixture);
+        assert!(matches!(read(&file), Err(DoorError::Replaced(_))));
+        for expected in [Expected::Anything, Expected::Content(hash(b"secret"))] {
+            assert!(matches!(write_atomic(&file, b"new", expected), Err(DoorError::Replaced(_))));
+        }
+        assert!(write_atomic(&file, b"new", Expected::Nothing).is_err());
+        assert_eq!(fixture.content("secret/file"), "secret");
+        let _ = create_parents(&new);
+        assert!(!fixture.base.join("secret/deep").exists());
+    }
+    let fixture = fixture();
+    let (directory, parents) = (fixture.resolve("dir"), fixture.resolve("dir/deep/new"));
+    fixture.swap_directory();
+    assert!(matches!(read_dir(&directory), Err(DoorError::Replaced(_))));
+    assert!(matches!(open_directory(&directory), Err(DoorError::Replaced(_))));
+    assert!(matches!(create_parents(&parents), Err(DoorError::Replaced(_))));
+}
+
+#[test]
+fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    let fixture = fixture();
+    let directory = fixture.base.join("work/dir");
+    let pipe = std::process::Command::new("mkfifo").arg(directory.join("pipe")).status().unwrap();
+    assert!(pipe.success());
+    let _listener = UnixListener::bind(directory.join("socket")).unwrap();
+    for (path, kind) in [("dir/pipe", "pipe"), ("dir/socket", "socket"), ("/dev/zero", "device")] {
+        let resolved = fixture.resolve(path);
+        assert!(
+            matches!(read(&resolved), Err(DoorError::Special { kind: found, .. }) if found == kind),
+            "{path}"
+        );
+        let written = write_atomic(&resolved, b"x", Expected::Anything);
+        assert!(matches!(written, Err(DoorError::Special { .. })), "{path}");
+    }
+    assert!(matches!(read(&fixture.resolve("dir")), Err(DoorError::Directory(_))));
+    assert!(matches!(read(&fixture.resolve("/")), Err(DoorError::Directory(_))));
+    assert!(matches!(read_dir(&fixture.resolve("dir/file")), Err(DoorError::NotDirectory(_))));
+    assert!(read_dir(&fixture.resolve("/")).is_ok());
+    let kinds = [("file", Kind::File), ("pipe", Kind::Pipe), ("socket", Kind::Socket)];
+    assert_eq!(fixture.names("dir"), kinds.map(|(name, kind)| (name.to_owned(), kind)));
+}
+
+#[test]
+fn permissions_are_kept_and_honoured() {
+    let fixture = fixture();
+    let (path, file) = (fixture.base.join("work/dir/file"), fixture.resolve("dir/file"));
+    let mode = |mode| fs_err::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o751);
+    write_atomic(&file, b"new", Expected::Anything).unwrap();
+    assert_eq!(fs_err::metadata(&path).unwrap().mode() & 0o7777, 0o751);
+    mode(0o444);
+    assert!(matches!(write_atomic(&file, b"x", Expected::Anything), Err(DoorError::ReadOnly(_))));
+    assert_eq!(fixture.content("work/dir/file"), "new");
+}
+
+#[test]
+fn other_names_of_a_file_keep_their_content() {
+    let fixture = fixture();
+    fs_err::hard_link(fixture.base.join("secret/file"), fixture.base.join("work/dir/hard")).unwrap();
+    write_atomic(&fixture.resolve("dir/hard"), b"new", Expected::Content(hash(b"secret"))).unwrap();
+    assert_eq!(fixture.content("work/dir/hard"), "new");
+    assert_eq!(fixture.content("secret/file"), "secret");
+}
+
+#[test]
+fn private_files_are_private_and_follow_no_link() {
+    let fixture = fixture();
+    let path = fixture.base.join("out/deep/call.txt");
+    drop(create_private(&path).unwrap());
+    assert_eq!(fs_err::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o700);
+    fs_err::remove_file(&path).unwrap();
+    symlink(fixture.base.join("secret/file"), &path).unwrap();
+    drop(create_private(&path).unwrap());
+    assert_eq!(fixture.content("secret/file"), "secret");
+    assert!(!fs_err::symlink_metadata(&path).unwrap().is_symlink());
+}

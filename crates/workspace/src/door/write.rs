@@ -1,0 +1,226 @@
+//! Writing through the door.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use rustix::fs::{Access, AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use super::walk::{self, Spot};
+use super::{DoorError, Kind, open_at};
+use crate::{ContentHash, Resolved, hash};
+
+/// What the writer believes to stand at the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever: it is replaced.
+    Anything,
+    /// Nothing.
+    Nothing,
+    /// A file with this content.
+    Content(ContentHash),
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whether there was no file before.
+    pub created: bool,
+    /// The content that stands there now.
+    pub hash: ContentHash,
+}
+
+/// Writes the file at `resolved` as a whole: a reader sees the old content or the new one, never a mixture.
+///
+/// The file keeps its permissions and, where the system allows it, its owner; a new one gets the usual permissions.
+/// One that has other names (hard links) is replaced under this name only, since the others may lie outside of the
+/// workspace. It is not synced: a crash of the machine may lose it.
+///
+/// # Errors
+/// When the file is not the `expected` one, is read-only, is no regular file, or has no directory (see
+/// [`create_parents`]), and when the place was replaced.
+pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> Result<Written, DoorError> {
+    let spot = Spot::of(resolved)?;
+    let before = match spot.stat() {
+        Ok(stat) => Some(stat),
+        Err(DoorError::Missing(_)) => None,
+        Err(error) => return Err(error),
+    };
+    check_writable(&spot, resolved, before.as_ref(), expected)?;
+    let mut temporary = Temporary::create(&spot)?;
+    temporary.file.write_all(content).map_err(|error| DoorError::from_io(&resolved.shown, error))?;
+    if let Some(stat) = &before {
+        keep_permissions(&temporary.file, stat).map_err(|error| spot.error(error))?;
+    }
+    check_content(resolved, expected)?;
+    temporary.put_in_place(expected)?;
+    Ok(Written { created: before.is_none(), hash: hash(content) })
+}
+
+/// Whether what stands there may be replaced at all, before any work is done.
+fn check_writable(
+    spot: &Spot<'_>,
+    resolved: &Resolved,
+    before: Option<&Stat>,
+    expected: Expected,
+) -> Result<(), DoorError> {
+    let Some(stat) = before else {
+        return match expected {
+            Expected::Content(_) => Err(DoorError::Changed(resolved.shown.clone())),
+            Expected::Anything | Expected::Nothing => Ok(()),
+        };
+    };
+    Kind::of(stat).must_be_file(&resolved.shown)?;
+    if expected == Expected::Nothing {
+        return Err(DoorError::Exists(resolved.shown.clone()));
+    }
+    // Replacing a file needs no permission on the file itself, so its wish is honoured here. Root may write anything,
+    // and still means what `chmod a-w` says.
+    let writable = Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH)
+        && rustix::fs::accessat(&spot.directory, spot.name, Access::WRITE_OK, AtFlags::empty()).is_ok();
+    if writable { Ok(()) } else { Err(DoorError::ReadOnly(resolved.shown.clone())) }
+}
+
+/// Compares the content as late as possible.
+fn check_content(resolved: &Resolved, expected: Expected) -> Result<(), DoorError> {
+    let Expected::Content(expected) = expected else { return Ok(()) };
+    let mut file = super::open_read(resolved).map_err(|error| match error {
+        DoorError::Missing(shown) => DoorError::Changed(shown),
+        error => error,
+    })?;
+    let found = hash_of(&mut file).map_err(|error| DoorError::from_io(&resolved.shown, error))?;
+    if found == expected { Ok(()) } else { Err(DoorError::Changed(resolved.shown.clone())) }
+}
+
+fn hash_of(file: &mut File) -> std::io::Result<ContentHash> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(ContentHash::from_digest(hasher.finalize().into())),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+fn keep_permissions(file: &File, before: &Stat) -> Result<(), Errno> {
+    let now = rustix::fs::fstat(file)?;
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid) {
+        let (owner, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+        // Only root may give a file away; for others it becomes theirs.
+        let _ = rustix::fs::fchown(file, Some(owner), Some(group));
+    }
+    let permissions = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode) & permissions)
+}
+
+/// A file beside the place, removed again unless it is put in place.
+struct Temporary<'a> {
+    spot: &'a Spot<'a>,
+    name: PathBuf,
+    file: File,
+    placed: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn create(spot: &'a Spot<'a>) -> Result<Self, DoorError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = PathBuf::from(format!(".playhouse-{}-{count}.tmp", std::process::id()));
+            match open_at(&spot.directory, &name, flags, Mode::from_raw_mode(0o666)) {
+                Ok(file) => return Ok(Self { spot, name, file: File::from(file), placed: false }),
+                // Left by a process that was killed and had the same number.
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(spot.error(error)),
+            }
+        }
+    }
+
+    fn put_in_place(mut self, expected: Expected) -> Result<(), DoorError> {
+        let (directory, name) = (&self.spot.directory, self.spot.name);
+        let replace = || rustix::fs::renameat(directory, &self.name, directory, name);
+        let result = match expected {
+            Expected::Nothing => {
+                match rustix::fs::renameat_with(
+                    directory,
+                    &self.name,
+                    directory,
+                    name,
+                    RenameFlags::NOREPLACE,
+                ) {
+                    // Some file systems cannot, and it was not there a moment ago.
+                    Err(Errno::INVAL | Errno::NOSYS) => replace(),
+                    result => result,
+                }
+            }
+            Expected::Anything | Expected::Content(_) => replace(),
+        };
+        result.map_err(|error| self.spot.error(error))?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            let _ = rustix::fs::unlinkat(&self.spot.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Creates the directories above `resolved` that do not exist yet.
+///
+/// # Errors
+/// When one of them is no directory or may not be made, and when the place was replaced.
+pub fn create_parents(resolved: &Resolved) -> Result<(), DoorError> {
+    let (parent, _) = walk::split(&resolved.path);
+    let error = |error| DoorError::from_errno(&resolved.shown, error);
+    let mut missing = Vec::new();
+    let mut deepest = parent;
+    let mut directory = loop {
+        match walk::open_directory(deepest) {
+            Ok(directory) => break directory,
+            Err(Errno::NOENT) => {
+                let (above, name) = walk::split(deepest);
+                missing.push(name);
+                deepest = above;
+            }
+            Err(errno) => return Err(error(errno)),
+        }
+    };
+    for name in missing.into_iter().rev().map(Path::new) {
+        match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
+            // Someone else wants it as well.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(error(errno)),
+        }
+        directory =
+            open_at(&directory, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(error)?;
+    }
+    Ok(())
+}
+
+/// Creates the file at `path` for this user alone (mode 0600), and the folders above it that are missing (mode 0700).
+/// What stood there before is removed. For the engine's own files, such as saved outputs.
+///
+/// # Errors
+/// When the system refuses; the error names the path.
+pub fn create_private(path: &Path) -> std::io::Result<File> {
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    Ok(file.into_parts().0)
+}

@@ -1,0 +1,47 @@
+//! What tools stand on: the directory that a session works in, guarded ways into it, and supervised processes.
+//!
+//! A workspace is never trusted: what it holds may come from anyone, and may change while a call runs. So a path is
+//! handled twice. First [`Workspace::resolve`] follows its links and says where it leads, which is what policy judges.
+//! Then the [`door`] opens that place, and fails if a link was put into the way since.
+//!
+//! - [`Workspace`] and [`Resolved`]: the boundary, and a path within or outside of it
+//! - [`door`]: opens, lists and writes files at resolved paths; never waits for a pipe, never follows a link
+//! - [`ContentHash`] and [`FileTracker`]: what a session has seen of a file, to notice that others changed it
+//! - [`PathLocks`]: calls that change the same files take turns
+//! - [`Pool`]: where blocking work runs
+//! - [`process`]: commands with their whole process tree, their output and their end
+//!
+//! ```
+//! use playhouse_policy::{AccessKind, Zone};
+//! use playhouse_workspace::{Workspace, door};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let workspace = Workspace::open(folder.path(), folder.path().with_extension("outputs"))?;
+//!
+//! let notes = workspace.resolve("docs/notes.txt")?;
+//! assert_eq!((notes.zone, notes.shown.as_str()), (Zone::Workspace, "docs/notes.txt"));
+//! door::create_parents(&notes)?;
+//! door::write_atomic(&notes, b"hello", door::Expected::Nothing)?;
+//!
+//! let elsewhere = workspace.resolve("docs/../../../etc/passwd")?;
+//! assert_eq!(elsewhere.access(AccessKind::Read).zone, Zone::Outside);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod door;
+mod hash;
+mod locks;
+mod pool;
+pub mod process;
+mod resolve;
+mod root;
+mod tracker;
+
+pub use hash::{ContentHash, hash};
+pub use locks::{PathGuard, PathLocks};
+pub use pool::Pool;
+pub use resolve::{PathError, Resolved};
+pub use root::{Workspace, WorkspaceError};
+pub use tracker::FileTracker;

@@ -1,0 +1,82 @@
+//! Where blocking work runs.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+/// A bounded pool for work that blocks: reading files, searching, diffing. Clones share the bound. Needs a tokio
+/// runtime around it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    permits: Arc<Semaphore>,
+}
+
+impl Pool {
+    /// A pool that runs at most `limit` pieces of work at once (at least 1); the others wait their turn.
+    pub fn new(limit: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS))) }
+    }
+
+    /// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
+    ///
+    /// Dropping the future while it waits its turn means that the work never starts. Dropping it later does **not**
+    /// stop the work: it must watch a cancel flag by itself. It keeps its place in the pool until it is over.
+    pub async fn run<T, F>(&self, work: F) -> T
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+            // Nobody closes the semaphore.
+            return std::future::pending().await;
+        };
+        let running = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        match running.await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down, and drops this future next.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_bounded() {
+        let pool = Pool::new(2);
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let work = (0..20).map(|number| {
+            let (running, most) = (running.clone(), most.clone());
+            pool.run(move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                running.fetch_sub(1, Ordering::SeqCst);
+                number
+            })
+        });
+        let results = futures::future::join_all(work).await;
+        assert_eq!(results, (0..20).collect::<Vec<_>>());
+        assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
+    }
+
+    #[tokio::test]
+    async fn a_panic_goes_on_in_the_caller_and_frees_its_place() {
+        let pool = Pool::new(1);
+        let work = std::panic::AssertUnwindSafe(pool.run(|| -> () { panic!("on purpose") }));
+        let panic = work.catch_unwind().await.unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+        assert_eq!(pool.run(|| 1).await, 1);
+    }
+}

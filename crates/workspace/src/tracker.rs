@@ -1,0 +1,103 @@
+//! What a session has seen of files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::ContentHash;
+
+/// The most files that one session remembers.
+const MOST_FILES: usize = 4096;
+
+/// What a session knows of the content of files, by canonical path. Bounded: the files that were remembered longest
+/// ago are forgotten first, and are then as good as never read.
+#[derive(Debug, Default)]
+pub struct FileTracker {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    files: HashMap<PathBuf, Seen>,
+    /// Counts what was remembered, so that it can be told what is oldest.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    hash: ContentHash,
+    at: u64,
+}
+
+impl FileTracker {
+    /// A tracker that knows nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The session has seen, or made, the content `hash` of the file at `path`.
+    pub fn remember(&self, path: impl Into<PathBuf>, hash: ContentHash) {
+        let mut known = self.lock();
+        known.clock += 1;
+        let at = known.clock;
+        known.files.insert(path.into(), Seen { hash, at });
+        if known.files.len() > MOST_FILES {
+            known.forget_older_half();
+        }
+    }
+
+    /// The content that the session has seen last of the file at `path`.
+    pub fn known(&self, path: &Path) -> Option<ContentHash> {
+        self.lock().files.get(path).map(|seen| seen.hash)
+    }
+
+    /// The session knows nothing of the file at `path` any more.
+    pub fn forget(&self, path: &Path) {
+        self.lock().files.remove(path);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Half at once, so that the cost of finding the oldest is spread over thousands of calls.
+    fn forget_older_half(&mut self) {
+        let mut ages: Vec<u64> = self.files.values().map(|seen| seen.at).collect();
+        let (_, middle, _) = ages.select_nth_unstable(MOST_FILES / 2);
+        let middle = *middle;
+        self.files.retain(|_, seen| seen.at >= middle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash;
+
+    #[test]
+    fn the_last_content_counts() {
+        let tracker = FileTracker::new();
+        let path = Path::new("/repo/a");
+        assert_eq!(tracker.known(path), None);
+        tracker.remember(path, hash(b"1"));
+        tracker.remember(path, hash(b"2"));
+        assert_eq!(tracker.known(path), Some(hash(b"2")));
+        tracker.forget(path);
+        assert_eq!(tracker.known(path), None);
+    }
+
+    #[test]
+    fn it_is_bounded_and_forgets_the_oldest_first() {
+        let tracker = FileTracker::new();
+        let path = |number: usize| PathBuf::from(format!("/repo/{number}"));
+        for number in 0..=MOST_FILES {
+            tracker.remember(path(number), hash(b"x"));
+        }
+        assert!(tracker.lock().files.len() <= MOST_FILES);
+        assert_eq!(tracker.known(&path(0)), None);
+        assert_eq!(tracker.known(&path(MOST_FILES)), Some(hash(b"x")));
+        assert_eq!(tracker.known(&path(MOST_FILES - 100)), Some(hash(b"x")));
+    }
+}
