@@ -1,0 +1,163 @@
+//! The call actor: carries one tool call through its two phases.
+//!
+//! It keeps the tool's plan between the phases. Like the step actor it reports to the session and is stopped by it then.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use playhouse_policy::judge;
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
+use playhouse_session::{CallReport, PreparedCall};
+use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::ring::Ring;
+use crate::session::SessionMessage;
+use crate::shared::{Child, Shared};
+
+pub(crate) enum CallMessage {
+    /// Read the arguments.
+    Prepare { tool: String, input: CallInput },
+    /// Do what was prepared.
+    Execute,
+}
+
+/// What the actor of one call stands on.
+pub(crate) struct CallArguments {
+    pub(crate) call: PartId,
+    pub(crate) agent: String,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) context: CallContext,
+    pub(crate) session: ActorRef<SessionMessage>,
+    pub(crate) shared: Arc<Shared>,
+    /// Counts this actor among those at work until it ends.
+    #[allow(dead_code, reason = "held for its count")]
+    pub(crate) child: Child,
+}
+
+pub(crate) struct CallState {
+    arguments: CallArguments,
+    prepared: Option<(Arc<dyn Tool>, Prepared)>,
+}
+
+pub(crate) struct CallActor;
+
+impl Actor for CallActor {
+    type Msg = CallMessage;
+    type State = CallState;
+    type Arguments = CallArguments;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<CallMessage>,
+        arguments: CallArguments,
+    ) -> Result<CallState, ActorProcessingErr> {
+        Ok(CallState { arguments, prepared: None })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<CallMessage>,
+        message: CallMessage,
+        state: &mut CallState,
+    ) -> Result<(), ActorProcessingErr> {
+        let call = state.arguments.call;
+        let report = match message {
+            CallMessage::Prepare { tool, input } => {
+                let prepared = Box::pin(prepare(state, &tool, &input)).await;
+                SessionMessage::Prepared(call, Box::new(prepared))
+            }
+            CallMessage::Execute => SessionMessage::Call(call, Box::new(Box::pin(execute(state)).await)),
+        };
+        // A session that is gone settles the call when it comes back.
+        drop(state.arguments.session.send_message(report));
+        Ok(())
+    }
+}
+
+async fn prepare(state: &mut CallState, name: &str, input: &CallInput) -> Result<PreparedCall, CallReport> {
+    let CallArguments { agent, context, shared, .. } = &state.arguments;
+    if shared.tools.get(name).is_some() && !shared.directory.allows(agent, name) {
+        let text = format!("the agent {agent} may not use the tool {name}");
+        return Err(CallReport::text(CallOutcome::Declined, text));
+    }
+    let (tool, prepared) =
+        runner::prepare(&shared.tools, name, input, context).await.map_err(|error| failure(&error))?;
+    let judged = PreparedCall {
+        effect: prepared.effect,
+        recovery: prepared.recovery,
+        verdict: judge(&prepared.accesses),
+        preview: prepared.preview.clone(),
+    };
+    state.prepared = Some((tool, prepared));
+    Ok(judged)
+}
+
+async fn execute(state: &mut CallState) -> CallReport {
+    let Some((tool, prepared)) = state.prepared.take() else {
+        return CallReport::text(CallOutcome::Failed, "the call was not prepared");
+    };
+    let CallArguments { context, tenant, shared, .. } = &state.arguments;
+    let title = prepared.title.clone();
+    match runner::execute(tool.as_ref(), prepared, context).await {
+        Ok(output) => finish(tenant, shared, output).await,
+        Err(error) => CallReport { title, ..failure(&error) },
+    }
+}
+
+/// Stores what the tool attached, and makes the result.
+async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> CallReport {
+    let ToolOutput { title, output, metadata, attachments } = output;
+    let mut stored = Vec::with_capacity(attachments.len());
+    for attachment in attachments {
+        let (blobs, tenant) = (Arc::clone(&shared.store.blobs), Arc::clone(tenant));
+        let content = attachment.content;
+        match shared.pool.run(move || blobs.put(&tenant, &content)).await {
+            Ok(blob) => {
+                let (mime, filename) = (attachment.mime, attachment.filename);
+                stored.push(Attachment { mime, filename, blob });
+            }
+            Err(error) => {
+                let text = format!("{} could not be stored: {error}", attachment.filename);
+                return CallReport { title, ..CallReport::text(CallOutcome::Failed, text) };
+            }
+        }
+    }
+    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored }
+}
+
+fn failure(error: &ToolError) -> CallReport {
+    let outcome = match error {
+        ToolError::Invalid(_) | ToolError::Failed(_) => CallOutcome::Failed,
+        ToolError::Cancelled(_) => CallOutcome::Cancelled,
+    };
+    CallReport::text(outcome, error.to_string())
+}
+
+/// Live output of a call, written into the session's ring.
+pub(crate) struct RingOutput {
+    ring: Arc<Ring>,
+    call: PartId,
+    /// Bytes written so far.
+    offset: Mutex<u64>,
+}
+
+/// The most live output of one call that subscribers are sent; its result says the rest.
+const LIVE_OUTPUT_LIMIT: u64 = 1024 * 1024;
+
+impl RingOutput {
+    pub(crate) fn new(ring: Arc<Ring>, call: PartId) -> Self {
+        Self { ring, call, offset: Mutex::new(0) }
+    }
+}
+
+impl OutputSink for RingOutput {
+    fn write(&self, text: &str) {
+        let mut offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.is_empty() || *offset >= LIVE_OUTPUT_LIMIT {
+            return;
+        }
+        self.ring.write(|writer| writer.call_output(self.call, *offset, text.to_owned()));
+        *offset += text.len() as u64;
+    }
+}

@@ -1,0 +1,139 @@
+//! A session's conversation in the wire format of one model: kept between steps, handed to the step actor and back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use playhouse_llm::{Reminder, ToolChoice, Transcript};
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
+use playhouse_protocol::message::{Attachment, BlobRef};
+use playhouse_protocol::{ErrorInfo, ModelRef};
+
+use crate::directory::{Profile, ProfileRequest};
+use crate::shared::Shared;
+
+/// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
+const LARGE: usize = 256 * 1024;
+
+/// The serialized conversation of one session with one agent and model.
+pub(crate) struct Conversation {
+    pub(crate) agent: String,
+    pub(crate) model: ModelRef,
+    /// How many of the session's messages it holds.
+    pub(crate) messages: usize,
+    /// Made when it is first needed.
+    ready: Option<Ready>,
+}
+
+struct Ready {
+    profile: Arc<Profile>,
+    transcript: Transcript,
+}
+
+impl Conversation {
+    pub(crate) fn new(agent: String, model: ModelRef) -> Self {
+        Self { agent, model, messages: 0, ready: None }
+    }
+
+    /// Adds the `new` messages, which bring it up to `messages` of the session's.
+    pub(crate) async fn extend(
+        &mut self,
+        shared: &Arc<Shared>,
+        request: ProfileRequest,
+        new: Vec<ChatMessage>,
+        messages: usize,
+    ) -> Result<(), ErrorInfo> {
+        let blobs = read_blobs(shared, &request.tenant, &new).await;
+        let ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => {
+                let directory = Arc::clone(&shared.directory);
+                let profile = shared.pool.run(move || directory.profile(&request)).await?;
+                let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
+                Ready { profile: Arc::new(profile), transcript }
+            }
+        };
+        let large = new.iter().map(size).sum::<usize>() > LARGE || !blobs.is_empty();
+        let push = move |mut ready: Ready| {
+            for message in &new {
+                ready.transcript.push(message, &|blob: &BlobRef| blobs.get(&blob.hash).cloned());
+            }
+            ready
+        };
+        self.ready = Some(if large { shared.pool.run(move || push(ready)).await } else { push(ready) });
+        self.messages = messages;
+        Ok(())
+    }
+
+    /// The request, and the profile it is made for; `None` before [`Self::extend`].
+    pub(crate) fn request(&self, last: bool) -> Option<(Arc<Profile>, Bytes)> {
+        let ready = self.ready.as_ref()?;
+        let profile = &ready.profile;
+        let body = if last {
+            let text = profile.max_steps.clone();
+            let reminder = if profile.prefill { Reminder::Assistant(text) } else { Reminder::User(text) };
+            ready.transcript.request(ToolChoice::None, Some(&reminder))
+        } else {
+            ready.transcript.request(ToolChoice::Auto, None)
+        };
+        Some((Arc::clone(profile), body))
+    }
+}
+
+/// About how many bytes a message will have.
+fn size(message: &ChatMessage) -> usize {
+    match message {
+        ChatMessage::User { parts } => parts
+            .iter()
+            .map(|part| match part {
+                UserPart::Text { text } => text.len(),
+                UserPart::File(_) => 0,
+            })
+            .sum(),
+        ChatMessage::Assistant { parts } => parts
+            .iter()
+            .map(|part| match part {
+                AssistantPart::Text { text } | AssistantPart::Reasoning { text, .. } => text.len(),
+                AssistantPart::Call { input, .. } => {
+                    input.values().map(|value| value.as_str().map_or(16, str::len)).sum()
+                }
+            })
+            .sum(),
+        ChatMessage::Results { results } => results.iter().map(|result| result.output.len()).sum(),
+    }
+}
+
+fn attachments(message: &ChatMessage) -> Vec<&Attachment> {
+    match message {
+        ChatMessage::User { parts } => parts
+            .iter()
+            .filter_map(|part| match part {
+                UserPart::File(file) => Some(file),
+                UserPart::Text { .. } => None,
+            })
+            .collect(),
+        ChatMessage::Assistant { .. } => Vec::new(),
+        ChatMessage::Results { results } => results.iter().flat_map(|result| &result.attachments).collect(),
+    }
+}
+
+/// The content of all attachments, by hash. One that cannot be read is left out: the model is told so in its place.
+async fn read_blobs(shared: &Arc<Shared>, tenant: &str, messages: &[ChatMessage]) -> HashMap<String, Bytes> {
+    let wanted: Vec<BlobRef> =
+        messages.iter().flat_map(attachments).map(|attachment| attachment.blob.clone()).collect();
+    if wanted.is_empty() {
+        return HashMap::new();
+    }
+    let (blobs, tenant) = (Arc::clone(&shared.store.blobs), tenant.to_owned());
+    let read = move || {
+        let mut found = HashMap::new();
+        for blob in wanted {
+            match blobs.get(&tenant, &blob) {
+                Ok(content) => drop(found.insert(blob.hash, Bytes::from(content))),
+                Err(error) => tracing::error!(blob = %blob.hash, %error, "an attachment cannot be read"),
+            }
+        }
+        found
+    };
+    shared.pool.run(read).await
+}

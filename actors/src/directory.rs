@@ -1,0 +1,87 @@
+//! What the engine asks about agents and models.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use playhouse_llm::{Endpoint, Head, Transport};
+use playhouse_protocol::usage::Prices;
+use playhouse_protocol::{ErrorInfo, ModelRef, Timestamp};
+
+/// An agent and a model that exist, for a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// The agent's step limit.
+    pub step_limit: Option<u32>,
+}
+
+/// For what a profile is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileRequest {
+    /// Who pays.
+    pub tenant: String,
+    /// The session's directory: absolute, links resolved.
+    pub workspace: String,
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// When the session was created: the date that the model is told.
+    pub created: Timestamp,
+}
+
+/// Everything that a request to a model needs beside the conversation.
+#[derive(Clone)]
+pub struct Profile {
+    /// The server.
+    pub endpoint: Endpoint,
+    /// How to reach it.
+    pub transport: Arc<dyn Transport>,
+    /// System prompt, tools and limits.
+    pub head: Head,
+    /// Whether the model goes on with the beginning of an answer that it is given.
+    pub prefill: bool,
+    /// What the model reads at the step limit.
+    pub max_steps: String,
+}
+
+/// The agents and models that an engine may use.
+pub trait Directory: Send + Sync {
+    /// The agent and the model that sessions in `workspace` begin with, as far as it or the configuration chooses them.
+    /// May read files: it is called where that may block.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace's own configuration.
+    fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String>;
+
+    /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
+    /// `fallback_model` are the session's. Fast, and without I/O.
+    ///
+    /// # Errors
+    /// What is not known or not usable, with what to do.
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, String>;
+
+    /// Whether `agent` may call `tool`. A call that it may not make is refused where calls run.
+    fn allows(&self, agent: &str, tool: &str) -> bool;
+
+    /// What `model` costs now, for a request of so many tokens.
+    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices;
+
+    /// Estimated tokens of the system prompt and the tools of `agent`.
+    fn overhead_tokens(&self, agent: &str) -> u64;
+
+    /// Makes a profile. May read files: it is called where that may block.
+    ///
+    /// # Errors
+    /// Why there is none: a missing key, a model that is no longer configured, a rules file that cannot be read.
+    fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo>;
+}

@@ -1,0 +1,314 @@
+//! The engine: starts the actors, and hands out sessions.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use playhouse_protocol::record::SessionCreated;
+use playhouse_protocol::summary::UNTITLED;
+use playhouse_protocol::{CommandError, Entry, NewSession, Record, Seq, SessionId, SessionSummary};
+use playhouse_session::{RetryPolicy, Session};
+use playhouse_store::{Append, Damage, ListQuery, Page, Store};
+use playhouse_tools::Registry;
+use playhouse_workspace::{PathLocks, Pool, Workspace};
+use ractor::rpc::CallResult;
+use ractor::{Actor, ActorRef, RpcReplyPort};
+use tokio::sync::oneshot;
+
+use crate::directory::Directory;
+use crate::handle::SessionHandle;
+use crate::metering::{Metering, MeteringMessage, UsageReport};
+use crate::shared::{Children, Ids, Shared, now};
+use crate::supervisor::{Supervisor, SupervisorMessage};
+
+/// How long the engine's own actors may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// How long step and call actors may take to be gone after their sessions are.
+const CHILDREN_WAIT: Duration = Duration::from_secs(2);
+
+/// What an engine is made of.
+pub struct EngineOptions {
+    /// Where everything is kept.
+    pub store: Store,
+    /// Agents and models.
+    pub directory: Arc<dyn Directory>,
+    /// The tools.
+    pub tools: Registry,
+    /// Folder in which long outputs are kept, one folder per session.
+    pub outputs: PathBuf,
+    /// When a failed attempt is made again.
+    pub retry: RetryPolicy,
+    /// Threads for blocking work.
+    pub threads: usize,
+    /// Bytes of events that each session keeps for its subscribers.
+    pub ring_bytes: usize,
+}
+
+impl EngineOptions {
+    /// The usual options.
+    pub fn new(store: Store, directory: Arc<dyn Directory>, outputs: PathBuf) -> Self {
+        Self {
+            store,
+            directory,
+            tools: Registry::native(),
+            outputs,
+            retry: RetryPolicy::default(),
+            threads: 8,
+            ring_bytes: 1024 * 1024,
+        }
+    }
+}
+
+/// What a shutdown ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Sessions that were in memory.
+    pub sessions: usize,
+    /// What did not end in time, by name.
+    pub stragglers: Vec<String>,
+}
+
+/// Runs sessions. Cheap to clone. Several may live in one process.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    supervisor: ActorRef<SupervisorMessage>,
+    ids: Ids,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("generation", &self.shared.generation).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts an engine in the current tokio runtime.
+    ///
+    /// # Errors
+    /// The actors could not be started.
+    pub async fn start(options: EngineOptions) -> Result<Self, CommandError> {
+        let EngineOptions { store, directory, tools, outputs, retry, threads, ring_bytes } = options;
+        let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
+        let (metering, _) = Actor::spawn(None, Metering, ()).await.map_err(not_started)?;
+        let shared = Arc::new(Shared {
+            generation: store.generation,
+            store,
+            directory,
+            tools: Arc::new(tools),
+            locks: Arc::new(PathLocks::new()),
+            pool: Pool::new(threads),
+            outputs,
+            retry,
+            ring_bytes,
+            metering,
+            children: Children::default(),
+        });
+        let (supervisor, _) =
+            Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
+        Ok(Self { shared, supervisor, ids: Ids::after(now()) })
+    }
+
+    /// Makes a session. On return it is durable.
+    ///
+    /// # Errors
+    /// A directory, agent or model that does not exist; a store that failed.
+    pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CommandError> {
+        let NewSession { tenant, workspace, title, agent, model } = new;
+        let id: SessionId = self.ids.next();
+        let output = self.shared.outputs.join(id.as_str());
+        let directory = Arc::clone(&self.shared.directory);
+        let open = move || {
+            let workspace = Workspace::open(workspace.as_ref(), output).map_err(|error| error.to_string())?;
+            let defaults = directory.defaults(workspace.root())?;
+            Ok((workspace, defaults))
+        };
+        let opened: Result<_, String> = self.shared.pool.run(open).await;
+        let (workspace, defaults) = opened.map_err(CommandError::Invalid)?;
+        let choice = self
+            .shared
+            .directory
+            .choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())
+            .map_err(CommandError::Invalid)?;
+        let created = SessionCreated {
+            session: id,
+            tenant: tenant.clone(),
+            workspace: workspace.root().to_string_lossy().into_owned(),
+            title: title.unwrap_or_else(|| UNTITLED.to_owned()),
+            agent: choice.agent,
+            model: choice.model,
+            parent: None,
+        };
+        let entry = Entry { seq: Seq::START.next(), at: now(), record: Record::SessionCreated(created) };
+        let append =
+            Append { session: id, tenant: tenant.into(), expected: Seq::START, entries: vec![entry] };
+        let (done, flushed) = oneshot::channel();
+        self.shared.store.log.append(
+            append,
+            Box::new(move |result| {
+                // A caller that went away leaves a session without prompts behind.
+                drop(done.send(result));
+            }),
+        );
+        match flushed.await {
+            Ok(Ok(_)) => Ok(self.handle(id)),
+            Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
+            Err(_) => Err(CommandError::Store("the store is closed".into())),
+        }
+    }
+
+    fn handle(&self, id: SessionId) -> SessionHandle {
+        SessionHandle::new(id, Arc::clone(&self.shared), self.supervisor.clone())
+    }
+
+    /// A session that exists; it is woken, and goes on with what it had not finished.
+    ///
+    /// # Errors
+    /// There is none with this id, or it is parked.
+    pub async fn session(&self, id: SessionId) -> Result<SessionHandle, CommandError> {
+        let handle = self.handle(id);
+        handle.find().await?;
+        Ok(handle)
+    }
+
+    /// A page of sessions, newest first.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn list(&self, query: ListQuery) -> Result<Page, CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let page = self.shared.pool.run(move || log.list(&query)).await;
+        page.map_err(|error| CommandError::Store(error.to_string()))
+    }
+
+    /// Facts and totals of a session, without waking it.
+    ///
+    /// # Errors
+    /// There is none with this id, or the store failed.
+    pub async fn summary(&self, id: SessionId) -> Result<SessionSummary, CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let summary = self.shared.pool.run(move || log.summary(id)).await;
+        summary.map_err(|error| CommandError::Store(error.to_string()))?.ok_or(CommandError::NotFound(id))
+    }
+
+    /// The records of a session up to the first that cannot be trusted, without waking it.
+    ///
+    /// # Errors
+    /// There is none with this id, or the store failed.
+    pub async fn read(&self, id: SessionId) -> Result<(Vec<Entry>, Option<Damage>), CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let read = self.shared.pool.run(move || log.read(id, Seq::START, usize::MAX)).await;
+        let read = read.map_err(|error| CommandError::Store(error.to_string()))?;
+        if read.entries.is_empty() && read.damage.is_none() {
+            return Err(CommandError::NotFound(id));
+        }
+        Ok((read.entries, read.damage))
+    }
+
+    /// Removes a session: what runs in it is aborted first. One that is parked is removed as it is.
+    ///
+    /// # Errors
+    /// There is none with this id, or the store failed.
+    pub async fn delete(&self, id: SessionId) -> Result<(), CommandError> {
+        match self.handle(id).delete().await {
+            Err(CommandError::Parked { .. }) => {
+                let (done, flushed) = oneshot::channel();
+                self.shared.store.log.delete(id, Box::new(move |result| drop(done.send(result))));
+                let removed = match flushed.await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
+                    Err(_) => Err(CommandError::Store("the store is closed".into())),
+                };
+                drop(self.supervisor.send_message(SupervisorMessage::Removed(id)));
+                removed
+            }
+            other => other,
+        }
+    }
+
+    /// What the sessions used since this engine started.
+    ///
+    /// # Errors
+    /// The engine stops.
+    pub async fn usage(&self) -> Result<UsageReport, CommandError> {
+        ask(&self.shared.metering, MeteringMessage::Report).await
+    }
+
+    /// What one session used since this engine started, by model.
+    ///
+    /// # Errors
+    /// The engine stops.
+    pub async fn session_usage(
+        &self,
+        id: SessionId,
+    ) -> Result<
+        std::collections::BTreeMap<playhouse_protocol::ModelRef, playhouse_protocol::usage::Totals>,
+        CommandError,
+    > {
+        ask(&self.shared.metering, |port| MeteringMessage::Session(id, port)).await
+    }
+
+    /// Keeps content outside the log, for an attachment of a prompt.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn store_blob(
+        &self,
+        tenant: &str,
+        content: bytes::Bytes,
+    ) -> Result<playhouse_protocol::message::BlobRef, CommandError> {
+        let (blobs, tenant) = (Arc::clone(&self.shared.store.blobs), tenant.to_owned());
+        let stored = self.shared.pool.run(move || blobs.put(&tenant, &content)).await;
+        stored.map_err(|error| CommandError::Store(error.to_string()))
+    }
+
+    /// Stops all sessions and their children. Turns that run go on when their session is woken again.
+    pub async fn shutdown(&self) -> Stopped {
+        let mut stopped = match ask(&self.supervisor, SupervisorMessage::Stop).await {
+            Ok(stopped) => stopped,
+            Err(error) => Stopped { sessions: 0, stragglers: vec![format!("supervisor: {error}")] },
+        };
+        let deadline = tokio::time::Instant::now() + CHILDREN_WAIT;
+        while self.shared.children.count() > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        match self.shared.children.count() {
+            0 => {}
+            count => stopped.stragglers.push(format!("{count} step or call actors")),
+        }
+        self.supervisor.stop(None);
+        self.shared.metering.stop(None);
+        stopped
+    }
+}
+
+/// The session that a log makes, up to the first record that does not fit, with the reason.
+pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<String>) {
+    let mut session: Option<Session> = None;
+    for entry in entries {
+        let applied = match &mut session {
+            Some(session) => session.apply(entry),
+            None => Session::begin(entry).map(|begun| session = Some(begun)),
+        };
+        if let Err(error) = applied {
+            return (session, Some(error.to_string()));
+        }
+    }
+    (session, None)
+}
+
+/// Asks one of the engine's own actors.
+pub(crate) async fn ask<M: ractor::Message, T: Send + 'static>(
+    actor: &ActorRef<M>,
+    message: impl FnOnce(RpcReplyPort<T>) -> M,
+) -> Result<T, CommandError> {
+    match actor.call(message, Some(ANSWER_WAIT)).await {
+        Ok(CallResult::Success(answer)) => Ok(answer),
+        Ok(CallResult::Timeout) => {
+            Err(CommandError::NotAccepted(format!("the engine did not answer within {ANSWER_WAIT:?}")))
+        }
+        Ok(CallResult::SenderError) | Err(_) => {
+            Err(CommandError::NotAccepted("the engine has stopped".into()))
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The handle of a session: the same commands, replies and events that a socket carries.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use playhouse_protocol::command::{Finished, Snapshot};
+use playhouse_protocol::{Accepted, Command, CommandError, EventBody, Prompt, Record, Reply, Seq, SessionId};
+use ractor::ActorRef;
+use ractor::rpc::CallResult;
+
+use crate::engine::ask;
+use crate::session::SessionMessage;
+use crate::shared::{Ids, Shared, now};
+use crate::subscription::Subscription;
+use crate::supervisor::{Live, SupervisorMessage};
+
+/// How long a session may take to answer.
+const REPLY_WAIT: Duration = Duration::from_secs(30);
+/// How often a command is sent again when the session's actor went away before it answered.
+const TRIES: u32 = 5;
+
+/// A session of an engine. Cheap to clone; the session may leave memory and come back behind it.
+#[derive(Clone)]
+pub struct SessionHandle {
+    id: SessionId,
+    shared: Arc<Shared>,
+    supervisor: ActorRef<SupervisorMessage>,
+    /// The session's actor, as it was last found.
+    live: Arc<Mutex<Option<Live>>>,
+}
+
+impl std::fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionHandle").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl SessionHandle {
+    pub(crate) fn new(id: SessionId, shared: Arc<Shared>, supervisor: ActorRef<SupervisorMessage>) -> Self {
+        Self { id, shared, supervisor, live: Arc::default() }
+    }
+
+    /// The session.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) async fn find(&self) -> Result<Live, CommandError> {
+        let known = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(live) = known {
+            return Ok(live);
+        }
+        let id = self.id;
+        let found = ask(&self.supervisor, |port| SupervisorMessage::Find(id, port)).await??;
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(found)
+    }
+
+    fn lose(&self) {
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Sends a command. A prompt without an id gets one here, so that it can be sent again without running twice.
+    ///
+    /// # Errors
+    /// Why it was not carried out. After [`CommandError::NotAccepted`] the same command may be sent again.
+    pub async fn command(&self, mut command: Command) -> Result<Reply, CommandError> {
+        if let Command::Prompt(prompt) = &mut command
+            && prompt.message.is_none()
+        {
+            prompt.message = Some(Ids::after(now()).next());
+        }
+        self.send(|port| SessionMessage::Command(command.clone(), port)).await
+    }
+
+    pub(crate) async fn delete(&self) -> Result<(), CommandError> {
+        self.send(SessionMessage::Delete).await.map(|_| ())
+    }
+
+    async fn send(
+        &self,
+        message: impl Fn(crate::session::ReplyPort) -> SessionMessage,
+    ) -> Result<Reply, CommandError> {
+        for _ in 0..TRIES {
+            let live = self.find().await?;
+            match live.actor.call(&message, Some(REPLY_WAIT)).await {
+                Ok(CallResult::Success(reply)) => return reply,
+                Ok(CallResult::Timeout) => {
+                    let text = format!("session {} did not answer within {REPLY_WAIT:?}", self.id);
+                    return Err(CommandError::NotAccepted(text));
+                }
+                // The actor is gone, or went away before it answered: it was not accepted.
+                Ok(CallResult::SenderError) | Err(_) => self.lose(),
+            }
+        }
+        Err(CommandError::NotAccepted(format!("session {} goes away again and again", self.id)))
+    }
+
+    /// Admits a prompt. On return it is durable.
+    ///
+    /// # Errors
+    /// Why it was not admitted.
+    pub async fn prompt(&self, prompt: Prompt) -> Result<Accepted, CommandError> {
+        match self.command(Command::Prompt(prompt)).await? {
+            Reply::Accepted(accepted) => Ok(accepted),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends the running turn and the queued ones, and says how many. On return nothing of them runs any more.
+    ///
+    /// # Errors
+    /// Why that could not be done.
+    pub async fn abort(&self) -> Result<u32, CommandError> {
+        match self.command(Command::Abort).await? {
+            Reply::Aborted { turns } => Ok(turns),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The session as it stands.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn snapshot(&self) -> Result<Snapshot, CommandError> {
+        match self.command(Command::Snapshot).await? {
+            Reply::Snapshot(snapshot) => Ok(*snapshot),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The session's events: every durable one after `after`, then the parts that are open, then live ones. `None` leaves
+    /// out the past.
+    ///
+    /// # Errors
+    /// Why the session cannot be read.
+    pub async fn events(&self, after: Option<Seq>) -> Result<Subscription, CommandError> {
+        let live = self.find().await?;
+        Ok(Subscription::new(Arc::clone(&self.shared), live.ring, after))
+    }
+
+    /// Admits a prompt and waits for the end of its turn.
+    ///
+    /// # Errors
+    /// Why it was not admitted, or why its end was not seen.
+    pub async fn run(&self, prompt: Prompt) -> Result<Finished, CommandError> {
+        let mut events = self.events(None).await?;
+        let mut turn = self.prompt(prompt).await?.turn;
+        while let Some(event) = events.next().await? {
+            let EventBody::Durable(record) = &event.event().body else { continue };
+            match record.as_ref() {
+                // A running turn took the prompt over: it ends with that one.
+                Record::AttemptStarted(started) if started.steered.contains(&turn) => turn = started.turn,
+                Record::TurnEnded(ended) if ended.turn == turn => {
+                    return Ok(Finished { ended: ended.clone(), seq: event.event().id.seq });
+                }
+                _ => {}
+            }
+        }
+        Err(CommandError::NotAccepted("the engine stopped before the turn ended".into()))
+    }
+}
+
+fn unexpected(reply: &Reply) -> CommandError {
+    CommandError::Invalid(format!("the session answered something else than was asked: {reply:?}"))
+}

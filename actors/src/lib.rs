@@ -1,0 +1,32 @@
+//! The actors of Playhouse, and the handles by which everything else drives them. Only this crate knows ractor.
+//!
+//! - [`Engine`] starts the actors and hands out [`SessionHandle`]s. Several engines may live in one process.
+//! - The *supervisor* owns the table of sessions: it wakes them from their logs, respawns those that crash, parks those
+//!   that crash too often, and stops them all at the end.
+//! - A *session* actor owns one session's turn machine and carries out its effects. It never waits for a model or a tool.
+//! - A *step* actor carries one request to a model and streams the answer into the session's [`Ring`].
+//! - A *call* actor carries one tool call through its two phases.
+//! - The *metering* actor adds up the usage of the attempts that ended.
+//! - [`Directory`] is what the engine asks about agents and models.
+//!
+//! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
+
+mod call;
+mod conversation;
+mod directory;
+mod engine;
+mod handle;
+mod metering;
+mod ring;
+mod session;
+mod shared;
+mod step;
+mod subscription;
+mod supervisor;
+
+pub use directory::{Choice, Directory, Profile, ProfileRequest};
+pub use engine::{Engine, EngineOptions, Stopped, fold};
+pub use handle::SessionHandle;
+pub use metering::UsageReport;
+pub use ring::{Published, Ring};
+pub use subscription::Subscription;

@@ -1,0 +1,61 @@
+//! The metering actor: adds up the usage of the attempts that ended.
+
+use std::collections::BTreeMap;
+
+use playhouse_billing::Meter;
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{Cost, ModelRef, SessionId, Usage};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+/// What an engine's sessions used since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageReport {
+    /// The sum.
+    pub totals: Totals,
+    /// By model.
+    pub by_model: BTreeMap<ModelRef, Totals>,
+}
+
+pub(crate) enum MeteringMessage {
+    /// An attempt ended; its record is flushed.
+    Ended { session: SessionId, model: ModelRef, usage: Box<Usage>, cost: Option<Cost> },
+    /// A session left memory: its totals stand in its summary.
+    Forget(SessionId),
+    /// What one session used since it was woken.
+    Session(SessionId, RpcReplyPort<BTreeMap<ModelRef, Totals>>),
+    /// What all used.
+    Report(RpcReplyPort<UsageReport>),
+}
+
+pub(crate) struct Metering;
+
+impl Actor for Metering {
+    type Msg = MeteringMessage;
+    type State = Meter;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Meter, ActorProcessingErr> {
+        Ok(Meter::default())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: MeteringMessage,
+        meter: &mut Meter,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            MeteringMessage::Ended { session, model, usage, cost } => {
+                meter.add(session, &model, &usage, cost);
+            }
+            MeteringMessage::Forget(session) => meter.forget(session),
+            // A caller that went away needs no answer.
+            MeteringMessage::Session(session, port) => drop(port.send(meter.session(session))),
+            MeteringMessage::Report(port) => {
+                let report = UsageReport { totals: meter.totals(), by_model: meter.models().clone() };
+                drop(port.send(report));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,404 @@
+//! The session actor: owns one session's turn machine and carries out its effects.
+//!
+//! Every message becomes an input of the machine; every effect is carried out at once or, where it must not happen before
+//! what was appended is flushed, when the store says so. No handler waits for a model, a tool or the disk.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use playhouse_protocol::command::Snapshot;
+use playhouse_protocol::id::{AttemptId, PartId};
+use playhouse_protocol::message::{CallOutcome, Part};
+use playhouse_protocol::{
+    Command, CommandError, Entry, ErrorCode, ErrorInfo, ModelRef, Prompt, Record, Reply, Seq, SessionId,
+};
+use playhouse_session::{
+    AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt,
+    PreparedCall, Session, Stamp, Ticket,
+};
+use playhouse_workspace::{FileTracker, Workspace};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::CallMessage;
+use crate::conversation::Conversation;
+use crate::directory::Directory;
+use crate::metering::MeteringMessage;
+use crate::ring::Ring;
+use crate::shared::{Ids, Shared, now};
+use crate::step::StepMessage;
+use crate::supervisor::SupervisorMessage;
+
+mod effects;
+
+pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
+
+pub(crate) enum SessionMessage {
+    /// From a handle.
+    Command(Command, ReplyPort),
+    /// From the engine: remove the session.
+    Delete(ReplyPort),
+    /// From the store: an append was flushed, up to here, or failed.
+    Flushed(Result<Seq, String>),
+    /// From a step actor: how its attempt ended. The conversation comes back with it.
+    Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
+    /// From a call actor: what the call would do.
+    Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
+    /// From a call actor: how the call ended.
+    Call(PartId, Box<CallReport>),
+    /// A time limit passed.
+    Deadline(Deadline),
+    /// From the supervisor, once: go on with what is unfinished.
+    Resume,
+}
+
+/// A session that was read from its log.
+pub(crate) struct Loaded {
+    pub(crate) session: Session,
+    /// Its directory, or why it cannot be used.
+    pub(crate) workspace: Result<Arc<Workspace>, String>,
+}
+
+pub(crate) struct SessionArguments {
+    pub(crate) loaded: Loaded,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+}
+
+/// A step actor at work.
+struct LiveStep {
+    attempt: AttemptId,
+    actor: ActorRef<StepMessage>,
+    cancel: CancellationToken,
+}
+
+/// A call actor at work.
+struct LiveCall {
+    actor: ActorRef<CallMessage>,
+    cancel: CancellationToken,
+}
+
+pub(crate) struct SessionState {
+    shared: Arc<Shared>,
+    supervisor: ActorRef<SupervisorMessage>,
+    id: SessionId,
+    tenant: Arc<str>,
+    machine: Machine,
+    ring: Arc<Ring>,
+    ids: Ids,
+    workspace: Result<Arc<Workspace>, String>,
+    /// What this session knows of the content of files.
+    files: Arc<FileTracker>,
+    /// Callers that wait.
+    tickets: HashMap<Ticket, ReplyPort>,
+    next_ticket: u64,
+    /// Up to here the log is flushed.
+    flushed: Seq,
+    /// Appended records that are not flushed yet.
+    unpublished: VecDeque<Entry>,
+    /// Effects that wait for a flush up to the place beside them.
+    gated: VecDeque<(Seq, Effect)>,
+    step: Option<LiveStep>,
+    calls: HashMap<PartId, LiveCall>,
+    /// The conversation in the model's wire format, while no step has it.
+    conversation: Option<Box<Conversation>>,
+    /// Models of the attempts under way, for metering.
+    models: HashMap<AttemptId, ModelRef>,
+}
+
+struct DirectoryFacts<'a>(&'a dyn Directory);
+
+impl Facts for DirectoryFacts<'_> {
+    fn prices(&self, model: &ModelRef, input_tokens: u64) -> playhouse_protocol::Prices {
+        self.0.prices(model, input_tokens)
+    }
+
+    fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
+        self.0.overhead_tokens(agent)
+    }
+}
+
+pub(crate) struct SessionActor;
+
+impl Actor for SessionActor {
+    type Msg = SessionMessage;
+    type State = Box<SessionState>;
+    type Arguments = Box<SessionArguments>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<SessionMessage>,
+        arguments: Box<SessionArguments>,
+    ) -> Result<Box<SessionState>, ActorProcessingErr> {
+        let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
+        let Loaded { session, workspace } = loaded;
+        let summary = &session.summary;
+        Ok(Box::new(SessionState {
+            supervisor,
+            id: summary.id,
+            tenant: summary.tenant.as_str().into(),
+            ids: Ids::after(summary.updated),
+            flushed: summary.head,
+            machine: Machine::new(session, shared.retry),
+            shared,
+            ring,
+            workspace,
+            files: Arc::new(FileTracker::new()),
+            tickets: HashMap::new(),
+            next_ticket: 0,
+            unpublished: VecDeque::new(),
+            gated: VecDeque::new(),
+            step: None,
+            calls: HashMap::new(),
+            conversation: None,
+            models: HashMap::new(),
+        }))
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SessionMessage>,
+        message: SessionMessage,
+        state: &mut Box<SessionState>,
+    ) -> Result<(), ActorProcessingErr> {
+        Box::pin(state.take(&myself, message)).await
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SessionMessage>,
+        event: SupervisionEvent,
+        state: &mut Box<SessionState>,
+    ) -> Result<(), ActorProcessingErr> {
+        let (who, why) = match event {
+            SupervisionEvent::ActorFailed(who, why) => (who.get_id(), why.to_string()),
+            SupervisionEvent::ActorTerminated(who, _, why) => {
+                (who.get_id(), why.unwrap_or_else(|| "it stopped without a report".into()))
+            }
+            _ => return Ok(()),
+        };
+        Box::pin(state.child_ended(&myself, who, &why)).await
+    }
+}
+
+impl SessionState {
+    async fn take(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        message: SessionMessage,
+    ) -> Result<(), ActorProcessingErr> {
+        let input = match message {
+            SessionMessage::Command(command, port) => match self.command(command, port) {
+                Some(input) => input,
+                None => return Ok(()),
+            },
+            SessionMessage::Delete(port) => Input::Delete(self.ticket(port)),
+            SessionMessage::Flushed(Ok(seq)) => return self.on_flushed(myself, seq).await,
+            SessionMessage::Flushed(Err(error)) => return Err(self.store_failed(error)),
+            SessionMessage::Attempt(attempt, report, conversation) => {
+                if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
+                    step.actor.stop(None);
+                }
+                if conversation.is_some() {
+                    self.conversation = conversation;
+                }
+                Input::Attempt(attempt, *report)
+            }
+            SessionMessage::Prepared(call, prepared) => {
+                if prepared.is_err() {
+                    self.dismiss(call);
+                }
+                Input::Prepared(call, *prepared)
+            }
+            SessionMessage::Call(call, report) => {
+                self.dismiss(call);
+                Input::Call(call, *report)
+            }
+            SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
+            SessionMessage::Resume => Input::Resume,
+        };
+        self.feed(myself, input).await
+    }
+
+    /// A child ended by itself: it panicked, or was killed by something else than this actor.
+    async fn child_ended(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        who: ActorId,
+        why: &str,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(step) = self.step.take_if(|step| step.actor.get_id() == who) {
+            self.ring.take(step.attempt);
+            let error = ErrorInfo::new(
+                ErrorCode::Internal,
+                format!(
+                    "a bug in the engine: the step's actor crashed: {why}. Other sessions are not affected"
+                ),
+            );
+            let report = FailedAttempt {
+                error,
+                parts: Vec::new(),
+                usage: None,
+                streamed_bytes: 0,
+                may_have_used: true,
+            };
+            let input = Input::Attempt(step.attempt, AttemptReport::Failed(report));
+            return self.feed(myself, input).await;
+        }
+        let crashed = self.calls.iter().find(|(_, live)| live.actor.get_id() == who).map(|(call, _)| *call);
+        let Some(call) = crashed else { return Ok(()) };
+        self.calls.remove(&call);
+        let report = CallReport::text(CallOutcome::Crashed, format!("the tool crashed: {why}"));
+        // A crash while preparing and one while running are told to the machine in the words it waits for.
+        self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;
+        self.feed(myself, Input::Call(call, report)).await
+    }
+
+    fn ticket(&mut self, port: ReplyPort) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.tickets.insert(ticket, port);
+        ticket
+    }
+
+    /// The input that a command stands for; `None` when it is answered already.
+    fn command(&mut self, command: Command, port: ReplyPort) -> Option<Input> {
+        let refused = match command {
+            Command::Prompt(prompt) => match self.admit(prompt) {
+                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
+                Err(error) => Err(error),
+            },
+            Command::Abort => return Some(Input::Abort(self.ticket(port))),
+            Command::Answer { consent, answer } => {
+                return Some(Input::Answer(self.ticket(port), consent, answer));
+            }
+            Command::Change(changed) => {
+                let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
+                match self.shared.directory.choose(agent, model, None, Some(&self.summary_model())) {
+                    Ok(_) => return Some(Input::Change(self.ticket(port), changed)),
+                    Err(error) => Err(CommandError::Invalid(error)),
+                }
+            }
+            Command::Snapshot => {
+                let session = self.machine.session();
+                Ok(Reply::Snapshot(Box::new(Snapshot {
+                    summary: session.summary.clone(),
+                    messages: session.all_messages(),
+                })))
+            }
+        };
+        // A caller that went away needs no answer.
+        drop(port.send(refused));
+        None
+    }
+
+    fn summary_model(&self) -> ModelRef {
+        self.machine.session().summary.model.clone()
+    }
+
+    /// Makes all choices that a prompt leaves open, and checks those that it makes.
+    fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
+        let Prompt { message, text, files, agent, model, steps, when_busy } = prompt;
+        if let Err(error) = &self.workspace {
+            return Err(CommandError::Invalid(error.clone()));
+        }
+        if text.trim().is_empty() && files.is_empty() {
+            return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
+        }
+        if steps == Some(0) {
+            return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
+        }
+        let summary = &self.machine.session().summary;
+        let choice = self
+            .shared
+            .directory
+            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
+            .map_err(CommandError::Invalid)?;
+        let mut parts = Vec::with_capacity(files.len() + 1);
+        if !text.is_empty() {
+            parts.push(Part::Text { id: self.ids.next(), text });
+        }
+        parts.extend(files.into_iter().map(|file| Part::File { id: self.ids.next(), file }));
+        Ok(NewPrompt {
+            message: message.unwrap_or_else(|| self.ids.next()),
+            parts,
+            agent: choice.agent,
+            model: choice.model,
+            step_limit: steps.or(choice.step_limit),
+            when_busy,
+        })
+    }
+
+    /// Gives the machine an input and carries out what it says.
+    async fn feed(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        input: Input,
+    ) -> Result<(), ActorProcessingErr> {
+        let effects = {
+            let mut ids = self.ids.lock();
+            let facts = DirectoryFacts(self.shared.directory.as_ref());
+            let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts };
+            self.machine.on(input, &mut stamp)?
+        };
+        for effect in effects {
+            self.carry_out(myself, effect).await?;
+        }
+        Ok(())
+    }
+
+    /// What was appended up to `seq` is flushed: publishes it, and does what waited for it.
+    async fn on_flushed(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        seq: Seq,
+    ) -> Result<(), ActorProcessingErr> {
+        self.flushed = self.flushed.max(seq);
+        let count = self.unpublished.partition_point(|entry| entry.seq <= self.flushed);
+        let entries: Vec<Entry> = self.unpublished.drain(..count).collect();
+        for entry in &entries {
+            self.meter(&entry.record);
+        }
+        self.ring.publish(entries);
+        while self.gated.front().is_some_and(|(until, _)| *until <= self.flushed) {
+            let Some((_, effect)) = self.gated.pop_front() else { break };
+            self.perform(myself, effect).await?;
+        }
+        Ok(())
+    }
+
+    fn meter(&mut self, record: &Record) {
+        match record {
+            Record::AttemptStarted(started) => {
+                self.models.insert(started.attempt, started.model.clone());
+            }
+            Record::AttemptEnded(ended) => {
+                let model = self.models.remove(&ended.attempt);
+                let (Some(model), Some(usage)) = (model, ended.usage.clone()) else { return };
+                let (session, cost) = (self.id, ended.cost);
+                let message = MeteringMessage::Ended { session, model, usage: Box::new(usage), cost };
+                if self.shared.metering.send_message(message).is_err() {
+                    tracing::error!(%session, "the metering actor is gone: totals in memory are short");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing that waited for the flush may happen. The supervisor starts this session again from its log.
+    fn store_failed(&mut self, error: String) -> ActorProcessingErr {
+        for (_, port) in self.tickets.drain() {
+            drop(port.send(Err(CommandError::Store(error.clone()))));
+        }
+        self.gated.clear();
+        format!("the store failed: {error}").into()
+    }
+
+    /// Stops a call's actor, whose report has come.
+    fn dismiss(&mut self, call: PartId) {
+        if let Some(live) = self.calls.remove(&call) {
+            live.actor.stop(None);
+        }
+    }
+}

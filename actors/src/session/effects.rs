@@ -1,0 +1,252 @@
+//! Carrying out what the turn machine says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use playhouse_protocol::id::{AttemptId, PartId};
+use playhouse_protocol::message::{CallInput, CallOutcome};
+use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Reply};
+use playhouse_session::{AttemptOrder, AttemptReport, CallReport, Effect, FailedAttempt, Ticket, chat};
+use playhouse_store::Append;
+use playhouse_tools::CallContext;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio_util::sync::CancellationToken;
+
+use super::{LiveCall, LiveStep, SessionMessage, SessionState};
+use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
+use crate::conversation::Conversation;
+use crate::directory::ProfileRequest;
+use crate::step::{StepActor, StepMessage, StepWork};
+use crate::supervisor::SupervisorMessage;
+
+impl SessionState {
+    /// Does an effect now, or puts it where it waits for the flush.
+    pub(super) async fn carry_out(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        effect: Effect,
+    ) -> Result<(), ActorProcessingErr> {
+        let head = self.machine.session().summary.head;
+        if effect.waits_for_flush() && head > self.flushed {
+            self.gated.push_back((head, effect));
+            return Ok(());
+        }
+        self.perform(myself, effect).await
+    }
+
+    pub(super) async fn perform(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        effect: Effect,
+    ) -> Result<(), ActorProcessingErr> {
+        match effect {
+            Effect::Append(entries) => self.append(myself, entries),
+            Effect::Reply(ticket, reply) => self.reply(ticket, reply),
+            Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
+            Effect::Prepare { call, tool, input } => self.prepare(myself, call, tool, input).await?,
+            Effect::Execute { call, .. } => {
+                if let Some(live) = self.calls.get(&call) {
+                    live.actor.send_message(CallMessage::Execute)?;
+                }
+            }
+            Effect::CancelAttempt(attempt) => self.cancel_attempt(myself, attempt)?,
+            Effect::CancelCall(call) => self.cancel_call(myself, call)?,
+            Effect::KillAttempt(attempt) => {
+                self.gated.retain(|(_, gated)| !starts(gated, attempt));
+                if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
+                    step.actor.kill();
+                    self.ring.take(attempt);
+                }
+            }
+            Effect::KillCall(call) => {
+                self.gated.retain(|(_, gated)| !executes(gated, call));
+                if let Some(live) = self.calls.remove(&call) {
+                    live.cancel.cancel();
+                    live.actor.kill();
+                }
+            }
+            Effect::Arm(deadline, after_ms) => {
+                // The timer ends with the actor; a deadline begins anew after a restart.
+                drop(
+                    myself.send_after(Duration::from_millis(after_ms), move || {
+                        SessionMessage::Deadline(deadline)
+                    }),
+                );
+            }
+            Effect::Remove(ticket) => self.remove(myself, ticket),
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, myself: &ActorRef<SessionMessage>, entries: Vec<Entry>) {
+        let Some(first) = entries.first() else { return };
+        let expected = playhouse_protocol::Seq(first.seq.0 - 1);
+        self.unpublished.extend(entries.iter().cloned());
+        let (session, tenant) = (self.id, Arc::clone(&self.tenant));
+        let myself = myself.clone();
+        let append = Append { session, tenant, expected, entries };
+        let done = move |result: Result<_, playhouse_store::StoreError>| {
+            // A session that is gone does not wait for it.
+            drop(myself.send_message(SessionMessage::Flushed(result.map_err(|error| error.to_string()))));
+        };
+        self.shared.store.log.append(append, Box::new(done));
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: Result<Reply, CommandError>) {
+        if let Some(port) = self.tickets.remove(&ticket) {
+            // A caller that went away needs no answer.
+            drop(port.send(reply));
+        }
+    }
+
+    async fn start_attempt(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        order: AttemptOrder,
+    ) -> Result<(), ActorProcessingErr> {
+        let session = self.machine.session();
+        let conversation = self
+            .conversation
+            .take()
+            .filter(|kept| kept.agent == order.agent && kept.model == order.model)
+            .unwrap_or_else(|| Box::new(Conversation::new(order.agent.clone(), order.model.clone())));
+        let mut new = Vec::new();
+        for message in session.messages.get(conversation.messages..order.messages).unwrap_or_default() {
+            chat::translate(message, &mut new);
+        }
+        let request = ProfileRequest {
+            tenant: session.summary.tenant.clone(),
+            workspace: session.summary.workspace.clone(),
+            agent: order.agent.clone(),
+            model: order.model.clone(),
+            created: session.summary.created,
+        };
+        let (actor, _) = Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?;
+        let (attempt, cancel) = (order.attempt, CancellationToken::new());
+        let work = StepWork {
+            order,
+            conversation,
+            new,
+            request,
+            ring: Arc::clone(&self.ring),
+            ids: self.ids.clone(),
+            cancel: cancel.clone(),
+            session: myself.clone(),
+            child: self.shared.children.enter(),
+            shared: Arc::clone(&self.shared),
+        };
+        actor.send_message(StepMessage::Run(Box::new(work)))?;
+        self.step = Some(LiveStep { attempt, actor, cancel });
+        Ok(())
+    }
+
+    async fn prepare(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        call: PartId,
+        tool: String,
+        input: CallInput,
+    ) -> Result<(), ActorProcessingErr> {
+        let workspace = match &self.workspace {
+            Ok(workspace) => Arc::clone(workspace),
+            Err(error) => {
+                let report = CallReport::text(CallOutcome::Failed, error.clone());
+                myself.send_message(SessionMessage::Prepared(call, Box::new(Err(report))))?;
+                return Ok(());
+            }
+        };
+        let cancel = CancellationToken::new();
+        let agent = self.machine.session().turn.as_ref().map(|turn| turn.agent.clone());
+        let arguments = CallArguments {
+            call,
+            agent: agent.unwrap_or_default(),
+            tenant: Arc::clone(&self.tenant),
+            context: CallContext {
+                output_file: workspace.output().join(format!("{call}.txt")),
+                workspace,
+                files: Arc::clone(&self.files),
+                locks: Arc::clone(&self.shared.locks),
+                pool: self.shared.pool.clone(),
+                cancel: cancel.clone(),
+                output: Arc::new(RingOutput::new(Arc::clone(&self.ring), call)),
+            },
+            session: myself.clone(),
+            child: self.shared.children.enter(),
+            shared: Arc::clone(&self.shared),
+        };
+        let (actor, _) = Actor::spawn_linked(None, CallActor, arguments, myself.get_cell()).await?;
+        actor.send_message(CallMessage::Prepare { tool, input })?;
+        self.calls.insert(call, LiveCall { actor, cancel });
+        Ok(())
+    }
+
+    /// Ends an attempt; one that still waits for the flush never leaves.
+    fn cancel_attempt(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        attempt: AttemptId,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(step) = self.step.as_ref().filter(|step| step.attempt == attempt) {
+            step.cancel.cancel();
+            return Ok(());
+        }
+        let waiting = self.gated.len();
+        self.gated.retain(|(_, gated)| !starts(gated, attempt));
+        if self.gated.len() == waiting {
+            return Ok(());
+        }
+        // Nobody runs it, so nobody reports: the machine is told through the mailbox, like of any other attempt.
+        let failed = FailedAttempt {
+            error: ErrorInfo::new(ErrorCode::Internal, "the turn was aborted"),
+            parts: Vec::new(),
+            usage: None,
+            streamed_bytes: 0,
+            may_have_used: false,
+        };
+        let report = Box::new(AttemptReport::Failed(failed));
+        myself.send_message(SessionMessage::Attempt(attempt, report, None))?;
+        Ok(())
+    }
+
+    fn cancel_call(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        call: PartId,
+    ) -> Result<(), ActorProcessingErr> {
+        let waiting = self.gated.len();
+        self.gated.retain(|(_, gated)| !executes(gated, call));
+        if self.gated.len() < waiting {
+            let report = CallReport::text(CallOutcome::Cancelled, "cancelled: the turn was aborted");
+            myself.send_message(SessionMessage::Call(call, Box::new(report)))?;
+        } else if let Some(live) = self.calls.get(&call) {
+            live.cancel.cancel();
+        }
+        Ok(())
+    }
+
+    /// The log says that the session is deleted: takes it out of the store and out of the supervisor's table.
+    fn remove(&mut self, myself: &ActorRef<SessionMessage>, ticket: Ticket) {
+        let Some(port) = self.tickets.remove(&ticket) else { return };
+        let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
+        let myself = myself.clone();
+        let done = move |result: Result<_, playhouse_store::StoreError>| {
+            ring.close();
+            drop(supervisor.send_message(SupervisorMessage::Removed(session)));
+            myself.stop(None);
+            let reply = match result {
+                Ok(_) => Ok(Reply::Done),
+                Err(error) => Err(CommandError::Store(error.to_string())),
+            };
+            drop(port.send(reply));
+        };
+        self.shared.store.log.delete(self.id, Box::new(done));
+    }
+}
+
+fn starts(effect: &Effect, attempt: AttemptId) -> bool {
+    matches!(effect, Effect::StartAttempt(order) if order.attempt == attempt)
+}
+
+fn executes(effect: &Effect, call: PartId) -> bool {
+    matches!(effect, Effect::Execute { call: executed, .. } if *executed == call)
+}

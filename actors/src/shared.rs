@@ -1,0 +1,86 @@
+//! What all actors of one engine share.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use playhouse_protocol::id::Id;
+use playhouse_protocol::{IdGenerator, Timestamp};
+use playhouse_session::RetryPolicy;
+use playhouse_store::Store;
+use playhouse_tools::Registry;
+use playhouse_workspace::{PathLocks, Pool};
+use ractor::ActorRef;
+
+use crate::directory::Directory;
+use crate::metering::MeteringMessage;
+
+/// What all actors of one engine share.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    /// The run of the engine: it grows with every start.
+    pub(crate) generation: u64,
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) tools: Arc<Registry>,
+    pub(crate) locks: Arc<PathLocks>,
+    /// Where blocking work runs.
+    pub(crate) pool: Pool,
+    /// Folder with one folder of saved outputs per session.
+    pub(crate) outputs: PathBuf,
+    pub(crate) retry: RetryPolicy,
+    /// Bytes of events that each session keeps for its subscribers.
+    pub(crate) ring_bytes: usize,
+    pub(crate) metering: ActorRef<MeteringMessage>,
+    /// Step and call actors at work.
+    pub(crate) children: Children,
+}
+
+/// Counts the step and call actors at work, so that a shutdown can tell when they are gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Children(Arc<()>);
+
+/// One actor at work. Dropped with its state.
+#[derive(Debug)]
+pub(crate) struct Child(#[allow(dead_code, reason = "held for its count")] Arc<()>);
+
+impl Children {
+    pub(crate) fn enter(&self) -> Child {
+        Child(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+/// Wall-clock time.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The maker of a session's ids, shared by the actors of that session.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids(Arc<Mutex<IdGenerator>>);
+
+impl Ids {
+    /// A maker whose ids sort after those made up to `time`.
+    pub(crate) fn after(time: Timestamp) -> Self {
+        let mut generator = IdGenerator::new(|bytes| {
+            // Without randomness ids still ascend; they could only be guessed.
+            if getrandom::fill(bytes).is_err() {
+                tracing::error!("the system gives no random bytes: ids can be guessed");
+            }
+        });
+        generator.advance_past(time);
+        Self(Arc::new(Mutex::new(generator)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, IdGenerator> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next<I: Id>(&self) -> I {
+        self.lock().next(now())
+    }
+}

@@ -1,0 +1,269 @@
+//! The step actor: carries one request to a model and streams the answer into the session's ring.
+//!
+//! Its one handler waits for the work and for the cancellation token; whoever owns it reads its report from the mailbox
+//! and stops it then, so that an end without a report is a crash.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use playhouse_llm::{AnswerStream, Limits, StreamEvent};
+use playhouse_protocol::chat::ChatMessage;
+use playhouse_protocol::event::OpenPartKind;
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::CallInput;
+use playhouse_protocol::record::StepPart;
+use playhouse_protocol::{ErrorCode, ErrorInfo, Usage};
+use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::conversation::Conversation;
+use crate::directory::ProfileRequest;
+use crate::ring::{OpenPart, Ring, Writer};
+use crate::session::SessionMessage;
+use crate::shared::{Child, Ids, Shared};
+
+/// All that an attempt needs.
+pub(crate) struct StepWork {
+    pub(crate) order: AttemptOrder,
+    pub(crate) conversation: Box<Conversation>,
+    /// Messages that the conversation does not hold yet.
+    pub(crate) new: Vec<ChatMessage>,
+    pub(crate) request: ProfileRequest,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) ids: Ids,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) session: ActorRef<SessionMessage>,
+    pub(crate) shared: Arc<Shared>,
+    /// Counts this actor among those at work until it ends.
+    pub(crate) child: Child,
+}
+
+pub(crate) enum StepMessage {
+    Run(Box<StepWork>),
+}
+
+pub(crate) struct StepActor;
+
+impl Actor for StepActor {
+    type Msg = StepMessage;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<StepMessage>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<StepMessage>,
+        StepMessage::Run(work): StepMessage,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        Box::pin(run(*work)).await;
+        Ok(())
+    }
+}
+
+async fn run(work: StepWork) {
+    let StepWork { order, mut conversation, new, request, ring, ids, cancel, session, shared, child: _child } =
+        work;
+    let mut progress = Progress::default();
+    let ended = {
+        let attempt = attempt(&order, &mut conversation, new, request, &ring, &ids, &shared, &mut progress);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
+            ended = attempt => ended,
+        }
+    };
+    let open = ring.take(order.attempt);
+    let report = match ended {
+        Ok(answer) => {
+            let (parts, calls) = assemble(open, &progress.opaque);
+            AttemptReport::Finished(StepAnswer {
+                parts,
+                calls,
+                finish: answer.finish,
+                usage: answer.usage,
+                answered_by: answer.model,
+            })
+        }
+        Err(error) => {
+            let streamed_bytes = open.iter().map(|part| part.text.len() as u64).sum();
+            let (mut parts, _) = assemble(open, &progress.opaque);
+            // No call of an incomplete answer is complete.
+            parts.retain(|part| !matches!(part, StepPart::Call { .. }));
+            AttemptReport::Failed(FailedAttempt {
+                may_have_used: progress.may_have_used(&error),
+                error,
+                parts,
+                usage: progress.usage,
+                streamed_bytes,
+            })
+        }
+    };
+    let message = SessionMessage::Attempt(order.attempt, Box::new(report), Some(conversation));
+    // A session that is gone needs no report: its log says that the attempt is open.
+    drop(session.send_message(message));
+}
+
+/// What is known of an attempt while it runs, and when it is cut.
+#[derive(Default)]
+struct Progress {
+    /// The request may have left.
+    sent: bool,
+    /// The answer began.
+    answering: bool,
+    usage: Option<Usage>,
+    /// What belongs to reasoning parts.
+    opaque: HashMap<PartId, Value>,
+}
+
+impl Progress {
+    /// A server that refused the connection or the request used nothing.
+    fn may_have_used(&self, error: &ErrorInfo) -> bool {
+        self.answering || (self.sent && error.status.is_none() && error.code != ErrorCode::Connection)
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one StepWork, borrowed apart from each other")]
+async fn attempt(
+    order: &AttemptOrder,
+    conversation: &mut Conversation,
+    new: Vec<ChatMessage>,
+    request: ProfileRequest,
+    ring: &Ring,
+    ids: &Ids,
+    shared: &Arc<Shared>,
+    progress: &mut Progress,
+) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    conversation.extend(shared, request, new, order.messages).await?;
+    let Some((profile, body)) = conversation.request(order.last) else {
+        return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
+    };
+    progress.sent = true;
+    let mut stream = playhouse_llm::send(
+        profile.transport.as_ref(),
+        &profile.endpoint,
+        order.attempt,
+        body,
+        Limits::default(),
+    )
+    .await?;
+    progress.answering = true;
+    let mut assembly = Assembly { order, ids, current: None, calls: Vec::new() };
+    let mut events = Vec::new();
+    loop {
+        events.clear();
+        let more = read(&mut stream, &mut events).await;
+        if !events.is_empty() {
+            ring.write(|writer| assembly.take(&mut events, writer, &mut progress.opaque));
+        }
+        progress.usage = stream.usage_so_far();
+        if !more? {
+            break;
+        }
+        // One session at full speed leaves the worker to the others now and then.
+        tokio::task::consume_budget().await;
+    }
+    stream.finish()
+}
+
+async fn read(stream: &mut AnswerStream, events: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {
+    stream.next(events).await
+}
+
+/// Turns the pieces of an answer into parts.
+struct Assembly<'a> {
+    order: &'a AttemptOrder,
+    ids: &'a Ids,
+    /// The text or reasoning part under way.
+    current: Option<(PartId, Piece)>,
+    /// The calls by number.
+    calls: Vec<PartId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Text,
+    Reasoning,
+}
+
+impl Assembly<'_> {
+    fn take(
+        &mut self,
+        events: &mut Vec<StreamEvent>,
+        writer: &mut Writer<'_>,
+        opaque: &mut HashMap<PartId, Value>,
+    ) {
+        for event in events.drain(..) {
+            match event {
+                StreamEvent::Text(text) => {
+                    let part = self.part(Piece::Text, writer);
+                    writer.delta(part, text);
+                }
+                StreamEvent::Reasoning(text) => {
+                    let part = self.part(Piece::Reasoning, writer);
+                    writer.delta(part, text);
+                }
+                StreamEvent::ReasoningOpaque(value) => {
+                    let part = self.part(Piece::Reasoning, writer);
+                    opaque.insert(part, value);
+                }
+                StreamEvent::CallStart { id, name } => {
+                    self.current = None;
+                    let part = self.ids.next();
+                    let kind = OpenPartKind::Call { call_id: id, tool: name };
+                    writer.begin(self.order.step, self.order.attempt, part, kind);
+                    self.calls.push(part);
+                }
+                StreamEvent::CallArguments { call, text } => {
+                    if let Some(part) = self.calls.get(call) {
+                        writer.delta(*part, text);
+                    }
+                }
+                StreamEvent::PartEnd => self.current = None,
+            }
+        }
+    }
+
+    fn part(&mut self, piece: Piece, writer: &mut Writer<'_>) -> PartId {
+        if let Some((part, current)) = self.current
+            && current == piece
+        {
+            return part;
+        }
+        let part = self.ids.next();
+        let kind = match piece {
+            Piece::Text => OpenPartKind::Text,
+            Piece::Reasoning => OpenPartKind::Reasoning,
+        };
+        writer.begin(self.order.step, self.order.attempt, part, kind);
+        self.current = Some((part, piece));
+        part
+    }
+}
+
+/// The parts and calls of what was streamed. Every call gets an id of its own, whatever the provider sent.
+fn assemble(open: Vec<OpenPart>, opaque: &HashMap<PartId, Value>) -> (Vec<StepPart>, Vec<ProposedCall>) {
+    let mut parts = Vec::with_capacity(open.len());
+    let mut calls: Vec<ProposedCall> = Vec::new();
+    for OpenPart { part: id, kind, text, .. } in open {
+        match kind {
+            OpenPartKind::Text if text.is_empty() => {}
+            OpenPartKind::Text => parts.push(StepPart::Text { id, text }),
+            OpenPartKind::Reasoning => {
+                parts.push(StepPart::Reasoning { id, text, opaque: opaque.get(&id).cloned() });
+            }
+            OpenPartKind::Call { call_id, tool } => {
+                let taken = calls.iter().any(|call| call.call_id == call_id);
+                let call_id = if call_id.is_empty() || taken { id.to_string() } else { call_id };
+                calls.push(ProposedCall { id, call_id, tool, input: CallInput::from_model(&text) });
+                parts.push(StepPart::Call { id });
+            }
+        }
+    }
+    (parts, calls)
+}

@@ -1,0 +1,145 @@
+//! Reading a session's events: those in its log first, then its open parts, then live ones.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::{CommandError, Event, EventBody, EventId, Seq};
+
+use crate::ring::{Next, Published, Ring};
+use crate::shared::{Shared, now};
+
+/// Entries that are read from the log at once.
+const REPLAY_PAGE: usize = 256;
+
+/// A reader of a session's events. It costs the session nothing: a slow reader only falls behind, is told so with one
+/// `resync` event, and goes on from the log.
+pub struct Subscription {
+    shared: Arc<Shared>,
+    ring: Arc<Ring>,
+    /// Position of the next live event.
+    position: u64,
+    /// The last durable event that was given out.
+    given: Seq,
+    /// Up to here the log is read; live events follow.
+    replay_until: Seq,
+    /// What comes before the live events.
+    waiting: VecDeque<Arc<Published>>,
+    /// Open parts, given out when the log is read.
+    snapshots: Vec<Arc<Published>>,
+}
+
+impl Subscription {
+    /// Every durable event after `after`, then the open parts, then live events. `None` leaves out the past.
+    pub(crate) fn new(shared: Arc<Shared>, ring: Arc<Ring>, after: Option<Seq>) -> Self {
+        let join = ring.join();
+        Self {
+            shared,
+            position: join.position,
+            given: after.unwrap_or(join.durable),
+            replay_until: join.durable,
+            waiting: VecDeque::new(),
+            snapshots: join.snapshots,
+            ring,
+        }
+    }
+
+    /// The next event; `None` when the session was removed or the engine stopped.
+    ///
+    /// # Errors
+    /// The log could not be read.
+    pub async fn next(&mut self) -> Result<Option<Arc<Published>>, CommandError> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.given < self.replay_until {
+                self.read_log().await?;
+                continue;
+            }
+            if !self.snapshots.is_empty() {
+                self.waiting.extend(self.snapshots.drain(..));
+                continue;
+            }
+            let ring = Arc::clone(&self.ring);
+            let changed = ring.changed();
+            match ring.at(self.position) {
+                Next::Event(event) => return Ok(Some(self.give(event))),
+                Next::Wait => changed.await,
+                Next::Closed => return Ok(None),
+                Next::Behind => return Ok(Some(self.resync())),
+            }
+        }
+    }
+
+    /// An event that is there already; `None` when the next one would have to be waited for or read from the log.
+    pub fn try_next(&mut self) -> Option<Arc<Published>> {
+        if let Some(event) = self.waiting.pop_front() {
+            return Some(event);
+        }
+        if self.given < self.replay_until || !self.snapshots.is_empty() {
+            return None;
+        }
+        let Next::Event(event) = self.ring.at(self.position) else { return None };
+        Some(self.give(event))
+    }
+
+    /// Moves on past a live event.
+    fn give(&mut self, event: Arc<Published>) -> Arc<Published> {
+        self.position += 1;
+        if event.event().id.is_durable() {
+            self.given = event.event().id.seq;
+        }
+        event
+    }
+
+    /// Says that events were missed, and goes on from the log.
+    fn resync(&mut self) -> Arc<Published> {
+        let join = self.ring.join();
+        self.position = join.position;
+        self.replay_until = join.durable;
+        self.snapshots = join.snapshots;
+        let id = EventId { seq: self.given, provisional: 1 };
+        let body = EventBody::Provisional(Provisional::Resync { after: self.given });
+        let (generation, session) = (self.ring.generation(), self.ring.session());
+        Published::new(Event { id, generation, session, at: now(), body })
+    }
+
+    async fn read_log(&mut self) -> Result<(), CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let (session, after) = (self.ring.session(), self.given);
+        let read = self.shared.pool.run(move || log.read(session, after, REPLAY_PAGE)).await;
+        let read = read.map_err(|error| CommandError::Store(error.to_string()))?;
+        if read.entries.is_empty() {
+            let reason = match read.damage {
+                Some(damage) => damage.to_string(),
+                None => format!("record {} is missing", after.next()),
+            };
+            return Err(CommandError::Parked { session, reason });
+        }
+        for entry in read.entries {
+            if entry.seq > self.replay_until {
+                break;
+            }
+            self.given = entry.seq;
+            let event = Event {
+                id: EventId::durable(entry.seq),
+                generation: self.ring.generation(),
+                session,
+                at: entry.at,
+                body: EventBody::Durable(Arc::new(entry.record)),
+            };
+            self.waiting.push_back(Published::new(event));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription")
+            .field("session", &self.ring.session())
+            .field("given", &self.given)
+            .finish_non_exhaustive()
+    }
+}

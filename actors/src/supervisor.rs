@@ -1,0 +1,308 @@
+//! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, respawns one
+//! that crashed, and parks one that crashed too often or whose log cannot be trusted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use playhouse_protocol::{CommandError, Seq, SessionId};
+use playhouse_session::Session;
+use playhouse_workspace::Workspace;
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+
+use crate::engine::Stopped;
+use crate::metering::MeteringMessage;
+use crate::ring::Ring;
+use crate::session::{Loaded, SessionActor, SessionArguments, SessionMessage};
+use crate::shared::Shared;
+
+/// Entries that are read from a log at once.
+const PAGE: usize = 1_024;
+/// More crashes than this within [`CRASH_WINDOW`] park a session.
+const CRASH_LIMIT: usize = 3;
+const CRASH_WINDOW: Duration = Duration::from_secs(60);
+/// Wait before the first respawn; it doubles with each further crash in the window.
+const RESPAWN_WAIT: Duration = Duration::from_millis(100);
+/// How long a session may take to stop at shutdown.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// A session in memory.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) actor: ActorRef<SessionMessage>,
+    pub(crate) ring: Arc<Ring>,
+}
+
+type FindPort = RpcReplyPort<Result<Live, CommandError>>;
+
+pub(crate) enum SupervisorMessage {
+    /// Give me this session; wake it if it sleeps.
+    Find(SessionId, FindPort),
+    /// A session was read from its log, or could not be.
+    Woken(SessionId, Result<Box<Loaded>, CommandError>),
+    /// The wait before a respawn is over.
+    Respawn(SessionId),
+    /// A session was removed from the store.
+    Removed(SessionId),
+    /// Stop all sessions.
+    Stop(RpcReplyPort<Stopped>),
+}
+
+#[derive(Default)]
+struct Slot {
+    stage: Stage,
+    /// When it crashed lately.
+    crashes: VecDeque<Instant>,
+    /// Kept over a crash, so that subscribers go on.
+    ring: Option<Arc<Ring>>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Not in memory.
+    #[default]
+    Asleep,
+    /// It is being read, or waits for its respawn; these callers wait for it.
+    Waking(Vec<FindPort>),
+    Live(Live),
+    /// It cannot go on.
+    Parked(String),
+}
+
+pub(crate) struct SupervisorState {
+    shared: Arc<Shared>,
+    sessions: HashMap<SessionId, Slot>,
+    /// Which session an actor is.
+    actors: HashMap<ActorId, SessionId>,
+    stopping: bool,
+}
+
+pub(crate) struct Supervisor;
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = SupervisorState;
+    type Arguments = Arc<Shared>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<SupervisorMessage>,
+        shared: Arc<Shared>,
+    ) -> Result<SupervisorState, ActorProcessingErr> {
+        Ok(SupervisorState { shared, sessions: HashMap::new(), actors: HashMap::new(), stopping: false })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Find(session, port) => state.find(&myself, session, port),
+            SupervisorMessage::Woken(session, woken) => Box::pin(state.woken(&myself, session, woken)).await,
+            SupervisorMessage::Respawn(session) => state.wake(&myself, session),
+            SupervisorMessage::Removed(session) => state.forget(session),
+            SupervisorMessage::Stop(port) => Box::pin(state.stop(port)).await,
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        event: SupervisionEvent,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorFailed(who, why) => state.crashed(&myself, who.get_id(), &why.to_string()),
+            SupervisionEvent::ActorTerminated(who, _, why) => {
+                if let Some(session) = state.actors.get(&who.get_id())
+                    && let Some(Slot { stage: Stage::Live(live), .. }) = state.sessions.get(session)
+                    && live.actor.get_id() == who.get_id()
+                    && !state.stopping
+                {
+                    let why = why.unwrap_or_else(|| "it stopped".into());
+                    state.crashed(&myself, who.get_id(), &why);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl SupervisorState {
+    fn find(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, port: FindPort) {
+        if self.stopping {
+            drop(port.send(Err(CommandError::NotAccepted("the engine stops".into()))));
+            return;
+        }
+        let slot = self.sessions.entry(session).or_default();
+        match &mut slot.stage {
+            Stage::Live(live) => drop(port.send(Ok(live.clone()))),
+            Stage::Waking(waiting) => waiting.push(port),
+            Stage::Parked(reason) => {
+                drop(port.send(Err(CommandError::Parked { session, reason: reason.clone() })));
+            }
+            Stage::Asleep => {
+                slot.stage = Stage::Waking(vec![port]);
+                self.wake(myself, session);
+            }
+        }
+    }
+
+    /// Reads a session from its log, away from this actor.
+    fn wake(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId) {
+        if self.stopping || !self.sessions.contains_key(&session) {
+            return;
+        }
+        let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
+        tokio::spawn(async move {
+            let pool = shared.pool.clone();
+            let woken = pool.run(move || load(&shared, session)).await;
+            // A supervisor that is gone wakes nobody.
+            drop(myself.send_message(SupervisorMessage::Woken(session, woken.map(Box::new))));
+        });
+    }
+
+    async fn woken(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        session: SessionId,
+        woken: Result<Box<Loaded>, CommandError>,
+    ) {
+        let Some(slot) = self.sessions.get_mut(&session) else { return };
+        let Stage::Waking(waiting) = std::mem::take(&mut slot.stage) else { return };
+        let result = match woken {
+            Ok(loaded) if !self.stopping => {
+                let head = loaded.session.summary.head;
+                let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
+                let ring =
+                    slot.ring.get_or_insert_with(|| Arc::new(Ring::new(session, generation, limit, head)));
+                ring.withdraw_open();
+                let arguments = SessionArguments {
+                    loaded: *loaded,
+                    ring: Arc::clone(ring),
+                    shared: Arc::clone(&self.shared),
+                    supervisor: myself.clone(),
+                };
+                let ring = Arc::clone(ring);
+                Actor::spawn_linked(None, SessionActor, Box::new(arguments), myself.get_cell())
+                    .await
+                    .map(|(actor, _)| Live { actor, ring })
+                    .map_err(|error| CommandError::NotAccepted(error.to_string()))
+            }
+            Ok(_) => Err(CommandError::NotAccepted("the engine stops".into())),
+            Err(error) => Err(error),
+        };
+        match &result {
+            Ok(live) => {
+                self.actors.insert(live.actor.get_id(), session);
+                if live.actor.send_message(SessionMessage::Resume).is_ok() {
+                    slot.stage = Stage::Live(live.clone());
+                }
+            }
+            Err(CommandError::Parked { reason, .. }) => {
+                tracing::error!(%session, %reason, "parked");
+                slot.stage = Stage::Parked(reason.clone());
+            }
+            Err(_) => drop(self.sessions.remove(&session)),
+        }
+        for port in waiting {
+            // A caller that went away needs no answer.
+            drop(port.send(result.clone()));
+        }
+    }
+
+    /// A session's actor crashed: it comes back from its log after a wait, or is parked.
+    fn crashed(&mut self, myself: &ActorRef<SupervisorMessage>, actor: ActorId, why: &str) {
+        let Some(session) = self.actors.remove(&actor) else { return };
+        let Some(slot) = self.sessions.get_mut(&session) else { return };
+        let now = Instant::now();
+        slot.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
+        slot.crashes.push_back(now);
+        let count = slot.crashes.len();
+        tracing::error!(%session, why, count, "a session's actor crashed");
+        if count > CRASH_LIMIT {
+            let reason = format!("it crashed {count} times within a minute, last with: {why}");
+            slot.stage = Stage::Parked(reason);
+            return;
+        }
+        slot.stage = Stage::Waking(Vec::new());
+        let doublings = u32::try_from(count - 1).unwrap_or(u32::MAX);
+        let wait = RESPAWN_WAIT.saturating_mul(2_u32.saturating_pow(doublings));
+        drop(myself.send_after(wait, move || SupervisorMessage::Respawn(session)));
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        if let Some(Slot { stage: Stage::Live(live), .. }) = self.sessions.remove(&session) {
+            self.actors.remove(&live.actor.get_id());
+        }
+        drop(self.shared.metering.send_message(MeteringMessage::Forget(session)));
+    }
+
+    async fn stop(&mut self, port: RpcReplyPort<Stopped>) {
+        self.stopping = true;
+        let mut stopped = Stopped::default();
+        let mut ended = Vec::new();
+        for (session, slot) in std::mem::take(&mut self.sessions) {
+            if let Some(ring) = &slot.ring {
+                ring.close();
+            }
+            match slot.stage {
+                Stage::Live(live) => ended.push(async move {
+                    // Its children end with it.
+                    let in_time = live.actor.stop_and_wait(None, Some(STOP_WAIT)).await.is_ok();
+                    (session, in_time)
+                }),
+                Stage::Waking(waiting) => {
+                    for port in waiting {
+                        drop(port.send(Err(CommandError::NotAccepted("the engine stops".into()))));
+                    }
+                }
+                Stage::Asleep | Stage::Parked(_) => {}
+            }
+        }
+        for (session, in_time) in futures::future::join_all(ended).await {
+            stopped.sessions += 1;
+            if !in_time {
+                stopped.stragglers.push(format!("session {session}"));
+            }
+        }
+        self.actors.clear();
+        drop(port.send(stopped));
+    }
+}
+
+/// Reads a session from its log. Blocks.
+fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
+    let log = &shared.store.log;
+    let store_failed = |error: playhouse_store::StoreError| CommandError::Store(error.to_string());
+    let parked = |reason: String| CommandError::Parked { session: id, reason };
+    let mut session: Option<Session> = None;
+    let mut after = Seq::START;
+    loop {
+        let read = log.read(id, after, PAGE).map_err(store_failed)?;
+        for entry in &read.entries {
+            after = entry.seq;
+            match &mut session {
+                Some(session) => session.apply(entry),
+                None => Session::begin(entry).map(|begun| session = Some(begun)),
+            }
+            .map_err(|error| parked(error.to_string()))?;
+        }
+        if let Some(damage) = read.damage {
+            return Err(parked(damage.to_string()));
+        }
+        if read.entries.len() < PAGE {
+            break;
+        }
+    }
+    let session = session.ok_or(CommandError::NotFound(id))?;
+    let output = shared.outputs.join(id.as_str());
+    let workspace = Workspace::open(session.summary.workspace.as_ref(), output)
+        .map(Arc::new)
+        .map_err(|error| error.to_string());
+    Ok(Loaded { session, workspace })
+}

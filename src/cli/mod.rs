@@ -1,0 +1,195 @@
+//! The command line.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | completed |
+//! | 1 | failed |
+//! | 2 | bad usage or configuration |
+//! | 3 | aborted |
+//! | 4 | the step limit was reached |
+
+mod attach;
+mod demo;
+mod interrupt;
+mod render;
+mod run;
+mod sessions;
+mod tool;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use playhouse_protocol::CommandError;
+
+use crate::config::{ConfigError, Settings};
+use crate::house::HouseError;
+
+/// Runs AI coding-agent sessions.
+#[derive(Debug, Parser)]
+#[command(name = "playhouse", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// The configuration file [default: $PLAYHOUSE_CONFIG, else config.toml in the user's configuration directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where sessions are kept [default: $PLAYHOUSE_DATA, else playhouse/ in the user's data directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show a whole coding turn, without a key and without a network
+    Demo(demo::DemoArguments),
+    /// Run one turn in a directory
+    Run(run::RunArguments),
+    /// Run one tool call by hand, or a script of them
+    Tool(tool::ToolArguments),
+    /// List, show, export or delete sessions
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Completed,
+    Failed,
+    Usage,
+    Aborted,
+    MaxSteps,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Completed => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Aborted => 3,
+            Exit::MaxSteps => 4,
+        })
+    }
+}
+
+/// Why a command ended early, and with which code.
+#[derive(Debug)]
+struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+type CommandResult = Result<Exit, Failure>;
+
+impl Failure {
+    fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    fn failed(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, message: message.into() }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<HouseError> for Failure {
+    fn from(error: HouseError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Invalid(_) | CommandError::NotFound(_) => Self::usage(error.to_string()),
+            _ => Self::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match execute(cli) {
+        Ok(exit) => exit.into(),
+        Err(Failure { exit, message }) => {
+            // A closed standard error leaves the exit code to say it.
+            drop(writeln!(std::io::stderr(), "error: {message}"));
+            exit.into()
+        }
+    }
+}
+
+fn execute(cli: Cli) -> CommandResult {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(2, |count| count.get().min(4)))
+        .enable_all()
+        .build()?;
+    let Cli { common, command } = cli;
+    let result = runtime.block_on(async {
+        match command {
+            Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
+            Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
+            Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
+            Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
+        }
+    });
+    // Reading standard input may block for ever; nothing that matters is left to wait for.
+    runtime.shutdown_background();
+    result
+}
+
+impl Common {
+    fn settings(&self) -> Result<Settings, Failure> {
+        Ok(Settings::load(self.config.as_deref(), &variable)?)
+    }
+
+    /// The data directory: `--data`, `$PLAYHOUSE_DATA`, `$XDG_DATA_HOME/playhouse`, `~/.local/share/playhouse`.
+    fn data(&self) -> Result<PathBuf, Failure> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.data
+            .clone()
+            .or_else(|| set("PLAYHOUSE_DATA"))
+            .or_else(|| set("XDG_DATA_HOME").map(|folder| folder.join("playhouse")))
+            .or_else(|| set("HOME").map(|home| home.join(".local/share/playhouse")))
+            .ok_or_else(|| Failure::usage("there is no home directory: name a data directory with --data"))
+    }
+}
+
+/// A variable of this process's environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Writes to standard output; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

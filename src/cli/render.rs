@@ -1,0 +1,246 @@
+//! Shows a session's events: as text for people, or as one JSON object a line.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, Write as _};
+
+use playhouse_actors::Published;
+use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{CallInput, CallOutcome, CallResult};
+use playhouse_protocol::record::{AttemptOutcome, StepPart, TurnEnded, TurnOutcome};
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{EventBody, Record, SessionId};
+
+/// How to show events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Text { color: bool },
+    Json,
+}
+
+type BeforeEnd = Box<dyn Fn() -> String + Send>;
+
+/// Shows events as they come.
+pub(super) struct Renderer {
+    format: Format,
+    /// Whether what is no part of the answer goes to standard output too.
+    all_on_stdout: bool,
+    /// Whether standard output is a terminal: the model's text must not command it.
+    terminal: bool,
+    /// Text parts under way, and how many bytes of each are shown.
+    parts: HashMap<PartId, usize>,
+    /// Calls that have no result yet: what to call them.
+    calls: HashMap<PartId, String>,
+    /// What is shown before the totals.
+    before_end: Option<BeforeEnd>,
+    /// Whether standard output stands at the beginning of a line.
+    at_line_start: bool,
+}
+
+impl Renderer {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            all_on_stdout: false,
+            terminal: std::io::stdout().is_terminal(),
+            parts: HashMap::new(),
+            calls: HashMap::new(),
+            before_end: None,
+            at_line_start: true,
+        }
+    }
+
+    /// Shows what `text` says before the totals.
+    pub(super) fn before_end(mut self, text: BeforeEnd) -> Self {
+        self.before_end = Some(text);
+        self
+    }
+
+    /// Writes everything to standard output.
+    pub(super) fn all_on_stdout(mut self) -> Self {
+        self.all_on_stdout = true;
+        self
+    }
+
+    pub(super) fn show(&mut self, event: &Published) -> std::io::Result<()> {
+        if self.format == Format::Json {
+            let mut line = event.json().to_vec();
+            line.push(b'\n');
+            return write_out(&line);
+        }
+        match &event.event().body {
+            EventBody::Durable(record) => self.show_record(record),
+            EventBody::Provisional(piece) => self.show_piece(piece),
+        }
+    }
+
+    fn show_piece(&mut self, piece: &Provisional) -> std::io::Result<()> {
+        match piece {
+            Provisional::PartStarted { part, kind: OpenPartKind::Text, .. } => {
+                self.parts.insert(*part, 0);
+                Ok(())
+            }
+            Provisional::PartSnapshot { part, kind: OpenPartKind::Text, text, .. } => {
+                self.parts.insert(*part, text.len());
+                self.text(text)
+            }
+            Provisional::PartDelta { part, offset, text } => {
+                let Some(shown) = self.parts.get_mut(part) else { return Ok(()) };
+                let skip = shown.saturating_sub(usize::try_from(*offset).unwrap_or(usize::MAX));
+                *shown = (*shown).max(usize::try_from(*offset).unwrap_or(0) + text.len());
+                let rest = text.get(skip..).unwrap_or_default().to_owned();
+                self.text(&rest)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn show_record(&mut self, record: &Record) -> std::io::Result<()> {
+        match record {
+            Record::StepFinished(finished) => {
+                for part in &finished.parts {
+                    let StepPart::Text { id, text } = part else { continue };
+                    // What streamed is shown; what was missed (a slow terminal) follows here.
+                    let shown = self.parts.remove(id).unwrap_or(0);
+                    let rest = text.get(shown..).unwrap_or_default().to_owned();
+                    self.text(&rest)?;
+                    self.end_line()?;
+                }
+                Ok(())
+            }
+            Record::CallProposed(proposed) => {
+                let label = format!("{} {}", proposed.tool, argument(&proposed.input));
+                self.calls.insert(proposed.call, label.trim_end().to_owned());
+                Ok(())
+            }
+            Record::CallSettled { call, result } => {
+                let label = self.calls.remove(call).unwrap_or_default();
+                self.call(&label, result)
+            }
+            Record::AttemptEnded(ended) => match &ended.outcome {
+                AttemptOutcome::Failed { error } => {
+                    self.parts.clear();
+                    self.end_line()?;
+                    self.note(&format!("! attempt failed: {error}"), "33")
+                }
+                _ => Ok(()),
+            },
+            Record::ConsentAsked(asked) => {
+                self.end_line()?;
+                self.note(&format!("? {}\n  {}", asked.reason, asked.preview), "33")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn call(&mut self, label: &str, result: &CallResult) -> std::io::Result<()> {
+        self.end_line()?;
+        let took = result.ended.millis_since(result.started);
+        let (mark, word, color) = match result.outcome {
+            CallOutcome::Done => ("✓", "", "32"),
+            CallOutcome::Failed => ("✗", "failed: ", "31"),
+            CallOutcome::Declined => ("✗", "declined: ", "31"),
+            CallOutcome::Cancelled => ("✗", "", "33"),
+            CallOutcome::Interrupted => ("✗", "interrupted: ", "33"),
+            CallOutcome::Crashed => ("✗", "crashed: ", "31"),
+        };
+        let detail = match result.outcome {
+            CallOutcome::Done => match result.metadata.get("exit").and_then(serde_json::Value::as_i64) {
+                Some(code) if code != 0 => format!("  exit {code}"),
+                _ => String::new(),
+            },
+            _ => format!("\n    {word}{}", result.output.lines().next().unwrap_or_default()),
+        };
+        self.note(&format!("{mark} {label}  {took} ms{detail}"), color)
+    }
+
+    /// Says how the turn ended, and what it used.
+    pub(super) fn finish(&mut self, session: SessionId, ended: &TurnEnded) -> std::io::Result<()> {
+        let Format::Text { .. } = self.format else { return Ok(()) };
+        self.end_line()?;
+        if let Some(text) = &self.before_end {
+            write_out(format!("\n{}\n", text()).as_bytes())?;
+        }
+        let steps = ended.steps;
+        let plural = if steps == 1 { "" } else { "s" };
+        self.note(&format!("{steps} step{plural}, {}; session {session}", usage(&ended.totals)), "2")?;
+        if let Some(error) = &ended.error {
+            self.note(&format!("error: {error}"), "31")?;
+        }
+        let color = if ended.outcome == TurnOutcome::Completed { "32" } else { "33" };
+        self.note(&ended.outcome.to_string(), color)
+    }
+
+    fn text(&mut self, text: &str) -> std::io::Result<()> {
+        let Some(last) = text.as_bytes().last() else { return Ok(()) };
+        self.at_line_start = *last == b'\n';
+        if self.terminal { write_out(printable(text).as_bytes()) } else { write_out(text.as_bytes()) }
+    }
+
+    fn end_line(&mut self) -> std::io::Result<()> {
+        if self.at_line_start {
+            return Ok(());
+        }
+        self.at_line_start = true;
+        write_out(b"\n")
+    }
+
+    /// A line that is no part of the answer.
+    pub(super) fn note(&self, text: &str, code: &str) -> std::io::Result<()> {
+        let text = printable(text);
+        let line = match self.format {
+            Format::Text { color: true } => format!("\x1b[{code}m{text}\x1b[0m\n"),
+            _ => format!("{text}\n"),
+        };
+        if self.all_on_stdout {
+            return write_out(line.as_bytes());
+        }
+        std::io::stderr().lock().write_all(line.as_bytes())
+    }
+}
+
+/// Tokens and cost in one line.
+pub(super) fn usage(totals: &Totals) -> String {
+    let tokens = &totals.tokens;
+    let mut text = format!("{} tokens in", tokens.all_input());
+    if tokens.cache_read > 0 {
+        text.push_str(&format!(" ({} from cache)", tokens.cache_read));
+    }
+    text.push_str(&format!(", {} out, ", tokens.output + tokens.reasoning));
+    match totals.known_cost() {
+        Some(cost) => text.push_str(&cost.to_string()),
+        None => text.push_str("cost unknown"),
+    }
+    if totals.estimated > 0 {
+        text.push_str(" (partly estimated)");
+    }
+    text
+}
+
+/// The argument that tells most about a call, in one short line.
+fn argument(input: &CallInput) -> String {
+    let CallInput::Object(object) = input else { return String::new() };
+    let known = ["command", "filePath", "pattern", "path"].iter().find_map(|key| object.get(*key));
+    let value = known.or_else(|| object.values().find(|value| value.is_string()));
+    let text = value.and_then(serde_json::Value::as_str).unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(100).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// Without characters that would command the terminal.
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+}
+
+/// Writes to standard output; a reader that went away is no error.
+fn write_out(bytes: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,223 @@
+//! `playhouse run`: one turn in a directory.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use playhouse_actors::{Engine, SessionHandle};
+use playhouse_protocol::record::{ConsentAnswer, TurnEnded, TurnOutcome};
+use playhouse_protocol::{
+    Command, EventBody, ModelRef, NewSession, Prompt, Record, SessionId, SessionSummary,
+};
+use playhouse_store::ListQuery;
+
+use super::attach;
+use super::interrupt::Interrupt;
+use super::render::{Format, Renderer};
+use super::{CommandResult, Common, Exit, Failure};
+use crate::house::House;
+
+/// The tenant of everything that runs from the command line.
+pub(super) const TENANT: &str = "local";
+
+/// Options of `playhouse run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    /// The prompt; `-` reads it from standard input
+    prompt: String,
+    /// The model, as PROVIDER/MODEL
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    model: Option<String>,
+    /// The directory to work in [default: the current one]
+    #[arg(short = 'C', long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Go on with this session
+    #[arg(short, long, value_name = "SESSION", conflicts_with = "continue_last")]
+    session: Option<String>,
+    /// Go on with the last session of the directory
+    #[arg(short = 'c', long = "continue")]
+    continue_last: bool,
+    /// How to show what happens
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
+    /// The most steps of the turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
+    /// Attach a file: text in place, images and PDF as attachments (may be repeated)
+    #[arg(short, long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Agree to whatever asks for consent
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    /// Text as it streams on standard output, tool calls and totals on standard error
+    Text,
+    /// One protocol event a line
+    Json,
+}
+
+pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResult {
+    let model = match &arguments.model {
+        Some(text) => Some(text.parse::<ModelRef>().map_err(|error| Failure::usage(error.to_string()))?),
+        None => None,
+    };
+    let wanted = match &arguments.session {
+        Some(text) => Some(SessionId::parse(text).map_err(|error| Failure::usage(error.to_string()))?),
+        None => None,
+    };
+    let directory = directory(arguments.directory.as_deref())?;
+    let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
+    let house = House::builder(common.settings()?).data(common.data()?).start().await?;
+    let engine = house.engine();
+    let session = match (wanted, arguments.continue_last) {
+        (Some(id), _) => existing(engine, id, &directory).await?,
+        (None, true) => last(engine, &directory).await?,
+        (None, false) => {
+            let new = NewSession {
+                tenant: TENANT.to_owned(),
+                workspace: text_of(&directory)?,
+                title: None,
+                agent: arguments.agent.clone(),
+                model: model.clone(),
+            };
+            engine.create(new).await?
+        }
+    };
+    let (text, files) = attach::store(engine, TENANT, pieces).await?;
+    let prompt =
+        Prompt { text, files, agent: arguments.agent, model, steps: arguments.steps, ..Prompt::default() };
+    let format = match arguments.format {
+        OutputFormat::Text => Format::Text { color: std::io::stderr().is_terminal() },
+        OutputFormat::Json => Format::Json,
+    };
+    let ended = turn(&session, prompt, &mut Renderer::new(format), arguments.yes).await;
+    let stopped = house.shutdown().await;
+    let ended = ended?;
+    if !stopped.stragglers.is_empty() {
+        return Err(Failure::failed(format!("did not stop in time: {}", stopped.stragglers.join(", "))));
+    }
+    Ok(exit_of(&ended))
+}
+
+/// Runs a turn and shows it.
+pub(super) async fn turn(
+    session: &SessionHandle,
+    prompt: Prompt,
+    renderer: &mut Renderer,
+    yes: bool,
+) -> Result<TurnEnded, Failure> {
+    let mut events = session.events(None).await?;
+    let interrupt = Interrupt::abort(session.clone());
+    let mut turn = session.prompt(prompt).await?.turn;
+    while let Some(event) = events.next().await? {
+        renderer.show(&event)?;
+        let EventBody::Durable(record) = &event.event().body else { continue };
+        match record.as_ref() {
+            Record::AttemptStarted(started) if started.steered.contains(&turn) => turn = started.turn,
+            Record::ConsentAsked(asked) => {
+                let answer = if yes {
+                    ConsentAnswer::Once
+                } else {
+                    let message = "nobody can be asked: run it again with --yes to allow it".to_owned();
+                    ConsentAnswer::Decline { message: Some(message) }
+                };
+                session.command(Command::Answer { consent: asked.consent, answer }).await?;
+            }
+            Record::TurnEnded(ended) if ended.turn == turn => {
+                renderer.finish(session.id(), ended)?;
+                drop(interrupt);
+                return Ok(ended.clone());
+            }
+            _ => {}
+        }
+    }
+    Err(Failure::failed("the engine stopped before the turn ended"))
+}
+
+pub(super) fn exit_of(ended: &TurnEnded) -> Exit {
+    match ended.outcome {
+        TurnOutcome::Completed => Exit::Completed,
+        TurnOutcome::Aborted => Exit::Aborted,
+        TurnOutcome::MaxSteps => Exit::MaxSteps,
+        TurnOutcome::Failed => Exit::Failed,
+    }
+}
+
+fn prompt_text(argument: &str) -> Result<String, Failure> {
+    let mut text = argument.to_owned();
+    if argument == "-" {
+        text.clear();
+        std::io::stdin().read_to_string(&mut text).map_err(|error| {
+            Failure::usage(format!("cannot read the prompt from standard input: {error}"))
+        })?;
+    }
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the prompt is empty: say what is to be done"));
+    }
+    Ok(text)
+}
+
+/// The directory to work in, absolute with links resolved.
+pub(super) fn directory(wanted: Option<&Path>) -> Result<PathBuf, Failure> {
+    let path = wanted.unwrap_or(Path::new("."));
+    let found = fs_err::canonicalize(path)
+        .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", path.display())))?;
+    if !found.is_dir() {
+        return Err(Failure::usage(format!("cannot work in {}: it is not a directory", path.display())));
+    }
+    Ok(found)
+}
+
+pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::usage(format!("cannot work in {}: its path is not UTF-8", path.display())))
+}
+
+async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<SessionHandle, Failure> {
+    let summary = engine.summary(id).await?;
+    if Path::new(&summary.workspace) != directory {
+        return Err(Failure::usage(format!(
+            "session {id} works in {}, not in {}: name its directory with -C",
+            summary.workspace,
+            directory.display()
+        )));
+    }
+    Ok(engine.session(id).await?)
+}
+
+async fn last(engine: &Engine, directory: &Path) -> Result<SessionHandle, Failure> {
+    let workspace = text_of(directory)?;
+    let mut newest: Option<SessionSummary> = None;
+    let mut after = None;
+    loop {
+        let query = ListQuery {
+            tenant: Some(TENANT.to_owned()),
+            workspace: Some(workspace.clone()),
+            after,
+            limit: 500,
+        };
+        let page = engine.list(query).await?;
+        for summary in page.sessions {
+            if newest.as_ref().is_none_or(|newest| summary.updated > newest.updated) {
+                newest = Some(summary);
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    match newest {
+        Some(summary) => Ok(engine.session(summary.id).await?),
+        None => Err(Failure::usage(format!(
+            "there is no session in {workspace} to go on with: leave out -c to begin one"
+        ))),
+    }
+}

@@ -1,0 +1,274 @@
+//! `playhouse sessions`: list, show, export, delete.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use jiff::tz::TimeZone;
+use playhouse_actors::fold;
+use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part};
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
+use playhouse_store::{Cursor, ListQuery};
+
+use super::render::usage;
+use super::run::{TENANT, directory, text_of};
+use super::{CommandResult, Common, Exit, Failure, print};
+use crate::house::House;
+
+/// The subcommands of `playhouse sessions`.
+#[derive(Debug, Subcommand)]
+pub(super) enum SessionsCommand {
+    /// List sessions, newest first
+    List {
+        /// Only those of this directory
+        #[arg(short = 'C', long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+        /// How to print them
+        #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+        format: ListFormat,
+    },
+    /// Show a session's conversation and totals
+    Show {
+        /// The session
+        session: String,
+    },
+    /// Print a session's log, one record a line, as JSON
+    Export {
+        /// The session
+        session: String,
+    },
+    /// Remove a session and its log
+    Delete {
+        /// The session
+        session: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ListFormat {
+    /// Columns for people
+    Table,
+    /// One JSON object a line
+    Json,
+}
+
+pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> CommandResult {
+    let id = |text: &str| SessionId::parse(text).map_err(|error| Failure::usage(error.to_string()));
+    match command {
+        SessionsCommand::List { directory: wanted, limit, format } => {
+            let workspace = match wanted {
+                Some(wanted) => Some(text_of(&directory(Some(&wanted))?)?),
+                None => None,
+            };
+            let house = open(common).await?;
+            list(&house, workspace, limit, format).await?;
+            house.shutdown().await;
+        }
+        SessionsCommand::Show { session } => {
+            let session = id(&session)?;
+            let house = open(common).await?;
+            show(&house, session).await?;
+            house.shutdown().await;
+        }
+        SessionsCommand::Export { session } => {
+            let session = id(&session)?;
+            let house = open(common).await?;
+            export(&house, session).await?;
+            house.shutdown().await;
+        }
+        SessionsCommand::Delete { session } => {
+            let session = id(&session)?;
+            let house = open(common).await?;
+            house.engine().delete(session).await?;
+            print(&format!("deleted {session}\n"))?;
+            house.shutdown().await;
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+async fn open(common: &Common) -> Result<House, Failure> {
+    Ok(House::builder(common.settings()?).data(common.data()?).start().await?)
+}
+
+async fn list(
+    house: &House,
+    workspace: Option<String>,
+    limit: usize,
+    format: ListFormat,
+) -> Result<(), Failure> {
+    let mut left = limit;
+    let mut after: Option<Cursor> = None;
+    if format == ListFormat::Table {
+        print(&format!(
+            "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
+            "SESSION", "UPDATED", "STATE", "TURNS", "TOKENS", "COST", "TITLE"
+        ))?;
+    }
+    while left > 0 {
+        let query = ListQuery {
+            tenant: Some(TENANT.to_owned()),
+            workspace: workspace.clone(),
+            after,
+            limit: left.min(500),
+        };
+        let page = house.engine().list(query).await?;
+        for summary in &page.sessions {
+            print(&match format {
+                ListFormat::Table => row(summary),
+                ListFormat::Json => format!("{}\n", json(summary)?),
+            })?;
+        }
+        left = left.saturating_sub(page.sessions.len());
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn row(summary: &SessionSummary) -> String {
+    let totals = summary.totals();
+    let cost = totals.known_cost().map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
+    format!(
+        "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
+        summary.id.as_str(),
+        time(summary.updated),
+        state(summary.state),
+        summary.turns,
+        totals.tokens.total(),
+        cost,
+        summary.title,
+    )
+}
+
+fn state(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Idle => "idle",
+        SessionState::Busy => "busy",
+        SessionState::Deleted => "deleted",
+    }
+}
+
+async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
+    let (entries, damage) = house.engine().read(id).await?;
+    let (session, misfit) = fold(&entries);
+    let mut text = String::new();
+    if let Some(session) = session {
+        let summary = &session.summary;
+        let head = [
+            ("session", summary.id.to_string()),
+            ("title", summary.title.clone()),
+            ("directory", summary.workspace.clone()),
+            ("agent", summary.agent.clone()),
+            ("model", summary.model.to_string()),
+            ("created", time(summary.created)),
+            ("updated", time(summary.updated)),
+            ("state", state(summary.state).to_owned()),
+            ("turns", summary.turns.to_string()),
+            ("used", usage_and_cache(&summary.totals())),
+        ];
+        for (name, value) in head {
+            push(&mut text, format_args!("{name:10} {value}\n"));
+        }
+        let by_model: &BTreeMap<String, Totals> = &summary.usage;
+        if by_model.len() > 1 {
+            for (model, totals) in by_model {
+                push(&mut text, format_args!("  {model}: {}\n", usage_and_cache(totals)));
+            }
+        }
+        for message in &session.all_messages() {
+            match message {
+                Message::User(message) => {
+                    let withdrawn = if message.withdrawn { " (aborted before it ran)" } else { "" };
+                    push(&mut text, format_args!("\n── user, {}{withdrawn}\n", time(message.created)));
+                    message.parts.iter().for_each(|part| show_part(part, &mut text));
+                }
+                Message::Assistant(message) => show_answer(message, &mut text),
+            }
+        }
+    }
+    print(&text)?;
+    match damage.map(|damage| damage.to_string()).or(misfit) {
+        None => Ok(()),
+        Some(reason) => Err(Failure::failed(format!(
+            "session {id} is parked and shown up to there: {reason}. \
+             `playhouse sessions export` gives its good records"
+        ))),
+    }
+}
+
+fn show_answer(message: &AssistantMessage, text: &mut String) {
+    push(text, format_args!("\n── {} ({}), {}\n", message.agent, message.model, time(message.created)));
+    message.parts.iter().for_each(|part| show_part(part, text));
+    if let Some(error) = &message.error {
+        push(text, format_args!("error: {error}\n"));
+    }
+}
+
+fn show_part(part: &Part, text: &mut String) {
+    match part {
+        Part::Text { text: content, .. } => push(text, format_args!("{}\n", content.trim_end())),
+        Part::Reasoning { text: content, .. } if content.is_empty() => {}
+        Part::Reasoning { text: content, .. } => {
+            push(text, format_args!("(thinking) {}\n", content.trim_end()));
+        }
+        Part::File { file, .. } => {
+            push(text, format_args!("[{}, {}, {} bytes]\n", file.filename, file.mime, file.blob.size));
+        }
+        Part::Call(call) => {
+            let result = match &call.state {
+                CallState::Settled(result) => {
+                    let took = result.ended.millis_since(result.started);
+                    format!("{:?}, {took} ms", result.outcome).to_lowercase()
+                }
+                CallState::Pending => "pending".to_owned(),
+                CallState::Asking => "waits for consent".to_owned(),
+                CallState::Running { .. } => "running".to_owned(),
+            };
+            push(text, format_args!("[{} {} → {result}]\n", call.tool, call.input.to_value()));
+        }
+    }
+}
+
+/// Totals, with the share of input that came from the provider's prompt cache.
+fn usage_and_cache(totals: &Totals) -> String {
+    let input = totals.tokens.all_input();
+    let share = (totals.tokens.cache_read * 100).checked_div(input).unwrap_or(0);
+    format!("{}; {share} % of input read from cache", usage(totals))
+}
+
+async fn export(house: &House, id: SessionId) -> Result<(), Failure> {
+    let (entries, damage) = house.engine().read(id).await?;
+    for entry in &entries {
+        print(&format!("{}\n", json(entry)?))?;
+    }
+    match damage {
+        None => Ok(()),
+        Some(damage) => {
+            Err(Failure::failed(format!("session {id} is parked and exported up to there: {damage}")))
+        }
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))
+}
+
+fn time(time: Timestamp) -> String {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_millisecond(millis) {
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.push_str(&arguments.to_string());
+}

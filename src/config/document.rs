@@ -1,0 +1,244 @@
+//! A configuration file as a flat list of settings, each checked against [`KEYS`] and with its line.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use playhouse_protocol::nearest::did_you_mean;
+use rust_decimal::Decimal;
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::error::ConfigError;
+use super::keys::{KEYS, Key, Kind, NAME};
+
+/// A file that holds only keys that exist, with values of the right types.
+pub(super) struct Document {
+    /// The file.
+    pub(super) file: PathBuf,
+    /// All settings in their order.
+    pub(super) settings: Vec<Setting>,
+    /// All tables whose name the operator chose, also empty ones.
+    pub(super) sections: Vec<Section>,
+}
+
+/// One key with its value.
+pub(super) struct Setting {
+    /// The key.
+    pub(super) key: &'static Key,
+    /// What stands for each `NAME` of the key's path.
+    pub(super) names: Vec<String>,
+    /// The line, from 1.
+    pub(super) line: usize,
+    /// The value, of the key's kind.
+    pub(super) value: Value,
+}
+
+/// One table that stands for a `NAME`.
+pub(super) struct Section {
+    /// The names up to here.
+    pub(super) names: Vec<String>,
+    /// The line, from 1.
+    pub(super) line: usize,
+}
+
+/// A value of a [`Kind`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Text(String),
+    Whole(u64),
+    Number(Decimal),
+    Boolean(bool),
+    List(Vec<String>),
+}
+
+impl Document {
+    /// Reads `text`, the content of `file`. `permit` may refuse a key of the uppermost level, with a reason.
+    pub(super) fn parse(
+        file: &Path,
+        text: &str,
+        permit: &dyn Fn(&str) -> Result<(), String>,
+    ) -> Result<Self, ConfigError> {
+        let lines = Lines { file, text };
+        let root = DeTable::parse(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let message: Vec<&str> = error.message().lines().map(str::trim).collect();
+            lines.error(start, format!("not valid TOML: {}", message.join(", ")))
+        })?;
+        for key in root.get_ref().keys() {
+            permit(key.get_ref()).map_err(|message| lines.error(key.span().start, message))?;
+        }
+        let mut document = Self { file: file.to_owned(), settings: Vec::new(), sections: Vec::new() };
+        let mut walk = Walk { lines: &lines, document: &mut document, shown: Vec::new(), names: Vec::new() };
+        walk.table(root.get_ref(), "")?;
+        Ok(document)
+    }
+}
+
+/// Finds lines of offsets.
+struct Lines<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    fn of(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().get(..offset).unwrap_or(self.text.as_bytes());
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn error(&self, offset: usize, message: impl Into<String>) -> ConfigError {
+        ConfigError::line(self.file, self.of(offset), message)
+    }
+}
+
+/// Goes down a document beside the paths of [`KEYS`].
+struct Walk<'a> {
+    lines: &'a Lines<'a>,
+    document: &'a mut Document,
+    /// The path as it is written in the file.
+    shown: Vec<String>,
+    /// The names among it that the operator chose.
+    names: Vec<String>,
+}
+
+impl Walk<'_> {
+    /// Reads a table that stands at `pattern` (a path of [`KEYS`] up to here, with a dot at its end unless it is empty).
+    fn table(&mut self, table: &DeTable<'_>, pattern: &str) -> Result<(), ConfigError> {
+        let known: BTreeSet<&str> = KEYS
+            .iter()
+            .filter_map(|key| key.path.strip_prefix(pattern))
+            .filter_map(|rest| rest.split('.').next())
+            .collect();
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let segment = if known.contains(NAME) { NAME } else { name };
+            self.shown.push(shown(name));
+            if !known.contains(segment) {
+                return Err(self.unknown(key.span().start, name, &known));
+            }
+            let path = format!("{pattern}{segment}");
+            match KEYS.iter().find(|key| key.path == path) {
+                Some(known) => self.setting(known, key.span().start, value)?,
+                None => self.subtable(&path, segment, name, key.span().start, value)?,
+            }
+            self.shown.pop();
+        }
+        Ok(())
+    }
+
+    fn subtable(
+        &mut self,
+        path: &str,
+        segment: &str,
+        name: &str,
+        offset: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), ConfigError> {
+        let DeValue::Table(table) = value.get_ref() else {
+            return Err(self.mismatch(offset, "a table", value.get_ref()));
+        };
+        let chosen = segment == NAME;
+        if chosen {
+            self.names.push(name.to_owned());
+            let line = self.lines.of(offset);
+            self.document.sections.push(Section { names: self.names.clone(), line });
+        }
+        self.table(table, &format!("{path}."))?;
+        if chosen {
+            self.names.pop();
+        }
+        Ok(())
+    }
+
+    fn setting(
+        &mut self,
+        key: &'static Key,
+        offset: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), ConfigError> {
+        let found = value.get_ref();
+        let value = match key.kind {
+            Kind::Text => found.as_str().map(|text| Value::Text(text.to_owned())),
+            Kind::Whole => found.as_integer().and_then(whole).map(Value::Whole),
+            Kind::Number => number(found).map(Value::Number),
+            Kind::Boolean => found.as_bool().map(Value::Boolean),
+            Kind::List => self.list(found)?.map(Value::List),
+        };
+        let Some(value) = value else {
+            return Err(self.mismatch(offset, &key.kind.to_string(), found));
+        };
+        let line = self.lines.of(offset);
+        self.document.settings.push(Setting { key, names: self.names.clone(), line, value });
+        Ok(())
+    }
+
+    /// The items of a list; `None` for a value that is no list.
+    fn list(&self, value: &DeValue<'_>) -> Result<Option<Vec<String>>, ConfigError> {
+        let Some(items) = value.as_array() else { return Ok(None) };
+        let text = |item: &Spanned<DeValue<'_>>| match item.get_ref().as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(self.lines.error(
+                item.span().start,
+                format!("`{}` holds {}, expected texts only", self.shown.join("."), found(item.get_ref())),
+            )),
+        };
+        items.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn mismatch(&self, offset: usize, expected: &str, value: &DeValue<'_>) -> ConfigError {
+        let message = format!("`{}` is {}, expected {expected}", self.shown.join("."), found(value));
+        self.lines.error(offset, message)
+    }
+
+    fn unknown(&self, offset: usize, name: &str, known: &BTreeSet<&str>) -> ConfigError {
+        let names: Vec<&str> = known.iter().copied().collect();
+        let message = format!(
+            "unknown key `{}`; known here are {}{}",
+            self.shown.join("."),
+            names.join(", "),
+            did_you_mean(name, names.iter().copied())
+        );
+        self.lines.error(offset, message)
+    }
+}
+
+/// A key as it is shown in a message: quoted where TOML would need that, and never with line breaks.
+fn shown(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.chars().all(bare) {
+        return name.to_owned();
+    }
+    let mut short: String = name.chars().take(64).collect();
+    short.retain(|c| !c.is_control());
+    format!("\"{short}\"")
+}
+
+/// What a value is, for people; the value itself for numbers, so that a wrong range is told from a wrong type.
+fn found(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(_) => "text".to_owned(),
+        DeValue::Integer(number) => format!("the whole number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(_) => "a date or a time".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+fn whole(number: &DeInteger<'_>) -> Option<u64> {
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// A number from 0, from its text and so without rounding.
+fn number(value: &DeValue<'_>) -> Option<Decimal> {
+    let number = match value {
+        DeValue::Integer(number) => Decimal::from(whole(number)?),
+        DeValue::Float(number) => {
+            let text = number.as_str();
+            text.parse().or_else(|_| Decimal::from_scientific(text)).ok()?
+        }
+        _ => return None,
+    };
+    (number >= Decimal::ZERO).then_some(number)
+}

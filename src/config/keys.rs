@@ -1,0 +1,122 @@
+//! The one definition of every configuration key.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+/// A key of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Names it in code, so that no key is forgotten where they are read.
+    pub name: KeyName,
+    /// Its place; `NAME` stands for a name of the operator's choice.
+    pub path: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// What holds without it, for people.
+    pub default: &'static str,
+    /// Whether a workspace may set it too.
+    pub workspace: bool,
+    /// What it is for: one line of Markdown.
+    pub doc: &'static str,
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Text.
+    Text,
+    /// A whole number from 0.
+    Whole,
+    /// A number from 0, read exactly.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A list of texts.
+    List,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Whole => "a whole number from 0",
+            Self::Number => "a number from 0",
+            Self::Boolean => "true or false",
+            Self::List => "a list of texts",
+        })
+    }
+}
+
+/// Stands for a name of the operator's choice in [`Key::path`].
+pub(super) const NAME: &str = "NAME";
+
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident = $path:literal, $kind:ident, $default:literal, $workspace:literal, $text:literal;)*) => {
+        /// Names every key.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum KeyName {
+            $(#[doc = concat!("`", $path, "`")] $name,)*
+        }
+
+        /// Every key there is.
+        pub const KEYS: &[Key] = &[
+            $(Key {
+                name: KeyName::$name,
+                path: $path,
+                kind: Kind::$kind,
+                default: $default,
+                workspace: $workspace,
+                doc: $text,
+            },)*
+        ];
+    };
+}
+
+keys! {
+    Model = "model", Text, "none", true,
+        "The model of sessions that name none: `PROVIDER/MODEL`.";
+    Agent = "agent", Text, "`sisyphus`", true,
+        "The agent of sessions that name none.";
+    Rules = "rules", List, "none", true,
+        "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
+    Dialect = "providers.NAME.dialect", Text, "needed", false,
+        "What the server speaks: `anthropic` (Messages) or `openai-chat` (Chat Completions).";
+    BaseUrl = "providers.NAME.base_url", Text, "needed", false,
+        "Where the server is: with `/v1` for `openai-chat`, without for `anthropic`.";
+    ApiKeyEnv = "providers.NAME.api_key_env", Text, "no key", false,
+        "The environment variable that holds the key.";
+    OutputLimitField = "providers.NAME.output_limit_field", Text, "`max_tokens`", false,
+        "The field that limits an answer of an `openai-chat` server: `max_tokens` or `max_completion_tokens`.";
+    Context = "providers.NAME.models.NAME.context", Whole, "needed", false,
+        "The model's context window in tokens, input and output together.";
+    Output = "providers.NAME.models.NAME.output", Whole, "needed", false,
+        "The most tokens of one answer.";
+    CostInput = "providers.NAME.models.NAME.cost.input", Number, "unknown", false,
+        "US dollars per million tokens of input that is not cached.";
+    CostOutput = "providers.NAME.models.NAME.cost.output", Number, "unknown", false,
+        "US dollars per million tokens of output.";
+    CostCacheRead = "providers.NAME.models.NAME.cost.cache_read", Number, "unknown", false,
+        "US dollars per million tokens read from the prompt cache.";
+    CostCacheWrite = "providers.NAME.models.NAME.cost.cache_write", Number, "unknown", false,
+        "US dollars per million tokens written to the prompt cache.";
+    Prefill = "providers.NAME.models.NAME.prefill", Boolean, "`false`", false,
+        "Whether the model goes on with an answer that the request begins for it.";
+    Attachments = "providers.NAME.models.NAME.attachments", List, "none", false,
+        "What the model reads beside text: `image`, `pdf`.";
+}
+
+/// The reference of all keys as a Markdown table, for the README.
+pub fn playhouse_config_reference() -> String {
+    let mut table =
+        String::from("| key | holds | without it | workspace | what it is |\n|---|---|---|---|---|\n");
+    for key in KEYS {
+        let workspace = if key.workspace { "yes" } else { "no" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {workspace} | {} |",
+            key.path, key.kind, key.default, key.doc
+        );
+    }
+    table
+}

@@ -1,0 +1,30 @@
+//! Configuration: what an operator sets, and what a workspace may choose among that.
+//!
+//! - [`Settings`]: the result. [`Settings::load`] reads the operator's file and agents; [`Settings::with_workspace`]
+//!   adds what a workspace chose and its rules; [`Settings::resolve_model`] says where a model is and what is known of it.
+//! - [`KEYS`]: the one definition of every key, from which types are checked, names are suggested and the reference in
+//!   the README ([`playhouse_config_reference`]) is made.
+//! - [`ConfigError`]: what was wrong, in which file and line.
+//!
+//! The operator's file is the one given (`--config`), else the one that `PLAYHOUSE_CONFIG` names, else `config.toml` in
+//! `$XDG_CONFIG_HOME/playhouse` or `~/.config/playhouse`, which may be absent. Agents lie beside it, in `agents/*.md`.
+//! A workspace's `.playhouse/config.toml` is **not trusted**: it may choose a model and an agent among those that there
+//! are, and name rules files of its own; everything else is refused by name.
+//!
+//! Nothing here reads the process's environment: variables arrive as a function, so that two engines in one process,
+//! and tests, can have different ones.
+
+mod document;
+mod error;
+mod keys;
+mod operator;
+mod provider;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod workspace;
+
+pub use error::ConfigError;
+pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
+pub use provider::ProviderSettings;
+pub use settings::{ResolvedModel, Settings, Variables};

@@ -1,0 +1,523 @@
+//! Whole files in, settings or messages out.
+
+use std::fmt::Display;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use insta::assert_snapshot;
+use playhouse_llm::{DialectKind, OutputLimitField};
+use playhouse_protocol::ModelRef;
+use secrecy::ExposeSecret;
+use tempfile::TempDir;
+
+use super::*;
+
+/// An operator's folder and a workspace.
+struct Place {
+    root: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs_err::create_dir_all(root.path().join("operator/agents")).unwrap();
+        fs_err::create_dir_all(root.path().join("workspace/.playhouse")).unwrap();
+        Self { root }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
+        fs_err::write(self.path(path), content).unwrap();
+        self
+    }
+
+    fn load(&self) -> Result<Settings, ConfigError> {
+        Settings::load(Some(&self.path("operator/config.toml")), &|_| None)
+    }
+
+    fn with_workspace(&self) -> Result<Settings, ConfigError> {
+        Settings::load(None, &|_| None).unwrap().with_workspace(&self.path("workspace"))
+    }
+
+    /// A message without the folder that differs from run to run.
+    fn message(&self, error: impl Display) -> String {
+        let shown = error.to_string();
+        let canonical = fs_err::canonicalize(self.root.path()).unwrap();
+        shown
+            .replace(&format!("{}/", canonical.display()), "")
+            .replace(&format!("{}/", self.root.path().display()), "")
+    }
+}
+
+/// The message of an operator's file.
+fn operator(text: &str) -> String {
+    let place = Place::new();
+    place.write("operator/config.toml", text);
+    place.message(place.load().unwrap_err())
+}
+
+/// The message of a workspace's file.
+fn workspace(text: &str) -> String {
+    let place = Place::new();
+    place.write("workspace/.playhouse/config.toml", text);
+    place.message(place.with_workspace().unwrap_err())
+}
+
+fn each(texts: &[&str], message: fn(&str) -> String) -> String {
+    texts.iter().map(|text| message(text)).collect::<Vec<_>>().join("\n")
+}
+
+const LOCAL: &str = r#"
+model = "local/qwen3-coder"
+agent = "atlas"
+[providers.local]
+dialect = "openai-chat"
+base_url = "http://127.0.0.1:11434/v1/"
+api_key_env = "LOCAL_KEY"
+[providers.local.models."qwen3-coder"]
+context = 128_000
+output = 8192
+cost = { input = 0.2, output = 8e-1, cache_read = 0.020, cache_write = 0 }
+attachments = ["image"]
+"#;
+
+fn local() -> Settings {
+    let place = Place::new();
+    place.write("operator/config.toml", LOCAL).load().unwrap()
+}
+
+#[test]
+fn a_provider_is_configured_and_resolved() {
+    let settings = local();
+    let model: ModelRef = "local/qwen3-coder".parse().unwrap();
+    assert_eq!((settings.model.as_ref(), settings.agent.as_deref()), (Some(&model), Some("atlas")));
+    let variables = |name: &str| (name == "LOCAL_KEY").then(|| "k-123\n".to_owned());
+    let resolved = settings.resolve_model(&model, &variables).unwrap();
+    assert_eq!(resolved.endpoint.dialect, DialectKind::OpenaiChat);
+    assert_eq!(resolved.endpoint.base_url, "http://127.0.0.1:11434/v1");
+    assert_eq!(resolved.endpoint.key.unwrap().expose_secret(), "k-123");
+    assert_eq!(resolved.output_limit_field, OutputLimitField::MaxTokens);
+    let facts = resolved.facts;
+    assert_eq!((facts.context, facts.output, facts.prefill), (128_000, 8_192, false));
+    assert!(facts.modalities.image && !facts.modalities.pdf);
+    let price = |text: &str| Some(text.parse().unwrap());
+    assert_eq!((facts.prices.input, facts.prices.output), (price("0.2"), price("0.8")));
+    assert_eq!((facts.prices.cache_read, facts.prices.cache_write), (price("0.02"), price("0")));
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    let variables = |_: &str| Some("k-123".to_owned());
+    let resolved = local().resolve_model(&"local/qwen3-coder".parse().unwrap(), &variables).unwrap();
+    assert!(!format!("{resolved:?}").contains("k-123"));
+}
+
+#[test]
+fn builtin_providers_follow_their_libraries_variables() {
+    let variables = |name: &str| match name {
+        "ANTHROPIC_BASE_URL" => Some("http://127.0.0.1:1/".to_owned()),
+        "OPENAI_BASE_URL" => Some("http://127.0.0.1:2/v1".to_owned()),
+        "OPENAI_API_KEY" => Some("k".to_owned()),
+        _ => None,
+    };
+    let settings = Settings::load(None, &variables).unwrap();
+    assert_eq!(settings.providers["anthropic"].base_url, "http://127.0.0.1:1");
+    let resolved = settings.resolve_model(&"openai/gpt-5".parse().unwrap(), &variables).unwrap();
+    assert_eq!(resolved.endpoint.base_url, "http://127.0.0.1:2/v1");
+    assert_eq!(resolved.output_limit_field, OutputLimitField::MaxCompletionTokens);
+
+    let bad = |_: &str| Some("127.0.0.1".to_owned());
+    assert_snapshot!(Settings::load(None, &bad).unwrap_err(), @r#"
+    environment variable ANTHROPIC_BASE_URL: "127.0.0.1" has no scheme: write an address as in "http://127.0.0.1:11434/v1"
+    "#);
+}
+
+#[test]
+fn a_builtin_provider_is_changed_in_part() {
+    let place = Place::new();
+    let text = r#"
+        [providers.openai]
+        base_url = "https://gateway.example/v1"
+        api_key_env = "GATEWAY_KEY"
+        [providers.openai.models."gpt-5.4"]
+        cost = { input = 1 }
+        [providers.openai.models."ft:gpt/mine"]
+        context = 1000
+        output = 100
+    "#;
+    let settings = place.write("operator/config.toml", text).load().unwrap();
+    let openai = &settings.providers["openai"];
+    assert_eq!(openai.base_url, "https://gateway.example/v1");
+    assert_eq!(openai.key_variable.as_deref(), Some("GATEWAY_KEY"));
+    assert_eq!(openai.output_limit_field, OutputLimitField::MaxCompletionTokens);
+    let known = settings.catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
+    assert_eq!((known.context, known.prices.output), (1_050_000, Some("15".parse().unwrap())));
+    assert_eq!(known.prices_at(900_000).input, Some("1".parse().unwrap()));
+    assert!(settings.catalogue.get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
+}
+
+#[test]
+fn the_file_is_found_where_it_should_be() {
+    let place = Place::new();
+    for folder in ["home/.config/playhouse", "xdg/playhouse"] {
+        fs_err::create_dir_all(place.path(folder)).unwrap();
+    }
+    place.write("home/.config/playhouse/config.toml", "agent = \"plan\"");
+    place.write("xdg/playhouse/config.toml", "agent = \"atlas\"");
+    place.write("operator/named.toml", "agent = \"build\"");
+    place.write("operator/flag.toml", "agent = \"hephaestus\"");
+    let agent = |flag: Option<&str>, names: &[&str]| {
+        let variables = |name: &str| {
+            let path = match name {
+                "HOME" => "home",
+                "XDG_CONFIG_HOME" => "xdg",
+                _ => "operator/named.toml",
+            };
+            names.contains(&name).then(|| place.path(path).to_str().unwrap().to_owned())
+        };
+        let flag = flag.map(|path| place.path(path));
+        Settings::load(flag.as_deref(), &variables).unwrap().agent
+    };
+    assert_eq!(agent(None, &[]), None);
+    assert_eq!(agent(None, &["HOME"]).unwrap(), "plan");
+    assert_eq!(agent(None, &["HOME", "XDG_CONFIG_HOME"]).unwrap(), "atlas");
+    assert_eq!(agent(None, &["HOME", "XDG_CONFIG_HOME", "PLAYHOUSE_CONFIG"]).unwrap(), "build");
+    assert_eq!(agent(Some("operator/flag.toml"), &["HOME", "PLAYHOUSE_CONFIG"]).unwrap(), "hephaestus");
+}
+
+#[test]
+fn only_a_file_that_was_named_must_exist() {
+    let place = Place::new();
+    assert_snapshot!(place.message(place.load().unwrap_err()), @"operator/config.toml: there is no such file");
+    let home = place.path("nobody").to_str().unwrap().to_owned();
+    assert!(Settings::load(None, &|name| (name == "HOME").then(|| home.clone())).is_ok());
+}
+
+#[test]
+fn agents_lie_beside_the_file() {
+    let place = Place::new();
+    place.write("operator/agents/reviewer.md", "---\ndescription: Reviews\n---\nBe kind.");
+    place.write("operator/agents/notes.txt", "not an agent");
+    place.write("operator/config.toml", "agent = \"reviewer\"");
+    let settings = place.load().unwrap();
+    assert_eq!(settings.agents.get("reviewer").unwrap().prompt.as_deref(), Some("Be kind."));
+
+    place.write("operator/agents/b.md", "---\nname: reviewer\ndescription: d\n---");
+    assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
+    operator/agents/reviewer.md: there is an agent "reviewer" already, in operator/agents/b.md
+    "#);
+    place.write("operator/agents/b.md", "---\ndescription: d\nstep: 3\n---");
+    assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
+    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, temperature, steps, tools; did you mean "steps"?
+    "#);
+    place.write("operator/agents/b.md", "x".repeat(300_000));
+    assert_snapshot!(place.message(place.load().unwrap_err()), @r"
+    operator/agents/b.md: is 300000 bytes long; an agent has at most 262144
+    ");
+}
+
+#[test]
+fn rules_are_in_order_and_relative_to_the_file() {
+    let place = Place::new();
+    place
+        .write("operator/config.toml", "rules = [\"house.md\", \"~/own.md\"]")
+        .write("operator/house.md", "one");
+    place.write("own.md", "two");
+    place.write("workspace/AGENTS.md", "three").write("workspace/more.md", "four");
+    place.write("workspace/.playhouse/config.toml", "rules = [\"./more.md\", \"AGENTS.md\"]");
+    let home = place.root.path().to_str().unwrap().to_owned();
+    let variables = |name: &str| (name == "HOME").then(|| home.clone());
+    let settings = Settings::load(Some(&place.path("operator/config.toml")), &variables).unwrap();
+    let settings = settings.with_workspace(&place.path("workspace")).unwrap();
+    let texts: Vec<&str> = settings.rules.iter().map(|rules| rules.text.as_str()).collect();
+    assert_eq!(texts, ["one", "two", "three", "four"]);
+}
+
+#[test]
+fn unknown_keys_name_line_and_nearest_key() {
+    assert_snapshot!(each(&[
+        "\nmodle = \"a/b\"",
+        "colour = 1",
+        "[providers.local]\ndialect = \"openai-chat\"\nbase_ulr = \"http://a\"",
+        "[providers.local]\napi_key = \"sk-secret\"",
+        "[providers.local.models.\"q 3\"]\n\ncontxt = 1",
+        "providers.local.models.q.cost = { in = 1 }",
+        "[provider.local]",
+    ], operator), @r#"
+    operator/config.toml:2: unknown key `modle`; known here are agent, model, providers, rules; did you mean "model"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, model, providers, rules
+    operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, dialect, models, output_limit_field; did you mean "base_url"?
+    operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, dialect, models, output_limit_field; did you mean "api_key_env"?
+    operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill; did you mean "context" or "cost"?
+    operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, model, providers, rules; did you mean "providers"?
+    "#);
+}
+
+#[test]
+fn wrong_types_name_line_expected_and_found() {
+    assert_snapshot!(each(&[
+        "\nmodel = 3",
+        "agent = [\"a\"]",
+        "rules = \"a.md\"",
+        "rules = [\n\"a.md\",\n  1]",
+        "providers = 1",
+        "[[providers]]",
+        "providers.local = \"x\"",
+        "providers.local.models.q.context = \"128000\"",
+        "providers.local.models.q.context = -1",
+        "providers.local.models.q.context = 1.5",
+        "providers.local.models.q.prefill = \"yes\"",
+        "providers.local.models.q.cost = 1",
+        "providers.local.models.q.cost.input = -0.5",
+        "providers.local.models.q.cost.input = nan",
+        "providers.local.models.q.cost.input = 1979-05-27",
+    ], operator), @r"
+    operator/config.toml:2: `model` is the whole number 3, expected text
+    operator/config.toml:1: `agent` is a list, expected text
+    operator/config.toml:1: `rules` is text, expected a list of texts
+    operator/config.toml:3: `rules` holds the whole number 1, expected texts only
+    operator/config.toml:1: `providers` is the whole number 1, expected a table
+    operator/config.toml:1: `providers` is a list, expected a table
+    operator/config.toml:1: `providers.local` is text, expected a table
+    operator/config.toml:1: `providers.local.models.q.context` is text, expected a whole number from 0
+    operator/config.toml:1: `providers.local.models.q.context` is the whole number -1, expected a whole number from 0
+    operator/config.toml:1: `providers.local.models.q.context` is the number 1.5, expected a whole number from 0
+    operator/config.toml:1: `providers.local.models.q.prefill` is text, expected true or false
+    operator/config.toml:1: `providers.local.models.q.cost` is the whole number 1, expected a table
+    operator/config.toml:1: `providers.local.models.q.cost.input` is the number -0.5, expected a number from 0
+    operator/config.toml:1: `providers.local.models.q.cost.input` is the number nan, expected a number from 0
+    operator/config.toml:1: `providers.local.models.q.cost.input` is a date or a time, expected a number from 0
+    ");
+}
+
+#[test]
+fn wrong_values_name_line_and_what_there_is() {
+    assert_snapshot!(each(&[
+        "model = \"qwen3-coder\"",
+        "agent = \"atlsa\"",
+        "rules = [\"absent.md\"]",
+        "[providers.local]\ndialect = \"openai\"",
+        "[providers.local]\nbase_url = \"localhost:11434\"",
+        "[providers.local]\nbase_url = \"ftp://a\"",
+        "[providers.local]\nbase_url = \"http://ada:hunter2@a\"",
+        "[providers.local]\nbase_url = \"http://\"",
+        "[providers.local]\napi_key_env = \"sk-ant-secret\"",
+        "[providers.local]\noutput_limit_field = \"max_output\"",
+        "[providers.\"lo/cal\"]",
+        "[providers.local]",
+        "[providers.local]\ndialect = \"anthropic\"",
+        "[providers.openai]\ndialect = \"anthropic\"",
+        "[providers.openai.models.x]\noutput = 5",
+        "[providers.openai.models.x]\ncontext = 5\noutput = 6",
+        "[providers.openai.models.\"\"]",
+        "[providers.openai.models.x]\nattachments = [\"video\"]",
+    ], operator), @r#"
+    operator/config.toml:1: `model`: "qwen3-coder" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
+    operator/config.toml:1: `agent`: there is no agent "atlsa"; there are atlas, build, hephaestus, plan, sisyphus; did you mean "atlas"?
+    operator/config.toml:1: operator/absent.md: cannot be used as a rules file: there is no such file
+    operator/config.toml:2: `providers.local.dialect`: unknown dialect "openai"; there are anthropic, openai-chat; did you mean "openai-chat"?
+    operator/config.toml:2: `providers.local.base_url`: "localhost:11434" has no scheme: write an address as in "http://127.0.0.1:11434/v1"
+    operator/config.toml:2: `providers.local.base_url`: "ftp" is not a scheme for a server: use http or https
+    operator/config.toml:2: `providers.local.base_url`: the address must not hold a user or a password: keys come from `api_key_env`
+    operator/config.toml:2: `providers.local.base_url`: "http://" is not the address of a server
+    operator/config.toml:2: `providers.local.api_key_env`: this is not the name of an environment variable: give the name of the one that holds the key, never the key itself
+    operator/config.toml:2: `providers.local.output_limit_field`: unknown output limit field "max_output"; there are max_tokens, max_completion_tokens
+    operator/config.toml:1: "lo/cal" is not a name for a provider: use up to 64 lower-case letters, digits, `-`, `_` and `.`
+    operator/config.toml:1: provider "local" has no `dialect`: anthropic or openai-chat
+    operator/config.toml:1: provider "local" has no `base_url`
+    operator/config.toml:1: `dialect` of the built-in provider "openai" is fixed: give yours another name
+    operator/config.toml:1: model "openai/x" has no `context`: give it in tokens
+    operator/config.toml:1: model "openai/x": `output` (6) is larger than `context` (5), which holds it
+    operator/config.toml:1: this is not a name for a model: it is empty or holds control characters
+    operator/config.toml:2: `providers.openai.models.x.attachments`: unknown kind "video"; there are image, pdf
+    "#);
+}
+
+#[test]
+fn what_is_not_toml_names_its_line() {
+    assert_snapshot!(each(&[
+        "model = \"a/b\"\nmodel = \"a/c\"",
+        "model = ",
+        "[providers",
+        "rules = [1,",
+        "model = \"\u{1}\"",
+    ], operator), @r"
+    operator/config.toml:2: not valid TOML: duplicate key
+    operator/config.toml:1: not valid TOML: string values must be quoted, expected literal string
+    operator/config.toml:1: not valid TOML: unclosed table, expected `]`
+    operator/config.toml:1: not valid TOML: unclosed array, expected `]`
+    operator/config.toml:1: not valid TOML: invalid basic string, expected non-double-quote visible characters, `\`
+    ");
+    let place = Place::new();
+    place.write("operator/config.toml", b"model = \"a/b\"\n# \xff\n");
+    assert_snapshot!(place.message(place.load().unwrap_err()), @"operator/config.toml:2: this line is not UTF-8");
+    assert!(operator(&format!("rules = {}", "[".repeat(100_000))).contains("config.toml:1: "));
+}
+
+#[test]
+fn a_workspace_chooses_model_and_agent() {
+    let place = Place::new();
+    place.write("workspace/.playhouse/config.toml", "model = \"local/qwen3-coder\"\nagent = \"plan\"");
+    let settings = local().with_workspace(&place.path("workspace")).unwrap();
+    assert_eq!(settings.model.unwrap().to_string(), "local/qwen3-coder");
+    assert_eq!(settings.agent.as_deref(), Some("plan"));
+    let empty = Place::new();
+    assert_eq!(local().with_workspace(&empty.path("workspace")).unwrap().agent.as_deref(), Some("atlas"));
+}
+
+#[test]
+fn a_workspace_is_refused_what_is_the_operators() {
+    assert_snapshot!(each(&[
+        "\n\n[providers.anthropic]\nbase_url = \"https://evil.example\"",
+        "base_url = \"https://evil.example\"",
+        "api_key_env = \"HOME\"",
+        "api_key = \"x\"",
+        "headers = { a = \"b\" }",
+        "permissions = \"allow\"",
+        "walls = false",
+        "commands = [\"curl evil.example\"]",
+        "cost = { input = 0 }",
+        "modle = \"a/b\"",
+        "NAME = 1",
+    ], workspace), @r#"
+    workspace/.playhouse/config.toml:3: `providers` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `base_url` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `api_key_env` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `api_key` may not be set by a workspace: keys are the operator's, and never stand in a file; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `headers` may not be set by a workspace: they are sent to servers together with keys; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `permissions` may not be set by a workspace: making them stricter is not supported yet, and a workspace can never loosen them; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `commands` may not be set by a workspace: it would start programs of its own choice; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: unknown key `modle`; a workspace may set model, agent, rules; did you mean "model"?
+    workspace/.playhouse/config.toml:1: unknown key `NAME`; a workspace may set model, agent, rules
+    "#);
+}
+
+#[test]
+fn a_workspace_chooses_only_among_what_there_is() {
+    assert_snapshot!(each(&[
+        "model = \"local/qwen\"",
+        "model = \"anthropic/claude-sonet-5\"",
+        "model = 3",
+        "\nagent = \"root\"",
+        "rules = [\"../../secret.md\"]",
+        "rules = [\"/etc/passwd\"]",
+        "rules = [\"absent.md\"]",
+        "rules = [\".\"]",
+        "rules = [\".playhouse\"]",
+    ], workspace), @r#"
+    workspace/.playhouse/config.toml:1: `model`: unknown provider "local"; there are anthropic, openai (a workspace may choose among the models that the operator has)
+    workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not built in needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"? (a workspace may choose among the models that the operator has)
+    workspace/.playhouse/config.toml:1: `model` is the whole number 3, expected text
+    workspace/.playhouse/config.toml:2: `agent`: there is no agent "root"; there are atlas, build, hephaestus, plan, sisyphus
+    workspace/.playhouse/config.toml:1: `rules`: "../../secret.md" is not a path inside of the workspace: write it relative to the workspace, without `..`
+    workspace/.playhouse/config.toml:1: `rules`: "/etc/passwd" is not a path inside of the workspace: write it relative to the workspace, without `..`
+    workspace/.playhouse/config.toml:1: `rules`: there is no file "absent.md" in the workspace
+    workspace/.playhouse/config.toml:1: `rules`: "." is not a path inside of the workspace: write it relative to the workspace, without `..`
+    workspace/.playhouse/config.toml:1: workspace/.playhouse: cannot be used as a rules file: it is not a regular file
+    "#);
+    let many = format!("rules = [{}]", "\"a\",".repeat(17));
+    assert_snapshot!(workspace(&many), @r"
+    workspace/.playhouse/config.toml:1: `rules` names 17 files; a workspace may name 16
+    ");
+}
+
+#[test]
+fn a_workspaces_file_cannot_lead_out_of_it_or_be_huge() {
+    let place = Place::new();
+    let file = "workspace/.playhouse/config.toml";
+    place.write("outside.toml", "agent = \"plan\"").write("secret.md", "secret");
+    symlink(place.path("outside.toml"), place.path(file)).unwrap();
+    assert_snapshot!(place.message(place.with_workspace().unwrap_err()), @r"
+    workspace/.playhouse/config.toml: cannot be used as configuration: it leads outside of the workspace
+    ");
+
+    fs_err::remove_file(place.path(file)).unwrap();
+    place.write(file, "#".repeat(70_000));
+    assert_snapshot!(place.message(place.with_workspace().unwrap_err()), @r"
+    workspace/.playhouse/config.toml: is 70000 bytes long; a workspace's configuration has at most 65536
+    ");
+
+    symlink(place.path("secret.md"), place.path("workspace/link.md")).unwrap();
+    place.write(file, "rules = [\"link.md\"]");
+    assert_snapshot!(place.message(place.with_workspace().unwrap_err()), @r"
+    workspace/.playhouse/config.toml:1: workspace/link.md: cannot be used as a rules file: it leads outside of the workspace
+    ");
+
+    fs_err::remove_file(place.path(file)).unwrap();
+    fs_err::create_dir(place.path(file)).unwrap();
+    assert_snapshot!(place.message(place.with_workspace().unwrap_err()), @r"
+    workspace/.playhouse/config.toml: cannot be used as configuration: it is not a regular file
+    ");
+    assert!(Settings::load(None, &|_| None).unwrap().with_workspace(Path::new("/nowhere/at/all")).is_err());
+}
+
+#[test]
+fn what_cannot_be_resolved_says_what_to_do() {
+    let settings = local();
+    let resolve = |model: &str, value: Option<&str>| {
+        let value = value.map(str::to_owned);
+        let error = settings.resolve_model(&model.parse().unwrap(), &|_| value.clone()).unwrap_err();
+        error.to_string()
+    };
+    assert_snapshot!([
+        resolve("locl/qwen3-coder", None),
+        resolve("zzz/x", None),
+        resolve("local/qwen3-codr", None),
+        resolve("anthropic/claude-5-sonnet", None),
+        resolve("local/zzz", None),
+        resolve("anthropic/claude-sonnet-5", None),
+        resolve("local/qwen3-coder", Some(" ")),
+        resolve("openai/gpt-5", Some("a b")),
+    ].join("\n"), @r#"
+    unknown provider "locl"; there are anthropic, local, openai; did you mean "local"?
+    unknown provider "zzz"; there are anthropic, local, openai
+    unknown model "local/qwen3-codr"; a model that is not built in needs `context` and `output` in [providers.local.models."qwen3-codr"]; did you mean "local/qwen3-coder"?
+    unknown model "anthropic/claude-5-sonnet"; a model that is not built in needs `context` and `output` in [providers.anthropic.models."claude-5-sonnet"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"?
+    unknown model "local/zzz"; a model that is not built in needs `context` and `output` in [providers.local.models."zzz"]
+    no key for provider anthropic: ANTHROPIC_API_KEY is not set; set it to the key (`export ANTHROPIC_API_KEY=…`), or name another variable as `api_key_env` of [providers.anthropic]
+    no key for provider local: LOCAL_KEY is empty; set it to the key (`export LOCAL_KEY=…`), or name another variable as `api_key_env` of [providers.local]
+    no key for provider openai: OPENAI_API_KEY holds characters that no key has; set it to the key (`export OPENAI_API_KEY=…`), or name another variable as `api_key_env` of [providers.openai]
+    "#);
+}
+
+#[test]
+fn a_server_without_a_key_needs_none() {
+    let place = Place::new();
+    let text = LOCAL.replace("api_key_env = \"LOCAL_KEY\"\n", "");
+    let settings = place.write("operator/config.toml", text).load().unwrap();
+    let resolved = settings.resolve_model(&"local/qwen3-coder".parse().unwrap(), &|_| None).unwrap();
+    assert!(resolved.endpoint.key.is_none());
+}
+
+#[test]
+fn every_key_can_be_set_and_is_in_the_reference() {
+    let reference = playhouse_config_reference();
+    let place = Place::new();
+    place.write("operator/a.md", "rules");
+    let base = "providers.n.dialect = \"anthropic\"\nproviders.n.base_url = \"http://a\"\n\
+                providers.n.models.m.context = 9\nproviders.n.models.m.output = 1\n";
+    for key in KEYS {
+        assert!(reference.contains(&format!("| `{}` |", key.path)), "{}", key.path);
+        let value = match key.name {
+            KeyName::Model => "\"n/m\"",
+            KeyName::Agent => "\"plan\"",
+            KeyName::Rules => "[\"a.md\"]",
+            KeyName::Attachments => "[\"pdf\"]",
+            KeyName::ApiKeyEnv => "\"N_KEY\"",
+            KeyName::OutputLimitField => "\"max_completion_tokens\"",
+            KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
+            _ if key.kind == Kind::Number => "0.5",
+            _ => "true",
+        };
+        let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);
+        place.write("operator/config.toml", format!("{path} = {value}\n{base}"));
+        assert!(place.load().is_ok(), "{path}: {:?}", place.load().err());
+    }
+    assert_snapshot!("reference", reference);
+}

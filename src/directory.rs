@@ -1,0 +1,197 @@
+//! The engine's view of the settings: which agents and models there are, and what a request to one is made of.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use playhouse_actors::{Choice, Directory, Profile, ProfileRequest};
+use playhouse_catalogue::ModelFacts;
+use playhouse_llm::{Endpoint, Head, HttpTransport, OutputLimitField, Transport};
+use playhouse_prompts::{Agent, Agents, Environment, MAX_STEPS, system_prompt};
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Prices, Timestamp};
+
+use crate::config::{ConfigError, Settings};
+use crate::mock::{self, MockTransport};
+
+/// Reads the process's environment, or a test's.
+pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+pub(crate) struct SettingsDirectory {
+    settings: Settings,
+    variables: Variables,
+    http: Arc<dyn Transport>,
+    mock: Arc<MockTransport>,
+    /// What each agent is shown.
+    tools: BTreeMap<String, Arc<[ToolSpec]>>,
+}
+
+/// A model, its server, and how to reach it.
+struct Server {
+    endpoint: Endpoint,
+    transport: Arc<dyn Transport>,
+    output_limit_field: OutputLimitField,
+    facts: ModelFacts,
+}
+
+impl SettingsDirectory {
+    pub(crate) fn new(
+        settings: Settings,
+        variables: Variables,
+        mock: mock_llm::Mock,
+        specs: impl Fn(&dyn Fn(&str) -> bool) -> Vec<ToolSpec>,
+    ) -> Self {
+        let tools = settings
+            .agents
+            .iter()
+            .map(|agent| (agent.name.clone(), specs(&|tool| agent.tools.allows(tool)).into()))
+            .collect();
+        Self {
+            settings,
+            variables,
+            http: Arc::new(HttpTransport::new()),
+            mock: Arc::new(MockTransport(Arc::new(mock))),
+            tools,
+        }
+    }
+
+    fn server(&self, model: &ModelRef) -> Result<Server, ConfigError> {
+        if model.provider == mock::PROVIDER {
+            return Ok(Server {
+                endpoint: mock::endpoint(),
+                transport: Arc::clone(&self.mock) as _,
+                output_limit_field: OutputLimitField::default(),
+                facts: mock::facts(),
+            });
+        }
+        let resolved = self.settings.resolve_model(model, &*self.variables)?;
+        Ok(Server {
+            endpoint: resolved.endpoint,
+            transport: Arc::clone(&self.http),
+            output_limit_field: resolved.output_limit_field,
+            facts: resolved.facts,
+        })
+    }
+
+    fn agent(&self, name: &str) -> Result<&Agent, String> {
+        self.settings.agents.get(name).ok_or_else(|| {
+            let near = self.settings.agents.nearest(name);
+            let advice = match near.as_slice() {
+                [] => {
+                    let all: Vec<&str> =
+                        self.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
+                    format!("there are {}", all.join(", "))
+                }
+                near => format!("did you mean {}?", near.join(" or ")),
+            };
+            format!("unknown agent \"{name}\": {advice}")
+        })
+    }
+
+    fn specs(&self, agent: &str) -> Arc<[ToolSpec]> {
+        self.tools.get(agent).cloned().unwrap_or_default()
+    }
+}
+
+impl Directory for SettingsDirectory {
+    fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
+        let settings = self.settings.with_workspace(workspace).map_err(|error| error.to_string())?;
+        Ok((settings.agent, settings.model))
+    }
+
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, String> {
+        let name = agent.or(fallback_agent).or(self.settings.agent.as_deref()).unwrap_or(Agents::DEFAULT);
+        let chosen = self.agent(name)?;
+        // An agent that was asked for by name brings its model; a session's own model stands before its agent's.
+        let of_agent = chosen.model.as_ref();
+        let wanted = match agent {
+            Some(_) => model.or(of_agent).or(fallback_model),
+            None => model.or(fallback_model).or(of_agent),
+        };
+        let model = wanted.or(self.settings.model.as_ref()).ok_or_else(|| {
+            "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration"
+                .to_owned()
+        })?;
+        self.server(model).map_err(|error| error.to_string())?;
+        Ok(Choice { agent: chosen.name.clone(), model: model.clone(), step_limit: chosen.steps })
+    }
+
+    fn allows(&self, agent: &str, tool: &str) -> bool {
+        self.settings.agents.get(agent).is_some_and(|agent| agent.tools.allows(tool))
+    }
+
+    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices {
+        if model.provider == mock::PROVIDER {
+            return mock::facts().prices;
+        }
+        self.settings.catalogue.get(model).map_or_else(Prices::default, |facts| facts.prices_at(input_tokens))
+    }
+
+    fn overhead_tokens(&self, agent: &str) -> u64 {
+        let tools: usize = self
+            .specs(agent)
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len())
+            .sum();
+        let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
+        let prompt = self.settings.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
+        (tools + rules + prompt.map_or(2_000, String::len)) as u64 / 4
+    }
+
+    fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
+        let unusable = |error: ConfigError| {
+            let code = match error {
+                ConfigError::MissingKey { .. } => ErrorCode::Authentication,
+                _ => ErrorCode::UnknownModel,
+            };
+            ErrorInfo::new(code, error.to_string())
+        };
+        let root = Path::new(&request.workspace);
+        let server = self.server(&request.model).map_err(unusable)?;
+        let settings = self
+            .settings
+            .with_workspace(root)
+            .map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error.to_string()))?;
+        let agent =
+            self.agent(&request.agent).map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error))?;
+        let environment = Environment {
+            workspace: request.workspace.clone(),
+            platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            git: root.ancestors().any(|folder| folder.join(".git").exists()),
+            date: date(request.created),
+            model: request.model.clone(),
+        };
+        let facts = server.facts;
+        let head = Head {
+            model: request.model.model.clone(),
+            system: system_prompt(agent, &environment, &settings.rules),
+            tools: self.specs(&request.agent),
+            max_output: facts.output,
+            output_limit_field: server.output_limit_field,
+            temperature: agent.temperature.filter(|_| facts.temperature),
+        };
+        Ok(Profile {
+            endpoint: server.endpoint,
+            transport: server.transport,
+            head,
+            prefill: facts.prefill,
+            max_steps: MAX_STEPS.trim_end().to_owned(),
+        })
+    }
+}
+
+/// The day of `time` where this machine is, as in `2026-07-04`.
+fn date(time: Timestamp) -> String {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_millisecond(millis) {
+        Ok(time) => time.to_zoned(TimeZone::system()).date().to_string(),
+        Err(_) => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,54 @@
+//! Playhouse: an engine that runs many AI coding-agent sessions at once, each isolated in its own actor.
+//!
+//! This crate is what a program embeds, and the command line is one such program:
+//!
+//! - [`House`] starts an engine from [`config::Settings`]: with a data directory, or in memory.
+//! - [`Engine`] makes, finds, lists and removes sessions; [`SessionHandle`] drives one.
+//! - [`protocol`] holds the commands, replies, records and events, all of them serde types.
+//! - [`tools`] holds the [`Tool`](tools::Tool) trait, for tools of your own.
+//! - [`cli`] is the command line.
+//!
+//! ```
+//! use playhouse::config::Settings;
+//! use playhouse::protocol::{NewSession, Prompt};
+//! use playhouse::{House, mock_llm};
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let settings = Settings::load(None, &|_| None).unwrap();
+//! let script = mock_llm::Script::new()
+//!     .model("greeter", mock_llm::Model::new().step(mock_llm::text("Hello!")));
+//! let house = House::builder(settings).mock(script).start().await.unwrap();
+//! let workspace = std::env::current_dir().unwrap();
+//! let session = house
+//!     .engine()
+//!     .create(NewSession {
+//!         tenant: "local".into(),
+//!         workspace: workspace.to_string_lossy().into_owned(),
+//!         title: None,
+//!         agent: None,
+//!         model: Some("mock/greeter".parse().unwrap()),
+//!     })
+//!     .await
+//!     .unwrap();
+//! let finished = session.run(Prompt::text("Say hello.")).await.unwrap();
+//! assert_eq!(finished.ended.outcome.to_string(), "completed");
+//! house.shutdown().await;
+//! # });
+//! ```
+
+pub mod cli;
+pub mod config;
+mod directory;
+mod house;
+mod mock;
+
+pub use house::{House, HouseBuilder, HouseError};
+pub use mock_llm;
+pub use playhouse_actors::{
+    Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, Published, SessionHandle, Stopped,
+    Subscription, UsageReport, fold,
+};
+pub use playhouse_protocol as protocol;
+pub use playhouse_session as session;
+pub use playhouse_store as store;
+pub use playhouse_tools as tools;

@@ -1,0 +1,74 @@
+//! The scripted model in the same process: the provider `mock`.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use mock_llm::Mock;
+use playhouse_catalogue::{Modalities, ModelFacts};
+use playhouse_llm::{DialectKind, Endpoint, HttpRequest, HttpResponse, Transport};
+use playhouse_protocol::{ErrorCode, ErrorInfo, Prices};
+use rust_decimal::Decimal;
+use secrecy::ExposeSecret as _;
+
+/// The provider's name.
+pub(crate) const PROVIDER: &str = "mock";
+
+/// Carries requests to a [`Mock`] without sockets.
+pub(crate) struct MockTransport(pub(crate) Arc<Mock>);
+
+impl Transport for MockTransport {
+    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
+        let mock = Arc::clone(&self.0);
+        async move {
+            let HttpRequest { url, headers, body } = request;
+            let path = url.strip_prefix(BASE_URL).unwrap_or(&url).to_owned();
+            let headers: Vec<(String, String)> = headers
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.expose_secret().to_owned()))
+                .collect();
+            let response = mock.respond(&path, &headers, body).await;
+            let body = response
+                .body
+                .map(|chunk| chunk.map_err(|error| ErrorInfo::new(ErrorCode::StreamCut, error.to_string())));
+            Ok(HttpResponse { status: response.status, headers: response.headers, body: body.boxed() })
+        }
+        .boxed()
+    }
+}
+
+const BASE_URL: &str = "mock:";
+
+/// The endpoint of the scripted model.
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint {
+        provider: PROVIDER.to_owned(),
+        dialect: DialectKind::Anthropic,
+        base_url: BASE_URL.to_owned(),
+        key: None,
+        key_variable: None,
+    }
+}
+
+/// The same made-up facts for every scripted model: 200,000 tokens of context, $1 and $5 per million.
+pub(crate) fn facts() -> ModelFacts {
+    let dollars = |cents: i64| Some(Decimal::new(cents, 2));
+    ModelFacts {
+        context: 200_000,
+        input: None,
+        output: 32_000,
+        prices: Prices {
+            input: dollars(100),
+            output: dollars(500),
+            cache_read: dollars(10),
+            cache_write: dollars(125),
+            ..Prices::default()
+        },
+        long: Vec::new(),
+        modalities: Modalities { image: true, pdf: true },
+        reasoning: false,
+        temperature: true,
+        prefill: true,
+    }
+}
