@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::record::SessionCreated;
-use playhouse_protocol::summary::UNTITLED;
+use playhouse_protocol::summary::{SessionState, UNTITLED};
 use playhouse_protocol::{CommandError, Entry, NewSession, Record, Seq, SessionId, SessionSummary};
 use playhouse_session::{RetryPolicy, Session};
-use playhouse_store::{Append, Damage, ListQuery, Page, Store};
+use playhouse_store::{Append, Damage, ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
 use playhouse_workspace::{PathLocks, Pool, Workspace};
 use ractor::rpc::CallResult;
@@ -178,7 +178,10 @@ impl Engine {
     pub async fn list(&self, query: ListQuery) -> Result<Page, CommandError> {
         let log = Arc::clone(&self.shared.store.log);
         let page = self.shared.pool.run(move || log.list(&query)).await;
-        page.map_err(|error| CommandError::Store(error.to_string()))
+        let mut page = page.map_err(|error| CommandError::Store(error.to_string()))?;
+        // One whose removal was interrupted is gone for everybody; it is removed when somebody asks for it.
+        page.sessions.retain(|summary| summary.state != SessionState::Deleted);
+        Ok(page)
     }
 
     /// Facts and totals of a session, without waking it.
@@ -197,12 +200,11 @@ impl Engine {
     /// There is none with this id, or the store failed.
     pub async fn read(&self, id: SessionId) -> Result<(Vec<Entry>, Option<Damage>), CommandError> {
         let log = Arc::clone(&self.shared.store.log);
-        let read = self.shared.pool.run(move || log.read(id, Seq::START, usize::MAX)).await;
-        let read = read.map_err(|error| CommandError::Store(error.to_string()))?;
-        if read.entries.is_empty() && read.damage.is_none() {
-            return Err(CommandError::NotFound(id));
+        match self.shared.pool.run(move || log.read(id, Seq::START, usize::MAX)).await {
+            Ok(read) => Ok((read.entries, read.damage)),
+            Err(StoreError::Missing(id)) => Err(CommandError::NotFound(id)),
+            Err(error) => Err(CommandError::Store(error.to_string())),
         }
-        Ok((read.entries, read.damage))
     }
 
     /// Removes a session: what runs in it is aborted first. One that is parked is removed as it is.

@@ -283,7 +283,10 @@ fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
     let mut session: Option<Session> = None;
     let mut after = Seq::START;
     loop {
-        let read = log.read(id, after, PAGE).map_err(store_failed)?;
+        let read = match log.read(id, after, PAGE) {
+            Err(playhouse_store::StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
+            read => read.map_err(store_failed)?,
+        };
         for entry in &read.entries {
             after = entry.seq;
             match &mut session {
@@ -300,6 +303,11 @@ fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
         }
     }
     let session = session.ok_or(CommandError::NotFound(id))?;
+    if session.is_deleted() {
+        // The process ended between the last record and the removal: finish it.
+        log.delete(id, Box::new(|_| {}));
+        return Err(CommandError::NotFound(id));
+    }
     let output = shared.outputs.join(id.as_str());
     let workspace = Workspace::open(session.summary.workspace.as_ref(), output)
         .map(Arc::new)

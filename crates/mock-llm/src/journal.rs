@@ -57,6 +57,10 @@ pub struct Entry {
     pub number: u64,
     /// When it came, in milliseconds since the epoch.
     pub at: Timestamp,
+    /// When its head was there, before its body was read, in microseconds since the epoch. In process: when it came.
+    pub arrived_us: u64,
+    /// When the last bytes of its answer so far were handed over, in microseconds since the epoch; 0 before the first.
+    pub sent_us: u64,
     /// Where it was sent.
     pub path: String,
     /// Its wire format; absent when no wire format has that path.
@@ -122,6 +126,12 @@ struct Kept {
     body_bytes: usize,
 }
 
+/// Microseconds since the epoch.
+fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// What holds after a panic elsewhere holds here too: entries are plain data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -180,13 +190,20 @@ impl Journal {
     }
 
     /// Begins the entry of a request.
-    pub(crate) fn begin(&self, path: &str, attempt: Option<String>, body: &Bytes) -> Record {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn begin(
+        &self,
+        arrived: SystemTime,
+        path: &str,
+        attempt: Option<String>,
+        body: &Bytes,
+    ) -> Record {
         let kept_body =
             (body.len() <= self.shared.body_bytes && self.shared.body_bytes > 0).then(|| body.clone());
         let mut entry = Entry {
             number: 0,
-            at: Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+            at: Timestamp::from_millis(micros(arrived) / 1000),
+            arrived_us: micros(arrived),
+            sent_us: 0,
             path: path.to_owned(),
             dialect: None,
             attempt,
@@ -260,6 +277,7 @@ impl Record {
     /// This much was handed over.
     pub(crate) fn sent(&self, counts: Counts) {
         let mut entry = lock(&self.entry);
+        entry.sent_us = micros(SystemTime::now());
         entry.bytes += counts.bytes;
         entry.events += counts.events;
         entry.tokens += counts.tokens;

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use tokio::net::TcpListener;
@@ -124,10 +125,21 @@ impl Mock {
     ///
     /// Needs a tokio runtime with timers. Names of headers are compared without regard to case.
     pub async fn respond(&self, path: &str, headers: &[(String, String)], body: Bytes) -> MockResponse {
+        self.respond_since(SystemTime::now(), path, headers, body).await
+    }
+
+    /// Answers a request whose head had `arrived` before its body was read.
+    pub(crate) async fn respond_since(
+        &self,
+        arrived: SystemTime,
+        path: &str,
+        headers: &[(String, String)],
+        body: Bytes,
+    ) -> MockResponse {
         let header = |wanted: &str| {
             headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
         };
-        let record = self.shared.journal.begin(path, header(ATTEMPT_HEADER), &body);
+        let record = self.shared.journal.begin(arrived, path, header(ATTEMPT_HEADER), &body);
         let path = path.split('?').next().unwrap_or(path);
         let Some(wire) = wire_of(path) else {
             let message = format!("there is nothing at {path}: post to …/messages or …/chat/completions");

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -98,6 +98,7 @@ async fn connection(mock: Mock, stream: TcpStream) {
 }
 
 async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>) -> Response<StreamBody> {
+    let arrived = SystemTime::now();
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
         let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
@@ -120,7 +121,7 @@ async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>)
         })
         .collect();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let MockResponse { status, headers, body } = mock.respond(path, &headers, body).await;
+    let MockResponse { status, headers, body } = mock.respond_since(arrived, path, &headers, body).await;
     match build(status, headers) {
         Ok(built) => built.map(|()| StreamBody::new(body, reset)),
         Err(reason) => error(StatusCode::INTERNAL_SERVER_ERROR, &reason),

@@ -21,13 +21,17 @@ async fn an_entry_says_what_was_asked_and_answered() {
     let headers = [("X-Playhouse-Attempt".to_owned(), "att_1".to_owned())];
     let answer = read(mock.respond("/v1/messages?x=1", &headers, Bytes::from(request.clone())).await).await;
     let entry = mock.journal().entries().pop().unwrap();
-    let Entry { at, reported, .. } = entry.clone();
+    let Entry { at, arrived_us, sent_us, reported, .. } = entry.clone();
     assert!(at.as_millis() > 1_700_000_000_000);
+    assert_eq!(arrived_us / 1000, at.as_millis());
+    assert!(sent_us >= arrived_us);
     let reported = reported.unwrap();
     assert_eq!((reported.input, reported.output), (request.len().div_ceil(4) as u64, 3));
     let expected = Entry {
         number: 1,
         at,
+        arrived_us,
+        sent_us,
         path: "/v1/messages?x=1".to_owned(),
         dialect: Some(Dialect::Anthropic),
         attempt: Some("att_1".to_owned()),

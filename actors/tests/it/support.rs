@@ -1,0 +1,282 @@
+//! An engine in memory, a directory that can be made to fail, and tools that can be watched.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use mock_llm::{Mock, Script};
+use playhouse_actors::{
+    Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, SessionHandle, Subscription,
+};
+use playhouse_llm::{DialectKind, Endpoint, Head, HttpRequest, HttpResponse, OutputLimitField, Transport};
+use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_protocol::{ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, Prices, Record};
+use playhouse_session::RetryPolicy;
+use playhouse_store::Store;
+use playhouse_tools::{CallContext, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+
+/// Carries requests to a mock without sockets.
+pub(crate) struct InProcess(pub(crate) Mock);
+
+impl Transport for InProcess {
+    fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
+        use secrecy::ExposeSecret as _;
+        let mock = self.0.clone();
+        async move {
+            let headers: Vec<(String, String)> = request
+                .headers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.expose_secret().to_owned()))
+                .collect();
+            let path = request.url.trim_start_matches("mock:").to_owned();
+            let response = mock.respond(&path, &headers, request.body).await;
+            let body = response
+                .body
+                .map(|chunk| chunk.map_err(|error| ErrorInfo::new(ErrorCode::StreamCut, error.to_string())));
+            Ok(HttpResponse { status: response.status, headers: response.headers, body: body.boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// A directory with one agent that knows every model, and can be made to panic.
+pub(crate) struct TestDirectory {
+    pub(crate) mock: Mock,
+    specs: Vec<ToolSpec>,
+    /// The next profile panics, in the step actor.
+    pub(crate) panic_in_step: AtomicBool,
+    /// So many of the next looks at prices panic, in the session actor.
+    pub(crate) panics_in_session: AtomicU32,
+    pub(crate) prefill: bool,
+}
+
+impl Directory for TestDirectory {
+    fn defaults(&self, _: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
+        Ok((None, None))
+    }
+
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, String> {
+        Ok(Choice {
+            agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
+            model: model.or(fallback_model).ok_or("no model is chosen")?.clone(),
+            step_limit: None,
+        })
+    }
+
+    fn allows(&self, agent: &str, tool: &str) -> bool {
+        agent != "reader" || tool == "read"
+    }
+
+    fn prices(&self, _: &ModelRef, _: u64) -> Prices {
+        let left = self.panics_in_session.load(Ordering::SeqCst);
+        if left > 0 {
+            self.panics_in_session.store(left - 1, Ordering::SeqCst);
+            panic!("the price list is on fire");
+        }
+        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }
+    }
+
+    fn overhead_tokens(&self, _: &str) -> u64 {
+        10
+    }
+
+    fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
+        assert!(!self.panic_in_step.swap(false, Ordering::SeqCst), "the profile is on fire");
+        Ok(Profile {
+            endpoint: Endpoint {
+                provider: "mock".into(),
+                dialect: DialectKind::Anthropic,
+                base_url: "mock:".into(),
+                key: None,
+                key_variable: None,
+            },
+            transport: Arc::new(InProcess(self.mock.clone())),
+            head: Head {
+                model: request.model.model.clone(),
+                system: "You are a test.".into(),
+                tools: self.specs.clone().into(),
+                max_output: 1_000,
+                output_limit_field: OutputLimitField::default(),
+                temperature: None,
+            },
+            prefill: self.prefill,
+            max_steps: "STOP NOW".into(),
+        })
+    }
+}
+
+/// A tool that does as its `mode` says.
+pub(crate) struct Probe {
+    spec: ToolSpec,
+    /// Calls of mode `wait` that began.
+    pub(crate) started: Arc<Notify>,
+    /// Ends the calls of mode `wait`.
+    pub(crate) release: Arc<Notify>,
+    /// Calls that were executed.
+    pub(crate) executed: AtomicU32,
+}
+
+impl Probe {
+    fn new() -> Self {
+        Self {
+            spec: ToolSpec {
+                name: "probe".into(),
+                description: "does as it is told".into(),
+                parameters: json!({"type": "object", "properties": {"mode": {"type": "string"}}}),
+            },
+            started: Arc::default(),
+            release: Arc::default(),
+            executed: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Tool for Probe {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Safe
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        async move {
+            let mode = input.get("mode").and_then(Value::as_str).unwrap_or_default().to_owned();
+            assert!(mode != "panic-in-prepare", "prepare is on fire");
+            let effect = if mode.starts_with("free") { Effect::None } else { Effect::Workspace };
+            Ok(Prepared {
+                accesses: Vec::new(),
+                effect,
+                recovery: if effect == Effect::None { Recovery::Rerun } else { Recovery::Interrupt },
+                preview: mode.clone(),
+                title: format!("probe {mode}"),
+                plan: Box::new(mode),
+            })
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        plan: Plan,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async move {
+            self.executed.fetch_add(1, Ordering::SeqCst);
+            let mode = *plan.downcast::<String>().unwrap();
+            match mode.as_str() {
+                "panic" => panic!("the tool is on fire"),
+                "hang" => std::future::pending::<()>().await,
+                "wait" | "free-wait" => {
+                    context.output.write("waiting…");
+                    self.started.notify_one();
+                    tokio::select! {
+                        () = self.release.notified() => {}
+                        () = context.cancel.cancelled() => {
+                            return Err(ToolError::Cancelled("it had begun".into()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            Ok(ToolOutput { title: "probe".into(), output: format!("did {mode}"), ..ToolOutput::default() })
+        }
+        .boxed()
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) engine: Engine,
+    pub(crate) directory: Arc<TestDirectory>,
+    pub(crate) probe: Arc<Probe>,
+    pub(crate) store: Store,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+}
+
+impl Stage {
+    pub(crate) async fn new(script: Script) -> Self {
+        Self::on(Store::memory().unwrap(), Arc::new(tempfile::tempdir().unwrap()), script, 1024 * 1024).await
+    }
+
+    pub(crate) async fn on(
+        store: Store,
+        folder: Arc<tempfile::TempDir>,
+        script: Script,
+        ring_bytes: usize,
+    ) -> Self {
+        let probe = Arc::new(Probe::new());
+        let mut tools = Registry::native();
+        tools.add(Arc::clone(&probe) as _).unwrap();
+        let directory = Arc::new(TestDirectory {
+            mock: Mock::new(script),
+            specs: tools.specs(|_| true),
+            panic_in_step: AtomicBool::new(false),
+            panics_in_session: AtomicU32::new(0),
+            prefill: true,
+        });
+        fs_err::create_dir_all(folder.path().join("outputs")).unwrap();
+        fs_err::create_dir_all(folder.path().join("workspace")).unwrap();
+        let outputs = fs_err::canonicalize(folder.path().join("outputs")).unwrap();
+        let mut options = EngineOptions::new(store.clone(), Arc::clone(&directory) as _, outputs);
+        options.tools = tools;
+        options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10 };
+        options.ring_bytes = ring_bytes;
+        let engine = Engine::start(options).await.unwrap();
+        Self { engine, directory, probe, store, folder }
+    }
+
+    pub(crate) async fn session(&self, model: &str) -> SessionHandle {
+        let new = NewSession {
+            tenant: "local".into(),
+            workspace: self.folder.path().join("workspace").to_string_lossy().into_owned(),
+            title: None,
+            agent: None,
+            model: Some(ModelRef::new("mock", model)),
+        };
+        self.engine.create(new).await.unwrap()
+    }
+
+    /// All records of a session.
+    pub(crate) async fn records(&self, session: &SessionHandle) -> Vec<Record> {
+        let (entries, damage) = self.engine.read(session.id()).await.unwrap();
+        assert_eq!(damage, None);
+        entries.into_iter().map(|entry| entry.record).collect()
+    }
+}
+
+/// Reads events up to and including the first durable one for which `is_it` says so.
+pub(crate) async fn until(events: &mut Subscription, is_it: impl Fn(&Record) -> bool) -> Record {
+    let wait = async {
+        loop {
+            let event = events.next().await.unwrap().expect("the stream goes on");
+            if let EventBody::Durable(record) = &event.event().body
+                && is_it(record)
+            {
+                return record.as_ref().clone();
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the event comes")
+}
+
+pub(crate) fn kinds(records: &[Record]) -> Vec<&'static str> {
+    records.iter().map(Record::kind).collect()
+}
