@@ -38,7 +38,7 @@ async fn an_abort_cancels_calls_and_queued_prompts() {
     let stage = Stage::new(Script::new().model("m", Model::new().step(step))).await;
     let session = stage.session("m").await;
     session.prompt(Prompt::text("one")).await.unwrap();
-    stage.probe.started.notified().await;
+    stage.probe.begun().await;
     session.prompt(Prompt::text("two")).await.unwrap();
     assert_eq!(session.abort().await.unwrap(), 2);
     let records = stage.records(&session).await;

@@ -57,10 +57,10 @@ async fn a_session_that_panics_comes_back_from_its_log() {
     let session = stage.session("m").await;
     let mut events = session.events(None).await.unwrap();
     session.prompt(Prompt::text("go")).await.unwrap();
-    stage.probe.started.notified().await;
+    stage.probe.begun().await;
     // The panic comes when the next attempt is about to start; the call's result is lost with it.
     stage.directory.panics_in_session.store(1, Ordering::SeqCst);
-    stage.probe.release.notify_one();
+    stage.probe.release(1);
     let ended = until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
     let Record::TurnEnded(ended) = ended else { unreachable!() };
     assert_eq!(ended.outcome, TurnOutcome::Completed);
@@ -155,7 +155,7 @@ async fn after_a_shutdown_the_turn_goes_on_with_the_next_engine() {
     let session = first.session("m").await;
     session.prompt(Prompt::text("go")).await.unwrap();
     session.prompt(Prompt::text("and then")).await.unwrap();
-    first.probe.started.notified().await;
+    first.probe.begun().await;
     let stopped = first.engine.shutdown().await;
     assert_eq!((stopped.sessions, stopped.stragglers), (1, Vec::new()));
     assert!(matches!(session.snapshot().await, Err(CommandError::NotAccepted(_))));

@@ -176,6 +176,6 @@ async fn the_output_of_a_running_call_is_live() {
             break;
         }
     }
-    stage.probe.release.notify_one();
+    stage.probe.release(1);
     until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
 }

@@ -20,7 +20,7 @@ use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
 use playhouse_tools::{CallContext, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput};
 use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
 /// Carries requests to a mock without sockets.
 pub(crate) struct InProcess(pub(crate) Mock);
@@ -121,10 +121,10 @@ impl Directory for TestDirectory {
 /// A tool that does as its `mode` says.
 pub(crate) struct Probe {
     spec: ToolSpec,
-    /// Calls of mode `wait` that began.
-    pub(crate) started: Arc<Notify>,
-    /// Ends the calls of mode `wait`.
-    pub(crate) release: Arc<Notify>,
+    /// A permit for each call of mode `wait` that began.
+    started: Semaphore,
+    /// Ends as many calls of mode `wait` as it has permits.
+    release: Semaphore,
     /// Calls that were executed.
     pub(crate) executed: AtomicU32,
 }
@@ -137,10 +137,21 @@ impl Probe {
                 description: "does as it is told".into(),
                 parameters: json!({"type": "object", "properties": {"mode": {"type": "string"}}}),
             },
-            started: Arc::default(),
-            release: Arc::default(),
+            started: Semaphore::new(0),
+            release: Semaphore::new(0),
             executed: AtomicU32::new(0),
         }
+    }
+
+    /// Waits until one more call of mode `wait` has begun.
+    pub(crate) async fn begun(&self) {
+        let begun = tokio::time::timeout(Duration::from_secs(20), self.started.acquire()).await;
+        begun.expect("the call begins").unwrap().forget();
+    }
+
+    /// Lets `count` calls of mode `wait` end.
+    pub(crate) fn release(&self, count: usize) {
+        self.release.add_permits(count);
     }
 }
 
@@ -187,9 +198,9 @@ impl Tool for Probe {
                 "hang" => std::future::pending::<()>().await,
                 "wait" | "free-wait" => {
                     context.output.write("waiting…");
-                    self.started.notify_one();
+                    self.started.add_permits(1);
                     tokio::select! {
-                        () = self.release.notified() => {}
+                        permit = self.release.acquire() => permit.unwrap().forget(),
                         () = context.cancel.cancelled() => {
                             return Err(ToolError::Cancelled("it had begun".into()));
                         }

@@ -100,16 +100,9 @@ async fn calls_without_effects_run_side_by_side() {
     });
     // All three are at work before any of them may end.
     for _ in modes {
-        stage.probe.started.notified().await;
+        stage.probe.begun().await;
     }
-    for _ in modes {
-        stage.probe.release.notify_one();
-        tokio::task::yield_now().await;
-    }
-    while !turn.is_finished() {
-        stage.probe.release.notify_one();
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    stage.probe.release(modes.len());
     assert_eq!(turn.await.unwrap().ended.outcome, TurnOutcome::Completed);
 }
 
@@ -164,13 +157,13 @@ async fn a_busy_session_queues_rejects_and_is_steered() {
     let session = stage.session("m").await;
     let mut events = session.events(None).await.unwrap();
     let first = session.prompt(Prompt::text("one")).await.unwrap();
-    stage.probe.started.notified().await;
+    stage.probe.begun().await;
     let busy = |when_busy, text: &str| Prompt { when_busy, ..Prompt::text(text) };
     let refused = session.prompt(busy(WhenBusy::Reject, "no")).await.unwrap_err();
     assert_eq!(refused.to_string(), "session is busy");
     let queued = session.prompt(busy(WhenBusy::Queue, "two")).await.unwrap();
     session.prompt(busy(WhenBusy::Steer, "aside")).await.unwrap();
-    stage.probe.release.notify_one();
+    stage.probe.release(1);
     let ended =
         |turn| move |record: &Record| matches!(record, Record::TurnEnded(ended) if ended.turn == turn);
     until(&mut events, ended(first.turn)).await;
