@@ -7,9 +7,10 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use playhouse_actors::{Choice, Directory, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
-use playhouse_llm::{Endpoint, Head, HttpTransport, OutputLimitField, Transport};
+use playhouse_llm::{Endpoint, Head, HttpTransport, Limiters, OutputLimitField, Quota, Transport};
 use playhouse_prompts::{Agent, Agents, Environment, MAX_STEPS, system_prompt};
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Prices, Timestamp};
 
 use crate::config::{ConfigError, Settings};
@@ -23,6 +24,7 @@ pub(crate) struct SettingsDirectory {
     variables: Variables,
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
+    limiters: Limiters,
     /// What each agent is shown.
     tools: BTreeMap<String, Arc<[ToolSpec]>>,
 }
@@ -52,6 +54,7 @@ impl SettingsDirectory {
             variables,
             http: Arc::new(HttpTransport::new()),
             mock: Arc::new(MockTransport(Arc::new(mock))),
+            limiters: Limiters::default(),
             tools,
         }
     }
@@ -76,16 +79,9 @@ impl SettingsDirectory {
 
     fn agent(&self, name: &str) -> Result<&Agent, String> {
         self.settings.agents.get(name).ok_or_else(|| {
-            let near = self.settings.agents.nearest(name);
-            let advice = match near.as_slice() {
-                [] => {
-                    let all: Vec<&str> =
-                        self.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
-                    format!("there are {}", all.join(", "))
-                }
-                near => format!("did you mean {}?", near.join(" or ")),
-            };
-            format!("unknown agent \"{name}\": {advice}")
+            let names: Vec<&str> = self.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
+            let meant = did_you_mean(name, names.iter().copied());
+            format!("unknown agent \"{}\"; there are {}{meant}", name.escape_debug(), names.join(", "))
         })
     }
 
@@ -169,6 +165,7 @@ impl Directory for SettingsDirectory {
             model: request.model.clone(),
         };
         let facts = server.facts;
+        let limiter = self.limiters.of(&server.endpoint, Quota::default());
         let head = Head {
             model: request.model.model.clone(),
             system: system_prompt(agent, &environment, &settings.rules),
@@ -180,6 +177,7 @@ impl Directory for SettingsDirectory {
         Ok(Profile {
             endpoint: server.endpoint,
             transport: server.transport,
+            limiter,
             head,
             prefill: facts.prefill,
             max_steps: MAX_STEPS.trim_end().to_owned(),

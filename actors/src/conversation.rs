@@ -66,8 +66,8 @@ impl Conversation {
     }
 
     /// The request, and the profile it is made for; `None` before [`Self::extend`].
-    pub(crate) fn request(&self, last: bool) -> Option<(Arc<Profile>, Bytes)> {
-        let ready = self.ready.as_ref()?;
+    pub(crate) fn request(&mut self, last: bool) -> Option<(Arc<Profile>, Bytes)> {
+        let ready = self.ready.as_mut()?;
         let profile = &ready.profile;
         let body = if last {
             let text = profile.max_steps.clone();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_llm::{Endpoint, Head, Transport};
+use playhouse_llm::{Endpoint, Head, Limiter, Transport};
 use playhouse_protocol::usage::Prices;
 use playhouse_protocol::{ErrorInfo, ModelRef, Timestamp};
 
@@ -40,6 +40,8 @@ pub struct Profile {
     pub endpoint: Endpoint,
     /// How to reach it.
     pub transport: Arc<dyn Transport>,
+    /// Who may send a request now: shared by all that use the same server and key.
+    pub limiter: Limiter,
     /// System prompt, tools and limits.
     pub head: Head,
     /// Whether the model goes on with the beginning of an answer that it is given.

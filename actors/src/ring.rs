@@ -52,7 +52,7 @@ pub(crate) struct OpenPart {
     pub(crate) text: String,
 }
 
-/// The events of one session. See the [module page](self).
+/// The newest events of one session, up to a number of bytes, for its subscribers.
 #[derive(Debug)]
 pub struct Ring {
     session: SessionId,
@@ -247,6 +247,11 @@ impl Writer<'_> {
         open.text.push_str(&text);
         let bytes = text.len();
         self.ring.push_provisional(self.inner, Provisional::PartDelta { part, offset, text }, bytes);
+    }
+
+    /// Something that belongs to no part.
+    pub(crate) fn notice(&mut self, notice: Provisional) {
+        self.ring.push_provisional(self.inner, notice, 256);
     }
 
     /// More output of a call.

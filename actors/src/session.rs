@@ -25,7 +25,7 @@ use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
-use crate::shared::{Ids, Shared, now};
+use crate::shared::{Ids, Shared, now, random_fraction};
 use crate::step::StepMessage;
 use crate::supervisor::SupervisorMessage;
 
@@ -339,7 +339,7 @@ impl SessionState {
         let effects = {
             let mut ids = self.ids.lock();
             let facts = DirectoryFacts(self.shared.directory.as_ref());
-            let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts };
+            let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: random_fraction() };
             self.machine.on(input, &mut stamp)?
         };
         for effect in effects {

@@ -59,6 +59,15 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// A number from 0 to 1 that nobody can foresee.
+pub(crate) fn random_fraction() -> f64 {
+    let mut bytes = [0; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}
+
 /// The maker of a session's ids, shared by the actors of that session.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids(Arc<Mutex<IdGenerator>>);

@@ -5,14 +5,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use playhouse_llm::{AnswerStream, Limits, StreamEvent};
+use playhouse_llm::{AnswerStream, Limiter, Limits, Permit, StreamEvent};
 use playhouse_protocol::chat::ChatMessage;
-use playhouse_protocol::event::OpenPartKind;
+use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::StepPart;
-use playhouse_protocol::{ErrorCode, ErrorInfo, Usage};
+use playhouse_protocol::{ErrorCode, ErrorInfo, Timestamp, Usage};
 use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
@@ -22,7 +23,12 @@ use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
 use crate::ring::{OpenPart, Ring, Writer};
 use crate::session::SessionMessage;
-use crate::shared::{Child, Ids, Shared};
+use crate::shared::{Child, Ids, Shared, now};
+
+/// How long nothing is sent to a server that asked for less traffic and did not say how long.
+const COOL_DOWN: Duration = Duration::from_secs(1);
+/// The longest that a server's wish holds back sessions that have not asked it themselves.
+const LONGEST_COOL_DOWN: Duration = Duration::from_secs(60);
 
 /// All that an attempt needs.
 pub(crate) struct StepWork {
@@ -139,20 +145,32 @@ async fn attempt(
     shared: &Arc<Shared>,
     progress: &mut Progress,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    let tenant = request.tenant.clone();
     conversation.extend(shared, request, new, order.messages).await?;
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
+    let _permit = admitted(&profile.limiter, &tenant, body.len(), order, ring).await;
     progress.sent = true;
-    let mut stream = playhouse_llm::send(
+    let sent = playhouse_llm::send(
         profile.transport.as_ref(),
         &profile.endpoint,
         order.attempt,
         body,
         Limits::default(),
-    )
-    .await?;
+    );
+    let mut stream = match sent.await {
+        Ok(stream) => stream,
+        Err(error) => {
+            if error.code == ErrorCode::RateLimited {
+                let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
+                profile.limiter.cool_down(wait.min(LONGEST_COOL_DOWN));
+            }
+            return Err(error);
+        }
+    };
     progress.answering = true;
+    profile.limiter.succeeded();
     let mut assembly = Assembly { order, ids, current: None, calls: Vec::new() };
     let mut events = Vec::new();
     loop {
@@ -161,7 +179,9 @@ async fn attempt(
         if !events.is_empty() {
             ring.write(|writer| assembly.take(&mut events, writer, &mut progress.opaque));
         }
-        progress.usage = stream.usage_so_far();
+        if let Some(usage) = stream.new_usage() {
+            progress.usage = Some(usage);
+        }
         if !more? {
             break;
         }
@@ -169,6 +189,35 @@ async fn attempt(
         tokio::task::consume_budget().await;
     }
     stream.finish()
+}
+
+/// Waits until the provider's limits allow the request; clients are told when it does not leave at once.
+async fn admitted(
+    limiter: &Limiter,
+    tenant: &str,
+    body_bytes: usize,
+    order: &AttemptOrder,
+    ring: &Ring,
+) -> Permit {
+    let tokens = body_bytes as u64 / 4;
+    if let Some(permit) = limiter.try_acquire(tokens) {
+        return permit;
+    }
+    let (cool, waiting) = limiter.outlook();
+    let cools = !cool.is_zero();
+    let until = cools.then(|| {
+        let millis = u64::try_from(cool.as_millis()).unwrap_or(u64::MAX);
+        Timestamp::from_millis(now().as_millis().saturating_add(millis))
+    });
+    let provider = &order.model.provider;
+    let reason = if cools {
+        format!("{provider} asked for less traffic; {waiting} requests wait")
+    } else {
+        format!("{provider} is used to its limit; {waiting} requests wait")
+    };
+    let (step, attempt) = (order.step, order.attempt);
+    ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
+    limiter.acquire(tenant, tokens).await
 }
 
 async fn read(stream: &mut AnswerStream, events: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {

@@ -1,12 +1,11 @@
 //! `playhouse demo`: a whole coding turn with a scripted model, without a key and without a network.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
 use mock_llm::{Model, Script, call, text};
-use playhouse_protocol::{ModelRef, NewSession, Prompt};
+use playhouse_protocol::{ModelRef, NewSession, Prompt, Seq};
 use serde_json::json;
 use similar::TextDiff;
 
@@ -76,12 +75,12 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         model: Some(ModelRef::new(crate::mock::PROVIDER, "demo")),
     };
     let session = house.engine().create(new).await?;
-    let format = Format::Text { color: std::io::stdout().is_terminal() };
+    let format = Format::text(&std::io::stdout());
     let mut renderer = Renderer::new(format).all_on_stdout().before_end(Box::new({
         let root = root.clone();
         move || diff(&root)
     }));
-    let ended = turn(&session, Prompt::text(PROMPT), &mut renderer, false).await?;
+    let ended = turn(&session, Seq::START, Prompt::text(PROMPT), &mut renderer, false).await?;
     house.shutdown().await;
     if arguments.keep {
         let kept = folder.keep();

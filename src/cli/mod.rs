@@ -7,18 +7,23 @@
 //! | 2 | bad usage or configuration |
 //! | 3 | aborted |
 //! | 4 | the step limit was reached |
+//! | 130 | ended by a second Ctrl-C |
+//! | 143 | ended by SIGTERM |
 
 mod attach;
 mod demo;
 mod interrupt;
+#[cfg(test)]
+mod readme_test;
 mod render;
 mod run;
 mod sessions;
 mod tool;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use playhouse_protocol::CommandError;
@@ -26,9 +31,19 @@ use playhouse_protocol::CommandError;
 use crate::config::{ConfigError, Settings};
 use crate::house::HouseError;
 
+/// The same table, for `--help`.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    completed
+  1    failed
+  2    bad usage or configuration
+  3    aborted
+  4    the step limit was reached
+  130  ended by a second Ctrl-C (143: by SIGTERM)";
+
 /// Runs AI coding-agent sessions.
 #[derive(Debug, Parser)]
-#[command(name = "playhouse", version, about, disable_help_subcommand = true)]
+#[command(name = "playhouse", version, about, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     common: Common,
@@ -40,10 +55,10 @@ struct Cli {
 #[derive(Clone, Debug, Args)]
 struct Common {
     /// The configuration file [default: $PLAYHOUSE_CONFIG, else config.toml in the user's configuration directory]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", display_order = 900)]
     config: Option<PathBuf>,
     /// Where sessions are kept [default: $PLAYHOUSE_DATA, else playhouse/ in the user's data directory]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", display_order = 901)]
     data: Option<PathBuf>,
 }
 
@@ -52,8 +67,10 @@ enum Command {
     /// Show a whole coding turn, without a key and without a network
     Demo(demo::DemoArguments),
     /// Run one turn in a directory
+    #[command(after_help = EXIT_CODES)]
     Run(run::RunArguments),
     /// Run one tool call by hand, or a script of them
+    #[command(after_help = tool::EXIT_CODES, override_usage = tool::USAGE)]
     Tool(tool::ToolArguments),
     /// List, show, export or delete sessions
     #[command(subcommand)]
@@ -68,6 +85,8 @@ enum Exit {
     Usage,
     Aborted,
     MaxSteps,
+    /// A signal ended it; its number.
+    Signal(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -78,6 +97,8 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::Aborted => 3,
             Exit::MaxSteps => 4,
+            // As shells have it.
+            Exit::Signal(number) => 128 + number,
         })
     }
 }
@@ -133,7 +154,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colors = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors).with_writer(std::io::stderr).init();
     match execute(cli) {
         Ok(exit) => exit.into(),
         Err(Failure { exit, message }) => {
@@ -144,6 +166,9 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// How long a process that a signal ends waits for work that blocks.
+const LAST_WAIT: Duration = Duration::from_millis(200);
+
 fn execute(cli: Cli) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, |count| count.get().min(4)))
@@ -151,13 +176,24 @@ fn execute(cli: Cli) -> CommandResult {
         .build()?;
     let Cli { common, command } = cli;
     let result = runtime.block_on(async {
-        match command {
-            Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
-            Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
-            Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
-            Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
+        let work = async {
+            match command {
+                Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
+                Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
+                Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
+                Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
+            }
+        };
+        tokio::select! {
+            result = Box::pin(work) => result,
+            number = interrupt::end() => Ok(Exit::Signal(number)),
         }
     });
+    if matches!(result, Ok(Exit::Signal(_))) {
+        // Drops what runs, which kills its commands.
+        runtime.shutdown_timeout(LAST_WAIT);
+        return result;
+    }
     // Reading standard input may block for ever; nothing that matters is left to wait for.
     runtime.shutdown_background();
     result

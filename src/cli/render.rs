@@ -1,21 +1,29 @@
 //! Shows a session's events: as text for people, or as one JSON object a line.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal, Write as _};
 
 use playhouse_actors::Published;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallInput, CallOutcome, CallResult};
-use playhouse_protocol::record::{AttemptOutcome, StepPart, TurnEnded, TurnOutcome};
+use playhouse_protocol::record::{AttemptOutcome, CallProposed, StepPart, TurnEnded, TurnOutcome};
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{EventBody, Record, SessionId};
+use playhouse_protocol::{Entry, EventBody, Record, SessionId};
 
 /// How to show events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Text { color: bool },
     Json,
+}
+
+impl Format {
+    /// Text, with colours where `stream` is a terminal and nobody said `NO_COLOR`.
+    pub(super) fn text(stream: &impl IsTerminal) -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self::Text { color: stream.is_terminal() && !refused }
+    }
 }
 
 type BeforeEnd = Box<dyn Fn() -> String + Send>;
@@ -62,6 +70,15 @@ impl Renderer {
         self
     }
 
+    /// Learns the names of calls that were proposed before.
+    pub(super) fn remember(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if let Record::CallProposed(proposed) = &entry.record {
+                self.calls.insert(proposed.call, label(proposed));
+            }
+        }
+    }
+
     pub(super) fn show(&mut self, event: &Published) -> std::io::Result<()> {
         if self.format == Format::Json {
             let mut line = event.json().to_vec();
@@ -81,8 +98,10 @@ impl Renderer {
                 Ok(())
             }
             Provisional::PartSnapshot { part, kind: OpenPartKind::Text, text, .. } => {
-                self.parts.insert(*part, text.len());
-                self.text(text)
+                // After falling behind, part of it may have been shown.
+                let shown = self.parts.insert(*part, text.len()).unwrap_or(0);
+                let rest = text.get(shown..).unwrap_or_default().to_owned();
+                self.text(&rest)
             }
             Provisional::PartDelta { part, offset, text } => {
                 let Some(shown) = self.parts.get_mut(part) else { return Ok(()) };
@@ -109,8 +128,7 @@ impl Renderer {
                 Ok(())
             }
             Record::CallProposed(proposed) => {
-                let label = format!("{} {}", proposed.tool, argument(&proposed.input));
-                self.calls.insert(proposed.call, label.trim_end().to_owned());
+                self.calls.insert(proposed.call, label(proposed));
                 Ok(())
             }
             Record::CallSettled { call, result } => {
@@ -121,6 +139,10 @@ impl Renderer {
                 AttemptOutcome::Failed { error } => {
                     self.parts.clear();
                     self.end_line()?;
+                    if !error.code.is_retryable() {
+                        // The end of the turn says it.
+                        return Ok(());
+                    }
                     self.note(&format!("! attempt failed: {error}"), "33")
                 }
                 _ => Ok(()),
@@ -141,8 +163,8 @@ impl Renderer {
             CallOutcome::Failed => ("✗", "failed: ", "31"),
             CallOutcome::Declined => ("✗", "declined: ", "31"),
             CallOutcome::Cancelled => ("✗", "", "33"),
-            CallOutcome::Interrupted => ("✗", "interrupted: ", "33"),
-            CallOutcome::Crashed => ("✗", "crashed: ", "31"),
+            CallOutcome::Interrupted => ("✗", "", "33"),
+            CallOutcome::Crashed => ("✗", "", "31"),
         };
         let detail = match result.outcome {
             CallOutcome::Done => match result.metadata.get("exit").and_then(serde_json::Value::as_i64) {
@@ -195,7 +217,9 @@ impl Renderer {
         if self.all_on_stdout {
             return write_out(line.as_bytes());
         }
-        std::io::stderr().lock().write_all(line.as_bytes())
+        // A closed standard error does not end a turn.
+        drop(std::io::stderr().lock().write_all(line.as_bytes()));
+        Ok(())
     }
 }
 
@@ -217,6 +241,11 @@ pub(super) fn usage(totals: &Totals) -> String {
     text
 }
 
+/// What to call a call, in one short line.
+fn label(proposed: &CallProposed) -> String {
+    format!("{} {}", proposed.tool, argument(&proposed.input)).trim_end().to_owned()
+}
+
 /// The argument that tells most about a call, in one short line.
 fn argument(input: &CallInput) -> String {
     let CallInput::Object(object) = input else { return String::new() };
@@ -232,7 +261,7 @@ fn argument(input: &CallInput) -> String {
 }
 
 /// Without characters that would command the terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
 }
 

@@ -1,13 +1,14 @@
 //! `playhouse run`: one turn in a directory.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use playhouse_actors::{Engine, SessionHandle};
 use playhouse_protocol::record::{ConsentAnswer, TurnEnded, TurnOutcome};
+use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, EventBody, ModelRef, NewSession, Prompt, Record, SessionId, SessionSummary,
+    Command, EventBody, ModelRef, NewSession, Prompt, Record, Seq, SessionId, SessionSummary,
 };
 use playhouse_store::ListQuery;
 
@@ -75,10 +76,25 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
     let house = House::builder(common.settings()?).data(common.data()?).start().await?;
     let engine = house.engine();
-    let session = match (wanted, arguments.continue_last) {
-        (Some(id), _) => existing(engine, id, &directory).await?,
-        (None, true) => last(engine, &directory).await?,
-        (None, false) => {
+    let format = match arguments.format {
+        OutputFormat::Text => Format::text(&std::io::stderr()),
+        OutputFormat::Json => Format::Json,
+    };
+    let mut renderer = Renderer::new(format);
+    let old = match (wanted, arguments.continue_last) {
+        (Some(id), _) => Some(existing(engine, id, &directory).await?),
+        (None, true) => Some(last(engine, &directory).await?),
+        (None, false) => None,
+    };
+    let (session, after) = match old {
+        Some(old) => {
+            if old.state == SessionState::Busy {
+                // What was cut off goes on first; its calls were named before.
+                renderer.remember(&engine.read(old.id).await?.0);
+            }
+            (engine.session(old.id).await?, old.head)
+        }
+        None => {
             let new = NewSession {
                 tenant: TENANT.to_owned(),
                 workspace: text_of(&directory)?,
@@ -86,17 +102,13 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
                 agent: arguments.agent.clone(),
                 model: model.clone(),
             };
-            engine.create(new).await?
+            (engine.create(new).await?, Seq::START)
         }
     };
     let (text, files) = attach::store(engine, TENANT, pieces).await?;
     let prompt =
         Prompt { text, files, agent: arguments.agent, model, steps: arguments.steps, ..Prompt::default() };
-    let format = match arguments.format {
-        OutputFormat::Text => Format::Text { color: std::io::stderr().is_terminal() },
-        OutputFormat::Json => Format::Json,
-    };
-    let ended = turn(&session, prompt, &mut Renderer::new(format), arguments.yes).await;
+    let ended = turn(&session, after, prompt, &mut renderer, arguments.yes).await;
     let stopped = house.shutdown().await;
     let ended = ended?;
     if !stopped.stragglers.is_empty() {
@@ -105,14 +117,15 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     Ok(exit_of(&ended))
 }
 
-/// Runs a turn and shows it.
+/// Runs a turn and shows it, with everything that happens in the session after `after`.
 pub(super) async fn turn(
     session: &SessionHandle,
+    after: Seq,
     prompt: Prompt,
     renderer: &mut Renderer,
     yes: bool,
 ) -> Result<TurnEnded, Failure> {
-    let mut events = session.events(None).await?;
+    let mut events = session.events(Some(after)).await?;
     let interrupt = Interrupt::abort(session.clone());
     let mut turn = session.prompt(prompt).await?.turn;
     while let Some(event) = events.next().await? {
@@ -180,7 +193,7 @@ pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
         .ok_or_else(|| Failure::usage(format!("cannot work in {}: its path is not UTF-8", path.display())))
 }
 
-async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<SessionHandle, Failure> {
+async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<SessionSummary, Failure> {
     let summary = engine.summary(id).await?;
     if Path::new(&summary.workspace) != directory {
         return Err(Failure::usage(format!(
@@ -189,10 +202,10 @@ async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<Se
             directory.display()
         )));
     }
-    Ok(engine.session(id).await?)
+    Ok(summary)
 }
 
-async fn last(engine: &Engine, directory: &Path) -> Result<SessionHandle, Failure> {
+async fn last(engine: &Engine, directory: &Path) -> Result<SessionSummary, Failure> {
     let workspace = text_of(directory)?;
     let mut newest: Option<SessionSummary> = None;
     let mut after = None;
@@ -214,10 +227,8 @@ async fn last(engine: &Engine, directory: &Path) -> Result<SessionHandle, Failur
             break;
         }
     }
-    match newest {
-        Some(summary) => Ok(engine.session(summary.id).await?),
-        None => Err(Failure::usage(format!(
-            "there is no session in {workspace} to go on with: leave out -c to begin one"
-        ))),
-    }
+    newest.ok_or_else(|| {
+        let message = format!("there is no session in {workspace} to go on with: leave out -c to begin one");
+        Failure::usage(message)
+    })
 }

@@ -1,6 +1,7 @@
 //! `playhouse sessions`: list, show, export, delete.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -12,7 +13,7 @@ use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 use playhouse_store::{Cursor, ListQuery};
 
-use super::render::usage;
+use super::render::{printable, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, print};
 use crate::house::House;
@@ -144,8 +145,13 @@ fn row(summary: &SessionSummary) -> String {
         summary.turns,
         totals.tokens.total(),
         cost,
-        summary.title,
+        one_line(&summary.title),
     )
+}
+
+/// A title without what would break the line, or command the terminal.
+fn one_line(title: &str) -> String {
+    title.replace(char::is_control, " ")
 }
 
 fn state(state: SessionState) -> &'static str {
@@ -164,7 +170,7 @@ async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
         let summary = &session.summary;
         let head = [
             ("session", summary.id.to_string()),
-            ("title", summary.title.clone()),
+            ("title", one_line(&summary.title)),
             ("directory", summary.workspace.clone()),
             ("agent", summary.agent.clone()),
             ("model", summary.model.to_string()),
@@ -194,7 +200,8 @@ async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
             }
         }
     }
-    print(&text)?;
+    let shown = if std::io::stdout().is_terminal() { printable(&text) } else { text };
+    print(&shown)?;
     match damage.map(|damage| damage.to_string()).or(misfit) {
         None => Ok(()),
         Some(reason) => Err(Failure::failed(format!(
@@ -246,8 +253,10 @@ fn usage_and_cache(totals: &Totals) -> String {
 
 async fn export(house: &House, id: SessionId) -> Result<(), Failure> {
     let (entries, damage) = house.engine().read(id).await?;
-    for entry in &entries {
-        print(&format!("{}\n", json(entry)?))?;
+    // One write for many records: a log may hold ten thousand.
+    for entries in entries.chunks(100) {
+        let lines: Result<String, Failure> = entries.iter().map(|entry| Ok(json(entry)? + "\n")).collect();
+        print(&lines?)?;
     }
     match damage {
         None => Ok(()),

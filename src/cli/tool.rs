@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::record::TurnOutcome;
 use playhouse_protocol::{EventBody, ModelRef, NewSession, Prompt, Record};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,20 @@ use super::interrupt::Interrupt;
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, print};
 use crate::house::House;
+
+pub(super) const USAGE: &str = "\
+playhouse tool [OPTIONS] <NAME> --input <JSON>
+       playhouse tool [OPTIONS] --script <FILE>";
+
+pub(super) const EXIT_CODES: &str = "\
+Each call prints one line of JSON: {\"tool\", \"ok\", \"title\", \"output\", \"metadata\"}.
+
+Exit codes:
+  0    every call was ok
+  1    a call was answered with an error
+  2    bad usage or configuration
+  3    aborted
+  130  ended by a second Ctrl-C (143: by SIGTERM)";
 
 /// Options of `playhouse tool`.
 #[derive(Debug, Args)]
@@ -58,13 +73,17 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
     let model = calls.iter().fold(mock_llm::Model::new(), |model, call| {
         model.step(mock_llm::call(call.tool.clone(), Value::Object(call.input.clone())))
     });
+    // Nothing else of these calls is kept, so that they need no data directory.
+    let outputs = tempfile::Builder::new().prefix("playhouse-tool-").tempdir()?;
     let house = House::builder(common.settings()?)
-        .outputs(common.data()?.join("output"))
+        .outputs(outputs.path())
         .mock(mock_llm::Script::new().model("by-hand", model))
         .start()
         .await?;
     if let Some(call) = calls.iter().find(|call| !house.tool_names().contains(&call.tool)) {
-        let message = format!("unknown tool \"{}\": there are {}", call.tool, house.tool_names().join(", "));
+        let names = house.tool_names();
+        let meant = did_you_mean(&call.tool, names.iter().map(String::as_str));
+        let message = format!("unknown tool \"{}\"; there are {}{meant}", call.tool, names.join(", "));
         return Err(Failure::usage(message));
     }
     let new = NewSession {
@@ -114,7 +133,21 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
         }
     }
     house.shutdown().await;
+    if holds_files(outputs.path())? {
+        // What was too long to print is in there, and was named.
+        let _ = outputs.keep();
+    }
     Ok(exit)
+}
+
+fn holds_files(folder: &Path) -> std::io::Result<bool> {
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() || holds_files(&entry.path())? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn calls(arguments: &ToolArguments) -> Result<Vec<ScriptedCall>, Failure> {

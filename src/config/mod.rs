@@ -19,6 +19,8 @@ mod error;
 mod keys;
 mod operator;
 mod provider;
+#[cfg(test)]
+mod reference_test;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::{CallInput, CallOutcome};
-use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Reply};
-use playhouse_session::{AttemptOrder, AttemptReport, CallReport, Effect, FailedAttempt, Ticket, chat};
+use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Reply, Timestamp};
+use playhouse_session::{
+    AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
+};
 use playhouse_store::Append;
 use playhouse_tools::CallContext;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -16,6 +19,7 @@ use super::{LiveCall, LiveStep, SessionMessage, SessionState};
 use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
+use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::SupervisorMessage;
 
@@ -65,13 +69,12 @@ impl SessionState {
                     live.actor.kill();
                 }
             }
-            Effect::Arm(deadline, after_ms) => {
-                // The timer ends with the actor; a deadline begins anew after a restart.
-                drop(
-                    myself.send_after(Duration::from_millis(after_ms), move || {
-                        SessionMessage::Deadline(deadline)
-                    }),
-                );
+            Effect::Arm(deadline, after_ms) => arm(myself, deadline, after_ms),
+            Effect::RetryLater { step, attempt_number, wait_ms, error } => {
+                let at = Timestamp::from_millis(now().as_millis().saturating_add(wait_ms));
+                let retry = Provisional::StepRetry { step, attempt_number, at, error };
+                self.ring.write(|writer| writer.notice(retry));
+                arm(myself, Deadline::Retry { step }, wait_ms);
             }
             Effect::Remove(ticket) => self.remove(myself, ticket),
         }
@@ -241,6 +244,11 @@ impl SessionState {
         };
         self.shared.store.log.delete(self.id, Box::new(done));
     }
+}
+
+/// The timer ends with the actor; a deadline begins anew after a restart.
+fn arm(myself: &ActorRef<SessionMessage>, deadline: Deadline, after_ms: u64) {
+    drop(myself.send_after(Duration::from_millis(after_ms), move || SessionMessage::Deadline(deadline)));
 }
 
 fn starts(effect: &Effect, attempt: AttemptId) -> bool {

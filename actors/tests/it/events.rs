@@ -68,7 +68,9 @@ impl Client {
                 self.resyncs += 1;
                 self.parts.clear();
             }
-            Provisional::CallOutput { .. } => {}
+            Provisional::CallOutput { .. }
+            | Provisional::StepRetry { .. }
+            | Provisional::AttemptWaiting { .. } => {}
         }
     }
 }

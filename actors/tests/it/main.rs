@@ -5,5 +5,6 @@
 mod aborts;
 mod crashes;
 mod events;
+mod limits;
 mod support;
 mod turns;

@@ -12,7 +12,9 @@ use mock_llm::{Mock, Script};
 use playhouse_actors::{
     Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, SessionHandle, Subscription,
 };
-use playhouse_llm::{DialectKind, Endpoint, Head, HttpRequest, HttpResponse, OutputLimitField, Transport};
+use playhouse_llm::{
+    DialectKind, Endpoint, Head, HttpRequest, HttpResponse, Limiter, OutputLimitField, Quota, Transport,
+};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::{ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, Prices, Record};
@@ -55,6 +57,7 @@ pub(crate) struct TestDirectory {
     /// So many of the next looks at prices panic, in the session actor.
     pub(crate) panics_in_session: AtomicU32,
     pub(crate) prefill: bool,
+    pub(crate) limiter: Limiter,
 }
 
 impl Directory for TestDirectory {
@@ -104,6 +107,7 @@ impl Directory for TestDirectory {
                 key_variable: None,
             },
             transport: Arc::new(InProcess(self.mock.clone())),
+            limiter: self.limiter.clone(),
             head: Head {
                 model: request.model.model.clone(),
                 system: "You are a test.".into(),
@@ -242,13 +246,14 @@ impl Stage {
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
             prefill: true,
+            limiter: Limiter::new(Quota { concurrent: 64, ..Quota::default() }),
         });
         fs_err::create_dir_all(folder.path().join("outputs")).unwrap();
         fs_err::create_dir_all(folder.path().join("workspace")).unwrap();
         let outputs = fs_err::canonicalize(folder.path().join("outputs")).unwrap();
         let mut options = EngineOptions::new(store.clone(), Arc::clone(&directory) as _, outputs);
         options.tools = tools;
-        options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10 };
+        options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
         options.ring_bytes = ring_bytes;
         let engine = Engine::start(options).await.unwrap();
         Self { engine, directory, probe, store, folder }

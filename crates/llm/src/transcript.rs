@@ -1,6 +1,6 @@
 //! A conversation, kept as the bytes of a request.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::BlobRef;
 
@@ -14,18 +14,22 @@ const MARKED_MESSAGES: usize = 2;
 
 /// A conversation serialized in one dialect.
 ///
-/// Each message is serialized once, when it is pushed. A request is a copy of what is there, between a head that never
-/// changes and a tail: so requests only grow at the end of the message list, cache markers aside.
+/// Each message is serialized once, when it is pushed, after a head that never changes: so requests only grow at the end
+/// of the message list, cache markers aside. A request goes on in the buffer of the last one, if nobody holds that any
+/// more: a step costs what is new, however long the history is.
 #[derive(Clone)]
 pub struct Transcript {
     /// Its wire format.
     dialect: &'static dyn Dialect,
     /// Whether the head has tools.
     tools: bool,
-    /// Everything before the first message.
-    head: Wire,
-    /// The messages with commas between them, and the marks of the last user-side ones.
-    messages: Wire,
+    /// The last request. What comes after `settled` in it was its own.
+    buffer: Bytes,
+    /// How many bytes of `buffer` every later request begins with: the head, and messages up to the first mark that still
+    /// counts.
+    settled: usize,
+    /// What follows, with the marks of the last user-side messages.
+    recent: Wire,
     /// Messages pushed, also those that had nothing to send.
     pushed: usize,
     /// The ids of the calls so far.
@@ -34,10 +38,7 @@ pub struct Transcript {
 
 impl std::fmt::Debug for Transcript {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transcript")
-            .field("messages", &self.pushed)
-            .field("bytes", &self.messages.bytes.len())
-            .finish()
+        f.debug_struct("Transcript").field("messages", &self.pushed).field("bytes", &self.size()).finish()
     }
 }
 
@@ -47,11 +48,14 @@ impl Transcript {
         let dialect = dialect.dialect();
         let mut wire = Wire::default();
         dialect.write_head(head, &mut wire);
+        let mut bytes = BytesMut::new();
+        copy_with_markers(&wire, dialect.cache_marker(), &mut bytes);
         Self {
             dialect,
             tools: !head.tools.is_empty(),
-            head: wire,
-            messages: Wire::default(),
+            settled: bytes.len(),
+            buffer: bytes.freeze(),
+            recent: Wire::default(),
             pushed: 0,
             ids: CallIds::new(dialect.call_id_limit()),
         }
@@ -61,18 +65,18 @@ impl Transcript {
     /// becomes a note. A message that has nothing to send is counted and left out.
     pub fn push(&mut self, message: &ChatMessage, blobs: &dyn Fn(&BlobRef) -> Option<Bytes>) {
         self.pushed += 1;
-        let before = self.messages.bytes.len();
-        if before > 0 || !self.head.bytes.ends_with(b"[") {
-            self.messages.bytes.push(b',');
+        let before = self.recent.bytes.len();
+        if before > 0 || !self.buffer[..self.settled].ends_with(b"[") {
+            self.recent.bytes.push(b',');
         }
-        let content = self.messages.bytes.len();
+        let content = self.recent.bytes.len();
         let mut context = Context { ids: &mut self.ids, blobs };
-        self.dialect.write_message(message, &mut context, &mut self.messages);
-        if self.messages.bytes.len() == content {
-            self.messages.bytes.truncate(before);
+        self.dialect.write_message(message, &mut context, &mut self.recent);
+        if self.recent.bytes.len() == content {
+            self.recent.bytes.truncate(before);
         }
-        let surplus = self.messages.marks.len().saturating_sub(MARKED_MESSAGES);
-        self.messages.marks.drain(..surplus);
+        let surplus = self.recent.marks.len().saturating_sub(MARKED_MESSAGES);
+        self.recent.marks.drain(..surplus);
     }
 
     /// How many messages were pushed.
@@ -87,33 +91,48 @@ impl Transcript {
 
     /// The size of the next request without markers and reminder, in bytes (nearly).
     pub fn size(&self) -> usize {
-        self.head.bytes.len() + self.messages.bytes.len()
+        self.settled + self.recent.bytes.len()
     }
 
-    /// The body of a request for the next answer.
-    pub fn request(&self, tool_choice: ToolChoice, reminder: Option<&Reminder>) -> Bytes {
+    /// The body of a request for the next answer. Where the bodies of earlier requests are all dropped, this costs as much
+    /// as what was pushed since the last one; else the whole conversation is copied once.
+    pub fn request(&mut self, tool_choice: ToolChoice, reminder: Option<&Reminder>) -> Bytes {
+        let mut body = self.settle();
+        copy_with_markers(&self.recent, self.dialect.cache_marker(), &mut body);
         let mut extra = Vec::new();
         if let Some(reminder) = reminder {
             self.dialect.write_reminder(reminder, &mut extra);
         }
-        let tail = self.dialect.tail(tool_choice, self.tools);
-        let marker = self.dialect.cache_marker();
-        let marks = self.head.marks.len() + self.messages.marks.len();
-        let mut body = Vec::with_capacity(self.size() + marks * marker.len() + extra.len() + 1 + tail.len());
-        copy_with_markers(&self.head, marker, &mut body);
-        copy_with_markers(&self.messages, marker, &mut body);
         if !extra.is_empty() {
             if !body.ends_with(b"[") {
-                body.push(b',');
+                body.extend_from_slice(b",");
             }
             body.extend_from_slice(&extra);
         }
-        body.extend_from_slice(tail.as_bytes());
-        body.into()
+        body.extend_from_slice(self.dialect.tail(tool_choice, self.tools).as_bytes());
+        self.buffer = body.freeze();
+        self.buffer.clone()
+    }
+
+    /// Takes the buffer, with what all later requests begin with and nothing else.
+    fn settle(&mut self) -> BytesMut {
+        let mut body = match std::mem::take(&mut self.buffer).try_into_mut() {
+            Ok(mut body) => {
+                body.truncate(self.settled);
+                body
+            }
+            Err(held) => BytesMut::from(&held[..self.settled]),
+        };
+        let until = self.recent.marks.first().copied().unwrap_or(self.recent.bytes.len());
+        body.extend_from_slice(&self.recent.bytes[..until]);
+        self.recent.bytes.drain(..until);
+        self.recent.marks.iter_mut().for_each(|mark| *mark -= until);
+        self.settled = body.len();
+        body
     }
 }
 
-fn copy_with_markers(wire: &Wire, marker: &str, body: &mut Vec<u8>) {
+fn copy_with_markers(wire: &Wire, marker: &str, body: &mut BytesMut) {
     let mut from = 0;
     for &mark in &wire.marks {
         body.extend_from_slice(&wire.bytes[from..mark]);
@@ -121,4 +140,57 @@ fn copy_with_markers(wire: &Wire, marker: &str, body: &mut Vec<u8>) {
         from = mark;
     }
     body.extend_from_slice(&wire.bytes[from..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::chat::UserPart;
+
+    use super::*;
+
+    fn transcript(dialect: DialectKind) -> Transcript {
+        let mut transcript = Transcript::new(dialect, &Head::default());
+        for _ in 0..100 {
+            push(&mut transcript);
+        }
+        transcript
+    }
+
+    fn push(transcript: &mut Transcript) {
+        let parts = vec![UserPart::Text { text: "hello".into() }];
+        transcript.push(&ChatMessage::User { parts }, &|_| None);
+    }
+
+    #[test]
+    fn a_request_goes_on_in_the_buffer_of_the_last_one() {
+        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+            let mut transcript = transcript(dialect);
+            drop(transcript.request(ToolChoice::Auto, None));
+            // Room for what is added here, so that the buffer need not move.
+            let settled = transcript.settle();
+            let (place, room) = (settled.as_ptr(), settled.capacity());
+            transcript.buffer = settled.freeze();
+            push(&mut transcript);
+            let next = transcript.request(ToolChoice::Auto, None);
+            assert!(next.len() <= room, "the test needs room for the next request");
+            assert_eq!(next.as_ptr(), place);
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_held_stays_as_it_is() {
+        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+            let mut transcript = transcript(dialect);
+            let reminder = Reminder::User("the end".into());
+            let held = transcript.request(ToolChoice::None, Some(&reminder));
+            let copy = held.to_vec();
+            push(&mut transcript);
+            let next = transcript.request(ToolChoice::Auto, None);
+            assert_eq!(held, copy);
+            drop(held);
+            let mut fresh = super::tests::transcript(dialect);
+            push(&mut fresh);
+            assert_eq!(next, fresh.request(ToolChoice::Auto, None));
+        }
+    }
 }

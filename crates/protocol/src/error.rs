@@ -15,6 +15,8 @@ pub enum ErrorCode {
     BadRequest,
     /// The provider asks for less traffic (429, 529).
     RateLimited,
+    /// The account's quota or credit is used up: waiting does not help (402, some 429).
+    QuotaExceeded,
     /// The provider failed (5xx).
     ProviderUnavailable,
     /// The provider could not be reached, or the connection broke before an answer began.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::error::ErrorInfo;
 use crate::id::{AttemptId, MessageId, PartId, SessionId};
 use crate::record::{Record, Seq};
 use crate::time::Timestamp;
@@ -165,6 +166,31 @@ pub enum Provisional {
         offset: u64,
         /// The piece.
         text: String,
+    },
+    /// An attempt failed, and the step is attempted again.
+    #[serde(rename = "step.retry")]
+    StepRetry {
+        /// The step.
+        step: MessageId,
+        /// Number of the next attempt within the step.
+        attempt_number: u32,
+        /// When it starts.
+        at: Timestamp,
+        /// Why the last one failed.
+        error: ErrorInfo,
+    },
+    /// A request waits until the provider's limits allow it.
+    #[serde(rename = "attempt.waiting")]
+    AttemptWaiting {
+        /// The step.
+        step: MessageId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// Nothing is sent before this time, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+        /// Why it waits.
+        reason: String,
     },
     /// The subscriber fell behind: read the log from `after`, then subscribe again.
     #[serde(rename = "resync")]

@@ -32,6 +32,8 @@ pub struct Stamp<'a> {
     pub ids: &'a mut IdGenerator,
     /// Prices and sizes.
     pub facts: &'a dyn Facts,
+    /// A random number from 0 to 1, by which waits are spread.
+    pub jitter: f64,
 }
 
 /// A prompt with all its choices made: agent, model and step limit are known to exist.
@@ -238,6 +240,17 @@ pub enum Effect {
     KillCall(PartId),
     /// Come back with [`Input::Deadline`] after so many milliseconds.
     Arm(Deadline, u64),
+    /// The same, for the next attempt of a step; clients are told.
+    RetryLater {
+        /// The step.
+        step: MessageId,
+        /// Number of the next attempt.
+        attempt_number: u32,
+        /// Milliseconds from now.
+        wait_ms: u64,
+        /// Why the last one failed.
+        error: ErrorInfo,
+    },
     /// The session's last record is in the log: remove it. After a flush.
     Remove(Ticket),
 }
@@ -254,7 +267,8 @@ impl Effect {
             | Self::CancelCall(_)
             | Self::KillAttempt(_)
             | Self::KillCall(_)
-            | Self::Arm(..) => false,
+            | Self::Arm(..)
+            | Self::RetryLater { .. } => false,
         }
     }
 }

@@ -69,6 +69,12 @@ enum LiveCall {
     Running,
 }
 
+/// What follows from a failed attempt.
+enum Retry {
+    After { wait_ms: u64, attempt_number: u32 },
+    GiveUp { advice: Option<String> },
+}
+
 /// An abort under way: the turn ends when nothing is at work any more.
 #[derive(Debug, Default)]
 struct Abort {
@@ -326,15 +332,35 @@ impl Machine {
         }
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open, outcome, used, None, stamp)?;
-        let failures =
-            self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).map_or(0, |step| step.failures);
-        match self.retry.wait_after(failures, &error) {
-            Some(wait_ms) => {
+        match self.retry_after(&error, stamp) {
+            Retry::After { wait_ms, attempt_number } => {
                 self.live.retrying = Some(step);
-                self.effects.push(Effect::Arm(Deadline::Retry { step }, wait_ms));
+                self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
                 Ok(())
             }
-            None => self.finish_step(step, parts, FinishReason::Failed, Some(error), stamp),
+            Retry::GiveUp { advice } => {
+                let message = match advice {
+                    Some(advice) => format!("{error}; {advice}"),
+                    None => error.message.clone(),
+                };
+                let error = ErrorInfo { message, ..error };
+                self.finish_step(step, parts, FinishReason::Failed, Some(error), stamp)
+            }
+        }
+    }
+
+    fn retry_after(&self, error: &ErrorInfo, stamp: &Stamp<'_>) -> Retry {
+        let Some(step) = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()) else {
+            return Retry::GiveUp { advice: None };
+        };
+        let begun = self.session.messages.last().map(|message| match message {
+            playhouse_protocol::Message::User(message) => message.created,
+            playhouse_protocol::Message::Assistant(message) => message.created,
+        });
+        let elapsed_ms = begun.map_or(0, |begun| stamp.now.millis_since(begun));
+        match self.retry.decide(step.failures, elapsed_ms, stamp.jitter, error) {
+            Ok(wait_ms) => Retry::After { wait_ms, attempt_number: step.attempts + 1 },
+            Err(advice) => Retry::GiveUp { advice },
         }
     }
 

@@ -1,4 +1,4 @@
-//! When a failed attempt is made again.
+//! When a failed attempt is made again. The one retry layer of the engine: nothing below it tries twice.
 
 use playhouse_protocol::ErrorInfo;
 
@@ -7,31 +7,62 @@ use playhouse_protocol::ErrorInfo;
 pub struct RetryPolicy {
     /// The most attempts of one step. 1 means that nothing is made again.
     pub attempts: u32,
-    /// Wait before the second attempt, in milliseconds; it doubles with each further one.
+    /// Longest wait before the second attempt, in milliseconds; it doubles with each further one.
     pub base_ms: u64,
     /// The longest wait, in milliseconds. A provider that asks for more makes the step fail.
     pub longest_ms: u64,
+    /// No attempt starts later than this after the first one, in milliseconds.
+    pub total_ms: u64,
 }
 
 impl Default for RetryPolicy {
+    /// 4 attempts, half a second, 1 and 2 s apart at most; a minute at the provider's wish; ten minutes in all.
     fn default() -> Self {
-        Self { attempts: 3, base_ms: 500, longest_ms: 60_000 }
+        Self { attempts: 4, base_ms: 500, longest_ms: 60_000, total_ms: 600_000 }
     }
 }
 
 impl RetryPolicy {
-    /// Milliseconds to wait after attempt number `attempt` (from 1) failed with `error`; `None` to give up.
-    pub fn wait_after(&self, attempt: u32, error: &ErrorInfo) -> Option<u64> {
-        if attempt >= self.attempts || !error.code.is_retryable() {
-            return None;
+    /// Milliseconds to wait after `failures` attempts failed, the last with `error`, `elapsed_ms` after the first
+    /// began. `jitter` (0 to 1) spreads the waits of many sessions: a wait is between a half and the whole of its bound. A
+    /// wait that the provider asked for is kept as it is.
+    ///
+    /// # Errors
+    /// The step is given up, with advice where the provider said when to come back.
+    pub fn decide(
+        &self,
+        failures: u32,
+        elapsed_ms: u64,
+        jitter: f64,
+        error: &ErrorInfo,
+    ) -> Result<u64, Option<String>> {
+        if !error.code.is_retryable() {
+            return Err(None);
         }
-        match error.retry_after_ms {
-            Some(asked) => (asked <= self.longest_ms).then_some(asked),
+        let come_back = |asked: u64| Some(format!("come back in {} s", asked.div_ceil(1_000)));
+        if failures >= self.attempts {
+            return Err(error.retry_after_ms.and_then(come_back));
+        }
+        let wait = match error.retry_after_ms {
+            Some(asked) if asked > self.longest_ms => return Err(come_back(asked)),
+            Some(asked) => asked,
             None => {
-                let doublings = attempt.saturating_sub(1).min(32);
-                Some(self.base_ms.saturating_mul(1 << doublings).min(self.longest_ms))
+                let doublings = failures.saturating_sub(1).min(32);
+                let bound = self.base_ms.saturating_mul(1 << doublings).min(self.longest_ms);
+                #[allow(
+                    clippy::cast_precision_loss,
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a wait of a minute at most, to the millisecond"
+                )]
+                let spread = (bound as f64 / 2.0 * jitter.clamp(0.0, 1.0)) as u64;
+                bound - bound / 2 + spread.min(bound / 2)
             }
+        };
+        if elapsed_ms.saturating_add(wait) > self.total_ms {
+            return Err(error.retry_after_ms.and_then(come_back));
         }
+        Ok(wait)
     }
 }
 
@@ -40,28 +71,42 @@ mod tests {
     use super::*;
     use playhouse_protocol::ErrorCode;
 
+    const POLICY: RetryPolicy = RetryPolicy { attempts: 4, base_ms: 100, longest_ms: 300, total_ms: 5_000 };
+
+    fn refused() -> ErrorInfo {
+        ErrorInfo::new(ErrorCode::Connection, "refused")
+    }
+
     #[test]
     fn waits_double_and_end() {
-        let policy = RetryPolicy { attempts: 4, base_ms: 100, longest_ms: 300 };
-        let error = ErrorInfo::new(ErrorCode::Connection, "refused");
-        let waits: Vec<_> = (1..=4).map(|attempt| policy.wait_after(attempt, &error)).collect();
-        assert_eq!(waits, [Some(100), Some(200), Some(300), None]);
+        let waits: Vec<_> = (1..=4).map(|failures| POLICY.decide(failures, 0, 1.0, &refused())).collect();
+        assert_eq!(waits, [Ok(100), Ok(200), Ok(300), Err(None)]);
+    }
+
+    #[test]
+    fn waits_are_spread_over_their_upper_half() {
+        assert_eq!(POLICY.decide(2, 0, 0.0, &refused()), Ok(100));
+        assert_eq!(POLICY.decide(2, 0, 0.5, &refused()), Ok(150));
+        assert_eq!(POLICY.decide(2, 0, 7.0, &refused()), Ok(200));
     }
 
     #[test]
     fn a_provider_may_ask_for_a_wait_but_not_for_any() {
-        let policy = RetryPolicy { attempts: 4, base_ms: 100, longest_ms: 300 };
-        let ask = |ms| ErrorInfo {
-            retry_after_ms: Some(ms),
-            ..ErrorInfo::new(ErrorCode::RateLimited, "slow down")
-        };
-        assert_eq!(policy.wait_after(1, &ask(250)), Some(250));
-        assert_eq!(policy.wait_after(1, &ask(301)), None);
+        let ask =
+            |ms| ErrorInfo { retry_after_ms: Some(ms), ..ErrorInfo::new(ErrorCode::RateLimited, "slow") };
+        assert_eq!(POLICY.decide(1, 0, 0.0, &ask(250)), Ok(250));
+        assert_eq!(POLICY.decide(1, 0, 0.0, &ask(61_500)), Err(Some("come back in 62 s".into())));
+    }
+
+    #[test]
+    fn the_total_time_is_bounded() {
+        assert_eq!(POLICY.decide(1, 4_900, 1.0, &refused()), Ok(100));
+        assert_eq!(POLICY.decide(1, 4_901, 1.0, &refused()), Err(None));
     }
 
     #[test]
     fn what_will_fail_again_is_not_tried_again() {
         let error = ErrorInfo::new(ErrorCode::Authentication, "no key");
-        assert_eq!(RetryPolicy::default().wait_after(1, &error), None);
+        assert_eq!(RetryPolicy::default().decide(1, 0, 0.0, &error), Err(None));
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! - [`tool`]: the trait, and what a call stands on ([`CallContext`])
 //! - [`Registry`]: the tools of an engine; the native ones, and those that are added
+//! - [`FunctionTool`]: a tool that is one function
 //! - [`runner`]: the one way in which calls are made
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
@@ -54,6 +55,7 @@ pub mod arguments;
 pub mod bash;
 pub mod edit;
 mod files;
+mod function;
 pub mod glob;
 pub mod grep;
 pub mod list;
@@ -67,5 +69,6 @@ pub mod tool;
 pub mod truncate;
 pub mod write;
 
+pub use function::FunctionTool;
 pub use registry::{Registry, RegistryError};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};

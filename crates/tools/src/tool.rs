@@ -126,6 +126,13 @@ pub struct ToolOutput {
     pub attachments: Vec<NewAttachment>,
 }
 
+impl ToolOutput {
+    /// A text, and nothing else.
+    pub fn text(output: impl Into<String>) -> Self {
+        Self { output: output.into(), ..Self::default() }
+    }
+}
+
 /// A tool. One value serves all sessions; what belongs to a call comes with its [`CallContext`].
 pub trait Tool: Send + Sync {
     /// Name, description and parameters, as a model is told of them.

@@ -108,7 +108,7 @@ fn blobs(blob: &BlobRef) -> Option<Bytes> {
     (blob.hash == "known").then(|| Bytes::from_static(b"bytes"))
 }
 
-fn request(transcript: &Transcript) -> String {
+fn request(transcript: &mut Transcript) -> String {
     String::from_utf8(transcript.request(ToolChoice::Auto, None).to_vec()).unwrap()
 }
 
@@ -157,10 +157,10 @@ proptest! {
     fn the_next_request_extends_this_one(head in head(), messages in conversation()) {
         for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
             let mut transcript = Transcript::new(dialect, &head);
-            let mut before = request(&transcript).replace(MARKER, "");
+            let mut before = request(&mut transcript).replace(MARKER, "");
             for message in &messages {
                 transcript.push(message, &blobs);
-                let whole = request(&transcript);
+                let whole = request(&mut transcript);
                 let value: Value = serde_json::from_str(&whole).unwrap();
                 prop_assert!(whole.matches(MARKER).count() <= 4);
                 check_calls(&value, dialect);
@@ -173,7 +173,7 @@ proptest! {
             }
             let mut again = Transcript::new(dialect, &head);
             messages.iter().for_each(|message| again.push(message, &blobs));
-            prop_assert_eq!(request(&again), request(&transcript), "a transcript is a function of its messages");
+            prop_assert_eq!(request(&mut again), request(&mut transcript), "a transcript is a function of its messages");
         }
     }
 
@@ -182,7 +182,7 @@ proptest! {
         for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
             let mut transcript = Transcript::new(dialect, &head);
             messages.iter().for_each(|message| transcript.push(message, &blobs));
-            let plain = request(&transcript);
+            let plain = request(&mut transcript);
             for reminder in [Reminder::Assistant(words.clone()), Reminder::User(words.clone())] {
                 let last = transcript.request(ToolChoice::None, Some(&reminder));
                 serde_json::from_slice::<Value>(&last).unwrap();

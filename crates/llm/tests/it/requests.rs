@@ -125,7 +125,7 @@ fn short(dialect: DialectKind, head: &Head) -> Transcript {
     transcript
 }
 
-fn ending(transcript: &Transcript, tool_choice: ToolChoice, reminder: Option<Reminder>) -> String {
+fn ending(transcript: &mut Transcript, tool_choice: ToolChoice, reminder: Option<Reminder>) -> String {
     let request = transcript.request(tool_choice, reminder.as_ref());
     let request = std::str::from_utf8(&request).unwrap();
     serde_json::from_str::<Value>(request).unwrap();
@@ -136,22 +136,25 @@ fn ending(transcript: &Transcript, tool_choice: ToolChoice, reminder: Option<Rem
 fn the_last_step_keeps_the_tools_and_may_begin_the_answer() {
     let last = Reminder::Assistant("that was the last step. \n".into());
     let user = Reminder::User("sum up".into());
-    let anthropic = short(DialectKind::Anthropic, &head());
+    let mut anthropic = short(DialectKind::Anthropic, &head());
     assert_eq!(
-        ending(&anthropic, ToolChoice::None, Some(last.clone())),
+        ending(&mut anthropic, ToolChoice::None, Some(last.clone())),
         r#"","cache_control":{"type":"ephemeral"}}]},{"role":"assistant","content":[{"type":"text","text":"that was the last step."}]}],"tool_choice":{"type":"none"}}"#
     );
     assert_eq!(
-        ending(&anthropic, ToolChoice::Auto, Some(user.clone())),
+        ending(&mut anthropic, ToolChoice::Auto, Some(user.clone())),
         r#"","cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"text","text":"sum up"}]}]}"#
     );
-    let openai = short(DialectKind::OpenaiChat, &head());
+    let mut openai = short(DialectKind::OpenaiChat, &head());
     assert_eq!(
-        ending(&openai, ToolChoice::None, Some(last)),
+        ending(&mut openai, ToolChoice::None, Some(last)),
         r#""},{"role":"assistant","content":"that was the last step."}],"tool_choice":"none"}"#
     );
-    assert_eq!(ending(&openai, ToolChoice::Auto, Some(user)), r#""},{"role":"user","content":"sum up"}]}"#);
-    assert_eq!(ending(&openai, ToolChoice::Auto, Some(Reminder::Assistant(" ".into()))), r#""}]}"#);
+    assert_eq!(
+        ending(&mut openai, ToolChoice::Auto, Some(user)),
+        r#""},{"role":"user","content":"sum up"}]}"#
+    );
+    assert_eq!(ending(&mut openai, ToolChoice::Auto, Some(Reminder::Assistant(" ".into()))), r#""}]}"#);
 }
 
 #[test]

@@ -82,8 +82,12 @@ impl Harness {
 
     pub(crate) fn raw(&mut self, input: Input) -> Vec<Effect> {
         self.clock += 10;
-        let mut stamp =
-            Stamp { now: Timestamp::from_millis(self.clock), ids: &mut self.ids, facts: &TestFacts };
+        let mut stamp = Stamp {
+            now: Timestamp::from_millis(self.clock),
+            ids: &mut self.ids,
+            facts: &TestFacts,
+            jitter: 1.0,
+        };
         let effects = self.machine.on(input, &mut stamp).expect("the machine's own records fit");
         for effect in &effects {
             if let Effect::Append(entries) = effect {
@@ -254,6 +258,9 @@ impl Harness {
                 let kind = format!("{deadline:?}");
                 format!("arm {} in {ms} ms", kind.split(' ').next().unwrap_or_default())
             }
+            Effect::RetryLater { attempt_number, wait_ms, .. } => {
+                format!("attempt {attempt_number} in {wait_ms} ms")
+            }
             Effect::Remove(_) => "remove".into(),
         }
     }
@@ -296,5 +303,5 @@ pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
 }
 
 fn retry() -> RetryPolicy {
-    RetryPolicy { attempts: 3, base_ms: 100, longest_ms: 1_000 }
+    RetryPolicy { attempts: 3, base_ms: 100, longest_ms: 1_000, total_ms: 10_000 }
 }

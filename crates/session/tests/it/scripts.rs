@@ -230,13 +230,13 @@ fn an_abort_of_an_idle_session_is_answered() {
 fn a_failed_attempt_is_made_again_and_then_given_up() {
     let mut h = Harness::new();
     h.prompt("one");
-    assert_eq!(h.fail(ErrorCode::StreamCut, "half"), ["append attempt.ended(failed)", "arm Retry in 100 ms"]);
+    assert_eq!(h.fail(ErrorCode::StreamCut, "half"), ["append attempt.ended(failed)", "attempt 2 in 100 ms"]);
     let step = h.machine.session().turn.as_ref().unwrap().step.as_ref().unwrap().id;
     assert_eq!(
         h.on(Input::Deadline(Deadline::Retry { step })),
         ["append attempt.started(1.2)", "start attempt of 1 messages"]
     );
-    assert_eq!(h.fail(ErrorCode::StreamCut, "half")[1], "arm Retry in 200 ms");
+    assert_eq!(h.fail(ErrorCode::StreamCut, "half")[1], "attempt 3 in 200 ms");
     h.on(Input::Deadline(Deadline::Retry { step }));
     assert_eq!(
         h.fail(ErrorCode::StreamCut, "half"),

@@ -45,6 +45,7 @@ impl World {
                     self.executing.remove(&call);
                 }
                 Effect::Arm(deadline, _) => self.deadlines.push(deadline),
+                Effect::RetryLater { step, .. } => self.deadlines.push(Deadline::Retry { step }),
                 Effect::Append(entries) => {
                     for entry in entries {
                         match entry.record {

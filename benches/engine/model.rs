@@ -1,0 +1,109 @@
+//! The scripted model, in a process of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use playhouse::mock_llm::{JournalOptions, Mock, MockOptions, Model, Script, tokens};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::Result;
+
+/// The argument that makes this program the model.
+pub(crate) const ROLE: &str = "scripted-model";
+/// Its name for a model that reads a file and says a little in each of so many steps.
+pub(crate) const WALK: &str = "walk";
+/// Its name for a model that says [`PACED_TOKENS`] at [`PACE`].
+pub(crate) const PACED: &str = "paced";
+/// How much the paced model says.
+pub(crate) const PACED_TOKENS: u64 = 2_000;
+/// How fast, in tokens a second.
+pub(crate) const PACE: f64 = 1_000.0;
+/// The file that the walking model reads.
+pub(crate) const FILE: &str = "notes.txt";
+
+/// A running model.
+pub(crate) struct Server {
+    child: Child,
+    /// Where it listens.
+    pub(crate) url: String,
+    journal: PathBuf,
+}
+
+/// What the model noted of a request.
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    /// The answers since the last prompt.
+    pub(crate) step: usize,
+    /// When its head was there, in microseconds.
+    pub(crate) arrived_us: u64,
+    /// When the end of its answer was handed over, in microseconds.
+    pub(crate) sent_us: u64,
+}
+
+impl Server {
+    /// Starts a model that keeps its journal in `folder` and can walk `steps`.
+    pub(crate) fn start(folder: &Path, steps: usize) -> Result<Self> {
+        let journal = folder.join("journal.ndjson");
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(ROLE)
+            .arg(&journal)
+            .arg(steps.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut url = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut url)?;
+        }
+        let url = url.trim().to_owned();
+        if !url.starts_with("http://") {
+            return Err(format!("the scripted model did not start: it said {url:?}").into());
+        }
+        Ok(Self { child, url, journal })
+    }
+
+    /// Stops it, and gives what it was asked, in order.
+    pub(crate) fn stop(mut self) -> Result<Vec<Asked>> {
+        // Its input ends.
+        drop(self.child.stdin.take());
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(format!("the scripted model ended with {status}").into());
+        }
+        let journal = fs_err::read_to_string(&self.journal)?;
+        Ok(journal.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Has ended already, unless the measurement failed.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Serves until its input ends.
+pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let journal = arguments.next().ok_or("the journal's file is missing")?;
+    let steps: usize = arguments.next().ok_or("the count of steps is missing")?.parse()?;
+    let walk = (0..steps)
+        .fold(Model::new(), |model, _| model.step(tokens(40).call("read", json!({"filePath": FILE}))));
+    let paced = Model::new().step(tokens(PACED_TOKENS)).rate(PACE);
+    let script = Script::new().model(WALK, walk).model(PACED, paced);
+    let journal = JournalOptions { entries: 0, body_bytes: 0, file: Some(journal.into()) };
+    let mock = Mock::with_options(script, MockOptions { rate: None, journal })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let server = mock.serve(tokio::net::TcpListener::bind("127.0.0.1:0").await?)?;
+        println!("{}", server.url());
+        std::io::stdout().flush()?;
+        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+        server.shutdown().await;
+        Ok::<_, crate::Failure>(())
+    })?;
+    mock.journal().flush()?;
+    Ok(())
+}

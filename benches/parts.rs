@@ -1,0 +1,153 @@
+//! Guards of the parts that a long history makes expensive: `cargo bench --bench parts`.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use playhouse::protocol::id::{AttemptId, IdGenerator, MessageId, PartId, SessionId};
+use playhouse::protocol::message::{CallInput, CallOutcome, CallResult, FinishReason, Part};
+use playhouse::protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
+    Recovery, SessionCreated, StepFinished, StepPart,
+};
+use playhouse::protocol::{Entry, ModelRef, Prices, Record, Seq, Timestamp, Tokens, Usage};
+use playhouse::session::{Session, chat};
+use playhouse_llm::{DialectKind, Head, ToolChoice, Transcript};
+use serde_json::json;
+
+/// Messages of the history, as a model sees them: a prompt, and two for each step.
+const MESSAGES: usize = 2_000;
+
+/// Makes the log of a turn, as the engine writes it.
+struct Log {
+    ids: IdGenerator,
+    entries: Vec<Entry>,
+}
+
+impl Log {
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn push(&mut self, record: Record) {
+        let seq = Seq(self.entries.len() as u64 + 1);
+        self.entries.push(Entry { seq, at: Self::NOW, record });
+    }
+
+    /// A log whose turn took so many steps.
+    fn of(steps: u32) -> Vec<Entry> {
+        let mut log = Self { ids: IdGenerator::new(|bytes| bytes.fill(7)), entries: Vec::new() };
+        let model: ModelRef = "mock/walk".parse().expect("it is a model");
+        let session: SessionId = log.ids.next(Self::NOW);
+        log.push(Record::SessionCreated(SessionCreated {
+            session,
+            tenant: "bench".into(),
+            workspace: "/".into(),
+            title: "Bench".into(),
+            agent: "build".into(),
+            model: model.clone(),
+            parent: None,
+        }));
+        let turn: MessageId = log.ids.next(Self::NOW);
+        let part = Part::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
+        log.push(Record::PromptAdmitted(PromptAdmitted {
+            message: turn,
+            parts: vec![part],
+            agent: "build".into(),
+            model: model.clone(),
+            step_limit: None,
+            steer: false,
+        }));
+        log.push(Record::TurnStarted { turn });
+        for number in 1..=steps {
+            log.step(turn, number, &model);
+        }
+        log.entries
+    }
+
+    fn step(&mut self, turn: MessageId, number: u32, model: &ModelRef) {
+        let attempt: AttemptId = self.ids.next(Self::NOW);
+        let step: MessageId = self.ids.next(Self::NOW);
+        let (text, call): (PartId, PartId) = (self.ids.next(Self::NOW), self.ids.next(Self::NOW));
+        self.push(Record::AttemptStarted(AttemptStarted {
+            attempt,
+            turn,
+            step,
+            step_number: number,
+            attempt_number: 1,
+            agent: "build".into(),
+            model: model.clone(),
+            estimated_input: 1_000,
+            prices: Prices::default(),
+            steered: Vec::new(),
+            last: false,
+        }));
+        self.push(Record::AttemptEnded(AttemptEnded {
+            attempt,
+            outcome: AttemptOutcome::Finished,
+            usage: Some(Usage::default()),
+            cost: None,
+            answered_by: Some("walk".into()),
+        }));
+        let input = CallInput::from_model(&json!({"filePath": "notes.txt"}).to_string());
+        let call_id = format!("call_{number}");
+        self.push(Record::CallProposed(CallProposed { call, step, call_id, tool: "read".into(), input }));
+        self.push(Record::StepFinished(StepFinished {
+            step,
+            parts: vec![StepPart::Text { id: text, text: "word ".repeat(40) }, StepPart::Call { id: call }],
+            finish: FinishReason::ToolCalls,
+            error: None,
+            tokens: Tokens::default(),
+            cost: None,
+        }));
+        self.push(Record::CallIntended(CallIntended {
+            call,
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+        }));
+        let result = CallResult {
+            outcome: CallOutcome::Done,
+            title: "notes.txt".into(),
+            output: "A line of a small file.\n".repeat(25),
+            metadata: serde_json::Map::new(),
+            attachments: Vec::new(),
+            started: Self::NOW,
+            ended: Self::NOW,
+        };
+        self.push(Record::CallSettled { call, result });
+    }
+}
+
+fn parts(criterion: &mut Criterion) {
+    let steps = u32::try_from(MESSAGES / 2).expect("it is small");
+    let entries = Log::of(steps);
+    let session = Session::replay(&entries).expect("the log fits");
+    assert_eq!(session.messages.len(), MESSAGES / 2 + 1);
+    let mut messages = Vec::new();
+    for message in &session.messages {
+        chat::translate(message, &mut messages);
+    }
+    assert_eq!(messages.len(), MESSAGES + 1);
+
+    criterion.bench_function("fold of a log of 2,000 messages", |bencher| {
+        bencher.iter(|| Session::replay(black_box(&entries)).expect("the log fits"));
+    });
+    for (name, dialect) in [("anthropic", DialectKind::Anthropic), ("openai-chat", DialectKind::OpenaiChat)] {
+        let head =
+            Head { model: "walk".into(), system: "Be brief.".into(), max_output: 100, ..Head::default() };
+        let fill = || {
+            let mut transcript = Transcript::new(dialect, &head);
+            for message in &messages {
+                transcript.push(message, &|_| None);
+            }
+            transcript
+        };
+        criterion.bench_function(&format!("serializing 2,000 messages, {name}"), |bencher| {
+            bencher.iter(|| black_box(fill()));
+        });
+        let mut transcript = fill();
+        criterion.bench_function(&format!("a request of 2,000 messages, {name}"), |bencher| {
+            bencher.iter(|| black_box(transcript.request(ToolChoice::Auto, None)));
+        });
+    }
+}
+
+criterion_group!(benches, parts);
+criterion_main!(benches);

@@ -1,0 +1,384 @@
+//! Holds the invariants of ARCHITECTURE.md that can be held by looking: which crate may know which, what the pure crates
+//! must not touch, and what stands in one place only. It reads manifests and sources as text and runs nothing.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+/// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
+const ARROWS: [(&str, &[&str]); 13] = [
+    ("protocol", &[]),
+    ("policy", &["protocol"]),
+    ("catalogue", &["protocol"]),
+    ("prompts", &["protocol"]),
+    ("session", &["protocol", "policy"]),
+    ("workspace", &["protocol", "policy"]),
+    ("store", &["protocol"]),
+    ("billing", &["protocol"]),
+    ("llm", &["protocol"]),
+    ("tools", &["protocol", "policy", "prompts", "workspace"]),
+    ("mock-llm", &["protocol"]),
+    ("actors", &["protocol", "policy", "session", "workspace", "store", "billing", "llm", "tools"]),
+    (
+        "playhouse",
+        &[
+            "protocol",
+            "policy",
+            "catalogue",
+            "prompts",
+            "session",
+            "workspace",
+            "store",
+            "billing",
+            "llm",
+            "tools",
+            "actors",
+            "mock-llm",
+        ],
+    ),
+];
+
+/// Packages that only compute: no file, no socket, no clock, no thread, no runtime.
+const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
+
+/// Libraries that one package alone may name, outside of tests.
+const KEPT: [(&str, &str); 8] = [
+    ("ractor", "actors"),
+    ("sled", "store"),
+    ("reqwest", "llm"),
+    ("eventsource-stream", "llm"),
+    ("hyper", "mock-llm"),
+    ("grep-searcher", "tools"),
+    ("tracing-subscriber", "playhouse"),
+    ("toml", "playhouse"),
+];
+
+/// The most lines of a source file. The aim is 500.
+const LONGEST_FILE: usize = 700;
+
+/// A package of this workspace.
+struct Package {
+    name: String,
+    folder: PathBuf,
+    manifest: Table,
+}
+
+impl Package {
+    fn read(folder: &Path) -> Self {
+        let manifest: Table = fs_err::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+        let name = manifest["package"]["name"].as_str().unwrap();
+        let name = name.strip_prefix("playhouse-").unwrap_or(name).to_owned();
+        Self { name, folder: folder.to_owned(), manifest }
+    }
+
+    /// The dependencies that its code has, those of its tests left out.
+    fn dependencies(&self) -> BTreeSet<String> {
+        let names = |table: &str| self.manifest.get(table).and_then(Value::as_table).map(Table::keys);
+        ["dependencies", "build-dependencies"].into_iter().filter_map(names).flatten().cloned().collect()
+    }
+
+    /// The files below its `src`, by path from the root of the workspace.
+    fn sources(&self) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        collect(&self.folder.join("src"), "rs", &mut found);
+        found
+    }
+
+    /// Its code: without comments and without tests.
+    fn code(&self) -> BTreeMap<PathBuf, String> {
+        self.sources()
+            .into_iter()
+            .filter(|(path, _)| !is_test(path))
+            .map(|(path, text)| (path, code_of(&text)))
+            .collect()
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn packages() -> Vec<Package> {
+    let mut folders = vec![root(), root().join("actors")];
+    for entry in fs_err::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        // A folder without a manifest may be left behind by another branch.
+        if folder.join("Cargo.toml").exists() {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    folders.iter().map(|folder| Package::read(folder)).collect()
+}
+
+fn package(name: &str) -> Package {
+    packages().into_iter().find(|package| package.name == name).unwrap()
+}
+
+fn collect(folder: &Path, extension: &str, found: &mut BTreeMap<PathBuf, String>) {
+    if !folder.exists() {
+        return;
+    }
+    for entry in fs_err::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, extension, found);
+        } else if path.extension().is_some_and(|found| found == extension) {
+            let text = fs_err::read_to_string(&path).unwrap();
+            found.insert(path.strip_prefix(root()).unwrap().to_owned(), text);
+        }
+    }
+}
+
+fn is_test(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    stem == "testing"
+        || stem.ends_with("tests")
+        || stem.ends_with("_test")
+        || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+/// A source without its comments, and without the module of tests at its end.
+fn code_of(text: &str) -> String {
+    let body = text.find("#[cfg(test)]\nmod tests {").map_or(text, |end| &text[..end]);
+    let lines = body.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether `word` stands in `text`, and not as a part of a longer word.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(start, _)| {
+        !text[..start].ends_with(is_part) && !text[start + word.len()..].starts_with(is_part)
+    })
+}
+
+/// The files of `packages` whose code holds one of `words`.
+fn users(packages: &[Package], words: &[&str]) -> Vec<String> {
+    let mut users = Vec::new();
+    for package in packages {
+        for (path, code) in package.code() {
+            let found = words.iter().filter(|word| has_word(&code, word));
+            users.extend(found.map(|word| format!("{}: {word}", path.display())));
+        }
+    }
+    users
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let packages = packages();
+    let names: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    let known: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, known, "a package without a place in ARROWS, or a place without a package");
+    for package in &packages {
+        let (_, allowed) = ARROWS.iter().find(|(name, _)| *name == package.name).unwrap();
+        let ours = package
+            .dependencies()
+            .into_iter()
+            .map(|name| name.strip_prefix("playhouse-").unwrap_or(&name).to_owned())
+            .filter(|name| known.contains(name.as_str()));
+        for dependency in ours {
+            assert!(
+                allowed.contains(&dependency.as_str()),
+                "{} must not depend on {dependency}",
+                package.name
+            );
+        }
+    }
+}
+
+#[test]
+fn what_one_package_keeps_no_other_names() {
+    for package in packages() {
+        let dependencies = package.dependencies();
+        for (library, keeper) in KEPT {
+            let may = package.name == keeper
+                // Reads its built-in facts with it.
+                || (library, package.name.as_str()) == ("toml", "catalogue");
+            assert!(
+                may || !dependencies.contains(library),
+                "{} depends on {library}, which belongs to {keeper}",
+                package.name
+            );
+        }
+    }
+    let others: Vec<Package> = packages().into_iter().filter(|package| package.name != "actors").collect();
+    assert_eq!(users(&others, &["ractor"]), Vec::<String>::new());
+}
+
+#[test]
+fn the_pure_packages_touch_nothing() {
+    let pure: Vec<Package> =
+        packages().into_iter().filter(|package| PURE.contains(&&*package.name)).collect();
+    assert_eq!(pure.len(), PURE.len());
+    for package in &pure {
+        let allowed = ["serde", "serde_json", "rust_decimal", "strsim", "thiserror", "toml"];
+        for dependency in package.dependencies() {
+            let fits = dependency.starts_with("playhouse-") || allowed.contains(&dependency.as_str());
+            assert!(fits, "{} depends on {dependency}: is that pure?", package.name);
+        }
+    }
+    let words = [
+        "tokio",
+        "std::fs",
+        "fs_err",
+        "std::net",
+        "std::env",
+        "std::process",
+        "std::thread",
+        "thread",
+        "std::io",
+        "SystemTime",
+        "Instant",
+        "std::time",
+        "getrandom",
+        "rand",
+    ];
+    assert_eq!(users(&pure, &words), Vec::<String>::new());
+}
+
+#[test]
+fn what_computes_beside_files_has_no_runtime_and_no_clock() {
+    for name in ["prompts", "store"] {
+        let package = package(name);
+        assert!(!package.dependencies().contains("tokio"), "{name} depends on tokio");
+        assert_eq!(users(&[package], &["SystemTime", "tokio"]), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_session_makes_no_ids_of_its_own() {
+    // Ids come from the stamp of an input: nothing but the stamp's generator makes one.
+    let made: Vec<String> = users(&[package("session")], &["IdGenerator::new", "from_bytes", "parse"]);
+    assert_eq!(made, Vec::<String>::new());
+}
+
+#[test]
+fn one_place_reads_the_clock_for_what_is_stored() {
+    let engine: Vec<Package> = packages().into_iter().filter(|package| package.name != "mock-llm").collect();
+    // `door.rs` carries the times of files.
+    let expected = ["actors/src/shared.rs: SystemTime", "crates/workspace/src/door.rs: SystemTime"];
+    assert_eq!(users(&engine, &["SystemTime"]), expected);
+}
+
+#[test]
+fn programs_are_started_in_one_place() {
+    // The other one is the demo, which makes its own repository before there is an engine.
+    let expected = ["crates/workspace/src/process.rs: Command::new", "src/cli/demo.rs: Command::new"];
+    let mut found = users(&packages(), &["Command::new"]);
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn keys_are_opened_only_where_they_are_sent() {
+    for user in users(&packages(), &["expose_secret"]) {
+        // `mock.rs` carries the headers of a request to the model in the same process.
+        let fits = user.starts_with("crates/llm/src/") || user.starts_with("src/mock.rs");
+        assert!(fits, "{user}");
+    }
+}
+
+#[test]
+fn the_environment_is_read_by_the_product_and_passed_down_by_a_list() {
+    // Configuration gets a function that reads variables, so that tests and two engines can have different ones.
+    let product = |file: &str| file.starts_with("src/") && !file.starts_with("src/config/");
+    // For the folder of the shell, and for what commands get.
+    let workspace = ["crates/workspace/src/process.rs", "crates/workspace/src/process/environment.rs"];
+    for user in users(&packages(), &["env::var", "env::var_os", "env::vars", "env::vars_os"]) {
+        let (file, _) = user.split_once(": ").unwrap();
+        assert!(product(file) || workspace.contains(&file), "{user}");
+    }
+}
+
+#[test]
+fn no_token_passes_through_a_mailbox() {
+    // A step actor sends one kind of message, its report, and sends it once; pieces go into the ring.
+    let code = package("actors").code();
+    let step = &code[Path::new("actors/src/step.rs")];
+    assert_eq!(step.matches("send_message(").count(), 1, "the step actor has one message to send");
+    let sent: Vec<&str> = step.match_indices("SessionMessage::").map(|(start, _)| &step[start..]).collect();
+    assert!(matches!(&*sent, [one] if one.starts_with("SessionMessage::Attempt(")), "it is its report");
+    let session = &code[Path::new("actors/src/session.rs")];
+    let messages = session.split("enum SessionMessage {").nth(1).unwrap().split("\n}").next().unwrap();
+    for word in ["String", "str", "Bytes", "StreamEvent", "Provisional"] {
+        let lines = messages.lines().filter(|line| has_word(line, word));
+        // The one text is why an append failed.
+        let found: Vec<&str> = lines.filter(|line| !line.contains("Flushed(")).collect();
+        assert_eq!(found, Vec::<&str>::new(), "{word}");
+    }
+}
+
+#[test]
+fn nothing_is_unbounded_and_nothing_is_printed() {
+    for (path, code) in packages().iter().flat_map(Package::code) {
+        let banned = ["unbounded_channel", "unbounded", "println!", "eprintln!", "print!", "eprint!", "dbg!"];
+        for word in banned {
+            assert!(!code.contains(&format!("{word}(")), "{}: {word}", path.display());
+        }
+        for word in ["allow(unsafe_code", "todo!", "unimplemented!"] {
+            assert!(!code.contains(word), "{}: {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_stay_short_and_open_with_a_page() {
+    let mut files = BTreeMap::new();
+    for folder in ["src", "actors", "crates", "tests", "benches", "examples"] {
+        collect(&root().join(folder), "rs", &mut files);
+    }
+    assert!(files.len() > 100, "found only {} files", files.len());
+    for (path, text) in files {
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST_FILE, "{} has {lines} lines", path.display());
+        let says = text.starts_with("//!") || is_test(&path);
+        assert!(says, "{} does not say what it is", path.display());
+    }
+}
+
+#[test]
+fn every_package_takes_the_lints_and_the_facts_of_the_workspace() {
+    for package in packages() {
+        let lints = &package.manifest["lints"]["workspace"];
+        assert_eq!(lints.as_bool(), Some(true), "{}", package.name);
+        for fact in ["version", "edition", "rust-version", "license", "publish"] {
+            let inherited = package.manifest["package"][fact].get("workspace").and_then(Value::as_bool);
+            assert_eq!(inherited, Some(true), "{}: {fact}", package.name);
+        }
+    }
+    let manifest = package("playhouse").manifest;
+    let levels = &manifest["workspace"]["lints"];
+    assert_eq!(levels["rust"]["unsafe_code"].as_str(), Some("deny"));
+    for lint in ["await_holding_lock", "disallowed_methods", "large_futures", "print_stdout", "unwrap_used"] {
+        assert_eq!(levels["clippy"][lint].as_str(), Some("deny"), "{lint}");
+    }
+    // A panic has to stay in its actor.
+    for (name, profile) in manifest["profile"].as_table().unwrap() {
+        let panic = profile.get("panic").and_then(Value::as_str).unwrap_or("unwind");
+        assert_eq!(panic, "unwind", "profile {name}");
+    }
+}
+
+#[test]
+fn the_page_on_the_architecture_names_what_there_is() {
+    let page = fs_err::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for package in packages() {
+        let folder = package.folder.strip_prefix(root()).unwrap();
+        let name = if folder.as_os_str().is_empty() { Path::new("src") } else { folder };
+        assert!(page.contains(&format!("`{}/", name.display())), "{} is not in the code map", name.display());
+    }
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_path = |text: &&str| {
+        ["src/", "actors/", "crates/", "prompts/", "tests/", "scripts/", "examples/"]
+            .iter()
+            .any(|folder| text.starts_with(folder))
+            && !text.contains([' ', '*', '<'])
+    };
+    let missing: Vec<&str> = quoted.filter(is_path).filter(|path| !root().join(path).exists()).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "ARCHITECTURE.md names files that are not there");
+}

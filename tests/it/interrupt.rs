@@ -1,0 +1,162 @@
+//! Ctrl-C.
+
+use std::process::{Child, Stdio};
+
+use mock_llm::{Fault, Model, call, text};
+use playhouse::protocol::Record;
+use playhouse::protocol::message::CallOutcome;
+use playhouse::protocol::record::TurnOutcome;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+
+use crate::stage::{Ended, Stage, until};
+
+/// Starts a `run` in the background.
+pub(crate) fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Child {
+    let mut command = stage.command(["run"].into_iter().chain(arguments));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until a command of the model has named a process, and gives it.
+pub(crate) fn process(stage: &Stage, file: &str) -> Pid {
+    let path = stage.workspace.join(file);
+    let mut number = None;
+    until("the command names its process", || {
+        number = fs_err::read_to_string(&path).ok().filter(|text| text.ends_with('\n'));
+        number.is_some()
+    });
+    Pid::from_raw(number.unwrap().trim().parse().unwrap()).unwrap()
+}
+
+/// Whether a process runs; one that is dead and not yet taken notice of does not.
+pub(crate) fn is_alive(process: Pid) -> bool {
+    let state = fs_err::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    match state {
+        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(_) if cfg!(target_os = "linux") => false,
+        Err(_) => test_kill_process(process).is_ok(),
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn end(child: Child) -> Ended {
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn it_aborts_the_turn_and_the_command_with_its_children() {
+    let command = "sleep 600 & echo $! > child.pid; setsid sh -c 'echo $$ > far.pid; exec sleep 600' & wait";
+    let stage = Stage::new(
+        Model::new()
+            .step(text("This may take long.").call("bash", json!({"command": command})))
+            .next_turn()
+            .step(text("Here I am again.")),
+    );
+    let child = start(&stage, ["Wait."]);
+    let (near, far) = (process(&stage, "child.pid"), process(&stage, "far.pid"));
+    assert!(is_alive(near) && is_alive(far));
+    signal(&child, Signal::INT);
+    let ended = end(child).is(3);
+    assert!(!is_alive(near) && !is_alive(far), "nothing of the command is left");
+    assert!(ended.stdout.starts_with("This may take long.\n"), "what was said is kept: {}", ended.stdout);
+    ended.says(["✗ bash sleep 600", "aborted\n"]);
+
+    let records = stage.records(&stage.session());
+    let Some(Record::TurnEnded(last)) = records.last() else { panic!("{records:?}") };
+    assert_eq!(last.outcome, TurnOutcome::Aborted);
+    let settled = records.iter().find_map(|record| match record {
+        Record::CallSettled { result, .. } => Some(result),
+        _ => None,
+    });
+    assert_eq!(settled.unwrap().outcome, CallOutcome::Cancelled);
+    assert_eq!(stage.run(["-c", "Are you there?"]).is(0).stdout, "Here I am again.\n");
+    assert!(stage.requests()[1].to_string().contains("cancelled"));
+}
+
+#[test]
+fn it_aborts_an_answer_that_streams_and_keeps_its_text() {
+    let stage = Stage::new(
+        Model::new().step(text("one two three four").fault(Fault::stall(4))).next_turn().step(text("Five.")),
+    );
+    let mut child = start(&stage, ["Count."]);
+    // Wait for the first words, then take the rest.
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0; 3];
+    std::io::Read::read_exact(&mut stdout, &mut first).unwrap();
+    assert_eq!(&first, b"one");
+    signal(&child, Signal::INT);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+    end(child).is(3).says(["aborted\n", "(partly estimated)"]);
+    stage.run(["-c", "Go on."]).is(0);
+    let request = stage.requests().pop().unwrap().to_string();
+    assert!(request.contains(&format!("one{}", rest.trim_end())), "{rest:?} in {request}");
+}
+
+#[test]
+fn a_second_one_ends_the_process() {
+    let command = "trap 'echo $$ > told.pid' TERM; echo $$ > shell.pid; while :; do sleep 0.02; done";
+    let stage = Stage::new(
+        Model::new().step(call("bash", json!({"command": command}))).next_turn().step(text("Well.")),
+    );
+    let child = start(&stage, ["Wait."]);
+    let shell = process(&stage, "shell.pid");
+    signal(&child, Signal::INT);
+    // The command was told to end and does not want to.
+    process(&stage, "told.pid");
+    signal(&child, Signal::INT);
+    end(child).is(130);
+    until("the command is gone too", || !is_alive(shell));
+    // The turn was not ended, so it goes on: the call is settled, the model goes on, the new prompt follows.
+    stage.run(["-c", "And now?"]).is(0);
+    let records = stage.records(&stage.session());
+    let ends = records.iter().filter(|record| matches!(record, Record::TurnEnded(_))).count();
+    assert_eq!(ends, 2);
+}
+
+#[test]
+fn being_told_to_terminate_ends_commands_but_not_the_turn() {
+    let command = "echo $$ > shell.pid; sleep 600";
+    let stage = Stage::new(
+        Model::new()
+            .step(call("bash", json!({"command": command})))
+            .next_turn()
+            .step(text("Here I am again.")),
+    );
+    let child = start(&stage, ["Wait."]);
+    let shell = process(&stage, "shell.pid");
+    signal(&child, Signal::TERM);
+    end(child).is(143);
+    until("the command is gone too", || !is_alive(shell));
+    stage.run(["-c", "Are you there?"]).is(0).says(["effects unknown"]);
+}
+
+#[test]
+fn it_aborts_the_wait_for_another_attempt() {
+    let stage = Stage::new(Model::new().step(text("x").fault(Fault::retry_after(429, 50))));
+    let mut child = start(&stage, ["Hurry."]);
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    assert!(line.starts_with("! attempt failed: "), "{line}");
+    signal(&child, Signal::INT);
+    end(child).is(3);
+    assert_eq!(stage.asked().len(), 1);
+}
+
+#[test]
+fn it_aborts_calls_by_hand() {
+    let stage = Stage::new(Model::new());
+    let mut command = stage.command(["tool", "bash", "--input"]);
+    command.arg(json!({"command": "echo $$ > shell.pid; sleep 600"}).to_string());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let shell = process(&stage, "shell.pid");
+    signal(&child, Signal::INT);
+    let ended = end(child).is(3);
+    assert!(!is_alive(shell));
+    let line = ended.lines().remove(0);
+    assert_eq!((&line["tool"], &line["ok"]), (&json!("bash"), &json!(false)));
+}

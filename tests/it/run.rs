@@ -1,0 +1,336 @@
+//! `playhouse run`: the turn, its options and its exit codes.
+
+use std::path::Path;
+
+use mock_llm::{Model, Script, call, calls, text};
+use playhouse::protocol::record::TurnOutcome;
+use playhouse::protocol::{EventBody, Record};
+use serde_json::{Value, json};
+
+use crate::stage::{Dialect, Stage};
+
+/// Reads, edits and runs something.
+fn worker() -> Model {
+    Model::new()
+        .step(text("First a look.").call("read", json!({"filePath": "greeting.txt"})))
+        .step(call("edit", json!({"filePath": "greeting.txt", "oldString": "wrold", "newString": "world"})))
+        .step(call("bash", json!({"command": "cp greeting.txt copy.txt && wc -c copy.txt"})))
+        .step(text("It greets the world now."))
+}
+
+/// The last message of a request.
+fn last_message(request: &Value) -> &Value {
+    request["messages"].as_array().unwrap().last().unwrap()
+}
+
+#[test]
+fn a_turn_changes_files_in_both_dialects() {
+    for dialect in Dialect::ALL {
+        let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
+        stage.write("greeting.txt", "hello wrold\n");
+        let ended = stage.run(["Fix the greeting."]).is(0);
+        assert_eq!(ended.stdout, "First a look.\nIt greets the world now.\n", "{dialect:?}");
+        let ended = ended.says([
+            "✓ read greeting.txt  ",
+            "✓ edit greeting.txt  ",
+            "✓ bash cp greeting.txt copy.txt",
+            "4 steps, ",
+            "; session ses_",
+            "\ncompleted\n",
+        ]);
+        assert!(!ended.stderr.contains('\x1b'), "{}", ended.stderr);
+        assert_eq!(stage.read("copy.txt"), "hello world\n");
+        // What the provider reported is what the session says it used.
+        let reported: u64 = stage.asked().iter().map(|entry| entry.reported.unwrap().total()).sum();
+        let list = stage.playhouse(["sessions", "list"]).is(0);
+        assert!(list.stdout.contains(&format!(" {reported} ")), "{reported} in {}", list.stdout);
+    }
+}
+
+#[test]
+fn every_request_is_the_one_before_with_more_at_its_end() {
+    for dialect in Dialect::ALL {
+        let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
+        stage.write("greeting.txt", "hello wrold\n");
+        stage.run(["Fix the greeting."]).is(0);
+        let messages = |request: &Value| {
+            let mut messages = request["messages"].to_string();
+            messages = messages.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+            messages.trim_end_matches(']').to_owned()
+        };
+        for pair in stage.requests().windows(2) {
+            assert!(messages(&pair[1]).starts_with(&messages(&pair[0])), "{dialect:?}");
+            assert_eq!(pair[0]["tools"], pair[1]["tools"]);
+        }
+    }
+}
+
+#[test]
+fn the_model_and_the_directory_are_chosen() {
+    let script = Script::new()
+        .model("m", Model::new().closing("I am the default."))
+        .model("other/one", Model::new().closing("I am the other."));
+    let stage = Stage::speaking(Dialect::OpenaiChat, script);
+    stage.write("below/file.txt", "");
+    let ended = stage.run(["-m", "local/other/one", "-C", "below", "Who are you?"]).is(0);
+    assert_eq!(ended.stdout, "I am the other.\n");
+    assert_eq!(stage.requests()[0]["model"], "other/one");
+    let below = stage.workspace.join("below");
+    assert!(stage.requests()[0]["messages"][0].to_string().contains(below.to_str().unwrap()));
+    // A session keeps its model, and a directory its sessions.
+    assert_eq!(stage.run(["-C", "below", "-c", "And now?"]).is(0).stdout, "I am the other.\n");
+    stage.run(["-c", "Is there one here?"]).is(2).says(["there is no session in", "leave out -c"]);
+    assert_eq!(stage.run(["And here?"]).is(0).stdout, "I am the default.\n");
+}
+
+#[test]
+fn an_agent_may_only_use_its_own_tools() {
+    let stage = Stage::new(
+        Model::new()
+            .step(calls([("write", json!({"filePath": "new.txt", "content": "x"})), ("list", json!({}))]))
+            .step(text("I may not.")),
+    );
+    stage.write("old.txt", "");
+    let ended = stage.run(["--agent", "plan", "Write a file."]).is(0);
+    assert!(!stage.workspace.join("new.txt").exists());
+    ended.says(["✗ write new.txt", "declined: ", "plan", "✓ list"]);
+    let requests = stage.requests();
+    let tools: Vec<&str> = requests[0]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(tools, ["read", "glob", "grep", "list"]);
+    stage.run(["--agent", "plna", "x"]).is(2).says(["unknown agent \"plna\"", "did you mean \"plan\"?"]);
+}
+
+#[test]
+fn sessions_go_on() {
+    let stage = Stage::new(
+        Model::new().step(text("One.")).next_turn().step(text("Two.")).next_turn().step(text("Three.")),
+    );
+    assert_eq!(stage.run(["first"]).is(0).stdout, "One.\n");
+    let session = stage.session();
+    assert_eq!(stage.run(["-s", &session, "second"]).is(0).stdout, "Two.\n");
+    assert_eq!(stage.run(["-c", "third"]).is(0).stdout, "Three.\n");
+    let request = stage.requests().pop().unwrap().to_string();
+    for said in ["first", "One.", "second", "Two.", "third"] {
+        assert!(request.contains(said), "{said} in {request}");
+    }
+    stage.run(["-s", &session, "-c", "x"]).is(2).says(["cannot be used with"]);
+}
+
+#[test]
+fn json_is_one_event_a_line_and_durable_ids_have_no_gaps() {
+    let stage = Stage::new(worker());
+    stage.write("greeting.txt", "hello wrold\n");
+    for prompt in ["Fix the greeting.", "And once more."] {
+        let mut arguments = vec!["run", "--format", "json", prompt];
+        if prompt.starts_with("And") {
+            arguments.insert(1, "-c");
+        }
+        let ended = stage.playhouse(arguments).is(0);
+        assert_eq!(ended.stderr, "");
+        let events = ended.events();
+        let durable: Vec<u64> =
+            events.iter().filter(|event| event.id.is_durable()).map(|event| event.id.seq.0).collect();
+        let expected: Vec<u64> = (durable[0]..).take(durable.len()).collect();
+        assert_eq!(durable, expected);
+        assert!(events.iter().all(|event| event.session == events[0].session));
+        let EventBody::Durable(last) = &events.last().unwrap().body else { panic!("{:?}", events.last()) };
+        let Record::TurnEnded(ended) = last.as_ref() else { panic!("{last:?}") };
+        assert_eq!(ended.outcome, TurnOutcome::Completed);
+        // The log holds the same records.
+        let records = stage.records(events[0].session.as_str());
+        for event in &events {
+            if let EventBody::Durable(record) = &event.body {
+                assert_eq!(records[usize::try_from(event.id.seq.0).unwrap() - 1], **record);
+            }
+        }
+        // A new session is shown from its beginning, an old one from where it stood.
+        let EventBody::Durable(first) = &events[0].body else { panic!("{:?}", events[0]) };
+        assert_eq!(
+            first.kind(),
+            if prompt.starts_with("And") { "prompt.admitted" } else { "session.created" }
+        );
+    }
+}
+
+#[test]
+fn at_the_step_limit_the_model_may_call_nothing_more() {
+    let looking = || {
+        Model::new().step(call("list", json!({}))).step(call("list", json!({}))).step(call("list", json!({})))
+    };
+    for dialect in Dialect::ALL {
+        let stage = Stage::speaking(dialect, Script::new().model("m", looking()));
+        stage.run(["--steps", "2", "Look around."]).is(4).says(["2 steps, ", "\nmax-steps\n"]);
+        let requests = stage.requests();
+        assert_eq!(requests.len(), 2);
+        assert_eq!(requests[0]["tools"], requests[1]["tools"], "{dialect:?}");
+        assert!(requests[0].get("tool_choice").is_none());
+        let none = match dialect {
+            Dialect::Anthropic => json!({"type": "none"}),
+            Dialect::OpenaiChat => json!("none"),
+        };
+        assert_eq!(requests[1]["tool_choice"], none);
+        let last = last_message(&requests[1]);
+        assert_eq!(last["role"], "user", "a model without prefill is reminded from the user's side");
+        assert!(last.to_string().contains("The step limit of this turn is reached."), "{last}");
+        assert!(stage.records(&stage.session()).iter().any(
+            |record| matches!(record, Record::TurnEnded(ended) if ended.outcome == TurnOutcome::MaxSteps && ended.steps == 2)
+        ));
+    }
+}
+
+#[test]
+fn a_model_with_prefill_reads_the_limit_as_its_own_last_words() {
+    let stage = Stage::speaking(
+        Dialect::Anthropic,
+        Script::new().model("m", Model::new().step(call("list", json!({})))),
+    );
+    stage.configure("prefill = true");
+    stage.run(["--steps", "2", "Look around."]).is(4);
+    let requests = stage.requests();
+    let last = last_message(&requests[1]);
+    assert_eq!(last["role"], "assistant");
+    assert!(last.to_string().contains("The step limit of this turn is reached."), "{last}");
+}
+
+#[test]
+fn an_agent_brings_its_own_limit() {
+    let stage = Stage::new(Model::new().step(call("list", json!({}))).step(call("list", json!({}))));
+    let agents = stage.root().join("agents");
+    fs_err::create_dir(&agents).unwrap();
+    let agent = "---\nname: hasty\ndescription: Looks once\nmode: primary\nsteps: 1\ntools: [list]\n---\nLook once.\n";
+    fs_err::write(agents.join("hasty.md"), agent).unwrap();
+    stage.run(["--agent", "hasty", "Look around."]).is(4).says(["1 step, ", "\nmax-steps\n"]);
+    assert_eq!(stage.requests()[0]["tool_choice"], "none");
+}
+
+#[test]
+fn a_text_file_is_put_into_the_prompt() {
+    let stage = Stage::new(Model::new());
+    stage.write("notes/todo.txt", "buy <milk>\n").write("more.md", "# More\n");
+    stage.run(["-f", "notes/todo.txt", "--file", "more.md", "What is in these?"]).is(0);
+    let request = stage.requests().remove(0);
+    let prompt = last_message(&request)["content"].to_string();
+    for text in ["What is in these?", "notes/todo.txt", "buy <milk>", "more.md", "# More"] {
+        assert!(prompt.contains(text), "{text} in {prompt}");
+    }
+}
+
+#[test]
+fn images_and_pdf_are_attached() {
+    for dialect in Dialect::ALL {
+        let stage = Stage::speaking(dialect, Script::new().model("m", Model::new()));
+        stage.write("dot.png", b"\x89PNG\r\n\x1a\nrest").write("page.pdf", b"%PDF-1.7 rest");
+        stage.run(["-f", "dot.png", "-f", "page.pdf", "What is this?"]).is(0);
+        let request = stage.requests().remove(0).to_string();
+        // "\x89PNG\r\n\x1a\nrest" and "%PDF-1.7 rest" in base64.
+        for content in ["iVBORw0KGgpyZXN0", "JVBERi0xLjcgcmVzdA"] {
+            assert!(request.contains(content), "{dialect:?}: {content} in {request}");
+        }
+        assert!(request.contains("image/png") && request.contains("page.pdf"), "{request}");
+        // They are there in the next turn too.
+        stage.run(["-c", "And again?"]).is(0);
+        assert!(stage.requests().remove(1).to_string().contains("iVBORw0KGgpyZXN0"));
+        stage
+            .playhouse(["sessions", "show", &stage.session()])
+            .is(0)
+            .shows(["[dot.png, image/png, 12 bytes]"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_attached_is_named() {
+    let stage = Stage::new(Model::new());
+    stage.write("data.bin", b"\x00\xff\xfe").write("folder/x", "").write("long.txt", "x".repeat(300_000));
+    let large = fs_err::File::create(stage.workspace.join("large.png")).unwrap();
+    large.set_len(1 << 30).unwrap();
+    stage.run(["-f", "absent.txt", "x"]).is(2).says(["cannot attach", "absent.txt"]);
+    stage.run(["-f", "folder", "x"]).is(2).says(["cannot attach folder: it is not a file"]);
+    stage.run(["-f", "data.bin", "x"]).is(2).says(["cannot attach data.bin: it is neither text"]);
+    stage.run(["-f", "long.txt", "x"]).is(2).says(["cannot attach long.txt", "300000 bytes", "204800"]);
+    stage.run(["-f", "large.png", "x"]).is(2).says(["cannot attach large.png", "1073741824 bytes"]);
+    assert!(stage.asked().is_empty());
+    assert!(!stage.data.exists(), "nothing was begun");
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let stage = Stage::new(Model::new());
+    stage.playhouse_reading("Who is\nthere?\n", ["run", "-"]).is(0);
+    assert!(last_message(&stage.requests()[0]).to_string().contains("Who is\\nthere?"));
+    stage.playhouse_reading(b"\xff\xfe".as_slice(), ["run", "-"]).is(2).says(["standard input", "UTF-8"]);
+    stage.playhouse_reading(" \n", ["run", "-"]).is(2).says(["the prompt is empty"]);
+    assert_eq!(stage.asked().len(), 1);
+}
+
+#[test]
+fn an_empty_prompt_is_bad_usage() {
+    let stage = Stage::new(Model::new());
+    for prompt in ["", "  \n"] {
+        stage.run([prompt]).is(2).says(["the prompt is empty"]);
+    }
+    stage.run([]).is(2).says(["<PROMPT>"]);
+    stage.run(["--steps", "0", "x"]).is(2).says(["--steps"]);
+    assert!(stage.asked().is_empty());
+}
+
+#[test]
+fn yes_is_taken_where_nothing_asks() {
+    let stage = Stage::new(worker());
+    stage.write("greeting.txt", "hello wrold\n");
+    stage.run(["--yes", "Fix the greeting."]).is(0);
+    assert_eq!(stage.read("greeting.txt"), "hello world\n");
+}
+
+#[test]
+fn the_built_in_providers_read_their_variables() {
+    let script = || Script::new().model("claude-sonnet-4-5", Model::new()).model("gpt-5", Model::new());
+    for (dialect, model, prefix, path) in [
+        (Dialect::Anthropic, "anthropic/claude-sonnet-4-5", "ANTHROPIC", ""),
+        (Dialect::OpenaiChat, "openai/gpt-5", "OPENAI", "/v1"),
+    ] {
+        let stage = Stage::speaking(dialect, script());
+        let key = "a-secret-that-nobody-may-see";
+        let mut command = stage.command(["run", "--format", "json", "-m", model, "Hello."]);
+        command.env(format!("{prefix}_API_KEY"), key);
+        command.env(format!("{prefix}_BASE_URL"), format!("{}{path}", stage.url()));
+        let ended = crate::stage::finish(command).is(0);
+        assert_eq!(stage.asked().len(), 1);
+        assert!(!format!("{ended:?}").contains(key));
+        for (file, content) in crate::stage::contents(&stage.data) {
+            let found = content.windows(key.len()).any(|window| window == key.as_bytes());
+            assert!(!found, "the key is in {}", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_disturb_the_turn() {
+    let stage = Stage::new(Model::new().step(mock_llm::tokens(5_000)).closing("unused"));
+    let binary = env!("CARGO_BIN_EXE_playhouse");
+    for (format, closing) in [("text", ">&-"), ("json", "| head -n 1")] {
+        let before = stage.asked().len();
+        let mut shell = stage.command([""; 0]);
+        let line = format!(
+            "\"{binary}\" --data \"{}\" --config \"{}\" run --format {format} Talk. {closing}",
+            stage.data.display(),
+            stage.config.display(),
+        );
+        let environment: Vec<_> =
+            shell.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+        shell = std::process::Command::new("sh");
+        shell.args(["-c", &line]).env_clear().envs(environment).current_dir(Path::new(&stage.workspace));
+        let ended = crate::stage::finish(shell).is(0);
+        assert!(!ended.stderr.contains("error"), "{}", ended.stderr);
+        assert_eq!(stage.asked().len(), before + 1);
+        let records = stage.records(&stage.session());
+        assert!(
+            matches!(records.last(), Some(Record::TurnEnded(ended)) if ended.outcome == TurnOutcome::Completed),
+            "{records:?}"
+        );
+    }
+}
