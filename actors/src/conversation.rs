@@ -44,6 +44,8 @@ impl Conversation {
         messages: usize,
     ) -> Result<(), ErrorInfo> {
         let blobs = read_blobs(shared, &request.tenant, &new).await;
+        // An abort drops this future while it waits for the pool, and the transcript with it: then it holds nothing.
+        self.messages = 0;
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {

@@ -133,6 +133,34 @@ async fn an_abort_ends_the_process_tree_of_a_command() {
     assert_eq!(turn_outcomes(&stage.records(&session).await), [TurnOutcome::Aborted]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_while_a_large_prompt_is_serialized_loses_nothing_of_the_conversation() {
+    let script = Script::new()
+        .model("hog", Model::new().step(call("probe", json!({"mode": "free-hog"}))).step(text("a")));
+    let stage = Stage::new(script).await;
+    let (session, other) = (stage.session("tokens-5").await, stage.session("hog").await);
+    session.run(Prompt::text("remember the blue door")).await.unwrap();
+    other.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.pool_is_hogged().await;
+    // It is large enough to be serialized on the pool, where it must wait: the abort meets it there.
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("x".repeat(300 * 1024))).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    session.abort().await.unwrap();
+    stage.probe.let_go();
+    let ended = session.run(Prompt::text("and now?")).await.unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed);
+    let asked = stage.directory.mock.journal().entries();
+    let bodies: Vec<_> = asked
+        .iter()
+        .filter(|entry| entry.model.as_deref() == Some("tokens-5"))
+        .map(|entry| String::from_utf8_lossy(entry.body.as_deref().unwrap()).into_owned())
+        .collect();
+    assert_eq!(bodies.len(), 2, "the aborted request never left");
+    assert!(bodies[1].contains("remember the blue door"), "what was said before is still in the request");
+}
+
 /// Processes `sleep MARK` on this machine.
 fn sleeping(mark: &str) -> usize {
     fs_err::read_dir("/proc")

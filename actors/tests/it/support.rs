@@ -24,6 +24,9 @@ use playhouse_tools::{CallContext, Plan, Prepared, Registry, Risk, Tool, ToolErr
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
+/// Threads of an engine for blocking work.
+const POOL: u32 = 4;
+
 /// Carries requests to a mock without sockets.
 pub(crate) struct InProcess(pub(crate) Mock);
 
@@ -129,6 +132,10 @@ pub(crate) struct Probe {
     started: Semaphore,
     /// Ends as many calls of mode `wait` as it has permits.
     release: Semaphore,
+    /// Threads of the pool that calls of mode `free-hog` hold.
+    hogged: Arc<AtomicU32>,
+    /// Lets go of them.
+    let_go: Arc<AtomicBool>,
     /// Calls that were executed.
     pub(crate) executed: AtomicU32,
 }
@@ -143,6 +150,8 @@ impl Probe {
             },
             started: Semaphore::new(0),
             release: Semaphore::new(0),
+            hogged: Arc::default(),
+            let_go: Arc::default(),
             executed: AtomicU32::new(0),
         }
     }
@@ -151,6 +160,21 @@ impl Probe {
     pub(crate) async fn begun(&self) {
         let begun = tokio::time::timeout(Duration::from_secs(20), self.started.acquire()).await;
         begun.expect("the call begins").unwrap().forget();
+    }
+
+    /// Waits until calls of mode `free-hog` hold every thread of the engine's pool.
+    pub(crate) async fn pool_is_hogged(&self) {
+        let hogged = async {
+            while self.hogged.load(Ordering::SeqCst) < POOL {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), hogged).await.expect("the pool is full");
+    }
+
+    /// Ends the calls of mode `free-hog`.
+    pub(crate) fn let_go(&self) {
+        self.let_go.store(true, Ordering::SeqCst);
     }
 
     /// Lets `count` calls of mode `wait` end.
@@ -199,6 +223,18 @@ impl Tool for Probe {
             let mode = *plan.downcast::<String>().unwrap();
             match mode.as_str() {
                 "panic" => panic!("the tool is on fire"),
+                "free-hog" => {
+                    let hold = || {
+                        let (hogged, let_go) = (Arc::clone(&self.hogged), Arc::clone(&self.let_go));
+                        context.pool.run(move || {
+                            hogged.fetch_add(1, Ordering::SeqCst);
+                            while !let_go.load(Ordering::SeqCst) {
+                                std::thread::sleep(Duration::from_millis(1));
+                            }
+                        })
+                    };
+                    drop(futures::future::join_all((0..POOL).map(|_| hold())).await);
+                }
                 "hang" => std::future::pending::<()>().await,
                 "wait" | "free-wait" => {
                     context.output.write("waiting…");
@@ -253,6 +289,7 @@ impl Stage {
         let outputs = fs_err::canonicalize(folder.path().join("outputs")).unwrap();
         let mut options = EngineOptions::new(store.clone(), Arc::clone(&directory) as _, outputs);
         options.tools = tools;
+        options.threads = POOL as usize;
         options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
         options.ring_bytes = ring_bytes;
         let engine = Engine::start(options).await.unwrap();
