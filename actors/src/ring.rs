@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::Bytes;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
-use playhouse_protocol::{Entry, Event, EventBody, EventId, Record, Seq, SessionId, Timestamp};
+use playhouse_protocol::{CommandError, Entry, Event, EventBody, EventId, Record, Seq, SessionId, Timestamp};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -73,7 +73,8 @@ struct Inner {
     /// Provisional events since then.
     provisional: u64,
     open: Vec<OpenPart>,
-    closed: bool,
+    /// Nothing more will come; the error that is the reason, if it is one.
+    closed: Option<Option<CommandError>>,
 }
 
 /// Where a new subscriber begins.
@@ -93,8 +94,8 @@ pub(crate) enum Next {
     Wait,
     /// The event is gone already.
     Behind,
-    /// The session left: nothing more will come.
-    Closed,
+    /// Nothing more will come: the session left, or this is wrong with it.
+    Closed(Option<CommandError>),
 }
 
 impl Ring {
@@ -106,7 +107,7 @@ impl Ring {
             durable,
             provisional: 0,
             open: Vec::new(),
-            closed: false,
+            closed: None,
         };
         Self { session, generation, limit, inner: Mutex::new(inner), wake: Notify::new() }
     }
@@ -169,14 +170,27 @@ impl Ring {
         taken
     }
 
-    /// Forgets all open parts: whoever streamed them is gone.
-    pub(crate) fn withdraw_open(&self) {
-        self.lock().open.clear();
+    /// A new actor takes the session up, whose log ends at `head`. Whoever streamed the open parts is gone. Where the actor
+    /// before it did not publish all that was flushed, every subscriber falls behind, and so reads the log.
+    pub(crate) fn take_over(&self, head: Seq) {
+        {
+            let mut inner = self.lock();
+            inner.open.clear();
+            if inner.durable != head {
+                // One more than there were, for the subscribers that have read them all.
+                inner.first += inner.events.len() as u64 + 1;
+                inner.events.clear();
+                inner.bytes = 0;
+                inner.durable = head;
+                inner.provisional = 0;
+            }
+        }
+        self.wake.notify_waiters();
     }
 
-    /// Tells all subscribers that nothing more will come.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
+    /// Tells all subscribers that nothing more will come, and why if something is wrong.
+    pub(crate) fn close(&self, error: Option<CommandError>) {
+        self.lock().closed.get_or_insert(error);
         self.wake.notify_waiters();
     }
 
@@ -208,8 +222,7 @@ impl Ring {
         let index = usize::try_from(position - inner.first).unwrap_or(usize::MAX);
         match inner.events.get(index) {
             Some((event, _)) => Next::Event(Arc::clone(event)),
-            None if inner.closed => Next::Closed,
-            None => Next::Wait,
+            None => inner.closed.clone().map_or(Next::Wait, Next::Closed),
         }
     }
 
@@ -293,5 +306,25 @@ fn input_bytes(input: &playhouse_protocol::message::CallInput) -> usize {
         playhouse_protocol::message::CallInput::Object(object) => {
             object.values().map(|value| value.as_str().map_or(16, str::len)).sum()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::IdGenerator;
+
+    use super::*;
+
+    #[test]
+    fn whoever_read_everything_is_behind_when_flushed_records_were_not_published() {
+        let ring = Ring::new(IdGenerator::new(|_| {}).next(now()), 1, 1_024, Seq(3));
+        let reader = ring.join().position;
+        ring.take_over(Seq(3));
+        assert!(matches!(ring.at(reader), Next::Wait), "nothing was missed");
+        ring.take_over(Seq(5));
+        assert!(matches!(ring.at(reader), Next::Behind));
+        let join = ring.join();
+        assert_eq!(join.durable, Seq(5));
+        assert!(matches!(ring.at(join.position), Next::Wait));
     }
 }

@@ -47,7 +47,7 @@ impl Subscription {
     /// The next event; `None` when the session was removed or the engine stopped.
     ///
     /// # Errors
-    /// The log could not be read.
+    /// The log could not be read, or the session is parked: nothing more will come.
     pub async fn next(&mut self) -> Result<Option<Arc<Published>>, CommandError> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -66,7 +66,8 @@ impl Subscription {
             match ring.at(self.position) {
                 Next::Event(event) => return Ok(Some(self.give(event))),
                 Next::Wait => changed.await,
-                Next::Closed => return Ok(None),
+                Next::Closed(None) => return Ok(None),
+                Next::Closed(Some(error)) => return Err(error),
                 Next::Behind => return Ok(Some(self.resync())),
             }
         }

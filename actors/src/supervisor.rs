@@ -57,6 +57,15 @@ struct Slot {
     ring: Option<Arc<Ring>>,
 }
 
+impl Slot {
+    /// Tells the subscribers that it does not come back, and why: they would wait for ever.
+    fn close(&self, error: &CommandError) {
+        if let Some(ring) = &self.ring {
+            ring.close(Some(error.clone()));
+        }
+    }
+}
+
 #[derive(Default)]
 enum Stage {
     /// Not in memory.
@@ -180,7 +189,7 @@ impl SupervisorState {
                 let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
                 let ring =
                     slot.ring.get_or_insert_with(|| Arc::new(Ring::new(session, generation, limit, head)));
-                ring.withdraw_open();
+                ring.take_over(head);
                 let arguments = SessionArguments {
                     loaded: *loaded,
                     ring: Arc::clone(ring),
@@ -203,11 +212,16 @@ impl SupervisorState {
                     slot.stage = Stage::Live(live.clone());
                 }
             }
-            Err(CommandError::Parked { reason, .. }) => {
-                tracing::error!(%session, %reason, "parked");
-                slot.stage = Stage::Parked(reason.clone());
+            Err(error) => {
+                slot.close(error);
+                match error {
+                    CommandError::Parked { reason, .. } => {
+                        tracing::error!(%session, %reason, "parked");
+                        slot.stage = Stage::Parked(reason.clone());
+                    }
+                    _ => drop(self.sessions.remove(&session)),
+                }
             }
-            Err(_) => drop(self.sessions.remove(&session)),
         }
         for port in waiting {
             // A caller that went away needs no answer.
@@ -226,6 +240,7 @@ impl SupervisorState {
         tracing::error!(%session, why, count, "a session's actor crashed");
         if count > CRASH_LIMIT {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
+            slot.close(&CommandError::Parked { session, reason: reason.clone() });
             slot.stage = Stage::Parked(reason);
             return;
         }
@@ -248,7 +263,7 @@ impl SupervisorState {
         let mut ended = Vec::new();
         for (session, slot) in std::mem::take(&mut self.sessions) {
             if let Some(ring) = &slot.ring {
-                ring.close();
+                ring.close(None);
             }
             match slot.stage {
                 Stage::Live(live) => ended.push(async move {

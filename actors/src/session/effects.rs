@@ -233,7 +233,7 @@ impl SessionState {
         let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
         let myself = myself.clone();
         let done = move |result: Result<_, playhouse_store::StoreError>| {
-            ring.close();
+            ring.close(None);
             drop(supervisor.send_message(SupervisorMessage::Removed(session)));
             myself.stop(None);
             let reply = match result {

@@ -105,6 +105,25 @@ async fn a_session_that_keeps_crashing_is_parked_and_can_be_read_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_turn_of_a_session_that_is_parked_is_told() {
+    let script = Script::new().model("m", Model::new().step(call("probe", json!({"mode": "wait"}))));
+    let stage = Stage::new(script).await;
+    let session = stage.session("m").await;
+    let running = tokio::spawn({
+        let session = session.clone();
+        async move { session.run(Prompt::text("go")).await }
+    });
+    stage.probe.begun().await;
+    stage.directory.panics_in_session.store(1_000, Ordering::SeqCst);
+    stage.probe.release(1);
+    let ended = tokio::time::timeout(Duration::from_secs(20), running).await.expect("it ends").unwrap();
+    assert!(
+        matches!(&ended, Err(CommandError::Parked { reason, .. }) if reason.contains("on fire")),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attempt_is_made_again_and_its_pieces_are_withdrawn() {
     let step = text("A whole answer.").fault(Fault::cut(5, Cut::Eof)).fail_first(1);
     let stage = Stage::new(Script::new().model("m", Model::new().step(step))).await;
