@@ -14,7 +14,7 @@ use playhouse_protocol::{
 };
 use playhouse_session::{
     AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt,
-    PreparedCall, Session, Stamp, Ticket,
+    PreparedCall, Session, Stamp, StepPhase, Ticket,
 };
 use playhouse_workspace::{FileTracker, Workspace};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
@@ -107,6 +107,15 @@ pub(crate) struct SessionState {
     models: HashMap<AttemptId, ModelRef>,
 }
 
+/// The attempt that whoever had the session before left open, and its model.
+fn open_attempt(session: &Session) -> Option<(AttemptId, ModelRef)> {
+    let turn = session.turn.as_ref()?;
+    match &turn.step.as_ref()?.phase {
+        StepPhase::Attempting(open) => Some((open.id, turn.model.clone())),
+        StepPhase::Unanswered | StepPhase::Finished { .. } => None,
+    }
+}
+
 struct DirectoryFacts<'a>(&'a dyn Directory);
 
 impl Facts for DirectoryFacts<'_> {
@@ -134,6 +143,7 @@ impl Actor for SessionActor {
         let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
         let Loaded { session, workspace } = loaded;
         let summary = &session.summary;
+        let models = open_attempt(&session).into_iter().collect();
         Ok(Box::new(SessionState {
             supervisor,
             id: summary.id,
@@ -152,7 +162,7 @@ impl Actor for SessionActor {
             step: None,
             calls: HashMap::new(),
             conversation: None,
-            models: HashMap::new(),
+            models,
         }))
     }
 

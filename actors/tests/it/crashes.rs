@@ -124,6 +124,24 @@ async fn who_waits_for_a_turn_of_a_session_that_is_parked_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_a_crash_cut_off_is_metered() {
+    let stage =
+        Stage::new(Script::new().model("m", Model::new().step(text("slow").delay(Duration::from_secs(60)))))
+            .await;
+    let session = stage.session("m").await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
+    let quick = Script::new().model("m", Model::new().step(text("quick")));
+    // Another engine on the same store goes on with it, and so ends the attempt.
+    let other = Stage::on(stage.store.clone(), Arc::clone(&stage.folder), quick, 1 << 20).await;
+    let mut events =
+        other.engine.session(session.id()).await.unwrap().events(Some(Seq::START)).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+    assert_eq!(other.engine.usage().await.unwrap().totals.attempts, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attempt_is_made_again_and_its_pieces_are_withdrawn() {
     let step = text("A whole answer.").fault(Fault::cut(5, Cut::Eof)).fail_first(1);
     let stage = Stage::new(Script::new().model("m", Model::new().step(step))).await;
