@@ -402,7 +402,7 @@ impl SessionState {
             drop(port.send(Err(CommandError::Store(error.clone()))));
         }
         self.gated.clear();
-        format!("the store failed: {error}").into()
+        error.into()
     }
 
     /// Stops a call's actor, whose report has come.

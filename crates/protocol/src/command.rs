@@ -155,8 +155,8 @@ pub enum CommandError {
     /// The request for consent is settled already, or was never made.
     #[error("there is no open request for consent {0}: it was answered or withdrawn already")]
     NoSuchConsent(ConsentId),
-    /// The store failed.
-    #[error("the store failed: {0}")]
+    /// The store failed; the text says so.
+    #[error("{0}")]
     Store(String),
     /// The engine stops, or the session did not answer in time: the command was not accepted and may be sent again.
     #[error("not accepted: {0}")]

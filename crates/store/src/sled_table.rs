@@ -54,6 +54,14 @@ fn open_patiently(directory: &Path) -> Result<sled::Db, StoreError> {
             {
                 thread::sleep(Duration::from_millis(5));
             }
+            Err(error @ sled::Error::Corruption { .. }) => {
+                let text = format!(
+                    "{} is damaged and cannot be opened ({error}): restore a copy of the data directory, or begin \
+                     a new one with --data",
+                    directory.display()
+                );
+                return Err(StoreError::Backend(text));
+            }
             result => return result.map_err(|error| backend(&error)),
         }
     }

@@ -134,7 +134,10 @@ fn run(source: &Source, receiver: &Receiver<Box<Request>>) {
             answers.push(stage(&mut round, *next));
         }
         if let Err(error) = guarded(|| round.commit()) {
-            let reason = error.to_string();
+            let reason = match error {
+                StoreError::Backend(reason) => reason,
+                error => error.to_string(),
+            };
             tracing::error!(error = reason, "the store takes no more writes");
             heads.clear();
             answers = answers.into_iter().map(|answer| fail(answer, &reason)).collect();
