@@ -123,9 +123,13 @@ fn make_repository(root: &Path) -> Result<&'static str, Failure> {
     for (name, content) in FILES {
         fs_err::write(root.join(name), content)?;
     }
+    let path = std::env::var_os("PATH");
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
         command.args(["-c", "user.name=Playhouse", "-c", "user.email=demo@localhost"]).args(arguments);
+        // `GIT_DIR` in the environment (a hook has it) would lead into the user's own repository; and the user's settings
+        // may sign commits and run hooks.
+        command.env_clear().env("GIT_CONFIG_NOSYSTEM", "1").envs(path.as_ref().map(|path| ("PATH", path)));
         command.current_dir(root).output().is_ok_and(|output| output.status.success())
     };
     let made = git(&["init", "-q"]) && git(&["add", "."]) && git(&["commit", "-qm", "Add sum"]);

@@ -47,3 +47,18 @@ fn the_kept_repository_holds_the_fix() {
     assert_eq!(run("git", &["status", "--short"]), " M sum.sh\n");
     assert_eq!(run("git", &["log", "--format=%s"]), "Add sum\n");
 }
+
+#[test]
+fn the_demo_makes_a_repository_of_its_own_wherever_it_is_started() {
+    let stage = Stage::new(Model::new());
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(arguments).current_dir(&stage.workspace);
+        finish(command).is(0).stdout
+    };
+    git(&["init", "-q"]);
+    let mut command = stage.command(["demo"]);
+    command.env("GIT_DIR", stage.workspace.join(".git"));
+    finish(command).is(0).shows(["\ncompleted\n"]);
+    assert_eq!(git(&["log", "--all", "--format=%s"]), "", "nothing was committed to the user's repository");
+}
