@@ -147,6 +147,12 @@ impl Reader<'_> {
         for section in &self.document.sections {
             match section.names.as_slice() {
                 [name] => {
+                    if name == crate::mock::PROVIDER {
+                        let message = format!(
+                            "provider \"{name}\" is the scripted model in this process: give yours another name"
+                        );
+                        return Err(self.error(section.line, message));
+                    }
                     provider::check_name(name).map_err(|message| self.error(section.line, message))?;
                     providers.insert(name.clone(), Draft { line: section.line, ..Draft::default() });
                 }

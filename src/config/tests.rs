@@ -109,6 +109,15 @@ fn a_provider_is_configured_and_resolved() {
 }
 
 #[test]
+fn the_name_of_the_scripted_model_is_taken() {
+    let text = "[providers.mock]\ndialect = \"anthropic\"\nbase_url = \"http://a\"\n";
+    assert_eq!(
+        operator(text),
+        "operator/config.toml:1: provider \"mock\" is the scripted model in this process: give yours another name"
+    );
+}
+
+#[test]
 fn a_key_is_never_shown() {
     let variables = |_: &str| Some("k-123".to_owned());
     let resolved = local().resolve_model(&"local/qwen3-coder".parse().unwrap(), &variables).unwrap();
