@@ -145,7 +145,11 @@ impl SessionHandle {
     /// Why it was not admitted, or why its end was not seen.
     pub async fn run(&self, prompt: Prompt) -> Result<Finished, CommandError> {
         let mut events = self.events(None).await?;
-        let mut turn = self.prompt(prompt).await?.turn;
+        let Accepted { mut turn, repeated } = self.prompt(prompt).await?;
+        if repeated {
+            // It was admitted before, so its turn may be over already.
+            events = self.events(Some(Seq::START)).await?;
+        }
         while let Some(event) = events.next().await? {
             let EventBody::Durable(record) = &event.event().body else { continue };
             match record.as_ref() {

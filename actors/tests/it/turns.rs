@@ -1,5 +1,7 @@
 //! Turns that go as they should.
 
+use std::time::Duration;
+
 use std::sync::Arc;
 
 use mock_llm::{Model, Script, call, calls, text};
@@ -183,7 +185,9 @@ async fn the_same_prompt_twice_runs_once() {
     let session = stage.session("echo").await;
     let first = session.run(Prompt::text("hello")).await.unwrap();
     let again = Prompt { message: Some(first.ended.turn), ..Prompt::text("hello") };
-    assert!(session.prompt(again).await.unwrap().repeated);
+    assert!(session.prompt(again.clone()).await.unwrap().repeated);
+    let waited = tokio::time::timeout(Duration::from_secs(20), session.run(again)).await;
+    assert_eq!(waited.expect("its turn is over").unwrap().ended, first.ended);
     assert_eq!(stage.directory.mock.journal().count(), 1);
 }
 
