@@ -17,7 +17,13 @@ fn main() -> Result<()> {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let (tokens, requests) = if is_bench { (5_000_000, 20_000) } else { (5_000, 20) };
     let address = serve_on_a_thread()?;
-    for path in ["/v1/messages", "/v1/chat/completions"] {
+    let paths = [
+        "/v1/messages",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1beta/models/MODEL:streamGenerateContent?alt=sse",
+    ];
+    for path in paths {
         let (events, time, work) = run(address, path, &format!("tokens-{tokens}"), 1)?;
         println!("{path}: {events} events in {time:.2?}: {} events a second{work}", per_second(events, time));
         let (_, time, work) = run(address, path, "tokens-1", requests)?;
@@ -49,7 +55,8 @@ fn serve_on_a_thread() -> Result<SocketAddr> {
 
 /// Asks so many times on one connection: events in all, the time, and the server's processor time where it is known.
 fn run(address: SocketAddr, path: &str, model: &str, times: u64) -> Result<(u64, Duration, String)> {
-    let body = request(model).to_string();
+    let body = request(path, model).to_string();
+    let path = path.replace("MODEL", model);
     let request =
         format!("POST {path} HTTP/1.1\r\nhost: mock\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = TcpStream::connect(address)?;
@@ -69,24 +76,35 @@ fn run(address: SocketAddr, path: &str, model: &str, times: u64) -> Result<(u64,
     Ok((events, time, work))
 }
 
-fn request(model: &str) -> Value {
-    json!({"model": model, "max_tokens": 1, "stream": true, "stream_options": {"include_usage": true},
-        "messages": [{"role": "user", "content": "Go."}]})
+fn request(path: &str, model: &str) -> Value {
+    let messages = json!([{"role": "user", "content": "Go."}]);
+    if path.ends_with("/responses") {
+        json!({"model": model, "stream": true, "input": messages})
+    } else if path.contains("MODEL") {
+        json!({"contents": [{"parts": [{"text": "Go."}]}]})
+    } else {
+        json!({"model": model, "max_tokens": 1, "stream": true, "stream_options": {"include_usage": true},
+            "messages": messages})
+    }
 }
 
 /// Counts the events up to the last chunk.
 fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<u64> {
     const END: &[u8] = b"\r\n0\r\n\r\n";
-    let (mut events, mut tail) = (0, Vec::new());
-    let mut last = 0;
+    /// What the data of every event begins with; no size of a chunk looks like it.
+    const EVENT: &[u8] = b"\ndata";
+    let (mut events, mut found, mut tail) = (0, 0, Vec::new());
     while !tail.ends_with(END) {
         let count = stream.read(buffer)?;
         if count == 0 {
             return Err("the server closed the connection".into());
         }
         for byte in &buffer[..count] {
-            events += u64::from(last == b'\n' && *byte == b'\n');
-            last = *byte;
+            found = if *byte == EVENT[found] { found + 1 } else { usize::from(*byte == EVENT[0]) };
+            if found == EVENT.len() {
+                events += 1;
+                found = 0;
+            }
         }
         tail.extend_from_slice(&buffer[count.saturating_sub(END.len())..count]);
         tail.drain(..tail.len().saturating_sub(END.len()));

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use thiserror::Error;
+
 /// A message, as far as it matters for the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
@@ -33,36 +35,51 @@ impl Heard<'_> {
     }
 }
 
+/// A call without its result, or a result without its call. Messages are counted from 0.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum Unmatched<'a> {
+    /// A result that no call asked for.
+    #[error("messages.{at}: no call before it has the id \"{id}\" of this result")]
+    NoCall {
+        /// The message.
+        at: usize,
+        /// The call.
+        id: &'a str,
+    },
+    /// A message that comes before a result.
+    #[error("messages.{at}: the result of call \"{id}\" must come before this message")]
+    TooEarly {
+        /// The message.
+        at: usize,
+        /// The call.
+        id: &'a str,
+    },
+    /// A call without a result.
+    #[error("messages: the result of call \"{id}\" is missing")]
+    Missing {
+        /// The call.
+        id: &'a str,
+    },
+}
+
 /// Refuses what providers refuse: a call whose result does not follow, and a result that no call asked for.
-///
-/// # Errors
-/// Says which message (counted from 0) and which call.
-pub(crate) fn check_results(heard: &[Heard<'_>]) -> Result<(), String> {
+pub(crate) fn check_results<'a>(heard: &'a [Heard<'_>]) -> Result<(), Unmatched<'a>> {
     let mut open: Vec<&str> = Vec::new();
-    for (number, message) in heard.iter().enumerate() {
+    for (at, message) in heard.iter().enumerate() {
         for id in &message.results {
             match open.iter().position(|call| call == id) {
-                Some(at) => drop(open.swap_remove(at)),
-                None => {
-                    return Err(format!(
-                        "messages.{number}: no call before it has the id \"{id}\" of this result"
-                    ));
-                }
+                Some(found) => drop(open.swap_remove(found)),
+                None => return Err(Unmatched::NoCall { at, id }),
             }
         }
         if message.said != Said::Results {
             if let Some(id) = open.first() {
-                return Err(format!(
-                    "messages.{number}: the result of call \"{id}\" must come before this message"
-                ));
+                return Err(Unmatched::TooEarly { at, id });
             }
             open.extend(message.calls.iter().map(|id| &**id));
         }
     }
-    match open.first() {
-        Some(id) => Err(format!("messages: the result of call \"{id}\" is missing")),
-        None => Ok(()),
-    }
+    open.first().map_or(Ok(()), |id| Err(Unmatched::Missing { id }))
 }
 
 /// Whether the model may call tools.
@@ -148,7 +165,7 @@ mod tests {
             results: ids.iter().map(|id| (*id).into()).collect(),
             ..Heard::plain(R)
         };
-        let check = |heard: Vec<Heard<'_>>| check_results(&heard);
+        let check = |heard: Vec<Heard<'_>>| check_results(&heard).map_err(|unmatched| unmatched.to_string());
         assert_eq!(
             check(vec![Heard::plain(P), calls(&["a", "b"]), results(&["b"]), results(&["a"])]),
             Ok(())

@@ -4,7 +4,10 @@
 //! has encoders of its own, so that a mistake in the engine's decoders is not repeated here.
 //!
 //! - [`Script`], [`Model`], [`Step`]: what is said, as JSON or built in Rust. [`builtin`] models need no script.
-//! - [`Fault`]: how an answer goes wrong: a status, HTML, a cut, a stall, an error in the middle.
+//! - [`Dialect`]: the wire formats. Requests are read as strictly as the provider reads them.
+//! - [`Fault`]: how an answer goes wrong. In its place: a status, what the provider says no with ([`Rejection`]), HTML. In
+//!   it: a cut, a stall or an error at a [`Moment`], or a [`Defect`] of a complete answer.
+//! - [`Framing`]: how the bytes are carried: line ends, comments, small and slow writes, gzip, a body without end.
 //! - [`Mock`]: answers requests in process, with bodies that stream; [`Mock::serve`] does the same over sockets.
 //! - [`Journal`]: what was asked, what was answered, and which usage was reported.
 //!
@@ -16,7 +19,9 @@
 //! bytes. In detail:
 //!
 //! - A message with tool results is no prompt; neither is a user message after results that has no text, or whose text
-//!   names one of their calls (it brings their images, where results cannot hold them). An assistant message at the very end is a prefill: the model goes on with it, so it is no answer yet.
+//!   names one of their calls (it brings their images, where results cannot hold them). An assistant message at the very
+//!   end is a prefill: the model goes on with it, so it is no answer yet.
+//! - Where a format has what a model says as several items (Responses), those without another's between them are one answer.
 //! - Where the request forbids calls, a user message at the very end that follows results (or, if the tools are still
 //!   shown, another user message) is a reminder, not a prompt.
 //! - A step with calls that is asked for by a request which forbids them says its text without the calls, or
@@ -29,6 +34,19 @@
 //!
 //! A token is one event of the stream: a word with the space before it, or a piece of a longer word. The input of a
 //! request is a quarter of its bytes. Limits that a request sets (`max_tokens`) are not applied: the script decides.
+//!
+//! # Reasoning
+//!
+//! What a script has as reasoning is always said, asked for or not. So that it can be sent back it comes with a signature
+//! (Anthropic), encrypted content (Responses, where `include` asks for it) or a thought signature on the part after it
+//! (Gemini). Reasoning that comes back without is refused where the provider refuses it.
+//!
+//! # Prompt cache
+//!
+//! With [`Script::prompt_cache`], the longest beginning (in messages) that an earlier request of the same model and format
+//! had too is reported as read from the cache. Anthropic keeps what lies before the last `cache_control`, and reports what
+//! it writes; the others keep everything. A quarter of the bytes are tokens here too. A script's [`UsageOverride`] comes
+//! first.
 //!
 //! # Example
 //!
@@ -60,24 +78,28 @@
 
 mod answer;
 pub mod builtin;
+mod cache;
 mod conversation;
 mod fault;
+mod framing;
 mod journal;
 mod mock;
 mod pace;
 mod plan;
+mod repeats;
 mod script;
 mod server;
 mod tokens;
 mod wire;
 
-pub use fault::{Cut, Fault};
+pub use fault::{Cut, Defect, Fault, Moment, Rejection, RetryAfter};
+pub use framing::{Framing, LineEnd};
 pub use journal::{Entry, Journal, JournalOptions, Outcome};
 pub use mock::{Mock, MockOptions, MockResponse};
 pub use plan::NO_CALLS_TEXT;
 pub use script::{
     Call, DEFAULT_CLOSING_TEXT, Finish, Item, Model, Script, ScriptError, Step, Turn, UsageOverride, call,
-    calls, malformed_call, reasoning, repeat, text, tokens,
+    calls, malformed_call, reasoning, refusal, repeat, signed_reasoning, text, tokens,
 };
-pub use server::Server;
+pub use server::{ServeOptions, Server};
 pub use wire::Dialect;

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use mock_llm::{JournalOptions, Mock, MockOptions, Script};
+use mock_llm::{JournalOptions, Mock, MockOptions, Script, ServeOptions};
 use tokio::net::TcpListener;
 
-/// A scripted model that speaks the wire formats of real providers: Anthropic Messages and OpenAI Chat Completions.
+/// A scripted model that speaks the wire formats of real providers: Anthropic Messages, OpenAI Chat Completions, OpenAI
+/// Responses and Gemini, over HTTP/1.1 and HTTP/2 (in the clear, to clients that know it beforehand).
 ///
 /// Models come from a script (JSON), and these are built in: `echo` repeats the prompt, `tokens-N` says N tokens,
 /// `tools-K-tokens-N` calls `read` in K steps and then says N tokens.
@@ -32,6 +33,12 @@ struct Arguments {
     /// Have the bodies of the requests in the journal.
     #[arg(long, requires = "journal")]
     journal_bodies: bool,
+    /// Simulate a prompt cache: what a request shares with earlier ones is reported as read from it.
+    #[arg(long)]
+    prompt_cache: bool,
+    /// The most streams of a connection of HTTP/2; 200 without it.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    http2_streams: Option<u32>,
     /// Threads that answer; as many as there are processors without it.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -60,10 +67,11 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Failure> {
     let usage = |message: String| Failure(2, message);
     let failed = |error: io::Error| Failure(1, error.to_string());
-    let script = match &arguments.script {
+    let mut script = match &arguments.script {
         Some(path) => Script::load(path).map_err(|error| usage(error.to_string()))?,
         None => Script::new(),
     };
+    script.prompt_cache |= arguments.prompt_cache;
     let keep = JournalOptions::default();
     let options = MockOptions {
         rate: arguments.rate,
@@ -76,6 +84,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let mock = Mock::with_options(script, options)
         .map_err(|error| usage(format!("cannot create the journal: {error}")))?;
+    let serve = ServeOptions { http2_streams: arguments.http2_streams };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = arguments.threads {
         runtime.worker_threads(threads.into());
@@ -85,7 +94,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         let listener = TcpListener::bind(&arguments.listen)
             .await
             .map_err(|error| usage(format!("cannot listen on {}: {error}", arguments.listen)))?;
-        let server = mock.serve(listener).map_err(failed)?;
+        let server = mock.serve_with(listener, serve).map_err(failed)?;
         let mut out = io::stdout().lock();
         // Whoever started it may not read; that is no reason to stop.
         let _ = writeln!(out, "mock-llm listening on {}", server.url()).and_then(|()| out.flush());

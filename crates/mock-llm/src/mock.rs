@@ -1,6 +1,5 @@
 //! The mock: answers requests by its script.
 
-use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +9,20 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use crate::answer::{self, Body};
+use crate::cache::{Cached, PromptCache};
 use crate::fault::Fault;
+use crate::framing::Framing;
 use crate::journal::{Journal, JournalOptions, Record};
 use crate::plan::Plan;
+use crate::repeats::Repeats;
 use crate::script::Script;
-use crate::server::Server;
-use crate::wire::{About, Asked, Wire, foreign_error, wire_of};
+use crate::server::{ServeOptions, Server};
+use crate::wire::{About, Wire, foreign_error, wire_of};
 
 /// Names the attempt, for the journal.
 const ATTEMPT_HEADER: &str = "x-playhouse-attempt";
 /// Tells sessions apart that ask exactly the same, for [`Step::fail_first`](crate::Step::fail_first).
 const SESSION_HEADER: &str = "x-mock-session";
-/// Requests whose repetitions are counted; older ones count as new.
-const REPEATS: usize = 65_536;
 
 /// How a mock is set up.
 #[derive(Clone, Debug, Default)]
@@ -44,32 +44,7 @@ struct Shared {
     rate: Option<f64>,
     journal: Journal,
     repeats: Mutex<Repeats>,
-}
-
-/// How often the requests came that meet a fault a few times only.
-#[derive(Default)]
-struct Repeats {
-    counts: HashMap<u64, u32>,
-    /// Their hashes, oldest first.
-    order: VecDeque<u64>,
-}
-
-impl Repeats {
-    /// Counts a request, and says how often it came before.
-    fn count(&mut self, request: u64) -> u32 {
-        let count = self.counts.entry(request).or_insert_with(|| {
-            self.order.push_back(request);
-            0
-        });
-        let before = *count;
-        *count = count.saturating_add(1);
-        if self.order.len() > REPEATS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.counts.remove(&oldest);
-        }
-        before
-    }
+    prompt_cache: PromptCache,
 }
 
 /// The answer to a request.
@@ -112,7 +87,8 @@ impl Mock {
     }
 
     fn with(script: Script, rate: Option<f64>, journal: Journal) -> Self {
-        Self { shared: Arc::new(Shared { script, rate, journal, repeats: Mutex::default() }) }
+        let (repeats, prompt_cache) = Default::default();
+        Self { shared: Arc::new(Shared { script, rate, journal, repeats, prompt_cache }) }
     }
 
     /// What was asked and answered.
@@ -140,13 +116,13 @@ impl Mock {
             headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
         };
         let record = self.shared.journal.begin(arrived, path, header(ATTEMPT_HEADER), &body);
-        let path = path.split('?').next().unwrap_or(path);
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let Some(wire) = wire_of(path) else {
-            let message = format!("there is nothing at {path}: post to …/messages or …/chat/completions");
+            let message = format!("there is nothing at {path}: post to {PLACES}");
             return plain(404, JSON, foreign_error(404, &message), record);
         };
         record.dialect(wire.dialect());
-        let asked = match wire.read(&body) {
+        let asked = match wire.read(path, query, &body) {
             Ok(asked) => asked,
             Err(message) => return plain(400, JSON, wire.error(400, &message), record),
         };
@@ -163,15 +139,31 @@ impl Mock {
         if !plan.delay.is_zero() {
             tokio::time::sleep(plan.delay).await;
         }
-        say(wire, asked, plan, body.len(), record).await
+        let cached = match self.shared.script.prompt_cache {
+            true => self.shared.prompt_cache.ask(wire.dialect(), &asked.model, &body),
+            false => Cached::default(),
+        };
+        let input = plan.input(body.len(), cached);
+        plan.break_calls();
+        let about = About { model: asked.model, place: asked.place, wants: asked.wants, input };
+        say(wire, about, asked.stream, plan, record).await
     }
 
-    /// Serves HTTP/1.1 on `listener` until the server is shut down or dropped.
+    /// Serves HTTP/1.1, and HTTP/2 to clients that know it beforehand, on `listener` until the server is shut down or
+    /// dropped.
     ///
     /// # Errors
     /// When the listener cannot say its address.
     pub fn serve(&self, listener: TcpListener) -> io::Result<Server> {
-        Server::start(self.clone(), listener)
+        self.serve_with(listener, ServeOptions::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// When the listener cannot say its address.
+    pub fn serve_with(&self, listener: TcpListener, options: ServeOptions) -> io::Result<Server> {
+        Server::start(self.clone(), listener, options)
     }
 
     fn came_before(&self, session: Option<&str>, path: &str, body: &[u8]) -> u32 {
@@ -191,20 +183,28 @@ impl Mock {
 }
 
 const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream; charset=utf-8";
+const PAGE: &str = "text/html; charset=utf-8";
+/// Where requests may be sent.
+const PLACES: &str = "…/messages, …/chat/completions, …/responses or …/models/MODEL:streamGenerateContent";
 
 /// Says what was planned, or what the fault puts in its place.
 async fn say(
     wire: &'static dyn Wire,
-    asked: Asked,
+    about: About,
+    is_stream: bool,
     mut plan: Plan,
-    request_bytes: usize,
     record: Record,
 ) -> MockResponse {
+    let framing = plan.framing;
     match plan.fault.take() {
-        Some(Fault::Status { code, headers, body }) => {
+        Some(Fault::Status { code, mut headers, retry_after, body }) => {
             let message = format!("the script answers with status {code} here");
             let body = body.map_or_else(|| wire.error(code, &message), String::into_bytes);
-            let mut response = plain(code, JSON, body, record);
+            let mut response = known(code, JSON, body, framing, record);
+            if let Some((name, value)) = retry_after.map(|retry| retry.header(SystemTime::now())) {
+                headers.insert(name.to_owned(), value);
+            }
             for (name, value) in headers {
                 let name = name.to_ascii_lowercase();
                 response.headers.retain(|(usual, _)| *usual != name);
@@ -212,57 +212,49 @@ async fn say(
             }
             return response;
         }
-        Some(Fault::Html(page)) => {
-            return plain(200, "text/html; charset=utf-8", page.into_bytes(), record);
+        Some(Fault::Rejected(rejection)) => {
+            let rejected = wire.reject(rejection, &about, is_stream);
+            let kind = if rejected.is_stream { EVENTS } else { JSON };
+            return known(rejected.status, kind, rejected.body, framing, record);
         }
+        Some(Fault::Html(page)) => return known(200, PAGE, page.into_bytes(), framing, record),
         Some(Fault::Empty) => plan.say_nothing(),
         fault => plan.fault = fault,
     }
     record.status(200);
-    let about = About {
-        model: asked.model,
-        place: asked.place,
-        stream_usage: asked.stream_usage,
-        input: plan.input(request_bytes),
-    };
-    if asked.stream {
-        let headers = vec![
-            ("content-type".to_owned(), "text/event-stream; charset=utf-8".to_owned()),
-            ("cache-control".to_owned(), "no-cache".to_owned()),
-        ];
+    if is_stream {
+        let mut headers = content_type(EVENTS, framing);
+        headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
         return MockResponse { status: 200, headers, body: answer::streamed(wire, about, plan, record) };
     }
     // A body that ends early must not promise its length, or the client would know that it was cut.
-    let is_sound = plan.fault.is_none();
+    let is_sound = plan.fault.as_ref().and_then(Fault::moment).is_none() && framing.is_plain();
     let (length, body) = answer::whole(wire, &about, plan, record).await;
-    let mut headers = vec![("content-type".to_owned(), JSON.to_owned())];
+    let mut headers = content_type(JSON, framing);
     if is_sound {
         headers.push(("content-length".to_owned(), length.to_string()));
     }
     MockResponse { status: 200, headers, body }
 }
 
-fn plain(status: u16, kind: &str, body: Vec<u8>, record: Record) -> MockResponse {
-    record.status(status);
-    let headers = vec![
-        ("content-type".to_owned(), kind.to_owned()),
-        ("content-length".to_owned(), body.len().to_string()),
-    ];
-    MockResponse { status, headers, body: answer::plain(Bytes::from(body), record) }
+fn content_type(kind: &str, framing: Framing) -> Vec<(String, String)> {
+    let mut headers = vec![("content-type".to_owned(), kind.to_owned())];
+    if framing.gzip {
+        headers.push(("content-encoding".to_owned(), "gzip".to_owned()));
+    }
+    headers
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn plain(status: u16, kind: &str, body: Vec<u8>, record: Record) -> MockResponse {
+    known(status, kind, body, Framing::default(), record)
+}
 
-    #[test]
-    fn repeats_are_counted_by_request_and_bounded() {
-        let mut repeats = Repeats::default();
-        assert_eq!((repeats.count(1), repeats.count(1), repeats.count(2)), (0, 1, 0));
-        for request in 10..10 + REPEATS as u64 {
-            repeats.count(request);
-        }
-        assert_eq!(repeats.counts.len(), REPEATS);
-        assert_eq!(repeats.count(1), 0);
+/// An answer whose body is known.
+fn known(status: u16, kind: &str, body: Vec<u8>, framing: Framing, record: Record) -> MockResponse {
+    record.status(status);
+    let mut headers = content_type(kind, framing);
+    if framing.is_plain() {
+        headers.push(("content-length".to_owned(), body.len().to_string()));
     }
+    MockResponse { status, headers, body: answer::plain(Bytes::from(body), framing, kind == EVENTS, record) }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use playhouse_protocol::Tokens;
 
 use crate::builtin::Builtin;
-use crate::fault::Fault;
+use crate::cache::Cached;
+use crate::fault::{Defect, Fault};
+use crate::framing::Framing;
 use crate::script::{
     Call, DEFAULT_CLOSING_TEXT, Finish, Item, Model, Script, Step, UsageOverride, is_rate, text,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) delay: Duration,
     /// How it goes wrong.
     pub(crate) fault: Option<Fault>,
+    /// How its bytes are carried.
+    pub(crate) framing: Framing,
     /// How many times the same request meets the fault; `None` for always.
     pub(crate) fail_first: Option<u32>,
 }
@@ -57,8 +61,16 @@ impl Plan {
             .filter(|item| asked.may_call || !matches!(item, Item::Call(_)))
             .map(|item| match item {
                 Item::Text(text) => (PartKind::Text, Source::text(text, 1)),
-                Item::Reasoning(text) => (PartKind::Reasoning, Source::text(text, 1)),
+                Item::Reasoning(text) => (PartKind::Reasoning { signature: None }, Source::text(text, 1)),
+                Item::SignedReasoning { text, signature } => {
+                    (PartKind::Reasoning { signature: Some(signature.clone()) }, Source::text(text, 1))
+                }
+                Item::RedactedReasoning(data) => {
+                    (PartKind::Redacted { data: data.clone() }, Source::text("", 1))
+                }
+                Item::Refusal(text) => (PartKind::Refusal, Source::text(text, 1)),
                 Item::Tokens(count) => (PartKind::Text, Source::prose(*count)),
+                Item::LargeEvent(bytes) => (PartKind::Text, Source::one(*bytes)),
                 Item::Repeat { text, times } => (PartKind::Text, Source::text(text, *times)),
                 Item::Call(call) => {
                     calls += 1;
@@ -75,6 +87,7 @@ impl Plan {
             Some(Finish::ToolCalls) if calls_left_out => Finish::Stop,
             Some(finish) => finish.clone(),
             None if calls > 0 => Finish::ToolCalls,
+            None if parts.iter().any(|(kind, _)| *kind == PartKind::Refusal) => Finish::Refusal,
             None => Finish::Stop,
         };
         Self {
@@ -84,6 +97,7 @@ impl Plan {
             rate,
             delay: Duration::from_millis(step.delay_ms),
             fault: step.fault.clone(),
+            framing: step.framing,
             fail_first: step.fail_first,
         }
     }
@@ -94,24 +108,61 @@ impl Plan {
         self.finish = Finish::Stop;
     }
 
-    /// The tokens of the input, for a request of so many bytes.
-    pub(crate) fn input(&self, request_bytes: usize) -> Tokens {
+    /// Makes the calls what the fault says they are.
+    pub(crate) fn break_calls(&mut self) {
+        match self.fault.as_ref().and_then(Fault::defect) {
+            Some(Defect::SameCallId) => same_ids(&mut self.parts),
+            Some(Defect::ArgumentsNotAnObject) => {
+                for (_, source) in self.parts.iter_mut().filter(|(kind, _)| kind.is_call()) {
+                    *source = Source::text("[\"not\", \"an object\"]", 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The tokens of the input, for a request of so many bytes, as far as the simulated cache has it.
+    pub(crate) fn input(&self, request_bytes: usize, cached: Cached) -> Tokens {
         let counted = request_bytes.div_ceil(4) as u64;
-        let cache_read = self.usage.cache_read.unwrap_or(0);
-        let cache_write_5m = self.usage.cache_write.unwrap_or(0);
-        let rest = counted.saturating_sub(cache_read).saturating_sub(cache_write_5m);
-        Tokens { input: self.usage.input.unwrap_or(rest), cache_read, cache_write_5m, ..Tokens::default() }
+        let cached = cached.within(counted);
+        let cache_read = self.usage.cache_read.unwrap_or(cached.read);
+        let cache_write_5m = self.usage.cache_write.unwrap_or(cached.write_5m);
+        let cache_write_1h = self.usage.cache_write_1h.unwrap_or(cached.write_1h);
+        let rest =
+            counted.saturating_sub(cache_read).saturating_sub(cache_write_5m).saturating_sub(cache_write_1h);
+        let input = self.usage.input.unwrap_or(rest);
+        Tokens { input, cache_read, cache_write_5m, cache_write_1h, ..Tokens::default() }
+    }
+
+    /// How the answer ends, after so many tokens of output and reasoning.
+    pub(crate) fn ending(&self, input: Tokens, said: Tokens) -> Ending {
+        let tokens = Tokens {
+            output: self.usage.output.unwrap_or(said.output),
+            reasoning: self.usage.reasoning.unwrap_or(said.reasoning),
+            ..input
+        };
+        let is_reported = self.fault.as_ref().and_then(Fault::defect) != Some(Defect::NoUsage);
+        Ending { finish: self.finish.clone(), tokens, total: self.usage.total, is_reported }
     }
 }
 
-/// How an answer ends that was planned with `finish` and `usage`, after so many tokens of output and reasoning.
-pub(crate) fn ending(finish: Finish, usage: UsageOverride, input: Tokens, said: Tokens) -> Ending {
-    let tokens = Tokens {
-        output: usage.output.unwrap_or(said.output),
-        reasoning: usage.reasoning.unwrap_or(said.reasoning),
-        ..input
-    };
-    Ending { finish, tokens }
+/// Gives all calls the id of the first; a single one is made twice.
+fn same_ids(parts: &mut Vec<(PartKind, Source)>) {
+    let Some(at) = parts.iter().position(|(kind, _)| kind.is_call()) else { return };
+    if let PartKind::Call { id, .. } = &mut parts[at].0
+        && id.is_empty()
+    {
+        *id = "call_mock_same".to_owned();
+    }
+    if parts.iter().filter(|(kind, _)| kind.is_call()).count() == 1 {
+        parts.insert(at + 1, parts[at].clone());
+    }
+    let same = parts[at].0.clone();
+    for (kind, _) in &mut parts[at + 1..] {
+        if let (PartKind::Call { id, .. }, PartKind::Call { id: first, .. }) = (kind, &same) {
+            id.clone_from(first);
+        }
+    }
 }
 
 fn scripted<'a>(model: &'a Model, asked: &Asked) -> Cow<'a, Step> {

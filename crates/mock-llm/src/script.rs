@@ -1,15 +1,20 @@
 //! Scripts: what each model says, turn by turn and step by step. Read from JSON, or built in Rust.
 
+mod build;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::build::{
+    call, calls, malformed_call, reasoning, refusal, repeat, signed_reasoning, text, tokens,
+};
 use crate::fault::Fault;
+use crate::framing::Framing;
 
 /// What a model says when its script holds nothing for a request, unless [`Model::closing`] says otherwise.
 pub const DEFAULT_CLOSING_TEXT: &str = "That is all I have to say.";
@@ -29,6 +34,10 @@ pub const DEFAULT_CLOSING_TEXT: &str = "That is all I have to say.";
 pub struct Script {
     /// The models.
     pub models: BTreeMap<String, Model>,
+    /// Whether a prompt cache is simulated, for all models: what a request shares with an earlier one of the same model
+    /// and wire format is reported as read from the cache. See [the crate's page](crate#prompt-cache).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prompt_cache: bool,
 }
 
 /// A script that cannot be used.
@@ -93,6 +102,9 @@ pub struct Step {
     /// How the answer goes wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
+    /// How the bytes of the answer are carried; the fault's too.
+    #[serde(skip_serializing_if = "Framing::is_plain")]
+    pub framing: Framing,
     /// How many times the same request meets the fault before it is answered well; absent for always.
     ///
     /// Two requests are the same when their bodies are, byte for byte, and their `x-mock-session` headers are. So
@@ -107,12 +119,27 @@ pub struct Step {
 pub enum Item {
     /// This text.
     Text(String),
-    /// This reasoning, before whatever follows.
+    /// This reasoning, before whatever follows. Its signature is one that is always the same.
     Reasoning(String),
+    /// Reasoning with a signature (Anthropic), encrypted content (Responses) or thought signature (Gemini).
+    SignedReasoning {
+        /// The reasoning.
+        text: String,
+        /// The signature.
+        signature: String,
+    },
+    /// Reasoning that nobody may read: redacted thinking (Anthropic), an item with encrypted content only (Responses), a
+    /// thought signature only (Gemini). Chat completions have no such thing and say nothing.
+    RedactedReasoning(String),
+    /// These words in place of what was asked for, and [`Finish::Refusal`] unless the step says otherwise. A text where
+    /// the wire has no place of its own for it.
+    Refusal(String),
     /// A tool call.
     Call(Call),
     /// So many tokens of made-up prose.
     Tokens(u64),
+    /// A text of so many bytes (at most 256 MiB), all in one event.
+    LargeEvent(u64),
     /// A text, several times over.
     Repeat {
         /// The text.
@@ -134,7 +161,8 @@ pub struct Call {
     /// Text to send where the arguments belong, as it is, in place of `input`: for arguments that are not JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// The call's id; absent for one made of its place in the conversation.
+    /// The call's id; absent for one made of its place in the conversation, or for none in the Gemini format, where calls
+    /// need no id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -149,8 +177,10 @@ pub enum Finish {
     ToolCalls,
     /// The output limit was reached.
     Length,
-    /// A filter, or the model, refused.
+    /// A filter stopped it.
     ContentFilter,
+    /// The model declined.
+    Refusal,
     /// These words, as they are, where the wire has its reason.
     Other(String),
 }
@@ -159,21 +189,28 @@ pub enum Finish {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UsageOverride {
-    /// Input outside the cache; absent for the counted input without the two below.
+    /// Input outside the cache; absent for the counted input without the cached input below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<u64>,
-    /// Input that was read from the cache; absent for 0.
+    /// Input that was read from the cache; absent for 0, or what the simulated cache has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<u64>,
-    /// Input that was written to the cache; absent for 0. Wires without such a class report it as input.
+    /// Input that was written to the cache; absent for 0, or what the simulated cache takes. Wires without such a class
+    /// report it as input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<u64>,
+    /// Input that was written to the cache that keeps it for an hour; as the one before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<u64>,
     /// Output without reasoning; absent for what was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<u64>,
     /// Reasoning; absent for what was sent. Wires without such a class report it as output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
+    /// The total that is reported; absent for the right one. The Anthropic format reports none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -203,18 +240,6 @@ impl std::str::FromStr for Script {
 }
 
 impl Script {
-    /// A script without models.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a model, or replaces the one of that name.
-    #[must_use]
-    pub fn model(mut self, name: impl Into<String>, model: Model) -> Self {
-        self.models.insert(name.into(), model);
-        self
-    }
-
     /// Reads a script from a JSON file.
     ///
     /// # Errors
@@ -226,183 +251,15 @@ impl Script {
     }
 }
 
-impl Model {
-    /// A model that says only its closing text.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a step to the last turn; the first one begins a turn.
-    #[must_use]
-    pub fn step(mut self, step: Step) -> Self {
-        if self.turns.is_empty() {
-            self.turns.push(Turn::default());
-        }
-        if let Some(turn) = self.turns.last_mut() {
-            turn.steps.push(step);
-        }
-        self
-    }
-
-    /// Begins the turn of the next prompt.
-    #[must_use]
-    pub fn next_turn(mut self) -> Self {
-        self.turns.push(Turn::default());
-        self
-    }
-
-    /// Begins the turns again after the last one.
-    #[must_use]
-    pub fn cycle(mut self) -> Self {
-        self.cycle = true;
-        self
-    }
-
-    /// Sets what is said when the script holds nothing for a request.
-    #[must_use]
-    pub fn closing(mut self, text: impl Into<String>) -> Self {
-        self.closing = Some(text.into());
-        self
-    }
-
-    /// Sets the tokens a second of steps that set none. A rate that is not above 0 is none.
-    #[must_use]
-    pub fn rate(mut self, tokens_per_second: f64) -> Self {
-        self.rate = is_rate(tokens_per_second).then_some(tokens_per_second);
-        self
-    }
-}
-
-/// A step that says a text.
-pub fn text(text: impl Into<String>) -> Step {
-    Step::default().text(text)
-}
-
-/// A step that reasons.
-pub fn reasoning(text: impl Into<String>) -> Step {
-    Step::default().reasoning(text)
-}
-
-/// A step that calls a tool.
-pub fn call(name: impl Into<String>, input: Value) -> Step {
-    Step::default().call(name, input)
-}
-
-/// A step that calls several tools.
-pub fn calls<N: Into<String>>(calls: impl IntoIterator<Item = (N, Value)>) -> Step {
-    calls.into_iter().fold(Step::default(), |step, (name, input)| step.call(name, input))
-}
-
-/// A step that calls a tool with arguments that are sent as they are.
-pub fn malformed_call(name: impl Into<String>, arguments: impl Into<String>) -> Step {
-    Step::default().item(Item::Call(Call {
-        name: name.into(),
-        raw: Some(arguments.into()),
-        ..Call::default()
-    }))
-}
-
-/// A step that says `count` tokens of made-up prose.
-pub fn tokens(count: u64) -> Step {
-    Step::default().tokens(count)
-}
-
-/// A step that says a text several times.
-pub fn repeat(text: impl Into<String>, times: u64) -> Step {
-    Step::default().item(Item::Repeat { text: text.into(), times })
-}
-
-impl Step {
-    /// A step that says nothing.
-    pub fn empty() -> Self {
-        Self::default()
-    }
-
-    /// Adds a part.
-    #[must_use]
-    pub fn item(mut self, item: Item) -> Self {
-        self.items.push(item);
-        self
-    }
-
-    /// Adds a text.
-    #[must_use]
-    pub fn text(self, text: impl Into<String>) -> Self {
-        self.item(Item::Text(text.into()))
-    }
-
-    /// Adds reasoning.
-    #[must_use]
-    pub fn reasoning(self, text: impl Into<String>) -> Self {
-        self.item(Item::Reasoning(text.into()))
-    }
-
-    /// Adds a call.
-    #[must_use]
-    pub fn call(self, name: impl Into<String>, input: Value) -> Self {
-        self.item(Item::Call(Call { name: name.into(), input, ..Call::default() }))
-    }
-
-    /// Adds `count` tokens of made-up prose.
-    #[must_use]
-    pub fn tokens(self, count: u64) -> Self {
-        self.item(Item::Tokens(count))
-    }
-
-    /// Sets why the answer ends.
-    #[must_use]
-    pub fn finish(mut self, finish: Finish) -> Self {
-        self.finish = Some(finish);
-        self
-    }
-
-    /// Sets the time between the request and the head of the answer, counted in whole milliseconds.
-    #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        self
-    }
-
-    /// Sets the tokens a second. A rate that is not above 0 is none.
-    #[must_use]
-    pub fn rate(mut self, tokens_per_second: f64) -> Self {
-        self.rate = is_rate(tokens_per_second).then_some(tokens_per_second);
-        self
-    }
-
-    /// Sets counts to report.
-    #[must_use]
-    pub fn usage(mut self, usage: UsageOverride) -> Self {
-        self.usage = Some(usage);
-        self
-    }
-
-    /// Sets how the answer goes wrong.
-    #[must_use]
-    pub fn fault(mut self, fault: Fault) -> Self {
-        self.fault = Some(fault);
-        self
-    }
-
-    /// Sets how many times the same request meets the fault before it is answered well (see the field of that name).
-    #[must_use]
-    pub fn fail_first(mut self, times: u32) -> Self {
-        self.fail_first = Some(times);
-        self
-    }
-
-    /// Whether it holds calls.
-    pub(crate) fn has_calls(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Call(_)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
-    use crate::fault::Cut;
+    use crate::fault::{Cut, Moment};
+    use crate::framing::LineEnd;
 
     #[test]
     fn json_and_builder_say_the_same() {
@@ -411,18 +268,20 @@ mod tests {
                 {"steps": [
                     {"items": [{"reasoning": "a"}, {"text": "b"}, {"call": {"name": "read", "input": {"x": 1}}}]},
                     {"items": [{"tokens": 3}, {"repeat": {"text": "ab ", "times": 2}}], "rate": 2.5, "delay_ms": 7},
+                    {"items": [{"signed_reasoning": {"text": "t", "signature": "s"}}, {"redacted_reasoning": "d"},
+                        {"refusal": "no"}, {"large_event": 9}], "framing": {"line_end": "crlf"}},
                 ]},
                 {"steps": [
-                    {"fault": {"cut": {"after_events": 2, "how": "reset"}}, "fail_first": 1},
+                    {"fault": {"cut": {"at": "in_text", "how": "reset"}}, "fail_first": 1},
                     {"finish": {"other": "tired"}, "usage": {"cache_read": 9}},
                 ]}
             ],
             "closing": "bye", "cycle": true,
-        }}})
+        }}, "prompt_cache": true})
         .to_string()
         .parse()
         .unwrap();
-        let built = Script::new().model(
+        let built = Script::new().prompt_cache().model(
             "m",
             Model::new()
                 .step(reasoning("a").text("b").call("read", json!({"x": 1})))
@@ -432,8 +291,15 @@ mod tests {
                         .rate(2.5)
                         .delay(Duration::from_millis(7)),
                 )
+                .step(
+                    signed_reasoning("t", "s")
+                        .redacted_reasoning("d")
+                        .item(Item::Refusal("no".into()))
+                        .item(Item::LargeEvent(9))
+                        .framing(Framing::line_end(LineEnd::Crlf)),
+                )
                 .next_turn()
-                .step(Step::empty().fault(Fault::Cut { after_events: 2, how: Cut::Reset }).fail_first(1))
+                .step(Step::empty().fault(Fault::cut(Moment::InText, Cut::Reset)).fail_first(1))
                 .step(
                     Step::empty()
                         .finish(Finish::Other("tired".into()))

@@ -1,4 +1,4 @@
-//! The mock over sockets: HTTP/1.1, one task for each connection.
+//! The mock over sockets: HTTP/1.1 and HTTP/2 in the clear, one task for each connection.
 
 mod body;
 mod socket;
@@ -14,10 +14,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -30,6 +30,14 @@ use crate::wire::foreign_error;
 /// The largest request that is read, in bytes.
 const LARGEST_REQUEST: usize = 64 << 20;
 
+/// How a mock is served.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServeOptions {
+    /// The most streams that a connection of HTTP/2 may have at once; absent for 200. Clients that want more open another
+    /// connection.
+    pub http2_streams: Option<u32>,
+}
+
 /// A mock that listens. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Server {
@@ -40,10 +48,10 @@ pub struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(mock: Mock, listener: TcpListener) -> io::Result<Self> {
+    pub(crate) fn start(mock: Mock, listener: TcpListener, options: ServeOptions) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(accept(mock, listener, stopped));
+        let task = tokio::spawn(accept(mock, listener, options, stopped));
         Ok(Self { address, stop: Some(stop), task })
     }
 
@@ -65,13 +73,18 @@ impl Server {
     }
 }
 
-async fn accept(mock: Mock, listener: TcpListener, mut stopped: oneshot::Receiver<()>) {
+async fn accept(
+    mock: Mock,
+    listener: TcpListener,
+    options: ServeOptions,
+    mut stopped: oneshot::Receiver<()>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(mock.clone(), stream));
+                    connections.spawn(connection(mock.clone(), stream, options));
                 }
                 // Out of descriptors, most likely: those that close soon make room.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -84,17 +97,24 @@ async fn accept(mock: Mock, listener: TcpListener, mut stopped: oneshot::Receive
     connections.shutdown().await;
 }
 
-async fn connection(mock: Mock, stream: TcpStream) {
+async fn connection(mock: Mock, stream: TcpStream, options: ServeOptions) {
     // Without it a delta waits for the acknowledgement of the one before it.
     let _ = stream.set_nodelay(true);
     let reset = Arc::new(AtomicBool::new(false));
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&reset)));
-    let service = service_fn(move |request| {
-        let (mock, reset) = (mock.clone(), Arc::clone(&reset));
+    let service = service_fn(move |request: Request<Incoming>| {
+        // The error of a body resets its stream in HTTP/2; the connection goes on with the others.
+        let is_stream = request.version() == Version::HTTP_2;
+        let reset = if is_stream { Arc::default() } else { Arc::clone(&reset) };
+        let mock = mock.clone();
         async move { Ok::<_, Infallible>(answer(&mock, request, reset).await) }
     });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    if options.http2_streams.is_some() {
+        builder.http2().max_concurrent_streams(options.http2_streams);
+    }
     // An error here is a client that went away, or a fault that the script wants.
-    let _ = http1::Builder::new().serve_connection(socket, service).await;
+    let _ = builder.serve_connection(socket, service).await;
 }
 
 async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>) -> Response<StreamBody> {

@@ -92,7 +92,17 @@ pub(crate) enum Source {
         /// The number after the last token.
         end: u64,
     },
+    /// One token, of any size.
+    One {
+        /// The token.
+        text: String,
+        /// Whether it was said.
+        is_said: bool,
+    },
 }
+
+/// The most bytes of one token.
+const LARGEST: u64 = 256 << 20;
 
 impl Source {
     /// A text, several times over.
@@ -105,6 +115,21 @@ impl Source {
     /// So many tokens of made-up prose.
     pub(crate) fn prose(count: u64) -> Self {
         Self::Prose { next: 0, end: count }
+    }
+
+    /// Made-up prose of so many bytes (at most 256 MiB) in one token.
+    pub(crate) fn one(bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes.min(LARGEST)).unwrap_or_default();
+        let mut text = String::with_capacity(bytes);
+        for number in 0.. {
+            let word = prose(number);
+            let count = word.len().min(bytes - text.len());
+            text.push_str(&word[..count]);
+            if text.len() == bytes {
+                break;
+            }
+        }
+        Self::One { is_said: text.is_empty(), text }
     }
 
     /// The next token.
@@ -125,6 +150,11 @@ impl Source {
                 *next += 1;
                 prose(*next - 1)
             }),
+            Self::One { is_said: true, .. } => None,
+            Self::One { text, is_said } => {
+                *is_said = true;
+                Some(text)
+            }
         }
     }
 }
@@ -172,6 +202,9 @@ mod tests {
         assert_eq!(all(Source::text("a", 0)), Vec::<String>::new());
         assert_eq!(all(Source::text("", 5)), Vec::<String>::new());
         assert_eq!(all(Source::prose(2)), ["The", " small"]);
+        assert_eq!(all(Source::one(8)), ["The smal"]);
+        assert_eq!(all(Source::one(0)), Vec::<String>::new());
+        assert_eq!(all(Source::one(1 << 20))[0].len(), 1 << 20);
     }
 
     #[test]

@@ -3,13 +3,17 @@
 mod anthropic;
 mod content;
 mod frame;
+mod gemini;
 mod openai_chat;
+mod openai_error;
+mod openai_responses;
 
 use playhouse_protocol::Tokens;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::frame::{Counts, Frame};
 use crate::conversation::Place;
+use crate::fault::Rejection;
 use crate::script::Finish;
 
 /// A provider's wire format.
@@ -20,6 +24,21 @@ pub enum Dialect {
     Anthropic,
     /// OpenAI Chat Completions: `POST …/chat/completions`.
     OpenaiChat,
+    /// OpenAI Responses: `POST …/responses`.
+    OpenaiResponses,
+    /// Gemini: `POST …/models/MODEL:streamGenerateContent?alt=sse` and `POST …/models/MODEL:generateContent`.
+    Gemini,
+}
+
+/// What a request asks for beside the answer itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// A stream that reports usage.
+    pub(crate) stream_usage: bool,
+    /// Reasoning in the form that can be sent back.
+    pub(crate) encrypted_reasoning: bool,
+    /// An answer in one piece as a list of chunks.
+    pub(crate) chunk_list: bool,
 }
 
 /// What matters of a request.
@@ -29,8 +48,8 @@ pub(crate) struct Asked {
     pub(crate) model: String,
     /// Whether the answer is to be a stream.
     pub(crate) stream: bool,
-    /// Whether the stream is to report usage.
-    pub(crate) stream_usage: bool,
+    /// What else is asked for.
+    pub(crate) wants: Wants,
     /// Where the conversation stands.
     pub(crate) place: Place,
     /// Whether the model may call tools.
@@ -46,8 +65,8 @@ pub(crate) struct About {
     pub(crate) model: String,
     /// Where the conversation stands; ids are made of it.
     pub(crate) place: Place,
-    /// Whether the stream is to report usage.
-    pub(crate) stream_usage: bool,
+    /// What else is asked for.
+    pub(crate) wants: Wants,
     /// The input's tokens; no output yet.
     pub(crate) input: Tokens,
 }
@@ -57,15 +76,37 @@ pub(crate) struct About {
 pub(crate) enum PartKind {
     /// Text.
     Text,
+    /// Words with which the model declines.
+    Refusal,
     /// Reasoning.
-    Reasoning,
+    Reasoning {
+        /// What proves that the provider said it; absent for the wire's usual one.
+        signature: Option<String>,
+    },
+    /// Reasoning that nobody may read; it has no text.
+    Redacted {
+        /// What stands in its place.
+        data: String,
+    },
     /// A call; its text is its arguments.
     Call {
-        /// The id.
+        /// The id; empty for none, where the format can do without.
         id: String,
         /// The tool.
         name: String,
     },
+}
+
+impl PartKind {
+    /// Whether it is a call.
+    pub(crate) fn is_call(&self) -> bool {
+        matches!(self, Self::Call { .. })
+    }
+
+    /// Whether its tokens are reasoning.
+    pub(crate) fn is_reasoning(&self) -> bool {
+        matches!(self, Self::Reasoning { .. } | Self::Redacted { .. })
+    }
 }
 
 /// How an answer ends.
@@ -75,6 +116,33 @@ pub(crate) struct Ending {
     pub(crate) finish: Finish,
     /// All tokens, input and output.
     pub(crate) tokens: Tokens,
+    /// The total to report, where that is not their sum.
+    pub(crate) total: Option<u64>,
+    /// Whether they are reported.
+    pub(crate) is_reported: bool,
+}
+
+impl Ending {
+    /// The total to report.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.unwrap_or_else(|| self.tokens.total())
+    }
+
+    /// What the event that reports usage is marked with, when the wire reports `tokens`.
+    fn mark(&self, tokens: Tokens) -> frame::Mark {
+        if self.is_reported { frame::Mark::Usage(tokens) } else { frame::Mark::Structure }
+    }
+}
+
+/// How a provider says no.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    /// The status.
+    pub(crate) status: u16,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+    /// Whether the body is a stream of events.
+    pub(crate) is_stream: bool,
 }
 
 /// A wire format.
@@ -85,13 +153,16 @@ pub(crate) trait Wire: Send + Sync {
     /// Whether requests to `path` (without a query) are in this format.
     fn serves(&self, path: &str) -> bool;
 
-    /// Reads a request's body; an error says what is wrong with it.
-    fn read(&self, body: &[u8]) -> Result<Asked, String>;
+    /// Reads a request to `path` with `query`, which has no question mark; an error says what is wrong with it.
+    fn read(&self, path: &str, query: &str, body: &[u8]) -> Result<Asked, String>;
 
     /// An error's body.
     fn error(&self, status: u16, message: &str) -> Vec<u8>;
 
-    /// The id of call `number` of an answer, for calls that the script gives none.
+    /// What the provider says no with, to a request for a stream or for an answer in one piece.
+    fn reject(&self, rejection: Rejection, about: &About, is_stream: bool) -> Rejected;
+
+    /// The id of call `number` of an answer, for calls that the script gives none; empty for none.
     fn call_id(&self, place: Place, number: usize) -> String;
 
     /// Begins a stream.
@@ -117,12 +188,13 @@ pub(crate) trait Encode: Send {
     fn end(&mut self, frame: &mut Frame);
     /// The answer ends.
     fn finish(&mut self, ending: &Ending, frame: &mut Frame);
-    /// The answer breaks off with an error event.
+    /// The answer breaks off with an error event; an empty `kind` is the format's word for overload.
     fn error(&mut self, kind: &str, message: &str, frame: &mut Frame);
 }
 
 /// All wire formats.
-const WIRES: [&dyn Wire; 2] = [&anthropic::Anthropic, &openai_chat::OpenaiChat];
+const WIRES: [&dyn Wire; 4] =
+    [&anthropic::Anthropic, &openai_chat::OpenaiChat, &openai_responses::OpenaiResponses, &gemini::Gemini];
 
 /// The wire format of requests to `path`.
 pub(crate) fn wire_of(path: &str) -> Option<&'static dyn Wire> {
@@ -131,7 +203,7 @@ pub(crate) fn wire_of(path: &str) -> Option<&'static dyn Wire> {
 
 /// The error body for requests that belong to no wire format.
 pub(crate) fn foreign_error(status: u16, message: &str) -> Vec<u8> {
-    openai_chat::OpenaiChat.error(status, message)
+    openai_error::error(status, message)
 }
 
 /// Reads a request's body; an error says where it is not what it should be.
@@ -163,6 +235,15 @@ mod tests {
         }
         for path in ["/v1/chat/completions", "/chat/completions", "/openai/v1/chat/completions"] {
             assert_eq!(dialect(path), Some(Dialect::OpenaiChat), "{path}");
+        }
+        for path in ["/v1/responses", "/responses", "/openai/v1/responses"] {
+            assert_eq!(dialect(path), Some(Dialect::OpenaiResponses), "{path}");
+        }
+        for path in ["/v1beta/models/m:generateContent", "/models/a.b-c:streamGenerateContent"] {
+            assert_eq!(dialect(path), Some(Dialect::Gemini), "{path}");
+        }
+        for path in ["/v1beta/models/m:countTokens", "/v1/m:generateContent", "/models/:generateContent"] {
+            assert_eq!(dialect(path), None, "{path}");
         }
         for path in ["/", "/v1/models", "/v1/completions", "/v1/messages/count_tokens", "/v1/xmessages"] {
             assert_eq!(dialect(path), None, "{path}");

@@ -9,12 +9,20 @@ use serde_json::{Value, json};
 
 use super::content::{Content, has_tools};
 use super::frame::{Frame, Mark};
-use super::{About, Asked, Dialect, Encode, Ending, PartKind, Wire, push_json, read_json};
+use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, push_json, read_json};
 use crate::conversation::{Heard, MayCall, Place, Said, check_results, place};
+use crate::fault::Rejection;
 use crate::script::Finish;
 
 /// The wire format.
 pub(super) struct Anthropic;
+
+/// The context of the models that a conversation is too long for, in tokens.
+const CONTEXT: u64 = 200_000;
+const NO_CREDIT: &str = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to \
+    upgrade or purchase credits.";
+const RATE_LIMITED: &str = "This request would exceed the rate limit for your organization of 50,000 input tokens per \
+    minute.";
 
 /// Where a model of this provider signs its reasoning: base64 of no meaning.
 const SIGNATURE: &str = "bW9jay1yZWFzb25pbmctc2lnbmF0dXJl";
@@ -57,7 +65,7 @@ impl Wire for Anthropic {
         path.ends_with("/messages")
     }
 
-    fn read(&self, body: &[u8]) -> Result<Asked, String> {
+    fn read(&self, _path: &str, _query: &str, body: &[u8]) -> Result<Asked, String> {
         let request: Request<'_> = read_json(body)?;
         if request.max_tokens == 0 {
             return Err("max_tokens: must be at least 1".to_owned());
@@ -92,12 +100,12 @@ impl Wire for Anthropic {
             };
             heard.push(Heard { said, calls: content.calls, results: content.results });
         }
-        check_results(&heard)?;
+        check_results(&heard).map_err(|unmatched| unmatched.to_string())?;
         let said: Vec<Said> = heard.iter().map(|message| message.said).collect();
         Ok(Asked {
             model: request.model.into_owned(),
             stream: request.stream,
-            stream_usage: true,
+            wants: Wants { stream_usage: true, ..Wants::default() },
             place: place(&said, may_call),
             may_call: may_call == MayCall::Yes,
             prompt,
@@ -119,22 +127,50 @@ impl Wire for Anthropic {
         error_value(kind, message).to_string().into_bytes()
     }
 
+    fn reject(&self, rejection: Rejection, about: &About, _is_stream: bool) -> Rejected {
+        let tokens = about.input.all_input();
+        let (status, kind, message) = match rejection {
+            Rejection::ContextOverflow => {
+                let words =
+                    format!("prompt is too long: {} tokens > {CONTEXT} maximum", CONTEXT.max(tokens) + 1);
+                (400, "invalid_request_error", words)
+            }
+            Rejection::QuotaUsedUp => (400, "invalid_request_error", NO_CREDIT.to_owned()),
+            Rejection::RateLimited => (429, "rate_limit_error", RATE_LIMITED.to_owned()),
+            Rejection::Overloaded => (529, "overloaded_error", "Overloaded".to_owned()),
+            Rejection::BadKey => (401, "authentication_error", "invalid x-api-key".to_owned()),
+            Rejection::Forbidden => {
+                let words = "Your API key does not have permission to use the specified resource.";
+                (403, "permission_error", words.to_owned())
+            }
+            Rejection::NoSuchModel => (404, "not_found_error", format!("model: {}", about.model)),
+            Rejection::TooLarge => (413, "request_too_large", "Request exceeds the maximum size".to_owned()),
+            Rejection::ContentFilter => {
+                let words = "Output blocked by content filtering policy";
+                (400, "invalid_request_error", words.to_owned())
+            }
+        };
+        Rejected { status, body: error_value(kind, &message).to_string().into_bytes(), is_stream: false }
+    }
+
     fn call_id(&self, place: Place, number: usize) -> String {
         format!("toolu_mock_{}_{}_{number}", place.turn, place.step)
     }
 
     fn stream(&self, about: About) -> Box<dyn Encode> {
-        Box::new(Stream { about, index: 0, part: Part::Text, before: Vec::new() })
+        Box::new(Stream { about, index: 0, signature: None, before: Vec::new() })
     }
 
     fn whole(&self, about: &About, parts: &[(PartKind, String)], ending: &Ending) -> Vec<u8> {
         let content: Vec<Value> = parts
             .iter()
             .map(|(kind, text)| match kind {
-                PartKind::Text => json!({"type": "text", "text": text}),
-                PartKind::Reasoning => {
-                    json!({"type": "thinking", "thinking": text, "signature": SIGNATURE})
+                PartKind::Text | PartKind::Refusal => json!({"type": "text", "text": text}),
+                PartKind::Reasoning { signature } => {
+                    let signature = signature.as_deref().unwrap_or(SIGNATURE);
+                    json!({"type": "thinking", "thinking": text, "signature": signature})
                 }
+                PartKind::Redacted { data } => json!({"type": "redacted_thinking", "data": data}),
                 PartKind::Call { id, name } => {
                     // This format has arguments as JSON here; what is not JSON can only be a string.
                     let input: Value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
@@ -144,6 +180,9 @@ impl Wire for Anthropic {
             .collect();
         let mut message = message(about, content, self.reported(ending.tokens));
         message["stop_reason"] = json!(stop_reason(&ending.finish));
+        if !ending.is_reported {
+            message["usage"] = Value::Null;
+        }
         message.to_string().into_bytes()
     }
 
@@ -159,6 +198,13 @@ fn check_content(content: &Content<'_>) -> Result<(), String> {
     if content.texts.iter().any(|text| text.is_empty()) {
         return Err("text must not be empty".to_owned());
     }
+    if let Some((number, field)) = content.unsigned {
+        return Err(format!("content.{number}.{field}: field required"));
+    }
+    let in_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if let Some(id) = content.calls.iter().find(|id| id.is_empty() || !id.bytes().all(in_id)) {
+        return Err(format!("the id \"{id}\" of a call must have letters, digits, _ and - only"));
+    }
     Ok(())
 }
 
@@ -171,7 +217,7 @@ fn stop_reason(finish: &Finish) -> &str {
         Finish::Stop => "end_turn",
         Finish::ToolCalls => "tool_use",
         Finish::Length => "max_tokens",
-        Finish::ContentFilter => "refusal",
+        Finish::ContentFilter | Finish::Refusal => "refusal",
         Finish::Other(words) => words,
     }
 }
@@ -202,20 +248,13 @@ fn message(about: &About, content: Vec<Value>, tokens: Tokens) -> Value {
     })
 }
 
-/// What the part under way is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Text,
-    Reasoning,
-    Call,
-}
-
 /// The events of one answer.
 struct Stream {
     about: About,
     /// The number of the block under way.
     index: usize,
-    part: Part,
+    /// What signs the block under way.
+    signature: Option<String>,
     /// What every delta of the block begins with, up to the token.
     before: Vec<u8>,
 }
@@ -234,20 +273,25 @@ impl Encode for Stream {
     }
 
     fn begin(&mut self, part: &PartKind, frame: &mut Frame) {
-        let (kind, block, delta) = match part {
-            PartKind::Text => (Part::Text, json!({"type": "text", "text": ""}), r#""text_delta","text":"#),
-            PartKind::Reasoning => (
-                Part::Reasoning,
-                json!({"type": "thinking", "thinking": "", "signature": ""}),
-                r#""thinking_delta","thinking":"#,
-            ),
+        self.signature = None;
+        let (block, delta) = match part {
+            PartKind::Text | PartKind::Refusal => {
+                (json!({"type": "text", "text": ""}), r#""text_delta","text":"#)
+            }
+            PartKind::Reasoning { signature } => {
+                self.signature = Some(signature.as_deref().unwrap_or(SIGNATURE).to_owned());
+                (
+                    json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    r#""thinking_delta","thinking":"#,
+                )
+            }
+            // It has no deltas.
+            PartKind::Redacted { data } => (json!({"type": "redacted_thinking", "data": data}), ""),
             PartKind::Call { id, name } => (
-                Part::Call,
                 json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
                 r#""input_json_delta","partial_json":"#,
             ),
         };
-        self.part = kind;
         let index = self.index;
         self.before = format!(
             "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\"delta\":{{\"type\":{delta}"
@@ -267,8 +311,8 @@ impl Encode for Stream {
 
     fn end(&mut self, frame: &mut Frame) {
         let index = self.index;
-        if self.part == Part::Reasoning {
-            let delta = json!({"type": "signature_delta", "signature": SIGNATURE});
+        if let Some(signature) = &self.signature {
+            let delta = json!({"type": "signature_delta", "signature": signature});
             let data = json!({"type": "content_block_delta", "index": index, "delta": delta});
             write(frame, Mark::Structure, "content_block_delta", &data);
         }
@@ -279,16 +323,19 @@ impl Encode for Stream {
 
     fn finish(&mut self, ending: &Ending, frame: &mut Frame) {
         let tokens = Anthropic.reported(ending.tokens);
-        let data = json!({
+        let mut data = json!({
             "type": "message_delta",
             "delta": {"stop_reason": stop_reason(&ending.finish), "stop_sequence": null},
-            "usage": usage(tokens),
         });
-        write(frame, Mark::Usage(tokens), "message_delta", &data);
+        if ending.is_reported {
+            data["usage"] = usage(tokens);
+        }
+        write(frame, ending.mark(tokens), "message_delta", &data);
         write(frame, Mark::Structure, "message_stop", &json!({"type": "message_stop"}));
     }
 
     fn error(&mut self, kind: &str, message: &str, frame: &mut Frame) {
+        let kind = if kind.is_empty() { "overloaded_error" } else { kind };
         write(frame, Mark::Structure, "error", &error_value(kind, message));
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Mark {
     Token,
     /// It reported these counts.
     Usage(Tokens),
+    /// It carried a token and reported these counts.
+    TokenAndUsage(Tokens),
 }
 
 /// What was put in.
@@ -52,6 +54,10 @@ impl Counts {
             Mark::Structure => {}
             Mark::Token => self.tokens += 1,
             Mark::Usage(tokens) => self.reported = Some(tokens),
+            Mark::TokenAndUsage(tokens) => {
+                self.tokens += 1;
+                self.reported = Some(tokens);
+            }
         }
     }
 }
@@ -63,6 +69,19 @@ pub(crate) struct Frame {
     held: Content,
     /// Events that may still pass; `None` without a gate.
     pass: Option<u64>,
+    /// What happens to the next event.
+    next: Mishap,
+}
+
+/// What happens to an event as it is written.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Mishap {
+    #[default]
+    None,
+    /// The gate shuts after these bytes in it, or in its middle when it does not hold them.
+    ShutInside(Vec<u8>),
+    /// Half of its data is missing.
+    Mangle,
 }
 
 impl Frame {
@@ -73,6 +92,15 @@ impl Frame {
 
     /// Writes one event.
     pub(crate) fn event(&mut self, mark: Mark, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.next != Mishap::None {
+            let mut event = Vec::new();
+            write(&mut event);
+            return self.spoiled(mark, &event);
+        }
+        self.sound(mark, write);
+    }
+
+    fn sound(&mut self, mark: Mark, write: impl FnOnce(&mut Vec<u8>)) {
         let content = match &mut self.pass {
             Some(0) => &mut self.held,
             Some(pass) => {
@@ -86,6 +114,56 @@ impl Frame {
         }
         write(&mut content.bytes);
         content.counts.mark(mark);
+    }
+
+    #[cold]
+    fn spoiled(&mut self, mark: Mark, event: &[u8]) {
+        match std::mem::take(&mut self.next) {
+            Mishap::None => self.sound(mark, |out| out.extend_from_slice(event)),
+            Mishap::ShutInside(after) => {
+                let found = event.windows(after.len().max(1)).position(|window| window == after);
+                let (first, second) = event.split_at(found.map_or(event.len() / 2, |at| at + after.len()));
+                self.ready.bytes.extend_from_slice(first);
+                self.pass = Some(0);
+                self.sound(mark, |out| out.extend_from_slice(second));
+            }
+            Mishap::Mangle => {
+                let end = event.iter().rposition(|byte| !byte.is_ascii_whitespace()).map_or(0, |at| at + 1);
+                let start = event.windows(5).position(|window| window == b"data:").map_or(0, |at| at + 5);
+                let middle = start + end.saturating_sub(start) / 2;
+                self.sound(mark, |out| {
+                    out.extend_from_slice(&event[..middle]);
+                    out.extend_from_slice(&event[end..]);
+                });
+            }
+        }
+    }
+
+    /// Shuts the gate now.
+    pub(crate) fn shut(&mut self) {
+        self.pass = Some(0);
+    }
+
+    /// Shuts the gate in the next event, after `text` in it.
+    pub(crate) fn shut_inside_next(&mut self, text: &str) {
+        self.next = Mishap::ShutInside(text.as_bytes().to_vec());
+    }
+
+    /// Leaves out half of the next event's data.
+    pub(crate) fn mangle_next(&mut self) {
+        self.next = Mishap::Mangle;
+    }
+
+    /// Events that are ready or held back.
+    pub(crate) fn events(&self) -> u64 {
+        self.ready.counts.events + self.held.counts.events
+    }
+
+    /// Writes the events that another frame has ready.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let content = if self.is_shut() { &mut self.held } else { &mut self.ready };
+        content.bytes.extend_from_slice(&other.ready.bytes);
+        content.counts.add(other.ready.counts);
     }
 
     /// Whether the gate is shut.
@@ -152,6 +230,34 @@ mod tests {
         let (bytes, counts) = frame.take();
         assert_eq!(bytes, "bc");
         assert_eq!(counts, Counts { events: 2, tokens: 0, bytes: 2, reported: Some(usage) });
+    }
+
+    #[test]
+    fn an_event_can_be_split_by_the_gate() {
+        let mut frame = Frame::default();
+        for (after, first, second) in [("ab", "ab", "cdef"), ("x", "abc", "def"), ("", "abc", "def")] {
+            frame.shut_inside_next(after);
+            put(&mut frame, Mark::Token, "abcdef");
+            assert!(frame.is_shut());
+            let (bytes, counts) = frame.take();
+            assert_eq!((bytes.as_ref(), counts.events), (first.as_bytes(), 0));
+            frame.open();
+            assert_eq!(frame.take().0, second);
+        }
+    }
+
+    #[test]
+    fn an_event_can_lose_half_of_its_data() {
+        for (event, mangled) in [
+            ("event: a\ndata:{\"b\":1}\n\n", "event: a\ndata:{\"b\n\n"),
+            ("data:1234\r\n\r\n", "data:12\r\n\r\n"),
+        ] {
+            let mut frame = Frame::default();
+            frame.mangle_next();
+            put(&mut frame, Mark::Token, event);
+            put(&mut frame, Mark::Token, event);
+            assert_eq!(frame.take().0, format!("{mangled}{event}"));
+        }
     }
 
     #[test]

@@ -7,10 +7,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::content::{Content, has_tools};
+use super::content::{Content, carries_results, has_tools};
 use super::frame::{Frame, Mark};
-use super::{About, Asked, Dialect, Encode, Ending, PartKind, Wire, push_json, read_json};
+use super::openai_error::{self, Api};
+use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, push_json, read_json};
 use crate::conversation::{Heard, MayCall, Place, Said, check_results, place};
+use crate::fault::Rejection;
 use crate::script::Finish;
 
 /// The wire format.
@@ -18,9 +20,6 @@ pub(super) struct OpenaiChat;
 
 /// When every answer says it was made (seconds since the epoch), so that the same request gets the same bytes.
 const CREATED: u64 = 1_735_689_600;
-
-/// Shorter ids of calls may stand in any text by chance.
-const SHORTEST_NAMED_ID: usize = 6;
 
 #[derive(Deserialize)]
 struct Request<'a> {
@@ -71,7 +70,7 @@ impl Wire for OpenaiChat {
         path.ends_with("/chat/completions")
     }
 
-    fn read(&self, body: &[u8]) -> Result<Asked, String> {
+    fn read(&self, _path: &str, _query: &str, body: &[u8]) -> Result<Asked, String> {
         let request: Request<'_> = read_json(body)?;
         if request.messages.is_empty() {
             return Err("messages: at least one message is required".to_owned());
@@ -92,12 +91,15 @@ impl Wire for OpenaiChat {
                 .map_err(|error| format!("messages.{number}: {error}"))?;
             heard.push(read);
         }
-        check_results(&heard)?;
+        check_results(&heard).map_err(|unmatched| unmatched.to_string())?;
         let said: Vec<Said> = heard.iter().map(|message| message.said).collect();
         Ok(Asked {
             model: request.model.into_owned(),
             stream: request.stream.unwrap_or(false),
-            stream_usage: request.stream_options.is_some_and(|options| options.include_usage),
+            wants: Wants {
+                stream_usage: request.stream_options.is_some_and(|options| options.include_usage),
+                ..Wants::default()
+            },
             place: place(&said, may_call),
             may_call: may_call == MayCall::Yes,
             prompt,
@@ -105,14 +107,11 @@ impl Wire for OpenaiChat {
     }
 
     fn error(&self, status: u16, message: &str) -> Vec<u8> {
-        let (kind, code) = match status {
-            401 => ("invalid_request_error", Some("invalid_api_key")),
-            404 => ("invalid_request_error", Some("model_not_found")),
-            429 => ("requests", Some("rate_limit_exceeded")),
-            500..=599 => ("server_error", None),
-            _ => ("invalid_request_error", None),
-        };
-        error_value(kind, code, message).to_string().into_bytes()
+        openai_error::error(status, message)
+    }
+
+    fn reject(&self, rejection: Rejection, about: &About, _is_stream: bool) -> Rejected {
+        openai_error::reject(rejection, about, Api::Chat)
     }
 
     fn call_id(&self, place: Place, number: usize) -> String {
@@ -126,7 +125,7 @@ impl Wire for OpenaiChat {
             json!(about.model)
         );
         Box::new(Stream {
-            stream_usage: about.stream_usage,
+            stream_usage: about.wants.stream_usage,
             chunk: chunk.into_bytes(),
             calls: 0,
             before: Vec::new(),
@@ -137,34 +136,41 @@ impl Wire for OpenaiChat {
     fn whole(&self, about: &About, parts: &[(PartKind, String)], ending: &Ending) -> Vec<u8> {
         let mut content = String::new();
         let mut reasoning = String::new();
+        let mut refusal = String::new();
         let mut calls = Vec::new();
         for (kind, text) in parts {
             match kind {
                 PartKind::Text => content.push_str(text),
-                PartKind::Reasoning => reasoning.push_str(text),
+                PartKind::Reasoning { .. } => reasoning.push_str(text),
+                PartKind::Redacted { .. } => {}
+                PartKind::Refusal => refusal.push_str(text),
                 PartKind::Call { id, name } => calls.push(json!({
                     "id": id, "type": "function", "function": {"name": name, "arguments": text},
                 })),
             }
         }
-        let has_content = !content.is_empty() || calls.is_empty();
+        let has_content = !content.is_empty() || (calls.is_empty() && refusal.is_empty());
         let mut message = json!({"role": "assistant", "content": has_content.then_some(content)});
         if !reasoning.is_empty() {
             message["reasoning_content"] = json!(reasoning);
         }
+        if !refusal.is_empty() {
+            message["refusal"] = json!(refusal);
+        }
         if !calls.is_empty() {
             message["tool_calls"] = json!(calls);
         }
-        json!({
+        let mut answer = json!({
             "id": id(about),
             "object": "chat.completion",
             "created": CREATED,
             "model": about.model,
             "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(&ending.finish)}],
-            "usage": usage(self.reported(ending.tokens)),
-        })
-        .to_string()
-        .into_bytes()
+        });
+        if ending.is_reported {
+            answer["usage"] = usage(self.reported(ending.tokens), ending.total());
+        }
+        answer.to_string().into_bytes()
     }
 
     fn reported(&self, tokens: Tokens) -> Tokens {
@@ -205,28 +211,14 @@ fn read_message<'a>(
     })
 }
 
-/// Whether a user's message only brings the files of the results before it, which cannot hold them: it has no text of its
-/// own, or its text names one of their calls.
-fn carries_results(content: &Content<'_>, before: &[Heard<'_>]) -> bool {
-    let mut results = before.iter().rev().take_while(|message| message.said == Said::Results).peekable();
-    if results.peek().is_none() {
-        return false;
-    }
-    let mut ids = results.flat_map(|message| &message.results).filter(|id| id.len() >= SHORTEST_NAMED_ID);
-    content.texts.is_empty() || ids.any(|id| content.texts.iter().any(|text| text.contains(&**id)))
-}
-
 fn id(about: &About) -> String {
     format!("chatcmpl-mock-{}-{}", about.place.turn, about.place.step)
 }
 
-fn error_value(kind: &str, code: Option<&str>, message: &str) -> Value {
-    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
-}
-
 fn finish_reason(finish: &Finish) -> &str {
     match finish {
-        Finish::Stop => "stop",
+        // Who declines says so in a field of its own.
+        Finish::Stop | Finish::Refusal => "stop",
         Finish::ToolCalls => "tool_calls",
         Finish::Length => "length",
         Finish::ContentFilter => "content_filter",
@@ -234,13 +226,13 @@ fn finish_reason(finish: &Finish) -> &str {
     }
 }
 
-fn usage(tokens: Tokens) -> Value {
+fn usage(tokens: Tokens, total: u64) -> Value {
     let prompt = tokens.input + tokens.cache_read;
     let completion = tokens.output + tokens.reasoning;
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "total_tokens": prompt + completion,
+        "total_tokens": total,
         "prompt_tokens_details": {"cached_tokens": tokens.cache_read},
         "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
     })
@@ -286,7 +278,9 @@ impl Encode for Stream {
         const AFTER_ARGUMENTS: &[u8] = b"}}]},\"finish_reason\":null}]}\n\n";
         match part {
             PartKind::Text => self.delta_begins(r#""content":"#, AFTER_TEXT),
-            PartKind::Reasoning => self.delta_begins(r#""reasoning_content":"#, AFTER_TEXT),
+            PartKind::Refusal => self.delta_begins(r#""refusal":"#, AFTER_TEXT),
+            PartKind::Reasoning { .. } => self.delta_begins(r#""reasoning_content":"#, AFTER_TEXT),
+            PartKind::Redacted { .. } => {}
             PartKind::Call { id, name } => {
                 let index = self.calls;
                 self.calls += 1;
@@ -311,18 +305,21 @@ impl Encode for Stream {
 
     fn finish(&mut self, ending: &Ending, frame: &mut Frame) {
         self.choice(frame, &json!({}), Some(finish_reason(&ending.finish)));
-        if self.stream_usage {
+        if self.stream_usage && ending.is_reported {
             let tokens = OpenaiChat.reported(ending.tokens);
             frame.event(Mark::Usage(tokens), |out| {
                 out.extend_from_slice(&self.chunk);
-                out.extend_from_slice(format!("],\"usage\":{}}}\n\n", usage(tokens)).as_bytes());
+                out.extend_from_slice(
+                    format!("],\"usage\":{}}}\n\n", usage(tokens, ending.total())).as_bytes(),
+                );
             });
         }
         frame.event(Mark::Structure, |out| out.extend_from_slice(b"data: [DONE]\n\n"));
     }
 
     fn error(&mut self, kind: &str, message: &str, frame: &mut Frame) {
-        let data = error_value(kind, None, message);
+        let kind = if kind.is_empty() { "server_error" } else { kind };
+        let data = openai_error::value(kind, None, None, message);
         frame.event(Mark::Structure, |out| out.extend_from_slice(format!("data: {data}\n\n").as_bytes()));
     }
 }

@@ -32,6 +32,8 @@ fn bad_usage_is_exit_code_2_with_the_reason() {
     assert!(error.contains("above 0"), "{error}");
     let error = stderr_of(mock_llm().args(["--journal", "/absent/folder/file"]), 2);
     assert!(error.contains("/absent/folder/file"), "{error}");
+    let error = stderr_of(mock_llm().args(["--http2-streams", "0"]), 2);
+    assert!(error.contains("--http2-streams"), "{error}");
     let error = stderr_of(mock_llm().arg("--journal-bodies"), 2);
     assert!(error.contains("--journal"), "{error}");
 }
@@ -45,7 +47,16 @@ async fn it_says_where_it_listens_and_keeps_a_journal() {
     let text = r#"{"models": {"m": {"turns": [{"steps": [{"items": [{"text": "hello there"}]}]}]}}}"#;
     fs_err::write(&script, text).unwrap();
     let mut child = tokio::process::Command::new(assert_cmd::cargo::cargo_bin("mock-llm"))
-        .args(["--listen", "127.0.0.1:0", "--journal-bodies", "--threads", "1"])
+        .args([
+            "--listen",
+            "127.0.0.1:0",
+            "--journal-bodies",
+            "--threads",
+            "1",
+            "--prompt-cache",
+            "--http2-streams",
+            "10",
+        ])
         .arg("--script")
         .arg(&script)
         .arg("--journal")

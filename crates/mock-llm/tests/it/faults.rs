@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use bytes::Bytes;
-use mock_llm::{Cut, Fault, Mock, Model, Outcome, Script, Step, malformed_call, text};
+use mock_llm::{Cut, Fault, Mock, Model, Moment, Outcome, Script, Step, malformed_call, text};
 use serde_json::json;
 
 use crate::support::{Answer, CHAT, MESSAGES, ask, chat, messages, prompt, read};
@@ -31,7 +31,7 @@ async fn a_status_has_its_headers_and_an_error_of_the_wire() {
 #[tokio::test]
 async fn a_status_can_have_any_body() {
     let headers = BTreeMap::from([("Content-Type".to_owned(), "text/plain".to_owned())]);
-    let fault = Fault::Status { code: 503, headers, body: Some("busy".to_owned()) };
+    let fault = Fault::Status { code: 503, headers, retry_after: None, body: Some("busy".to_owned()) };
     for answer in both(text("a").fault(fault)).await {
         assert_eq!((answer.status, answer.text.as_str()), (503, "busy"));
         let kinds = answer.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -99,7 +99,7 @@ async fn a_stall_loses_nothing() {
     let whole = both(text("one two three")).await;
     for after_events in [0, 1, 3, 100] {
         let start = tokio::time::Instant::now();
-        let fault = Fault::Stall { after_events, ms: Some(1000) };
+        let fault = Fault::Stall { at: Moment::Events(after_events), ms: Some(1000) };
         let answers = both(text("one two three").fault(fault)).await;
         assert_eq!(
             answers.each_ref().map(|answer| &answer.text),
@@ -124,7 +124,7 @@ async fn a_stall_without_end_is_over_when_the_client_goes() {
 #[tokio::test]
 async fn an_error_event_ends_the_stream() {
     let fault = Fault::ErrorEvent {
-        after_events: 3,
+        at: Moment::Events(3),
         kind: "overloaded_error".to_owned(),
         message: "Too busy".to_owned(),
     };

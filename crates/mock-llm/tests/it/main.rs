@@ -3,9 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "in a test that is how it fails")]
 
 mod binary;
+mod cache;
+mod defects;
 mod faults;
+mod framing;
+mod gemini;
+mod http2;
 mod journal;
 mod pace;
+mod rejections;
+mod responses;
 mod server;
 mod steps;
 mod support;

@@ -3,12 +3,17 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use mock_llm::{Cut, Fault, JournalOptions, Mock, MockOptions, Model, Outcome, Script, Server, Step, text};
+use mock_llm::{
+    Cut, Fault, Framing, JournalOptions, Mock, MockOptions, Model, Moment, Outcome, Script, Server, Step,
+    text,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{CHAT, MESSAGES, ask, chat, messages, prompt};
+use crate::support::{
+    CHAT, MESSAGES, RESPONSES, ask, chat, gemini, gemini_path, gemini_prompt, messages, prompt, responses,
+};
 
 /// Nothing here takes long: a read that waits so long waits for ever.
 const HANG: Duration = Duration::from_secs(60);
@@ -40,6 +45,11 @@ async fn send(server: &Server, path: &str, request: &Value) -> TcpStream {
 
 /// Reads until `end` was read.
 async fn read_to(stream: &mut TcpStream, end: &str) -> String {
+    String::from_utf8(read_bytes_to(stream, end).await).unwrap()
+}
+
+/// The same, where characters may be split.
+async fn read_bytes_to(stream: &mut TcpStream, end: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(end.as_bytes()) {
         let mut some = [0; 4096];
@@ -48,7 +58,7 @@ async fn read_to(stream: &mut TcpStream, end: &str) -> String {
         assert!(count > 0, "it ended before {end:?}: {}", String::from_utf8_lossy(&bytes));
         bytes.extend_from_slice(&some[..count]);
     }
-    String::from_utf8(bytes).unwrap()
+    bytes
 }
 
 /// The body of a chunked answer.
@@ -63,10 +73,24 @@ fn unchunk(answer: &str) -> String {
     body
 }
 
+/// The same, as far as it came.
+fn unchunk_open(answer: &str) -> String {
+    let complete = answer.rfind("\r\n").map_or("", |end| &answer[..end + 2]);
+    match complete.contains("\r\n\r\n") {
+        true => unchunk(complete),
+        false => String::new(),
+    }
+}
+
 #[tokio::test]
 async fn the_socket_carries_what_is_said_in_process() {
     let (mock, server) = start(text("one two three")).await;
-    for (path, request) in [(MESSAGES, messages("m", prompt())), (CHAT, chat("tokens-3000", prompt()))] {
+    for (path, request) in [
+        (MESSAGES, messages("m", prompt())),
+        (CHAT, chat("tokens-3000", prompt())),
+        (RESPONSES, responses("tokens-3000", prompt())),
+        (&gemini_path("tokens-3000"), gemini(gemini_prompt())),
+    ] {
         let mut stream = send(&server, path, &request).await;
         let answer = read_to(&mut stream, "\r\n0\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -108,6 +132,94 @@ async fn a_cut_is_an_end_and_a_reset_is_a_reset() {
         assert_eq!(answer.matches("\n\n").count() as u64, after, "{answer}");
         let ended = mock.journal().wait_until(|entries| entries[0].outcome != Outcome::Open).await;
         assert_eq!(ended[0].outcome, Outcome::Cut);
+    }
+}
+
+/// A request for the model `m` in every format.
+fn in_every_format() -> [(String, Value); 4] {
+    [
+        (MESSAGES.to_owned(), messages("m", prompt())),
+        (CHAT.to_owned(), chat("m", prompt())),
+        (RESPONSES.to_owned(), responses("m", prompt())),
+        (gemini_path("m"), gemini(gemini_prompt())),
+    ]
+}
+
+#[tokio::test]
+async fn every_format_breaks_at_every_moment() {
+    for at in [Moment::FirstToken, Moment::InText, Moment::InArguments, Moment::FinalEvent] {
+        for how in [Cut::Eof, Cut::Reset] {
+            let step = text("one two").call("read", json!({"filePath": "a", "limit": 5}));
+            let (mock, server) = start(step.fault(Fault::cut(at, how))).await;
+            for (path, request) in in_every_format() {
+                let expected = ask(&mock, &path, &request).await.text;
+                let mut stream = send(&server, &path, &request).await;
+                let mut bytes = Vec::new();
+                let body = match how {
+                    Cut::Eof => unchunk(&read_to(&mut stream, "0\r\n\r\n").await),
+                    Cut::Reset => {
+                        let error = stream.read_to_end(&mut bytes).await.unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                        unchunk(std::str::from_utf8(&bytes).unwrap())
+                    }
+                };
+                assert_eq!(body, expected, "{path} {at:?} {how:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_come_one_by_one_are_all_there() {
+    let framing = Framing { comments: true, ..Framing::split(1) };
+    let (mock, server) = start(text("één 🏠").framing(framing)).await;
+    for (path, request) in in_every_format() {
+        let mut stream = send(&server, &path, &request).await;
+        let answer = read_bytes_to(&mut stream, "\r\n0\r\n\r\n").await;
+        let head = answer.windows(4).position(|some| some == b"\r\n\r\n").unwrap();
+        let mut rest = &answer[head + 4..];
+        let mut body = Vec::new();
+        while let [b'1', b'\r', b'\n', byte, b'\r', b'\n', after @ ..] = rest {
+            body.push(*byte);
+            rest = after;
+        }
+        assert_eq!(rest, b"0\r\n\r\n");
+        assert_eq!(String::from_utf8(body).unwrap(), ask(&mock, &path, &request).await.text);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_never_ends_is_over_when_the_client_goes() {
+    let (mock, server) = start(text("one").framing(Framing { never_ends: true, ..Framing::default() })).await;
+    for (number, (path, request)) in in_every_format().into_iter().enumerate() {
+        let expected = {
+            let plain = Mock::new(Script::new().model("m", Model::new().step(text("one"))));
+            ask(&plain, &path, &request).await.text
+        };
+        let mut stream = send(&server, &path, &request).await;
+        let mut answer = String::new();
+        // The last chunk, which is empty, never comes.
+        while unchunk_open(&answer) != expected {
+            answer += &read_to(&mut stream, "\n").await;
+        }
+        assert!(!answer.ends_with("0\r\n\r\n"));
+        assert_eq!(mock.journal().entries()[number].outcome, Outcome::Open);
+        drop(stream);
+        let ended = mock.journal().wait_until(|entries| entries[number].outcome != Outcome::Open).await;
+        assert_eq!(ended[number].outcome, Outcome::Complete);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_redirect_leads_to_another_server() {
+    let (_there, target) = start(text("here")).await;
+    let (_mock, server) = start(text("one").fault(Fault::redirect(target.url()))).await;
+    for (path, request) in in_every_format() {
+        let mut stream = send(&server, &path, &request).await;
+        let head = read_to(&mut stream, "}}").await;
+        assert!(head.starts_with("HTTP/1.1 307 "), "{head}");
+        assert!(head.contains(&format!("location: {}\r\n", target.url())), "{head}");
     }
 }
 
@@ -159,8 +271,12 @@ async fn errors_have_a_length_and_leave_the_connection_usable() {
 
 #[tokio::test]
 async fn a_script_that_http_cannot_carry_is_an_error_not_a_panic() {
-    let fault =
-        Fault::Status { code: 200, headers: [("a b".to_owned(), "c\n".to_owned())].into(), body: None };
+    let fault = Fault::Status {
+        code: 200,
+        headers: [("a b".to_owned(), "c\n".to_owned())].into(),
+        retry_after: None,
+        body: None,
+    };
     for (fault, what) in [(fault, "cannot be an HTTP header"), (Fault::status(5), "5 is not an HTTP status")]
     {
         let (_mock, server) = start(text("one").fault(fault)).await;
