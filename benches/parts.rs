@@ -122,7 +122,7 @@ fn parts(criterion: &mut Criterion) {
     assert_eq!(session.messages.len(), MESSAGES / 2 + 1);
     let mut messages = Vec::new();
     for message in &session.messages {
-        chat::translate(message, &mut messages);
+        chat::translate(message, &session.summary.model, &mut messages);
     }
     assert_eq!(messages.len(), MESSAGES + 1);
 

@@ -7,21 +7,35 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use playhouse_actors::{Choice, Directory, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
-use playhouse_llm::{Endpoint, Head, HttpTransport, Limiters, OutputLimitField, Quota, Transport};
-use playhouse_prompts::{Agent, Agents, Environment, MAX_STEPS, system_prompt};
+use playhouse_llm::{
+    Credentials, Effort, Endpoint, Head, HttpTransport, Limiters, OutputLimitField, Quota, Reasoning,
+    Transport,
+};
+use playhouse_prompts::{self as prompts, Agent, Agents, Environment, MAX_STEPS, system_prompt};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Prices, Timestamp};
 
-use crate::config::{ConfigError, Settings};
+use crate::config::{
+    ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings,
+};
 use crate::mock::{self, MockTransport};
 
 /// Reads the process's environment, or a test's.
 pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
+/// Where keys come from.
+enum Keys {
+    /// From the environment: at once, and the same for all tenants.
+    Environment(EnvironmentCredentials),
+    /// From the platform, which may take its time to find them.
+    Platform(Arc<dyn Credentials>),
+}
+
 pub(crate) struct SettingsDirectory {
     settings: Settings,
     variables: Variables,
+    keys: Keys,
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
     limiters: Limiters,
@@ -34,13 +48,17 @@ struct Server {
     endpoint: Endpoint,
     transport: Arc<dyn Transport>,
     output_limit_field: OutputLimitField,
+    cache_key: bool,
+    quota: Quota,
     facts: ModelFacts,
+    preferences: ModelPreferences,
 }
 
 impl SettingsDirectory {
     pub(crate) fn new(
         settings: Settings,
         variables: Variables,
+        credentials: Option<Arc<dyn Credentials>>,
         mock: mock_llm::Mock,
         specs: impl Fn(&dyn Fn(&str) -> bool) -> Vec<ToolSpec>,
     ) -> Self {
@@ -49,9 +67,15 @@ impl SettingsDirectory {
             .iter()
             .map(|agent| (agent.name.clone(), specs(&|tool| agent.tools.allows(tool)).into()))
             .collect();
+        let read = Arc::clone(&variables);
+        let keys = credentials.map_or_else(
+            || Keys::Environment(EnvironmentCredentials::new(&settings, move |name: &str| read(name))),
+            Keys::Platform,
+        );
         Self {
             settings,
             variables,
+            keys,
             http: Arc::new(HttpTransport::new()),
             mock: Arc::new(MockTransport(Arc::new(mock))),
             limiters: Limiters::default(),
@@ -59,22 +83,55 @@ impl SettingsDirectory {
         }
     }
 
-    fn server(&self, model: &ModelRef) -> Result<Server, ConfigError> {
+    /// Whether a request to `model` could be made, as far as that is known at once.
+    fn check(&self, model: &ModelRef) -> Result<(), ConfigError> {
+        if model.provider == mock::PROVIDER {
+            return Ok(());
+        }
+        // Names the model before the key: a provider that does not exist lacks no key.
+        self.settings.resolve_with(model, None, &*self.variables)?;
+        match &self.keys {
+            Keys::Environment(keys) => keys.of(&model.provider).map(drop),
+            Keys::Platform(_) => Ok(()),
+        }
+    }
+
+    /// How `tenant` reaches `model`. May block.
+    fn server(&self, tenant: &str, model: &ModelRef) -> Result<Server, ErrorInfo> {
         if model.provider == mock::PROVIDER {
             return Ok(Server {
                 endpoint: mock::endpoint(),
                 transport: Arc::clone(&self.mock) as _,
                 output_limit_field: OutputLimitField::default(),
+                cache_key: false,
+                quota: Quota::default(),
                 facts: mock::facts(),
+                preferences: ModelPreferences::default(),
             });
         }
-        let resolved = self.settings.resolve_model(model, &*self.variables)?;
-        Ok(Server {
-            endpoint: resolved.endpoint,
-            transport: Arc::clone(&self.http),
-            output_limit_field: resolved.output_limit_field,
-            facts: resolved.facts,
-        })
+        self.check(model).map_err(|error| unusable(&error))?;
+        let key = self.key(tenant, &model.provider)?;
+        let resolved = self.settings.resolve_with(model, key, &*self.variables);
+        let ResolvedModel { endpoint, output_limit_field, cache_key, quota, facts, preferences, .. } =
+            resolved.map_err(|error| unusable(&error))?;
+        let transport = Arc::clone(&self.http);
+        Ok(Server { endpoint, transport, output_limit_field, cache_key, quota, facts, preferences })
+    }
+
+    fn key(&self, tenant: &str, provider: &str) -> Result<Option<ProviderKey>, ErrorInfo> {
+        let credentials = match &self.keys {
+            Keys::Environment(keys) => return keys.of(provider).map_err(|error| unusable(&error)),
+            Keys::Platform(credentials) => credentials,
+        };
+        let key = credentials.key(tenant, provider)?;
+        let needed = self.settings.providers.get(provider).is_some_and(|known| !known.keys.is_empty());
+        if key.is_none() && needed {
+            return Err(ErrorInfo::new(
+                ErrorCode::Authentication,
+                format!("no key for provider {provider}: tenant \"{}\" has none", tenant.escape_debug()),
+            ));
+        }
+        Ok(key.map(ProviderKey::new))
     }
 
     fn agent(&self, name: &str) -> Result<&Agent, String> {
@@ -115,7 +172,7 @@ impl Directory for SettingsDirectory {
             "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration"
                 .to_owned()
         })?;
-        self.server(model).map_err(|error| error.to_string())?;
+        self.check(model).map_err(|error| error.to_string())?;
         Ok(Choice { agent: chosen.name.clone(), model: model.clone(), step_limit: chosen.steps })
     }
 
@@ -142,15 +199,8 @@ impl Directory for SettingsDirectory {
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
-        let unusable = |error: ConfigError| {
-            let code = match error {
-                ConfigError::MissingKey { .. } => ErrorCode::Authentication,
-                _ => ErrorCode::UnknownModel,
-            };
-            ErrorInfo::new(code, error.to_string())
-        };
         let root = Path::new(&request.workspace);
-        let server = self.server(&request.model).map_err(unusable)?;
+        let server = self.server(&request.tenant, &request.model)?;
         let settings = self
             .settings
             .with_workspace(root)
@@ -164,15 +214,21 @@ impl Directory for SettingsDirectory {
             date: date(request.created),
             model: request.model.clone(),
         };
-        let facts = server.facts;
-        let limiter = self.limiters.of(&server.endpoint, Quota::default());
+        let Server { facts, preferences, .. } = server;
+        let limiter = self.limiters.of(&server.endpoint, server.quota);
+        let thinks = agent.reasoning.or(preferences.reasoning).filter(|_| facts.reasoning);
+        // A server that refuses a temperature refuses the other one too.
+        let sampling = |number: Option<f64>| number.filter(|_| facts.temperature);
         let head = Head {
             model: request.model.model.clone(),
             system: system_prompt(agent, &environment, &settings.rules),
             tools: self.specs(&request.agent),
-            max_output: facts.output,
+            max_output: facts.answer_limit(),
             output_limit_field: server.output_limit_field,
-            temperature: agent.temperature.filter(|_| facts.temperature),
+            temperature: sampling(agent.temperature.or(preferences.temperature)),
+            top_p: sampling(agent.top_p.or(preferences.top_p)),
+            reasoning: thinks.map(reasoning),
+            cache_key: server.cache_key.then(|| request.session.to_string()),
         };
         Ok(Profile {
             endpoint: server.endpoint,
@@ -183,6 +239,25 @@ impl Directory for SettingsDirectory {
             max_steps: MAX_STEPS.trim_end().to_owned(),
         })
     }
+}
+
+/// What a provider's wire is told.
+fn reasoning(wanted: prompts::Reasoning) -> Reasoning {
+    match wanted {
+        prompts::Reasoning::Low => Reasoning::Effort(Effort::Low),
+        prompts::Reasoning::Medium => Reasoning::Effort(Effort::Medium),
+        prompts::Reasoning::High => Reasoning::Effort(Effort::High),
+        prompts::Reasoning::Budget(tokens) => Reasoning::Budget(tokens.get()),
+    }
+}
+
+/// Why a turn has no model to ask.
+fn unusable(error: &ConfigError) -> ErrorInfo {
+    let code = match error {
+        ConfigError::MissingKey { .. } | ConfigError::MissingHeader { .. } => ErrorCode::Authentication,
+        _ => ErrorCode::UnknownModel,
+    };
+    ErrorInfo::new(code, error.to_string())
 }
 
 /// The day of `time` where this machine is, as in `2026-07-04`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_actors::{Engine, EngineOptions, Stopped};
+use playhouse_llm::Credentials;
 use playhouse_protocol::CommandError;
 use playhouse_store::{Store, StoreError};
 use playhouse_tools::{Registry, RegistryError, Tool};
@@ -34,6 +35,7 @@ pub enum HouseError {
 pub struct HouseBuilder {
     settings: Settings,
     variables: Variables,
+    credentials: Option<Arc<dyn Credentials>>,
     data: Option<PathBuf>,
     outputs: Option<PathBuf>,
     tools: Vec<Arc<dyn Tool>>,
@@ -61,6 +63,7 @@ impl House {
         HouseBuilder {
             settings,
             variables: Arc::new(|name| std::env::var(name).ok()),
+            credentials: None,
             data: None,
             outputs: None,
             tools: Vec::new(),
@@ -121,7 +124,15 @@ impl HouseBuilder {
         self
     }
 
-    /// The most attempts of one step; 1 means that a failed request is not made again.
+    /// Gives each tenant keys of its own, instead of those that the environment holds. They go out in the header of the
+    /// provider's dialect.
+    #[must_use]
+    pub fn credentials(mut self, credentials: Arc<dyn Credentials>) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// The most attempts of one step, whatever the settings say; 1 means that a failed request is not made again.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
@@ -133,7 +144,7 @@ impl HouseBuilder {
     /// # Errors
     /// The data directory is in use, or holds something else; two tools have one name.
     pub async fn start(self) -> Result<House, HouseError> {
-        let Self { settings, variables, data, outputs, tools, script, attempts } = self;
+        let Self { settings, variables, credentials, data, outputs, tools, script, attempts } = self;
         let store = match &data {
             Some(data) => Store::open(data)?,
             None => Store::memory()?,
@@ -154,9 +165,12 @@ impl HouseBuilder {
         }
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
-        let directory = SettingsDirectory::new(settings, variables, mock, |allowed| registry.specs(allowed));
+        let retry = settings.retry;
+        let directory =
+            SettingsDirectory::new(settings, variables, credentials, mock, |allowed| registry.specs(allowed));
         let mut options = EngineOptions::new(store, Arc::new(directory), outputs);
         options.tools = registry;
+        options.retry = retry;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
         }

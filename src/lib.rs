@@ -4,6 +4,7 @@
 //!
 //! - [`House`] starts an engine from [`config::Settings`]: with a data directory, or in memory.
 //! - [`Engine`] makes, finds, lists and removes sessions; [`SessionHandle`] drives one.
+//! - [`Credentials`] gives each tenant its keys; without it they come from the environment.
 //! - [`protocol`] holds the commands, replies, records and events, all of them serde types.
 //! - [`tools`] holds the [`Tool`](tools::Tool) trait, for tools of your own.
 //! - [`cli`] is the command line.
@@ -39,6 +40,8 @@
 pub mod cli;
 pub mod config;
 mod directory;
+#[cfg(test)]
+mod directory_tests;
 mod house;
 mod mock;
 
@@ -48,6 +51,7 @@ pub use playhouse_actors::{
     Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, Published, SessionHandle, Stopped,
     Subscription, UsageReport, fold,
 };
+pub use playhouse_llm::Credentials;
 pub use playhouse_protocol as protocol;
 pub use playhouse_session as session;
 pub use playhouse_store as store;

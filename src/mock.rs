@@ -42,13 +42,7 @@ const BASE_URL: &str = "mock:";
 
 /// The endpoint of the scripted model.
 pub(crate) fn endpoint() -> Endpoint {
-    Endpoint {
-        provider: PROVIDER.to_owned(),
-        dialect: DialectKind::Anthropic,
-        base_url: BASE_URL.to_owned(),
-        key: None,
-        key_variable: None,
-    }
+    Endpoint::new(PROVIDER, DialectKind::Anthropic, BASE_URL)
 }
 
 /// The same made-up facts for every scripted model: 200,000 tokens of context, $1 and $5 per million.
@@ -70,5 +64,6 @@ pub(crate) fn facts() -> ModelFacts {
         reasoning: false,
         temperature: true,
         prefill: true,
+        responses: false,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use playhouse_llm::{Endpoint, Head, Limiter, Transport};
 use playhouse_protocol::usage::Prices;
-use playhouse_protocol::{ErrorInfo, ModelRef, Timestamp};
+use playhouse_protocol::{ErrorInfo, ModelRef, SessionId, Timestamp};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Choice {
 /// For what a profile is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileRequest {
+    /// The session: what all of its requests have in common.
+    pub session: SessionId,
     /// Who pays.
     pub tenant: String,
     /// The session's directory: absolute, links resolved.

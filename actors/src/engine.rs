@@ -38,7 +38,7 @@ pub struct EngineOptions {
     pub outputs: PathBuf,
     /// When a failed attempt is made again.
     pub retry: RetryPolicy,
-    /// Threads for blocking work.
+    /// Threads for the engine's own blocking work, and as many again for that of tools.
     pub threads: usize,
     /// Bytes of events that each session keeps for its subscribers.
     pub ring_bytes: usize,
@@ -98,6 +98,7 @@ impl Engine {
             tools: Arc::new(tools),
             locks: Arc::new(PathLocks::new()),
             pool: Pool::new(threads),
+            tool_pool: Pool::new(threads),
             outputs,
             retry,
             ring_bytes,
@@ -278,8 +279,16 @@ impl Engine {
             0 => {}
             count => stopped.stragglers.push(format!("{count} step or call actors")),
         }
-        self.supervisor.stop(None);
-        self.shared.metering.stop(None);
+        // Whoever opens the store again right after this finds it free, as far as these two hold it.
+        let (supervisor, metering) = tokio::join!(
+            self.supervisor.stop_and_wait(None, Some(CHILDREN_WAIT)),
+            self.shared.metering.stop_and_wait(None, Some(CHILDREN_WAIT)),
+        );
+        for (name, ended) in [("supervisor", supervisor.is_ok()), ("metering", metering.is_ok())] {
+            if !ended {
+                stopped.stragglers.push(name.to_owned());
+            }
+        }
         stopped
     }
 }

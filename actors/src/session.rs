@@ -31,6 +31,11 @@ use crate::supervisor::SupervisorMessage;
 
 mod effects;
 
+/// Largest text of a prompt, in bytes.
+const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
+/// Most files of a prompt.
+const FILES_LIMIT: usize = 100;
+
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
 pub(crate) enum SessionMessage {
@@ -315,6 +320,11 @@ impl SessionState {
         }
         if text.trim().is_empty() && files.is_empty() {
             return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
+        }
+        if text.len() > PROMPT_LIMIT || files.len() > FILES_LIMIT {
+            return Err(CommandError::Invalid(format!(
+                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
+            )));
         }
         if steps == Some(0) {
             return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));

@@ -23,8 +23,10 @@ pub(crate) struct Shared {
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) tools: Arc<Registry>,
     pub(crate) locks: Arc<PathLocks>,
-    /// Where blocking work runs.
+    /// Where the engine's own blocking work runs.
     pub(crate) pool: Pool,
+    /// Where the blocking work of tools runs: slow calls hold up calls, never the engine.
+    pub(crate) tool_pool: Pool,
     /// Folder with one folder of saved outputs per session.
     pub(crate) outputs: PathBuf,
     pub(crate) retry: RetryPolicy,

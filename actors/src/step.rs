@@ -13,6 +13,7 @@ use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::StepPart;
+use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Timestamp, Usage};
 use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -92,7 +93,10 @@ async fn run(work: StepWork) {
                 parts,
                 calls,
                 finish: answer.finish,
-                usage: answer.usage,
+                // Without final figures, those up to there are the beginning of an estimate.
+                usage: answer.usage.or_else(|| {
+                    progress.usage.take().map(|usage| Usage { quality: Quality::Estimated, ..usage })
+                }),
                 answered_by: answer.model,
             })
         }
@@ -155,6 +159,7 @@ async fn attempt(
     let sent = playhouse_llm::send(
         profile.transport.as_ref(),
         &profile.endpoint,
+        &profile.head.model,
         order.attempt,
         body,
         Limits::default(),

@@ -95,6 +95,9 @@ fn measure(arguments: &Arguments) -> Result<()> {
         cases => cases,
     };
     let mut report = Report::new();
+    if !arguments.bench {
+        println!("one short run of each case, to see that it works: `cargo bench` measures");
+    }
     println!("{}\n{}", report.machine, report::HEAD);
     for case in cases {
         let measurements: Vec<Measurement> = match case {

@@ -46,8 +46,8 @@ pub(crate) fn measure(effort: Effort) -> Result<Vec<Measurement>> {
     server.stop()?;
     Ok(vec![
         Measurement::new("start of an engine on its data directory", "ms", opened),
-        Measurement::new(format!("wake of a session, {MESSAGES} messages"), "ms", woken),
-        Measurement::new(format!("first turn after it, {MESSAGES} messages"), "ms", turns),
+        Measurement::new(format!("wake of a session, {} messages", 2 * steps), "ms", woken),
+        Measurement::new(format!("first turn after it, {} messages", 2 * steps), "ms", turns),
     ])
 }
 

@@ -13,6 +13,7 @@
 mod attach;
 mod demo;
 mod interrupt;
+mod models;
 #[cfg(test)]
 mod readme_test;
 mod render;
@@ -72,6 +73,8 @@ enum Command {
     /// Run one tool call by hand, or a script of them
     #[command(after_help = tool::EXIT_CODES, override_usage = tool::USAGE)]
     Tool(tool::ToolArguments),
+    /// List the models that are known, with limits and prices
+    Models(models::ModelsArguments),
     /// List, show, export or delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -181,6 +184,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
                 Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
+                Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
             }
         };

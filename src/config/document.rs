@@ -49,6 +49,8 @@ pub(super) enum Value {
     Number(Decimal),
     Boolean(bool),
     List(Vec<String>),
+    /// What the environment variable of this name holds.
+    Variable(String),
 }
 
 impl Document {
@@ -118,6 +120,11 @@ impl Walk<'_> {
             }
             let path = format!("{pattern}{segment}");
             match KEYS.iter().find(|key| key.path == path) {
+                Some(known) if segment == NAME => {
+                    self.names.push(name.to_owned());
+                    self.setting(known, key.span().start, value)?;
+                    self.names.pop();
+                }
                 Some(known) => self.setting(known, key.span().start, value)?,
                 None => self.subtable(&path, segment, name, key.span().start, value)?,
             }
@@ -163,6 +170,14 @@ impl Walk<'_> {
             Kind::Number => number(found).map(Value::Number),
             Kind::Boolean => found.as_bool().map(Value::Boolean),
             Kind::List => self.list(found)?.map(Value::List),
+            Kind::TextOrWhole => match found.as_str() {
+                Some(text) => Some(Value::Text(text.to_owned())),
+                None => found.as_integer().and_then(whole).map(Value::Whole),
+            },
+            Kind::TextOrVariable => match found.as_str() {
+                Some(text) => Some(Value::Text(text.to_owned())),
+                None => variable(found).map(Value::Variable),
+            },
         };
         let Some(value) = value else {
             return Err(self.mismatch(offset, &key.kind.to_string(), found));
@@ -203,7 +218,7 @@ impl Walk<'_> {
 }
 
 /// A key as it is shown in a message: quoted where TOML would need that, and never with line breaks.
-fn shown(name: &str) -> String {
+pub(super) fn shown(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(bare) {
         return name.to_owned();
@@ -224,6 +239,13 @@ fn found(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
+}
+
+/// The name in `{ env = "NAME" }`.
+fn variable(value: &DeValue<'_>) -> Option<String> {
+    let table = value.as_table()?;
+    let name = table.get("env").filter(|_| table.len() == 1)?;
+    name.get_ref().as_str().map(str::to_owned)
 }
 
 fn whole(number: &DeInteger<'_>) -> Option<u64> {

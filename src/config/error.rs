@@ -68,6 +68,18 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The value of a configured header cannot be used.
+    #[error("no header {header} for provider {provider}: {variable} {reason}")]
+    MissingHeader {
+        /// The provider.
+        provider: String,
+        /// The header.
+        header: String,
+        /// The variable that should hold its value.
+        variable: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
 }
 
 impl ConfigError {

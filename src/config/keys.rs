@@ -33,6 +33,10 @@ pub enum Kind {
     Boolean,
     /// A list of texts.
     List,
+    /// Text, or a whole number from 0.
+    TextOrWhole,
+    /// Text, or `{ env = "VARIABLE" }` for what an environment variable holds.
+    TextOrVariable,
 }
 
 impl fmt::Display for Kind {
@@ -43,6 +47,8 @@ impl fmt::Display for Kind {
             Self::Number => "a number from 0",
             Self::Boolean => "true or false",
             Self::List => "a list of texts",
+            Self::TextOrWhole => "text or a whole number from 0",
+            Self::TextOrVariable => "text or `{ env = \"VARIABLE\" }`",
         })
     }
 }
@@ -79,12 +85,30 @@ keys! {
         "The agent of sessions that name none.";
     Rules = "rules", List, "none", true,
         "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
+    RetryAttempts = "retry.attempts", Whole, "`4`", false,
+        "The most attempts of one step: requests that are made because the ones before failed. 1 for no second one.";
+    RetryBase = "retry.base_ms", Whole, "`500`", false,
+        "The longest wait before the second attempt, in milliseconds; it doubles with each further one.";
+    RetryLongest = "retry.longest_ms", Whole, "`60000`", false,
+        "The longest wait, in milliseconds. A provider that asks for a longer one makes the turn fail, and says when to come back.";
+    RetryTotal = "retry.total_ms", Whole, "`600000`", false,
+        "No attempt begins later than this after the first one, in milliseconds.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,
-        "What the server speaks: `anthropic` (Messages) or `openai-chat` (Chat Completions).";
+        "What the server speaks: `anthropic` (Messages), `openai-chat` (Chat Completions), `openai-responses` (Responses) or `gemini`. A built-in provider has one, and `openai` and `xai` may be given either of OpenAI's.";
     BaseUrl = "providers.NAME.base_url", Text, "needed", false,
-        "Where the server is: with `/v1` for `openai-chat`, without for `anthropic`.";
+        "Where the server is: with `/v1` for OpenAI's dialects, without for `anthropic`, and for `gemini` the host alone or all up to `/models`.";
     ApiKeyEnv = "providers.NAME.api_key_env", Text, "no key", false,
         "The environment variable that holds the key.";
+    Header = "providers.NAME.headers.NAME", TextOrVariable, "none", false,
+        "A header of every request, in the place of the dialect's own of that name. One that holds a key must name a variable.";
+    LimitConcurrent = "providers.NAME.limits.concurrent", Whole, "`1000`", false,
+        "Requests under way at once, for one key.";
+    LimitRequests = "providers.NAME.limits.requests_per_minute", Whole, "no limit", false,
+        "Requests a minute, for one key.";
+    LimitTokens = "providers.NAME.limits.tokens_per_minute", Whole, "no limit", false,
+        "Input tokens a minute as they are estimated before a request, for one key.";
+    Usage = "providers.NAME.usage", Text, "that of its name and dialect", false,
+        "How the server counts tokens, for a gateway before another provider: `anthropic`, `openai-chat`, `openai-responses`, `gemini`, `deepseek-chat`, `xai-chat`, `openrouter-chat` or `alibaba-chat`.";
     OutputLimitField = "providers.NAME.output_limit_field", Text, "`max_tokens`", false,
         "The field that limits an answer of an `openai-chat` server: `max_tokens` or `max_completion_tokens`.";
     Context = "providers.NAME.models.NAME.context", Whole, "needed", false,
@@ -103,6 +127,12 @@ keys! {
         "Whether the model goes on with an answer that the request begins for it.";
     Attachments = "providers.NAME.models.NAME.attachments", List, "none", false,
         "What the model reads beside text: `image`, `pdf`.";
+    ModelReasoning = "providers.NAME.models.NAME.reasoning", TextOrWhole, "the model's own", false,
+        "How much it thinks before it answers: `low`, `medium`, `high`, or the most tokens to think with. An agent's own stands before this.";
+    Temperature = "providers.NAME.models.NAME.temperature", Number, "the server's own", false,
+        "Sampling temperature, 0 to 2. An agent's own stands before this.";
+    TopP = "providers.NAME.models.NAME.top_p", Number, "the server's own", false,
+        "Nucleus sampling: the share of probability that is sampled from, above 0 and up to 1. An agent's own stands before this.";
 }
 
 /// The reference of all keys as a Markdown table, for the README.

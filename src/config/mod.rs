@@ -4,21 +4,29 @@
 //!   adds what a workspace chose and its rules; [`Settings::resolve_model`] says where a model is and what is known of it.
 //! - [`KEYS`]: the one definition of every key, from which types are checked, names are suggested and the reference in
 //!   the README ([`playhouse_config_reference`]) is made.
+//! - [`EnvironmentCredentials`]: the keys, from variables of the environment.
 //! - [`ConfigError`]: what was wrong, in which file and line.
 //!
 //! The operator's file is the one given (`--config`), else the one that `PLAYHOUSE_CONFIG` names, else `config.toml` in
-//! `$XDG_CONFIG_HOME/playhouse` or `~/.config/playhouse`, which may be absent. Agents lie beside it, in `agents/*.md`.
+//! `$XDG_CONFIG_HOME/playhouse` or `~/.config/playhouse`, which may be absent. Agents lie beside it, in `agents/*.md`, and so does
+//! a catalogue of models that was loaded, as [`CATALOGUE_FILE`].
 //! A workspace's `.playhouse/config.toml` is **not trusted**: it may choose a model and an agent among those that there
 //! are, and name rules files of its own; everything else is refused by name.
 //!
 //! Nothing here reads the process's environment: variables arrive as a function, so that two engines in one process,
 //! and tests, can have different ones.
 
+mod builtin;
+mod catalogue;
+mod credentials;
 mod document;
 mod error;
 mod keys;
 mod operator;
 mod provider;
+#[cfg(test)]
+mod provider_tests;
+mod reader;
 #[cfg(test)]
 mod reference_test;
 mod settings;
@@ -26,7 +34,9 @@ mod settings;
 mod tests;
 mod workspace;
 
+pub use catalogue::{CATALOGUE_FILE, keep_catalogue};
+pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
-pub use provider::ProviderSettings;
-pub use settings::{ResolvedModel, Settings, Variables};
+pub use provider::{HeaderSource, ProviderSettings};
+pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};

@@ -2,86 +2,97 @@
 
 use std::collections::BTreeMap;
 
-use playhouse_llm::{DialectKind, OutputLimitField};
+use playhouse_catalogue::ModelFacts;
+use playhouse_llm::{DialectKind, OutputLimitField, Quota, UsageConvention};
 use playhouse_protocol::nearest::did_you_mean;
+use secrecy::SecretString;
 
-use super::error::ConfigError;
-use super::settings::Variables;
+use super::credentials::KeyVariable;
 
 /// A server, how to speak to it, and where its key is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ProviderSettings {
-    /// What it speaks.
+    /// What it is spoken to in.
     pub dialect: DialectKind,
+    /// Whether models that answer on the Responses wire only are asked there instead.
+    pub responses: bool,
     /// Where it is, without a trailing slash.
     pub base_url: String,
-    /// The environment variable that holds its key; `None` for a server that needs none.
-    pub key_variable: Option<String>,
+    /// The environment variables that may hold its key, of which the first that is set counts; none for a server that
+    /// needs no key.
+    pub keys: Vec<KeyVariable>,
+    /// Headers that go with every request, by name in lower case.
+    pub headers: BTreeMap<String, HeaderSource>,
+    /// What may be sent to it with one key.
+    pub quota: Quota,
+    /// How it counts tokens; `None` for the way that is known of its name and dialect.
+    pub usage: Option<UsageConvention>,
     /// The field that limits an answer.
     pub output_limit_field: OutputLimitField,
+    /// Whether it takes a key by which requests that begin alike find the same cache.
+    pub cache_key: bool,
 }
 
-/// A provider that is there without configuration.
-pub(super) struct Builtin {
-    pub(super) name: &'static str,
-    dialect: DialectKind,
-    base_url: &'static str,
-    /// The variable that may say where it is instead.
-    url_variable: &'static str,
-    key_variable: &'static str,
-    output_limit_field: OutputLimitField,
+impl ProviderSettings {
+    /// What a model is asked in.
+    pub fn dialect_for(&self, facts: &ModelFacts) -> DialectKind {
+        if self.responses && facts.responses { DialectKind::OpenaiResponses } else { self.dialect }
+    }
 }
 
-/// The providers that are there without configuration. The variables are those of their own libraries: Anthropic's
-/// address is without `/v1`, OpenAI's with it.
-pub(super) const BUILTIN: [Builtin; 2] = [
-    Builtin {
-        name: "anthropic",
-        dialect: DialectKind::Anthropic,
-        base_url: "https://api.anthropic.com",
-        url_variable: "ANTHROPIC_BASE_URL",
-        key_variable: "ANTHROPIC_API_KEY",
-        output_limit_field: OutputLimitField::MaxTokens,
-    },
-    Builtin {
-        name: "openai",
-        dialect: DialectKind::OpenaiChat,
-        base_url: "https://api.openai.com/v1",
-        url_variable: "OPENAI_BASE_URL",
-        key_variable: "OPENAI_API_KEY",
-        output_limit_field: OutputLimitField::MaxCompletionTokens,
-    },
+/// Where the value of a header comes from.
+#[derive(Clone, Debug)]
+pub enum HeaderSource {
+    /// It stands in the configuration.
+    Text(SecretString),
+    /// An environment variable holds it.
+    Variable(String),
+}
+
+/// Dialects by name.
+pub(super) const DIALECTS: [(&str, DialectKind); 4] = [
+    ("anthropic", DialectKind::Anthropic),
+    ("openai-chat", DialectKind::OpenaiChat),
+    ("openai-responses", DialectKind::OpenaiResponses),
+    ("gemini", DialectKind::Gemini),
 ];
-
-/// The built-in providers, where the environment says they are.
-pub(super) fn builtin(variables: Variables<'_>) -> Result<BTreeMap<String, ProviderSettings>, ConfigError> {
-    BUILTIN
-        .iter()
-        .map(|builtin| {
-            let base_url = match variables(builtin.url_variable).filter(|url| !url.is_empty()) {
-                Some(url) => base_url(&url).map_err(|message| ConfigError::Variable {
-                    variable: builtin.url_variable.to_owned(),
-                    message,
-                })?,
-                None => builtin.base_url.to_owned(),
-            };
-            let settings = ProviderSettings {
-                dialect: builtin.dialect,
-                base_url,
-                key_variable: Some(builtin.key_variable.to_owned()),
-                output_limit_field: builtin.output_limit_field,
-            };
-            Ok((builtin.name.to_owned(), settings))
-        })
-        .collect()
-}
-
-const DIALECTS: [(&str, DialectKind); 2] =
-    [("anthropic", DialectKind::Anthropic), ("openai-chat", DialectKind::OpenaiChat)];
 
 /// Reads the name of a dialect.
 pub(super) fn dialect(text: &str) -> Result<DialectKind, String> {
     choose("dialect", text, &DIALECTS)
+}
+
+/// The name of a dialect.
+pub(super) fn dialect_name(kind: DialectKind) -> &'static str {
+    DIALECTS.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name)
+}
+
+/// Conventions by name, each with the dialect whose figures it reads.
+const CONVENTIONS: [(&str, UsageConvention, DialectKind); 8] = [
+    ("anthropic", UsageConvention::Anthropic, DialectKind::Anthropic),
+    ("openai-chat", UsageConvention::OpenaiChat, DialectKind::OpenaiChat),
+    ("openai-responses", UsageConvention::OpenaiResponses, DialectKind::OpenaiResponses),
+    ("gemini", UsageConvention::Gemini, DialectKind::Gemini),
+    ("deepseek-chat", UsageConvention::DeepseekChat, DialectKind::OpenaiChat),
+    ("xai-chat", UsageConvention::XaiChat, DialectKind::OpenaiChat),
+    ("openrouter-chat", UsageConvention::OpenrouterChat, DialectKind::OpenaiChat),
+    ("alibaba-chat", UsageConvention::AlibabaChat, DialectKind::OpenaiChat),
+];
+
+/// Reads the name of a convention.
+pub(super) fn usage(text: &str) -> Result<UsageConvention, String> {
+    choose("usage convention", text, &CONVENTIONS.map(|(name, convention, _)| (name, convention)))
+}
+
+/// Refuses a convention that reads figures of another dialect.
+pub(super) fn check_usage(convention: UsageConvention, dialect: DialectKind) -> Result<(), String> {
+    let fits = |(_, known, of): &(&str, UsageConvention, DialectKind)| *known == convention && *of == dialect;
+    if CONVENTIONS.iter().any(fits) {
+        return Ok(());
+    }
+    let names: Vec<&str> =
+        CONVENTIONS.iter().filter(|(_, _, of)| *of == dialect).map(|(name, _, _)| *name).collect();
+    Err(format!("`usage` does not fit the dialect {}: there are {}", dialect_name(dialect), names.join(", ")))
 }
 
 const OUTPUT_LIMIT_FIELDS: [(&str, OutputLimitField); 2] = [
@@ -92,6 +103,61 @@ const OUTPUT_LIMIT_FIELDS: [(&str, OutputLimitField); 2] = [
 /// Reads the name of an output limit field.
 pub(super) fn output_limit_field(text: &str) -> Result<OutputLimitField, String> {
     choose("output limit field", text, &OUTPUT_LIMIT_FIELDS)
+}
+
+/// Headers that hold keys, which never stand in a file.
+const SECRET_HEADERS: [&str; 6] =
+    ["authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"];
+
+/// Headers that belong to the engine and to HTTP.
+const OWN_HEADERS: [&str; 11] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "x-playhouse-attempt",
+];
+
+/// Checks the name of a header, and gives it in lower case.
+pub(super) fn header_name(name: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if name.is_empty() || name.len() > 128 || !name.chars().all(fits) {
+        return Err("this is not the name of a header".to_owned());
+    }
+    let name = name.to_ascii_lowercase();
+    if OWN_HEADERS.contains(&&*name) {
+        return Err(format!("the header {name} is the engine's own"));
+    }
+    Ok(name)
+}
+
+/// Checks the value of the header `name` that stands in a file. It is not repeated.
+pub(super) fn header_text(name: &str, value: &str) -> Result<HeaderSource, String> {
+    if SECRET_HEADERS.contains(&name) {
+        return Err(format!(
+            "keys never stand in a file: name the variable that holds it, as in `{name} = {{ env = \"MY_KEY\" }}`"
+        ));
+    }
+    check_header_value(value)?;
+    Ok(HeaderSource::Text(value.trim().into()))
+}
+
+/// Refuses a value that no header can carry.
+pub(super) fn check_header_value(value: &str) -> Result<(), &'static str> {
+    let fits = |c: char| c == ' ' || c == '\t' || c.is_ascii_graphic();
+    if value.trim().is_empty() {
+        return Err("is empty");
+    }
+    if !value.trim().chars().all(fits) {
+        return Err("holds characters that no header can carry");
+    }
+    Ok(())
 }
 
 fn choose<T: Copy>(what: &str, text: &str, choices: &[(&str, T)]) -> Result<T, String> {
@@ -170,6 +236,11 @@ mod tests {
         for (name, field) in OUTPUT_LIMIT_FIELDS {
             assert_eq!(serde_json::to_value(field).unwrap(), name);
         }
+        for (name, convention, dialect) in CONVENTIONS {
+            assert_eq!(serde_json::to_value(convention).unwrap(), name);
+            assert_eq!(check_usage(convention, dialect), Ok(()));
+        }
+        assert!(check_usage(UsageConvention::Gemini, DialectKind::Anthropic).is_err());
     }
 
     #[test]
@@ -190,6 +261,19 @@ mod tests {
         }
         let error = base_url("https://ada:hunter2@a.example").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn headers_are_checked_and_hold_no_keys() {
+        assert_eq!(header_name("X-Org"), Ok("x-org".to_owned()));
+        for name in ["", "a b", "a:b", "Host", "content-type", "x-playhouse-attempt", "ä"] {
+            assert!(header_name(name).is_err(), "{name}");
+        }
+        assert!(matches!(header_text("x-org", " blue team "), Ok(HeaderSource::Text(_))));
+        for (name, value) in [("x-org", ""), ("x-org", "a\nb"), ("authorization", "hunter2")] {
+            let error = header_text(name, value).unwrap_err();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use playhouse_catalogue::{Catalogue, ModelFacts};
-use playhouse_llm::{Endpoint, OutputLimitField};
-use playhouse_prompts::{Agents, RulesFile};
+use playhouse_llm::{Endpoint, OutputLimitField, Quota};
+use playhouse_prompts::{Agents, Reasoning, RulesFile};
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::nearest::did_you_mean;
+use playhouse_session::RetryPolicy;
 use secrecy::SecretString;
 
+use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
-use super::provider::{self, ProviderSettings};
-use super::{operator, workspace};
+use super::provider::{self, HeaderSource, ProviderSettings};
+use super::{builtin, catalogue, operator, workspace};
 
 /// Gives the value of an environment variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -28,12 +30,27 @@ pub struct Settings {
     pub agent: Option<String>,
     /// Built-in and configured providers by name.
     pub providers: BTreeMap<String, ProviderSettings>,
-    /// Built-in and configured models.
+    /// Built-in, loaded and configured models.
     pub catalogue: Catalogue,
+    /// What is wanted of single models.
+    pub preferences: BTreeMap<ModelRef, ModelPreferences>,
+    /// When a failed request is made again.
+    pub retry: RetryPolicy,
     /// Built-in agents and the operator's.
     pub agents: Agents,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
+}
+
+/// What an operator wants of a model, where an agent wants nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelPreferences {
+    /// How much it thinks.
+    pub reasoning: Option<Reasoning>,
+    /// Sampling temperature, 0 to 2.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling: the share of probability that is sampled from.
+    pub top_p: Option<f64>,
 }
 
 /// A model that can be asked.
@@ -45,16 +62,22 @@ pub struct ResolvedModel {
     pub endpoint: Endpoint,
     /// How its server wants to be told of the output limit.
     pub output_limit_field: OutputLimitField,
+    /// Whether its server takes a key by which requests that begin alike find the same cache.
+    pub cache_key: bool,
+    /// What may be sent to its server with one key.
+    pub quota: Quota,
     /// What is known of it.
     pub facts: ModelFacts,
+    /// What is wanted of it.
+    pub preferences: ModelPreferences,
 }
 
 impl Settings {
     /// Reads the operator's configuration: the file `config_flag`, else the usual ones.
     ///
     /// # Errors
-    /// A file that was named does not exist; a file, an agent, a rules file or the address in `ANTHROPIC_BASE_URL` or
-    /// `OPENAI_BASE_URL` is wrong.
+    /// A file that was named does not exist; a file, an agent, a rules file, the catalogue that was loaded or the address in
+    /// a variable (as `OPENAI_BASE_URL`) is wrong.
     ///
     /// ```
     /// use playhouse::config::Settings;
@@ -65,12 +88,15 @@ impl Settings {
     /// assert!(error.to_string().starts_with("no key for provider openai: OPENAI_API_KEY is not set"));
     /// ```
     pub fn load(config_flag: Option<&Path>, variables: Variables<'_>) -> Result<Self, ConfigError> {
+        let kept = Self::catalogue_file(config_flag, variables);
         let mut settings = Self {
             file: None,
             model: None,
             agent: None,
-            providers: provider::builtin(variables)?,
-            catalogue: Catalogue::builtin(),
+            providers: builtin::providers(variables)?,
+            catalogue: kept.map_or(Ok(Catalogue::builtin()), |file| catalogue::load(&file))?,
+            preferences: BTreeMap::new(),
+            retry: RetryPolicy::default(),
             agents: Agents::builtin(),
             rules: Vec::new(),
         };
@@ -90,31 +116,59 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where `model` is, with the key, which is read now.
+    /// Where a catalogue of models is kept that was loaded: beside the file `config_flag`, else beside the usual one;
+    /// `None` for a user without a home.
+    pub fn catalogue_file(config_flag: Option<&Path>, variables: Variables<'_>) -> Option<PathBuf> {
+        catalogue::locate(config_flag, variables)
+    }
+
+    /// Where `model` is, with the key from the environment, which is read now.
     ///
     /// # Errors
-    /// Provider or model are not known, or the key is missing.
+    /// Provider or model are not known, or the key or a header is missing.
     pub fn resolve_model(
         &self,
         model: &ModelRef,
         variables: Variables<'_>,
     ) -> Result<ResolvedModel, ConfigError> {
+        let (provider, _) = self.facts(model)?;
+        let key = credentials::find(&model.provider, &provider.keys, variables)?;
+        self.resolve_with(model, key, variables)
+    }
+
+    /// Where `model` is, with this key.
+    ///
+    /// # Errors
+    /// Provider or model are not known, or a header is missing.
+    pub fn resolve_with(
+        &self,
+        model: &ModelRef,
+        key: Option<ProviderKey>,
+        variables: Variables<'_>,
+    ) -> Result<ResolvedModel, ConfigError> {
         let (provider, facts) = self.facts(model)?;
-        let key = match &provider.key_variable {
-            Some(variable) => Some(key(&model.provider, variable, variables)?),
-            None => None,
-        };
+        let dialect = provider.dialect_for(facts);
+        let mut endpoint = Endpoint::new(&model.provider, dialect, &provider.base_url);
+        endpoint.usage = provider.usage.unwrap_or(endpoint.usage);
+        endpoint.key_variable = provider.keys.first().map(|key| key.name.clone());
+        endpoint.headers = headers(&model.provider, provider, variables)?;
+        if let Some(key) = key {
+            endpoint.key_variable = key.variable;
+            match key.bearer {
+                // What is configured stands before it.
+                Some(_) if provider.headers.contains_key("authorization") => {}
+                Some(bearer) => endpoint.headers.push(("authorization".to_owned(), bearer)),
+                None => endpoint.key = Some(key.secret),
+            }
+        }
         Ok(ResolvedModel {
             model: model.clone(),
-            endpoint: Endpoint {
-                provider: model.provider.clone(),
-                dialect: provider.dialect,
-                base_url: provider.base_url.clone(),
-                key,
-                key_variable: provider.key_variable.clone(),
-            },
+            endpoint,
             output_limit_field: provider.output_limit_field,
+            cache_key: provider.cache_key,
+            quota: provider.quota,
             facts: facts.clone(),
+            preferences: self.preferences.get(model).copied().unwrap_or_default(),
         })
     }
 
@@ -134,12 +188,23 @@ impl Settings {
             ConfigError::UnknownModel {
                 model: model.to_string().escape_debug().to_string(),
                 advice: format!(
-                    "; a model that is not built in needs `context` and `output` in [providers.{}.models.\"{}\"]{meant}",
+                    "; a model that is not known needs `context` and `output` in [providers.{}.models.\"{}\"]{meant}",
                     model.provider.escape_debug(),
                     model.model.escape_debug()
                 ),
             }
         })?;
+        if facts.context == 0 || facts.output == 0 {
+            return Err(ConfigError::UnknownModel {
+                model: model.to_string().escape_debug().to_string(),
+                advice: format!(
+                    ": the catalogue does not tell how much it reads or writes; set `context` and `output` in \
+                     [providers.{}.models.\"{}\"]",
+                    model.provider.escape_debug(),
+                    model.model.escape_debug()
+                ),
+            });
+        }
         Ok((provider, facts))
     }
 
@@ -158,20 +223,26 @@ impl Settings {
     }
 }
 
-/// The key in `variable`. White space around it is an accident of shells and files.
-fn key(provider: &str, variable: &str, variables: Variables<'_>) -> Result<SecretString, ConfigError> {
-    let missing = |reason| ConfigError::MissingKey {
-        provider: provider.to_owned(),
-        variable: variable.to_owned(),
-        reason,
+/// The configured headers of a provider, with the values that variables hold now.
+fn headers(
+    name: &str,
+    provider: &ProviderSettings,
+    variables: Variables<'_>,
+) -> Result<Vec<(String, SecretString)>, ConfigError> {
+    let value = |header: &String, source: &HeaderSource| -> Result<SecretString, ConfigError> {
+        let variable = match source {
+            HeaderSource::Text(value) => return Ok(value.clone()),
+            HeaderSource::Variable(variable) => variable,
+        };
+        let missing = |reason| ConfigError::MissingHeader {
+            provider: name.to_owned(),
+            header: header.clone(),
+            variable: variable.clone(),
+            reason,
+        };
+        let value = variables(variable).ok_or_else(|| missing("is not set"))?;
+        provider::check_header_value(&value).map_err(missing)?;
+        Ok(SecretString::from(value.trim()))
     };
-    let value = variables(variable).ok_or_else(|| missing("is not set"))?;
-    let value = value.trim();
-    if value.is_empty() {
-        return Err(missing("is empty"));
-    }
-    if !value.chars().all(|c| c.is_ascii_graphic()) {
-        return Err(missing("holds characters that no key has"));
-    }
-    Ok(SecretString::from(value))
+    provider.headers.iter().map(|(header, source)| Ok((header.clone(), value(header, source)?))).collect()
 }

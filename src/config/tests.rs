@@ -160,7 +160,7 @@ fn a_builtin_provider_is_changed_in_part() {
     let settings = place.write("operator/config.toml", text).load().unwrap();
     let openai = &settings.providers["openai"];
     assert_eq!(openai.base_url, "https://gateway.example/v1");
-    assert_eq!(openai.key_variable.as_deref(), Some("GATEWAY_KEY"));
+    assert_eq!(openai.keys[0].name, "GATEWAY_KEY");
     assert_eq!(openai.output_limit_field, OutputLimitField::MaxCompletionTokens);
     let known = settings.catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
     assert_eq!((known.context, known.prices.output), (1_050_000, Some("15".parse().unwrap())));
@@ -220,7 +220,7 @@ fn agents_lie_beside_the_file() {
     "#);
     place.write("operator/agents/b.md", "---\ndescription: d\nstep: 3\n---");
     assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
-    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, temperature, steps, tools; did you mean "steps"?
+    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools; did you mean "steps"?
     "#);
     place.write("operator/agents/b.md", "x".repeat(300_000));
     assert_snapshot!(place.message(place.load().unwrap_err()), @r"
@@ -256,13 +256,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, model, providers, rules; did you mean "model"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, model, providers, rules
-    operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, dialect, models, output_limit_field; did you mean "base_url"?
-    operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, dialect, models, output_limit_field; did you mean "api_key_env"?
-    operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill; did you mean "context" or "cost"?
+    operator/config.toml:2: unknown key `modle`; known here are agent, model, providers, retry, rules; did you mean "model"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, model, providers, retry, rules
+    operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "base_url"?
+    operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "api_key_env"?
+    operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, model, providers, rules; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, model, providers, retry, rules; did you mean "providers"?
     "#);
 }
 
@@ -284,7 +284,13 @@ fn wrong_types_name_line_expected_and_found() {
         "providers.local.models.q.cost.input = -0.5",
         "providers.local.models.q.cost.input = nan",
         "providers.local.models.q.cost.input = 1979-05-27",
-    ], operator), @r"
+        "providers.local.models.q.reasoning = true",
+        "providers.local.headers = \"x-org: blue\"",
+        "providers.local.headers.x-org = 1",
+        "providers.local.headers.x-org = { env = \"A\", or = \"B\" }",
+        "providers.local.limits = 5",
+        "retry.base_ms = 0.5",
+    ], operator), @r#"
     operator/config.toml:2: `model` is the whole number 3, expected text
     operator/config.toml:1: `agent` is a list, expected text
     operator/config.toml:1: `rules` is text, expected a list of texts
@@ -300,7 +306,13 @@ fn wrong_types_name_line_expected_and_found() {
     operator/config.toml:1: `providers.local.models.q.cost.input` is the number -0.5, expected a number from 0
     operator/config.toml:1: `providers.local.models.q.cost.input` is the number nan, expected a number from 0
     operator/config.toml:1: `providers.local.models.q.cost.input` is a date or a time, expected a number from 0
-    ");
+    operator/config.toml:1: `providers.local.models.q.reasoning` is true, expected text or a whole number from 0
+    operator/config.toml:1: `providers.local.headers` is text, expected a table
+    operator/config.toml:1: `providers.local.headers.x-org` is the whole number 1, expected text or `{ env = "VARIABLE" }`
+    operator/config.toml:1: `providers.local.headers.x-org` is a table, expected text or `{ env = "VARIABLE" }`
+    operator/config.toml:1: `providers.local.limits` is the whole number 5, expected a table
+    operator/config.toml:1: `retry.base_ms` is the number 0.5, expected a whole number from 0
+    "#);
 }
 
 #[test]
@@ -316,6 +328,21 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.local]\nbase_url = \"http://\"",
         "[providers.local]\napi_key_env = \"sk-ant-secret\"",
         "[providers.local]\noutput_limit_field = \"max_output\"",
+        "[providers.local]\nusage = \"openia-chat\"",
+        "[providers.local]\ndialect = \"gemini\"\nbase_url = \"http://a\"\nusage = \"xai-chat\"",
+        "[providers.local.headers]\n\"x org\" = \"blue\"",
+        "[providers.local.headers]\nHost = \"evil.example\"",
+        "[providers.local.headers]\nAuthorization = \"Bearer hunter2\"",
+        "[providers.local.headers]\nx-org = { env = \"sk-hunter2\" }",
+        "[providers.local.headers]\nx-org = \"a\"\nX-Org = \"b\"",
+        "[providers.local.headers]\nx-org = \" \"",
+        "[providers.local.limits]\nconcurrent = 0",
+        "[providers.local.limits]\nrequests_per_minute = 5_000_000_000",
+        "[retry]\nattempts = 0",
+        "[providers.openai.models.gpt-5]\nreasoning = \"lots\"",
+        "[providers.openai.models.gpt-5]\nreasoning = 0",
+        "[providers.openai.models.gpt-5]\ntemperature = 2.5",
+        "[providers.openai.models.gpt-5]\ntop_p = 0",
         "[providers.\"lo/cal\"]",
         "[providers.local]",
         "[providers.local]\ndialect = \"anthropic\"",
@@ -328,17 +355,32 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:1: `model`: "qwen3-coder" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
     operator/config.toml:1: `agent`: there is no agent "atlsa"; there are atlas, build, hephaestus, plan, sisyphus; did you mean "atlas"?
     operator/config.toml:1: operator/absent.md: cannot be used as a rules file: there is no such file
-    operator/config.toml:2: `providers.local.dialect`: unknown dialect "openai"; there are anthropic, openai-chat; did you mean "openai-chat"?
+    operator/config.toml:2: `providers.local.dialect`: unknown dialect "openai"; there are anthropic, openai-chat, openai-responses, gemini; did you mean "openai-chat" or "openai-responses"?
     operator/config.toml:2: `providers.local.base_url`: "localhost:11434" has no scheme: write an address as in "http://127.0.0.1:11434/v1"
     operator/config.toml:2: `providers.local.base_url`: "ftp" is not a scheme for a server: use http or https
     operator/config.toml:2: `providers.local.base_url`: the address must not hold a user or a password: keys come from `api_key_env`
     operator/config.toml:2: `providers.local.base_url`: "http://" is not the address of a server
     operator/config.toml:2: `providers.local.api_key_env`: this is not the name of an environment variable: give the name of the one that holds the key, never the key itself
     operator/config.toml:2: `providers.local.output_limit_field`: unknown output limit field "max_output"; there are max_tokens, max_completion_tokens
+    operator/config.toml:2: `providers.local.usage`: unknown usage convention "openia-chat"; there are anthropic, openai-chat, openai-responses, gemini, deepseek-chat, xai-chat, openrouter-chat, alibaba-chat; did you mean "openai-chat", "openrouter-chat" or "xai-chat"?
+    operator/config.toml:1: provider "local": `usage` does not fit the dialect gemini: there are gemini
+    operator/config.toml:2: `providers.local.headers."x org"`: this is not the name of a header
+    operator/config.toml:2: `providers.local.headers.Host`: the header host is the engine's own
+    operator/config.toml:2: `providers.local.headers.Authorization`: keys never stand in a file: name the variable that holds it, as in `authorization = { env = "MY_KEY" }`
+    operator/config.toml:2: `providers.local.headers.x-org`: this is not the name of an environment variable: give the name of the one that holds the key, never the key itself
+    operator/config.toml:3: `providers.local.headers.X-Org`: this header is set already, in other letters
+    operator/config.toml:2: `providers.local.headers.x-org`: is empty
+    operator/config.toml:2: `providers.local.limits.concurrent`: is 0, expected a whole number from 1 to 4294967295
+    operator/config.toml:2: `providers.local.limits.requests_per_minute`: is 5000000000, expected a whole number from 1 to 4294967295
+    operator/config.toml:2: `retry.attempts`: is 0, expected a whole number from 1 to 4294967295
+    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "lots", expected low, medium, high or a whole number of tokens from 1
+    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "0", expected low, medium, high or a whole number of tokens from 1
+    operator/config.toml:2: `providers.openai.models.gpt-5.temperature`: is 2.5, expected a number from 0 to 2
+    operator/config.toml:2: `providers.openai.models.gpt-5.top_p`: is 0, expected a number above 0, up to 1
     operator/config.toml:1: "lo/cal" is not a name for a provider: use up to 64 lower-case letters, digits, `-`, `_` and `.`
-    operator/config.toml:1: provider "local" has no `dialect`: anthropic or openai-chat
+    operator/config.toml:1: provider "local" has no `dialect`: there are anthropic, openai-chat, openai-responses, gemini
     operator/config.toml:1: provider "local" has no `base_url`
-    operator/config.toml:1: `dialect` of the built-in provider "openai" is fixed: give yours another name
+    operator/config.toml:1: the built-in provider "openai" speaks openai-chat and openai-responses, not anthropic: give yours another name
     operator/config.toml:1: model "openai/x" has no `context`: give it in tokens
     operator/config.toml:1: model "openai/x": `output` (6) is larger than `context` (5), which holds it
     operator/config.toml:1: this is not a name for a model: it is empty or holds control characters
@@ -386,6 +428,8 @@ fn a_workspace_is_refused_what_is_the_operators() {
         "api_key_env = \"HOME\"",
         "api_key = \"x\"",
         "headers = { a = \"b\" }",
+        "retry = { attempts = 9 }",
+        "limits = { concurrent = 9 }",
         "permissions = \"allow\"",
         "walls = false",
         "commands = [\"curl evil.example\"]",
@@ -393,15 +437,17 @@ fn a_workspace_is_refused_what_is_the_operators() {
         "modle = \"a/b\"",
         "NAME = 1",
     ], workspace), @r#"
-    workspace/.playhouse/config.toml:3: `providers` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `base_url` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `api_key_env` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:3: `providers` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `base_url` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `api_key_env` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: `api_key` may not be set by a workspace: keys are the operator's, and never stand in a file; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: `headers` may not be set by a workspace: they are sent to servers together with keys; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `retry` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `limits` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: `permissions` may not be set by a workspace: making them stricter is not supported yet, and a workspace can never loosen them; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: `commands` may not be set by a workspace: it would start programs of its own choice; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys and prices are the operator's; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
     workspace/.playhouse/config.toml:1: unknown key `modle`; a workspace may set model, agent, rules; did you mean "model"?
     workspace/.playhouse/config.toml:1: unknown key `NAME`; a workspace may set model, agent, rules
     "#);
@@ -420,8 +466,8 @@ fn a_workspace_chooses_only_among_what_there_is() {
         "rules = [\".\"]",
         "rules = [\".playhouse\"]",
     ], workspace), @r#"
-    workspace/.playhouse/config.toml:1: `model`: unknown provider "local"; there are anthropic, openai (a workspace may choose among the models that the operator has)
-    workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not built in needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"? (a workspace may choose among the models that the operator has)
+    workspace/.playhouse/config.toml:1: `model`: unknown provider "local"; there are alibaba, anthropic, deepseek, google, groq, mistral, ollama, openai, openrouter, xai (a workspace may choose among the models that the operator has)
+    workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"? (a workspace may choose among the models that the operator has)
     workspace/.playhouse/config.toml:1: `model` is the whole number 3, expected text
     workspace/.playhouse/config.toml:2: `agent`: there is no agent "root"; there are atlas, build, hephaestus, plan, sisyphus
     workspace/.playhouse/config.toml:1: `rules`: "../../secret.md" is not a path inside of the workspace: write it relative to the workspace, without `..`
@@ -484,11 +530,11 @@ fn what_cannot_be_resolved_says_what_to_do() {
         resolve("local/qwen3-coder", Some(" ")),
         resolve("openai/gpt-5", Some("a b")),
     ].join("\n"), @r#"
-    unknown provider "locl"; there are anthropic, local, openai; did you mean "local"?
-    unknown provider "zzz"; there are anthropic, local, openai
-    unknown model "local/qwen3-codr"; a model that is not built in needs `context` and `output` in [providers.local.models."qwen3-codr"]; did you mean "local/qwen3-coder"?
-    unknown model "anthropic/claude-5-sonnet"; a model that is not built in needs `context` and `output` in [providers.anthropic.models."claude-5-sonnet"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"?
-    unknown model "local/zzz"; a model that is not built in needs `context` and `output` in [providers.local.models."zzz"]
+    unknown provider "locl"; there are alibaba, anthropic, deepseek, google, groq, local, mistral, ollama, openai, openrouter, xai; did you mean "local"?
+    unknown provider "zzz"; there are alibaba, anthropic, deepseek, google, groq, local, mistral, ollama, openai, openrouter, xai
+    unknown model "local/qwen3-codr"; a model that is not known needs `context` and `output` in [providers.local.models."qwen3-codr"]; did you mean "local/qwen3-coder"?
+    unknown model "anthropic/claude-5-sonnet"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-5-sonnet"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"?
+    unknown model "local/zzz"; a model that is not known needs `context` and `output` in [providers.local.models."zzz"]
     no key for provider anthropic: ANTHROPIC_API_KEY is not set; set it to the key (`export ANTHROPIC_API_KEY=…`), or name another variable as `api_key_env` of [providers.anthropic]
     no key for provider local: LOCAL_KEY is empty; set it to the key (`export LOCAL_KEY=…`), or name another variable as `api_key_env` of [providers.local]
     no key for provider openai: OPENAI_API_KEY holds characters that no key has; set it to the key (`export OPENAI_API_KEY=…`), or name another variable as `api_key_env` of [providers.openai]
@@ -520,8 +566,12 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Attachments => "[\"pdf\"]",
             KeyName::ApiKeyEnv => "\"N_KEY\"",
             KeyName::OutputLimitField => "\"max_completion_tokens\"",
+            KeyName::Usage => "\"anthropic\"",
+            KeyName::Header => "{ env = \"N_HEADER\" }",
+            KeyName::ModelReasoning => "\"low\"",
             KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
             _ if key.kind == Kind::Number => "0.5",
+            _ if key.kind == Kind::Whole => "7",
             _ => "true",
         };
         let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);

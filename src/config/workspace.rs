@@ -38,6 +38,9 @@ const REFUSED: [(&str, &str); 12] = [
     ("environment", "it would change what programs do"),
 ];
 
+/// Why a key that there is elsewhere may not stand here.
+const OPERATORS: &str = "servers, keys, limits and prices are the operator's";
+
 /// Adds what the workspace `root` chose, and its rules, to `settings`.
 pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
     settings.rules.extend(RulesFile::of_workspace(root)?);
@@ -66,7 +69,7 @@ fn permit(key: &str) -> Result<(), String> {
     }
     let operators = KEYS.iter().any(|known| known.path.split('.').any(|part| part == key && part != NAME));
     let reason = REFUSED.iter().find(|(name, _)| *name == key).map(|(_, reason)| *reason);
-    if let Some(reason) = reason.or(operators.then_some("servers, keys and prices are the operator's")) {
+    if let Some(reason) = reason.or(operators.then_some(OPERATORS)) {
         return Err(format!(
             "`{key}` may not be set by a workspace: {reason}; a workspace may set {}",
             allowed.join(", ")

@@ -115,9 +115,10 @@ impl SessionState {
             .unwrap_or_else(|| Box::new(Conversation::new(order.agent.clone(), order.model.clone())));
         let mut new = Vec::new();
         for message in session.messages.get(conversation.messages..order.messages).unwrap_or_default() {
-            chat::translate(message, &mut new);
+            chat::translate(message, &order.model, &mut new);
         }
         let request = ProfileRequest {
+            session: session.summary.id,
             tenant: session.summary.tenant.clone(),
             workspace: session.summary.workspace.clone(),
             agent: order.agent.clone(),
@@ -169,7 +170,7 @@ impl SessionState {
                 workspace,
                 files: Arc::clone(&self.files),
                 locks: Arc::clone(&self.shared.locks),
-                pool: self.shared.pool.clone(),
+                pool: self.shared.tool_pool.clone(),
                 cancel: cancel.clone(),
                 output: Arc::new(RingOutput::new(Arc::clone(&self.ring), call)),
             },

@@ -10,7 +10,7 @@ use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{EventBody, Prompt, WhenBusy};
 use serde_json::json;
 
-use crate::support::{Stage, until};
+use crate::support::{POOL, Stage, until};
 
 fn outcomes(records: &[Record]) -> Vec<CallOutcome> {
     records
@@ -135,20 +135,24 @@ async fn an_abort_ends_the_process_tree_of_a_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_while_a_large_prompt_is_serialized_loses_nothing_of_the_conversation() {
-    let script = Script::new()
-        .model("hog", Model::new().step(call("probe", json!({"mode": "free-hog"}))).step(text("a")));
-    let stage = Stage::new(script).await;
-    let (session, other) = (stage.session("tokens-5").await, stage.session("hog").await);
+    let stage = Stage::new(Script::new()).await;
+    let session = stage.session("tokens-5").await;
     session.run(Prompt::text("remember the blue door")).await.unwrap();
-    other.prompt(Prompt::text("go")).await.unwrap();
-    stage.probe.pool_is_hogged().await;
+    let mut others = Vec::new();
+    for _ in 0..POOL {
+        others.push(stage.session("hog").await);
+    }
+    for other in &others {
+        other.prompt(Prompt::text("go")).await.unwrap();
+    }
+    stage.directory.pool_is_hogged().await;
     // It is large enough to be serialized on the pool, where it must wait: the abort meets it there.
     let mut events = session.events(None).await.unwrap();
     session.prompt(Prompt::text("x".repeat(300 * 1024))).await.unwrap();
     until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     session.abort().await.unwrap();
-    stage.probe.let_go();
+    stage.directory.let_go();
     let ended = session.run(Prompt::text("and now?")).await.unwrap().ended;
     assert_eq!(ended.outcome, TurnOutcome::Completed);
     let asked = stage.directory.mock.journal().entries();

@@ -5,6 +5,7 @@
 mod aborts;
 mod crashes;
 mod events;
+mod faults;
 mod limits;
 mod support;
 mod turns;

@@ -1,19 +1,19 @@
 //! An engine in memory, a directory that can be made to fail, and tools that can be watched.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
-use mock_llm::{Mock, Script};
+use mock_llm::{Mock, Script, Server};
 use playhouse_actors::{
     Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, SessionHandle, Subscription,
 };
 use playhouse_llm::{
-    DialectKind, Endpoint, Head, HttpRequest, HttpResponse, Limiter, OutputLimitField, Quota, Transport,
+    DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Quota, Transport,
 };
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 /// Threads of an engine for blocking work.
-const POOL: u32 = 4;
+pub(crate) const POOL: u32 = 4;
 
 /// Carries requests to a mock without sockets.
 pub(crate) struct InProcess(pub(crate) Mock);
@@ -61,6 +61,49 @@ pub(crate) struct TestDirectory {
     pub(crate) panics_in_session: AtomicU32,
     pub(crate) prefill: bool,
     pub(crate) limiter: Limiter,
+    /// Threads of the pool that profiles of the model `hog` hold.
+    hogged: AtomicU32,
+    let_go: AtomicBool,
+    /// The mock on a socket, for the providers that are named as their dialect.
+    pub(crate) server: Mutex<Option<Server>>,
+    /// Its address, kept when it is gone.
+    url: String,
+    http: Arc<dyn Transport>,
+}
+
+impl TestDirectory {
+    /// Waits until profiles of the model `hog` hold every thread of the engine's pool.
+    pub(crate) async fn pool_is_hogged(&self) {
+        let hogged = async {
+            while self.hogged.load(Ordering::SeqCst) < POOL {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), hogged).await.expect("the pool is full");
+    }
+
+    /// Lets go of them.
+    pub(crate) fn let_go(&self) {
+        self.let_go.store(true, Ordering::SeqCst);
+    }
+
+    fn endpoint(&self, provider: &str) -> Endpoint {
+        let (kind, path) = match provider {
+            "anthropic" => (DialectKind::Anthropic, ""),
+            "openai-chat" => (DialectKind::OpenaiChat, "/v1"),
+            "openai-responses" => (DialectKind::OpenaiResponses, "/v1"),
+            "gemini" => (DialectKind::Gemini, "/v1beta"),
+            _ => return Endpoint::new("mock", DialectKind::Anthropic, "mock:"),
+        };
+        Endpoint::new(provider, kind, format!("{}{path}", self.url))
+    }
+
+    fn transport(&self, provider: &str) -> Arc<dyn Transport> {
+        match provider {
+            "mock" => Arc::new(InProcess(self.mock.clone())),
+            _ => Arc::clone(&self.http),
+        }
+    }
 }
 
 impl Directory for TestDirectory {
@@ -101,23 +144,22 @@ impl Directory for TestDirectory {
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
         assert!(!self.panic_in_step.swap(false, Ordering::SeqCst), "the profile is on fire");
+        if request.model.model == "hog" {
+            self.hogged.fetch_add(1, Ordering::SeqCst);
+            while !self.let_go.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         Ok(Profile {
-            endpoint: Endpoint {
-                provider: "mock".into(),
-                dialect: DialectKind::Anthropic,
-                base_url: "mock:".into(),
-                key: None,
-                key_variable: None,
-            },
-            transport: Arc::new(InProcess(self.mock.clone())),
+            endpoint: self.endpoint(&request.model.provider),
+            transport: self.transport(&request.model.provider),
             limiter: self.limiter.clone(),
             head: Head {
                 model: request.model.model.clone(),
                 system: "You are a test.".into(),
                 tools: self.specs.clone().into(),
                 max_output: 1_000,
-                output_limit_field: OutputLimitField::default(),
-                temperature: None,
+                ..Head::default()
             },
             prefill: self.prefill,
             max_steps: "STOP NOW".into(),
@@ -132,10 +174,6 @@ pub(crate) struct Probe {
     started: Semaphore,
     /// Ends as many calls of mode `wait` as it has permits.
     release: Semaphore,
-    /// Threads of the pool that calls of mode `free-hog` hold.
-    hogged: Arc<AtomicU32>,
-    /// Lets go of them.
-    let_go: Arc<AtomicBool>,
     /// Calls that were executed.
     pub(crate) executed: AtomicU32,
 }
@@ -150,8 +188,6 @@ impl Probe {
             },
             started: Semaphore::new(0),
             release: Semaphore::new(0),
-            hogged: Arc::default(),
-            let_go: Arc::default(),
             executed: AtomicU32::new(0),
         }
     }
@@ -160,21 +196,6 @@ impl Probe {
     pub(crate) async fn begun(&self) {
         let begun = tokio::time::timeout(Duration::from_secs(20), self.started.acquire()).await;
         begun.expect("the call begins").unwrap().forget();
-    }
-
-    /// Waits until calls of mode `free-hog` hold every thread of the engine's pool.
-    pub(crate) async fn pool_is_hogged(&self) {
-        let hogged = async {
-            while self.hogged.load(Ordering::SeqCst) < POOL {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), hogged).await.expect("the pool is full");
-    }
-
-    /// Ends the calls of mode `free-hog`.
-    pub(crate) fn let_go(&self) {
-        self.let_go.store(true, Ordering::SeqCst);
     }
 
     /// Lets `count` calls of mode `wait` end.
@@ -223,18 +244,6 @@ impl Tool for Probe {
             let mode = *plan.downcast::<String>().unwrap();
             match mode.as_str() {
                 "panic" => panic!("the tool is on fire"),
-                "free-hog" => {
-                    let hold = || {
-                        let (hogged, let_go) = (Arc::clone(&self.hogged), Arc::clone(&self.let_go));
-                        context.pool.run(move || {
-                            hogged.fetch_add(1, Ordering::SeqCst);
-                            while !let_go.load(Ordering::SeqCst) {
-                                std::thread::sleep(Duration::from_millis(1));
-                            }
-                        })
-                    };
-                    drop(futures::future::join_all((0..POOL).map(|_| hold())).await);
-                }
                 "hang" => std::future::pending::<()>().await,
                 "wait" | "free-wait" => {
                     context.output.write("waiting…");
@@ -276,13 +285,21 @@ impl Stage {
         let probe = Arc::new(Probe::new());
         let mut tools = Registry::native();
         tools.add(Arc::clone(&probe) as _).unwrap();
+        let mock = Mock::new(script);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = mock.serve(listener).unwrap();
         let directory = Arc::new(TestDirectory {
-            mock: Mock::new(script),
+            mock,
             specs: tools.specs(|_| true),
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
             prefill: true,
+            hogged: AtomicU32::new(0),
+            let_go: AtomicBool::new(false),
             limiter: Limiter::new(Quota { concurrent: 64, ..Quota::default() }),
+            url: server.url(),
+            server: Mutex::new(Some(server)),
+            http: Arc::new(HttpTransport::new()),
         });
         fs_err::create_dir_all(folder.path().join("outputs")).unwrap();
         fs_err::create_dir_all(folder.path().join("workspace")).unwrap();
@@ -297,12 +314,16 @@ impl Stage {
     }
 
     pub(crate) async fn session(&self, model: &str) -> SessionHandle {
+        self.session_with("mock", model).await
+    }
+
+    pub(crate) async fn session_with(&self, provider: &str, model: &str) -> SessionHandle {
         let new = NewSession {
             tenant: "local".into(),
             workspace: self.folder.path().join("workspace").to_string_lossy().into_owned(),
             title: None,
             agent: None,
-            model: Some(ModelRef::new("mock", model)),
+            model: Some(ModelRef::new(provider, model)),
         };
         self.engine.create(new).await.unwrap()
     }

@@ -195,7 +195,12 @@ async fn the_same_prompt_twice_runs_once() {
 async fn bad_prompts_are_refused_and_leave_nothing() {
     let stage = Stage::new(Script::new()).await;
     let session = stage.session("echo").await;
-    for prompt in [Prompt::text("  \n"), Prompt { steps: Some(0), ..Prompt::text("go") }] {
+    let bad = [
+        Prompt::text("  \n"),
+        Prompt { steps: Some(0), ..Prompt::text("go") },
+        Prompt::text("x".repeat(6 << 20)),
+    ];
+    for prompt in bad {
         assert!(matches!(session.prompt(prompt).await, Err(CommandError::Invalid(_))));
     }
     assert_eq!(kinds(&stage.records(&session).await), ["session.created"]);

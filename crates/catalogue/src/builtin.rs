@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use playhouse_protocol::{ModelRef, Prices};
+use playhouse_protocol::ModelRef;
 use serde::Deserialize;
 
-use crate::facts::{LongContext, Modalities, ModelFacts};
+use crate::entry::Entry;
+use crate::facts::ModelFacts;
 
 /// The built-in facts.
 pub(crate) struct Builtin {
@@ -32,45 +33,13 @@ struct File {
     models: BTreeMap<String, BTreeMap<String, Entry>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    #[serde(default)]
-    aliases: Vec<String>,
-    context: u64,
-    input: Option<u64>,
-    output: u64,
-    prices: Prices,
-    #[serde(default)]
-    long: Vec<LongContext>,
-    #[serde(default)]
-    attachments: Vec<Attachment>,
-    #[serde(default)]
-    reasoning: bool,
-    #[serde(default = "yes")]
-    temperature: bool,
-    #[serde(default)]
-    prefill: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-#[derive(Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Attachment {
-    Image,
-    Pdf,
-}
-
 fn read(text: &str) -> Result<Builtin, toml::de::Error> {
     let file: File = toml::from_str(text)?;
     let mut models = BTreeMap::new();
     for (provider, entries) in file.models {
         for (name, mut entry) in entries {
             let aliases = std::mem::take(&mut entry.aliases);
-            let facts = entry.into_facts();
+            let facts = ModelFacts::from(entry);
             for alias in aliases {
                 models.insert(ModelRef::new(&provider, alias), facts.clone());
             }
@@ -80,29 +49,11 @@ fn read(text: &str) -> Result<Builtin, toml::de::Error> {
     Ok(Builtin { version: file.version, models })
 }
 
-impl Entry {
-    fn into_facts(self) -> ModelFacts {
-        ModelFacts {
-            context: self.context,
-            input: self.input,
-            output: self.output,
-            prices: self.prices,
-            long: self.long,
-            modalities: Modalities {
-                image: self.attachments.contains(&Attachment::Image),
-                pdf: self.attachments.contains(&Attachment::Pdf),
-            },
-            reasoning: self.reasoning,
-            temperature: self.temperature,
-            prefill: self.prefill,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use playhouse_protocol::Prices;
     use serde_json::Value;
 
     use super::*;
@@ -110,17 +61,16 @@ mod tests {
     #[test]
     fn every_entry_is_sane() {
         let builtin = builtin();
-        assert!(builtin.models.len() >= 25);
+        assert!(builtin.models.len() >= 60);
         assert_eq!(builtin.version.len(), "2026-07".len());
         for (model, facts) in &builtin.models {
             assert!((8_000..=2_000_000).contains(&facts.context), "{model}");
-            assert!(facts.output >= 4_000 && facts.output < facts.context, "{model}");
+            assert!(facts.output >= 4_000 && facts.output <= facts.context, "{model}");
             assert!(facts.input.is_none_or(|input| input < facts.context), "{model}");
             assert!(facts.long.is_sorted_by_key(|tier| tier.above), "{model}");
             for prices in std::iter::once(&facts.prices).chain(facts.long.iter().map(|tier| &tier.prices)) {
-                let (input, output, read) =
-                    (prices.input.unwrap(), prices.output.unwrap(), prices.cache_read.unwrap());
-                assert!(read < input && input < output, "{model}");
+                let (input, output) = (prices.input.unwrap(), prices.output.unwrap());
+                assert!(input < output && prices.cache_read.is_none_or(|read| read < input), "{model}");
             }
         }
     }
@@ -133,7 +83,7 @@ mod tests {
                 let input = prices.input.unwrap();
                 assert_eq!(prices.cache_write_1h.unwrap(), input + input, "{model}");
                 assert!(prices.cache_write.unwrap() > input, "{model}");
-            } else {
+            } else if model.provider == "openai" {
                 assert_eq!((prices.cache_write, prices.cache_write_1h), (None, None), "{model}");
             }
         }
@@ -155,6 +105,15 @@ mod tests {
         }
         for model in refuse {
             assert!(builtin().models.contains_key(&ModelRef::new("anthropic", model)), "{model}");
+        }
+    }
+
+    #[test]
+    fn models_of_the_responses_wire_are_openais_own() {
+        for (model, facts) in &builtin().models {
+            let name = &model.model;
+            let expected = model.provider == "openai" && (name.contains("codex") || name.ends_with("-pro"));
+            assert_eq!(facts.responses, expected, "{model}");
         }
     }
 
@@ -205,6 +164,7 @@ mod tests {
             ("output", prices.output),
             ("cache_read", prices.cache_read),
             ("cache_write", prices.cache_write),
+            ("reasoning", prices.reasoning),
         ];
         for (class, price) in classes {
             let price = price.map(|price| price.to_string().parse::<f64>().unwrap());

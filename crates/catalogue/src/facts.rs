@@ -1,7 +1,7 @@
 //! What is known of one model.
 
 use playhouse_protocol::Prices;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What is known of one model.
 ///
@@ -26,6 +26,8 @@ pub struct ModelFacts {
     pub temperature: bool,
     /// Whether it goes on with an answer that the request begins for it (a trailing assistant message).
     pub prefill: bool,
+    /// Whether it answers on OpenAI's Responses wire only.
+    pub responses: bool,
 }
 
 impl Default for ModelFacts {
@@ -40,11 +42,18 @@ impl Default for ModelFacts {
             reasoning: false,
             temperature: true,
             prefill: false,
+            responses: false,
         }
     }
 }
 
 impl ModelFacts {
+    /// The most tokens that an answer should be asked for: `output`, but at most half of the window, because servers
+    /// refuse a request whose input and limit together exceed it.
+    pub fn answer_limit(&self) -> u64 {
+        self.output.min(self.context / 2)
+    }
+
     /// The prices of a request with `input` input tokens (cached or not).
     ///
     /// ```
@@ -61,7 +70,7 @@ impl ModelFacts {
 }
 
 /// What a request costs that has more input tokens than a threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongContext {
     /// The threshold: these prices hold for more input tokens than this.
@@ -92,6 +101,12 @@ impl Modalities {
             _ => return None,
         }
         Some(self)
+    }
+
+    /// The names of what is read, as in [`Modalities::NAMES`].
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let reads = [self.image, self.pdf];
+        Self::NAMES.into_iter().zip(reads).filter_map(|(name, reads)| reads.then_some(name))
     }
 
     /// Whether a file of media type `mime` can be sent as it is.
@@ -127,6 +142,14 @@ mod tests {
             assert!(Modalities::default().named(name).is_some(), "{name}");
         }
         assert_eq!(Modalities::default().named("smell"), None);
+        let all = Modalities { image: true, pdf: true };
+        assert!(all.names().eq(Modalities::NAMES) && Modalities::default().names().next().is_none());
+    }
+
+    #[test]
+    fn an_answer_leaves_room_for_what_is_asked() {
+        let limit = |context, output| ModelFacts { context, output, ..ModelFacts::default() }.answer_limit();
+        assert_eq!((limit(200_000, 64_000), limit(256_000, 256_000)), (64_000, 128_000));
     }
 
     #[test]

@@ -23,6 +23,8 @@ const BEGINNING_LIMIT: usize = 512;
 const BATCH_LIMIT: usize = 64 << 10;
 /// How long a connection is read on after the end of an answer, so that it can serve the next request.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How long a server may take from the last word of an answer to the figures or the marker that some send after it.
+const TRAILER_TIME: Duration = Duration::from_secs(3);
 
 /// How long a server may be silent, and how much it may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +44,8 @@ impl Default for Limits {
     }
 }
 
-/// Sends `body` (made by a [`Transcript`](crate::Transcript) of the same dialect) to `endpoint`, and returns when the head
-/// of a good answer has arrived. The attempt's id goes out as the header `x-playhouse-attempt`.
+/// Sends `body` (made by a [`Transcript`](crate::Transcript) of the same dialect and for the same `model`) to `endpoint`,
+/// and returns when the head of a good answer has arrived. The attempt's id goes out as the header `x-playhouse-attempt`.
 ///
 /// # Errors
 ///
@@ -52,23 +54,20 @@ impl Default for Limits {
 pub async fn send(
     transport: &dyn Transport,
     endpoint: &Endpoint,
+    model: &str,
     attempt: AttemptId,
     body: Bytes,
     limits: Limits,
 ) -> Result<AnswerStream, ErrorInfo> {
     endpoint.check_key()?;
     let dialect = endpoint.dialect.dialect();
-    let url = dialect.url(&endpoint.base_url);
-    let mut headers = dialect.headers(endpoint.key.as_ref());
-    headers.push(("content-type", SecretString::from("application/json")));
-    headers.push(("accept", SecretString::from("text/event-stream")));
-    headers.push(("x-playhouse-attempt", SecretString::from(attempt.as_str())));
-    let request = HttpRequest { url: url.clone(), headers, body: body.clone() };
-
+    let url = dialect.url(&endpoint.base_url, model);
+    let headers = headers(endpoint, attempt);
     let named = |mut error: ErrorInfo| {
-        error.message = endpoint.without_key(format!("{}: {}", endpoint.provider, error.message));
+        error.message = endpoint.without_secrets(format!("{}: {}", endpoint.provider, error.message));
         error
     };
+    let request = HttpRequest { url: url.clone(), headers, body };
     let response = match timeout(limits.head, transport.send(request)).await {
         Ok(response) => response.map_err(named)?,
         Err(_) => {
@@ -86,7 +85,7 @@ pub async fn send(
         let answer = read_beginning(answer, limits.silence).await;
         let address = address(&url);
         let refusal =
-            Refusal { endpoint, address: &address, status, headers: &headers, body: &answer, request: &body };
+            Refusal { endpoint, model, address: &address, status, headers: &headers, body: &answer };
         return Err(refusal.error());
     }
     let kind = header(&response.headers, "content-type").unwrap_or("text/event-stream").to_owned();
@@ -106,12 +105,32 @@ pub async fn send(
         endpoint: endpoint.clone(),
         body: Some(response.body),
         events: EventReader::new(EVENT_LIMIT),
-        decoder: dialect.decoder(),
+        decoder: dialect.decoder(endpoint.usage),
         limits,
         received: 0,
         beginning: Some(Vec::new()),
         usage_reports: 0,
     })
+}
+
+/// The headers of a request. What is configured stands instead of a header of the same name.
+fn headers(endpoint: &Endpoint, attempt: AttemptId) -> Vec<(String, SecretString)> {
+    let own = endpoint.dialect.dialect().headers(endpoint.key.as_ref());
+    let common = [
+        ("content-type", SecretString::from("application/json")),
+        ("accept", SecretString::from("text/event-stream")),
+        // What compresses a stream holds events back. A server that does it unasked is understood all the same.
+        ("accept-encoding", SecretString::from("identity")),
+        ("x-playhouse-attempt", SecretString::from(attempt.as_str())),
+    ];
+    let configured =
+        || endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+    own.into_iter()
+        .chain(common)
+        .filter(|(name, _)| configured().all(|(other, _)| other != *name))
+        .map(|(name, value)| (name.to_owned(), value))
+        .chain(configured())
+        .collect()
 }
 
 type Body = futures::stream::BoxStream<'static, Result<Bytes, ErrorInfo>>;
@@ -171,7 +190,9 @@ impl AnswerStream {
     /// says. The answer cannot be read on after an error.
     pub async fn next(&mut self, out: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {
         let Some(body) = &mut self.body else { return Ok(false) };
-        let arrived = timeout(self.limits.silence, body.next()).await;
+        let silence = self.limits.silence;
+        let patience = if self.decoder.is_whole() { silence.min(TRAILER_TIME) } else { silence };
+        let arrived = timeout(patience, body.next()).await;
         let result = self.take_batch(arrived.ok(), out);
         if !matches!(result, Ok(true)) {
             self.close();
@@ -189,7 +210,10 @@ impl AnswerStream {
         let mut size = 0;
         loop {
             let chunk = match arrived {
-                Some(Some(chunk)) => chunk?,
+                Some(Some(Ok(chunk))) => chunk,
+                // What could still have come is no part of the answer.
+                Some(Some(Err(_))) | None if self.decoder.is_whole() => return Ok(false),
+                Some(Some(Err(error))) => return Err(error),
                 Some(None) => {
                     self.body = None;
                     self.end(&mut batch)?;
@@ -228,10 +252,12 @@ impl AnswerStream {
             beginning.extend_from_slice(&chunk[..chunk.len().min(rest)]);
         }
         let Self { events, decoder, beginning, .. } = self;
-        events.push(chunk, |name, data| {
+        let taken = events.push(chunk, |name, data| {
             *beginning = None;
             if decoder.is_complete() { Ok(()) } else { decoder.event(name, data, batch) }
-        })
+        });
+        // What follows the end is of no interest, and no reason to fail.
+        if decoder.is_complete() { Ok(()) } else { taken }
     }
 
     /// Takes the end of the body.
@@ -292,7 +318,8 @@ impl AnswerStream {
 
     /// The error with the provider's name.
     fn named(&self, mut error: ErrorInfo) -> ErrorInfo {
-        error.message = self.endpoint.without_key(format!("{}: {}", self.endpoint.provider, error.message));
+        error.message =
+            self.endpoint.without_secrets(format!("{}: {}", self.endpoint.provider, error.message));
         error
     }
 }

@@ -38,7 +38,8 @@ pub enum StreamEvent {
 pub struct Answer {
     /// Why it ended.
     pub finish: FinishReason,
-    /// What it used, where the provider said so.
+    /// What it used, where the provider said so at the end. Figures from its beginning are not all of it
+    /// ([`usage_so_far`](crate::AnswerStream::usage_so_far) has them).
     pub usage: Option<Usage>,
     /// The model that says it answered.
     pub model: Option<String>,
@@ -60,6 +61,11 @@ pub(crate) trait Decode: Send {
 
     /// Whether the end marker came: what follows is of no interest.
     fn is_complete(&self) -> bool;
+
+    /// Whether the answer is whole, and only figures or an end marker may follow, which some servers never send.
+    fn is_whole(&self) -> bool {
+        self.is_complete()
+    }
 
     /// What the provider reported so far.
     fn usage(&self) -> Option<Usage>;

@@ -6,11 +6,14 @@ use playhouse_protocol::message::BlobRef;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
+use crate::UsageConvention;
 use crate::anthropic::Anthropic;
 use crate::call_ids::CallIds;
 use crate::decode::Decode;
+use crate::gemini::Gemini;
 use crate::head::{Head, Reminder, ToolChoice};
 use crate::openai_chat::OpenaiChat;
+use crate::openai_responses::OpenaiResponses;
 
 /// A provider wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +23,10 @@ pub enum DialectKind {
     Anthropic,
     /// OpenAI Chat Completions.
     OpenaiChat,
+    /// OpenAI Responses.
+    OpenaiResponses,
+    /// Gemini's `streamGenerateContent`.
+    Gemini,
 }
 
 impl DialectKind {
@@ -27,6 +34,8 @@ impl DialectKind {
         match self {
             Self::Anthropic => &Anthropic,
             Self::OpenaiChat => &OpenaiChat,
+            Self::OpenaiResponses => &OpenaiResponses,
+            Self::Gemini => &Gemini,
         }
     }
 }
@@ -37,7 +46,7 @@ impl DialectKind {
 /// is a function of the [`Head`] alone, so that a provider's prompt cache keeps hitting.
 pub(crate) trait Dialect: Send + Sync {
     /// The whole address, for a server whose address begins with `base_url`.
-    fn url(&self, base_url: &str) -> String;
+    fn url(&self, base_url: &str, model: &str) -> String;
 
     /// The headers that this dialect adds.
     fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)>;
@@ -58,10 +67,15 @@ pub(crate) trait Dialect: Send + Sync {
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str;
 
     /// What is spliced in at the marks of a [`Wire`].
-    fn cache_marker(&self) -> &'static str;
+    fn cache_marker(&self) -> &'static str {
+        ""
+    }
 
-    /// A decoder for one answer.
-    fn decoder(&self) -> Box<dyn Decode>;
+    /// Whether a request of this head may end with the beginning of the model's own answer.
+    fn takes_prefill(&self, head: &Head) -> bool;
+
+    /// A decoder for one answer of a server that counts as `usage` says.
+    fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode>;
 }
 
 /// Serialized JSON, and the places in it where a cache marker may be spliced in.
@@ -75,6 +89,8 @@ pub(crate) struct Wire {
 
 /// What a message needs beside itself to be written.
 pub(crate) struct Context<'a> {
+    /// The model that will read it.
+    pub(crate) model: &'a str,
     /// Ids of the calls so far.
     pub(crate) ids: &'a mut CallIds,
     /// Loads an attachment.

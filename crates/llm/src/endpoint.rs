@@ -4,7 +4,7 @@ use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::DialectKind;
+use crate::{DialectKind, UsageConvention};
 
 /// A server that speaks a dialect, and how to be let in.
 #[derive(Clone, Debug)]
@@ -20,9 +20,24 @@ pub struct Endpoint {
     pub key: Option<SecretString>,
     /// The variable that the key is read from, for messages.
     pub key_variable: Option<String>,
+    /// Headers beside the dialect's own. One with the name of a dialect's header (as `authorization`) replaces it.
+    pub headers: Vec<(String, SecretString)>,
+    /// How it counts tokens.
+    pub usage: UsageConvention,
 }
 
+/// Values of headers that are shorter are no secrets, and would make holes in messages.
+const SHORTEST_SECRET: usize = 8;
+
 impl Endpoint {
+    /// A server without a key, that counts as its provider and dialect do.
+    pub fn new(provider: impl Into<String>, dialect: DialectKind, base_url: impl Into<String>) -> Self {
+        let provider = provider.into();
+        let usage = UsageConvention::of(&provider, dialect);
+        let base_url = base_url.into();
+        Self { provider, dialect, base_url, key: None, key_variable: None, headers: Vec::new(), usage }
+    }
+
     /// Refuses a key that no header can carry, as one that was read with its line end.
     pub(crate) fn check_key(&self) -> Result<(), ErrorInfo> {
         match &self.key {
@@ -36,22 +51,60 @@ impl Endpoint {
         }
     }
 
-    /// `text` without the key: some servers repeat in their errors what they were sent.
-    pub(crate) fn without_key(&self, text: String) -> String {
-        match &self.key {
-            Some(key) if !key.expose_secret().is_empty() && text.contains(key.expose_secret()) => {
-                text.replace(key.expose_secret(), "[key]")
+    /// `text` without the key and the values of headers: some servers repeat in their errors what they were sent.
+    pub(crate) fn without_secrets(&self, mut text: String) -> String {
+        let key = self.key.iter().map(|key| (key.expose_secret(), "[key]"));
+        // The value as a whole, and what follows a scheme (`Bearer …`), which a server may repeat alone.
+        let headers = self.headers.iter().flat_map(|(_, value)| {
+            let value = value.expose_secret();
+            [value, value.rsplit(' ').next().unwrap_or_default()].map(|value| (value, "[header]"))
+        });
+        let headers = headers.filter(|(value, _)| value.len() >= SHORTEST_SECRET);
+        for (secret, stand_in) in key.chain(headers).filter(|(secret, _)| !secret.is_empty()) {
+            if text.contains(secret) {
+                text = text.replace(secret, stand_in);
             }
-            _ => text,
         }
+        text
     }
 
     /// What a person can do about a key that is missing or was refused.
     pub(crate) fn key_advice(&self) -> String {
-        match (&self.key, &self.key_variable) {
-            (Some(_), Some(variable)) => format!("check the key in {variable}"),
-            (None, Some(variable)) => format!("no key was sent: set {variable}"),
-            (_, None) => format!("give provider {} a key in its `api_key_env`", self.provider),
+        let sent = self.key.is_some() || self.headers.iter().any(|(name, _)| name == "authorization");
+        match (sent, &self.key_variable) {
+            (true, Some(variable)) => format!("check the key in {variable}"),
+            (true, None) => "check the key".to_owned(),
+            (false, Some(variable)) => format!("no key was sent: set {variable}"),
+            (false, None) => format!("give provider {} a key in its `api_key_env`", self.provider),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(header: &str) -> Endpoint {
+        Endpoint {
+            headers: vec![("authorization".to_owned(), header.into())],
+            key_variable: Some("A_TOKEN".to_owned()),
+            ..Endpoint::new("p", DialectKind::Anthropic, "http://a")
+        }
+    }
+
+    #[test]
+    fn a_token_is_taken_out_with_and_without_its_scheme() {
+        let clean = |text: &str| endpoint("Bearer token-123").without_secrets(text.to_owned());
+        assert_eq!(clean("you sent Bearer token-123"), "you sent [header]");
+        assert_eq!(clean("token-123 is not valid"), "[header] is not valid");
+        assert_eq!(endpoint("Basic short").without_secrets("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn a_token_counts_as_a_key_that_was_sent() {
+        assert_eq!(endpoint("Bearer token-123").key_advice(), "check the key in A_TOKEN");
+        let mut open = endpoint("Bearer token-123");
+        open.headers.clear();
+        assert_eq!(open.key_advice(), "no key was sent: set A_TOKEN");
     }
 }

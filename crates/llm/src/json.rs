@@ -11,6 +11,19 @@ pub(crate) fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
         .expect("memory takes every write, and all keys of the wire types are strings");
 }
 
+/// Appends `,"name":value`. The name needs no escapes.
+pub(crate) fn field<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    append(out, value);
+}
+
+/// A number that JSON can hold.
+pub(crate) fn number(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite())
+}
+
 /// A string that borrows where it holds no escapes. Needed because serde copies an `Option<Cow<str>>`.
 #[derive(Deserialize)]
 #[serde(transparent)]

@@ -1,14 +1,16 @@
 //! Provider dialects, streaming decode and transport.
 //!
-//! - [`Transcript`] keeps a conversation serialized in one dialect; a request is made by copying it between a head and a
-//!   tail, so that it costs what is new.
+//! - [`Transcript`] keeps a conversation serialized in one dialect; a request goes on in the buffer of the last one, so
+//!   that it costs what is new.
 //! - [`send`] carries a request to an [`Endpoint`] over a [`Transport`]: sockets ([`HttpTransport`]), or a model in the
 //!   same process.
+//! - [`Credentials`] says with whose key, [`Limiter`] when it may be sent.
 //! - [`AnswerStream`] decodes an answer: one batch of [`StreamEvent`]s for each read of the network.
 //!
-//! Inside, a dialect is one folder (`anthropic`, `openai_chat`) that implements one trait: how requests are written, how
-//! events are decoded, and how the provider's usage becomes exclusive counts. `sse` cuts the body into events, `failure`
-//! makes typed errors of what providers say, `media` carries attachments, `call_ids` keeps ids of calls acceptable.
+//! Inside, a dialect is one folder (`anthropic`, `openai_chat`, `openai_responses`, `gemini`) that implements one trait:
+//! how requests are written, and how events are decoded. `usage` makes exclusive counts of what providers report, each by
+//! its [`UsageConvention`]. `sse` cuts the body into events, `failure` makes typed errors of what providers say, `media`
+//! carries attachments, `call_ids` keeps ids of calls acceptable.
 //!
 //! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
 //!
@@ -27,24 +29,32 @@
 mod answer;
 mod anthropic;
 mod call_ids;
+mod credentials;
 mod decode;
 mod dialect;
 mod endpoint;
 mod failure;
+mod fetch;
+mod gemini;
 mod head;
 mod json;
 mod limiter;
 mod media;
 mod openai_chat;
+mod openai_responses;
 mod sse;
 mod transcript;
 mod transport;
+mod usage;
 
 pub use answer::{AnswerStream, Limits, send};
+pub use credentials::Credentials;
 pub use decode::{Answer, Failure, StreamEvent};
 pub use dialect::DialectKind;
 pub use endpoint::Endpoint;
-pub use head::{Head, OutputLimitField, Reminder, ToolChoice};
+pub use fetch::fetch;
+pub use head::{Effort, Head, OutputLimitField, Reasoning, Reminder, ToolChoice};
 pub use limiter::{Limiter, Limiters, Permit, Quota};
 pub use transcript::Transcript;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport};
+pub use usage::UsageConvention;

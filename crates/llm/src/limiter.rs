@@ -249,12 +249,16 @@ impl Limiter {
 pub struct Limiters(Mutex<HashMap<(String, u64), Limiter>>);
 
 impl Limiters {
-    /// The limiter of `endpoint`; `quota` counts when it is made.
+    /// The limiter of `endpoint`: of its provider, its address, and whatever lets requests in (the key and the configured
+    /// headers). `quota` counts when it is made.
     pub fn of(&self, endpoint: &Endpoint, quota: Quota) -> Limiter {
         let mut hasher = DefaultHasher::new();
         endpoint.base_url.hash(&mut hasher);
         if let Some(key) = &endpoint.key {
             key.expose_secret().hash(&mut hasher);
+        }
+        for (name, value) in &endpoint.headers {
+            (name, value.expose_secret()).hash(&mut hasher);
         }
         let key = (endpoint.provider.clone(), hasher.finish());
         let mut limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -386,6 +390,29 @@ mod tests {
             (58.0..62.0).contains(&waited.as_secs_f64()),
             "{waited:?}: more than a bucket waits for a full one"
         );
+    }
+
+    #[test]
+    fn whoever_has_a_key_of_their_own_has_a_limiter_of_their_own() {
+        let endpoint = |key: Option<&str>, header: Option<&str>| Endpoint {
+            key: key.map(Into::into),
+            headers: header.map(|value| ("authorization".to_owned(), value.into())).into_iter().collect(),
+            ..Endpoint::new("p", crate::DialectKind::Anthropic, "http://a")
+        };
+        let limiters = Limiters::default();
+        let of = |endpoint: Endpoint| Arc::as_ptr(&limiters.of(&endpoint, Quota::default()).0);
+        let acme = of(endpoint(Some("acme"), None));
+        assert_eq!(acme, of(endpoint(Some("acme"), None)));
+        let all = [
+            acme,
+            of(endpoint(Some("globex"), None)),
+            of(endpoint(None, None)),
+            of(endpoint(None, Some("Bearer acme"))),
+            of(endpoint(None, Some("Bearer globex"))),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
     }
 
     #[tokio::test]

@@ -27,12 +27,9 @@ pub(crate) enum Media<'a> {
 
 pub(crate) const PDF: &str = "application/pdf";
 
-/// Loads `file`, where it is of a kind that both dialects carry.
+/// Loads `file`, where it is of a kind that dialects carry.
 pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<Bytes>) -> Media<'a> {
-    let note = |why: &str| {
-        let Attachment { filename, mime, blob } = file;
-        Media::Note(format!("[the file \"{filename}\" ({mime}, {} bytes) is not shown: {why}]", blob.size))
-    };
+    let note = |why: &str| Media::Note(note(file, why));
     let kind = file.mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let image = match kind.as_str() {
         "image/png" => Some("image/png"),
@@ -40,7 +37,7 @@ pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<
         "image/gif" => Some("image/gif"),
         "image/webp" => Some("image/webp"),
         PDF => None,
-        _ => return note("the model cannot be sent files of this type"),
+        _ => return note(WRONG_TYPE),
     };
     match blobs(&file.blob) {
         None => note("its content could not be loaded"),
@@ -53,6 +50,15 @@ pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<
             }
         }
     }
+}
+
+/// Why a file is not shown that the model or its dialect does not take.
+pub(crate) const WRONG_TYPE: &str = "the model cannot be sent files of this type";
+
+/// What the model reads instead of a file.
+pub(crate) fn note(file: &Attachment, why: &str) -> String {
+    let Attachment { filename, mime, blob } = file;
+    format!("[the file \"{filename}\" ({mime}, {} bytes) is not shown: {why}]", blob.size)
 }
 
 /// Whether a text says nothing. Providers refuse blank text blocks.

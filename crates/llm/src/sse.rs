@@ -25,11 +25,13 @@ pub(crate) struct EventReader {
     searched: usize,
     /// The largest event, in bytes.
     limit: usize,
+    /// Whether events were read: a byte order mark may stand before the first only.
+    begun: bool,
 }
 
 impl EventReader {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pending: Vec::new(), line: 0, searched: 0, limit }
+        Self { pending: Vec::new(), line: 0, searched: 0, limit, begun: false }
     }
 
     /// Takes what one read brought, and hands name and data of each event that is now whole to `each`.
@@ -40,19 +42,24 @@ impl EventReader {
     ) -> Result<(), ErrorInfo> {
         self.pending.extend_from_slice(chunk);
         let mut whole = 0;
+        let mut too_large = Ok(());
         for end in memchr::memchr_iter(b'\n', &self.pending[self.searched..]) {
             let end = self.searched + end + 1;
             if matches!(&self.pending[self.line..end], b"\n" | b"\r\n") {
-                self.check_size(end - whole)?;
+                too_large = self.check_size(end - whole);
+                if too_large.is_err() {
+                    break;
+                }
                 whole = end;
             }
             self.line = end;
         }
         if whole > 0 {
-            dispatch(&self.pending[..whole], each)?;
+            dispatch(&self.pending[..whole], !std::mem::replace(&mut self.begun, true), each)?;
             self.pending.drain(..whole);
             self.line -= whole;
         }
+        too_large?;
         self.searched = self.pending.len();
         self.check_size(self.pending.len())
     }
@@ -68,7 +75,7 @@ impl EventReader {
             return Ok(());
         }
         rest.extend_from_slice(b"\n\n");
-        dispatch(&rest, each)
+        dispatch(&rest, !self.begun, each)
     }
 
     fn check_size(&self, size: usize) -> Result<(), ErrorInfo> {
@@ -82,16 +89,34 @@ impl EventReader {
     }
 }
 
-/// Reads whole events.
+/// Reads whole events. `first`: whether they are the first of the stream.
 fn dispatch(
     events: &[u8],
+    first: bool,
+    each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
+) -> Result<(), ErrorInfo> {
+    match std::str::from_utf8(events) {
+        Ok(events) => read_text(events, first, each),
+        Err(error) => {
+            // The events before the one that is no text are as good as if they had come alone.
+            let good = std::str::from_utf8(&events[..error.valid_up_to()]).unwrap_or_default();
+            let end =
+                ["\n\n", "\n\r\n"].iter().filter_map(|blank| Some(good.rfind(blank)? + blank.len())).max();
+            read_text(&good[..end.unwrap_or(0)], first, each)?;
+            Err(bad(format!("the answer is not UTF-8 ({error})")))
+        }
+    }
+}
+
+fn read_text(
+    events: &str,
+    first: bool,
     mut each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
 ) -> Result<(), ErrorInfo> {
-    let events =
-        std::str::from_utf8(events).map_err(|error| bad(format!("the answer is not UTF-8 ({error})")))?;
-    // The crate panics at a byte order mark: it takes it for one byte.
-    let events = events.trim_start_matches('\u{feff}');
-    let lines = events.split_inclusive('\n').map(Ok::<_, Infallible>);
+    // The crate panics at a byte order mark, which it takes for one byte. Behind a blank line it does not look for one.
+    let events = if first { events.trim_start_matches('\u{feff}') } else { events };
+    let blank = events.starts_with('\u{feff}').then_some("\n");
+    let lines = blank.into_iter().chain(events.split_inclusive('\n')).map(Ok::<_, Infallible>);
     let mut events = EventStream::new(stream::iter(lines));
     // Every line is there already, so nothing ever has to be waited for.
     while let Some(Some(event)) = events.next().now_or_never() {
@@ -180,6 +205,37 @@ mod tests {
         }
         reader.push(b"\n", none).unwrap();
         assert_eq!((reader.line, reader.searched), (401, 401));
+    }
+
+    /// However the stream is cut, what stands before the fault is read.
+    #[test]
+    fn events_before_one_that_is_refused_are_read() {
+        let too_large = b"data: x\ndata: x\ndata: x\ndata: x\n\n";
+        for (fault, what) in [(b"data: \xff\n\n".as_slice(), "UTF-8"), (too_large, "larger than 24")] {
+            let stream = [b"data: 1\n\ndata: 2\r\n\r\n", fault, b"data: 3\n\n"].concat();
+            for size in 1..=stream.len() {
+                let mut reader = EventReader::new(24);
+                let mut seen = Vec::new();
+                let mut chunks = stream.chunks(size).map(|chunk| {
+                    reader.push(chunk, |_, data| {
+                        seen.push(data.to_owned());
+                        Ok(())
+                    })
+                });
+                let error = chunks.find_map(Result::err).unwrap();
+                assert!(error.message.contains(what), "{error}");
+                assert_eq!(seen, ["1", "2"], "in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_counts_at_the_beginning_only() {
+        let stream = "\u{feff}data: 1\n\n\u{feff}data: 2\n\ndata: 3\n\n".as_bytes();
+        for size in 1..=stream.len() {
+            let chunks: Vec<&[u8]> = stream.chunks(size).collect();
+            assert_eq!(read(&chunks, 1000).unwrap(), vec![message("1"), message("3")], "in pieces of {size}");
+        }
     }
 
     #[test]

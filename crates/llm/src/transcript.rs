@@ -21,8 +21,12 @@ const MARKED_MESSAGES: usize = 2;
 pub struct Transcript {
     /// Its wire format.
     dialect: &'static dyn Dialect,
+    /// The model that reads it.
+    model: String,
     /// Whether the head has tools.
     tools: bool,
+    /// Whether the model goes on with the beginning of an answer.
+    prefill: bool,
     /// The last request. What comes after `settled` in it was its own.
     buffer: Bytes,
     /// How many bytes of `buffer` every later request begins with: the head, and messages up to the first mark that still
@@ -52,7 +56,9 @@ impl Transcript {
         copy_with_markers(&wire, dialect.cache_marker(), &mut bytes);
         Self {
             dialect,
+            model: head.model.clone(),
             tools: !head.tools.is_empty(),
+            prefill: dialect.takes_prefill(head),
             settled: bytes.len(),
             buffer: bytes.freeze(),
             recent: Wire::default(),
@@ -70,7 +76,7 @@ impl Transcript {
             self.recent.bytes.push(b',');
         }
         let content = self.recent.bytes.len();
-        let mut context = Context { ids: &mut self.ids, blobs };
+        let mut context = Context { model: &self.model, ids: &mut self.ids, blobs };
         self.dialect.write_message(message, &mut context, &mut self.recent);
         if self.recent.bytes.len() == content {
             self.recent.bytes.truncate(before);
@@ -100,8 +106,12 @@ impl Transcript {
         let mut body = self.settle();
         copy_with_markers(&self.recent, self.dialect.cache_marker(), &mut body);
         let mut extra = Vec::new();
-        if let Some(reminder) = reminder {
-            self.dialect.write_reminder(reminder, &mut extra);
+        match reminder {
+            Some(Reminder::Assistant(text)) if !self.prefill => {
+                self.dialect.write_reminder(&Reminder::User(text.clone()), &mut extra);
+            }
+            Some(reminder) => self.dialect.write_reminder(reminder, &mut extra),
+            None => {}
         }
         if !extra.is_empty() {
             if !body.ends_with(b"[") {

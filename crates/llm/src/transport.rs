@@ -26,7 +26,7 @@ pub struct HttpRequest {
     /// The whole address.
     pub url: String,
     /// Names (lower case) and values. Values may be secrets: they are never logged.
-    pub headers: Vec<(&'static str, SecretString)>,
+    pub headers: Vec<(String, SecretString)>,
     /// The body, JSON.
     pub body: Bytes,
 }
@@ -135,14 +135,16 @@ async fn client(tls: bool) -> Result<Client, ErrorInfo> {
     })
 }
 
-fn headers(pairs: Vec<(&'static str, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
+fn headers(pairs: Vec<(String, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
+        let known = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| broken(format!("\"{}\" is not the name of a header", name.escape_debug())))?;
         let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
             broken(format!("the value of the header {name} holds characters that no header can carry"))
         })?;
         value.set_sensitive(true);
-        headers.insert(HeaderName::from_static(name), value);
+        headers.insert(known, value);
     }
     Ok(headers)
 }
@@ -177,9 +179,24 @@ fn connection_error(address: &str, error: &reqwest::Error) -> ErrorInfo {
         (true, false) if refused => {
             format!("could not connect to {address} ({cause}): is the server running?")
         }
+        (true, false) if chain_says(error, "dns error") => {
+            format!(
+                "could not connect to {address}: its name was not found ({cause}): check base_url and the network"
+            )
+        }
         (true, false) if cause.contains("certificate") => {
             format!(
                 "could not connect to {address} ({cause}): are the machine's CA certificates installed, and is it the right server?"
+            )
+        }
+        (true, false) if cause.contains("InvalidContentType") => {
+            format!(
+                "could not connect to {address} ({cause}): the server does not speak TLS; does its base_url begin with http://?"
+            )
+        }
+        (true, false) if address.starts_with("https") && chain_says(error, "handshake") => {
+            format!(
+                "could not connect to {address} ({cause}): no TLS connection could be made; is it the right server?"
             )
         }
         (true, false) => format!("could not connect to {address} ({cause}): check base_url and the network"),
@@ -194,6 +211,18 @@ fn cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+/// Whether one of the reasons holds these words.
+fn chain_says(error: &reqwest::Error, words: &str) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        if error.to_string().contains(words) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {

@@ -9,7 +9,9 @@
 //! | `description` | one line for people; needed |
 //! | `mode` | `primary`, `subagent` or `all` (the default) |
 //! | `model` | `PROVIDER/MODEL`; left out: the model of the session |
+//! | `reasoning` | `low`, `medium`, `high` or the most tokens to think with; left out: the model's own |
 //! | `temperature` | 0 to 2; left out: the server's own |
+//! | `top_p` | above 0, up to 1; left out: the server's own |
 //! | `steps` | most steps of a turn, from 1; left out: no limit |
 //! | `tools` | list of the tools that it may call; left out: all |
 
@@ -20,9 +22,11 @@ use playhouse_protocol::nearest::{did_you_mean, nearest};
 
 use crate::PromptError;
 use crate::front_matter::{self, Field, FieldValue};
+use crate::reasoning::Reasoning;
 
 /// The keys of an agent's head.
-const KEYS: [&str; 7] = ["name", "description", "mode", "model", "temperature", "steps", "tools"];
+const KEYS: [&str; 9] =
+    ["name", "description", "mode", "model", "reasoning", "temperature", "top_p", "steps", "tools"];
 
 /// Where an agent may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +77,12 @@ pub struct Agent {
     pub model: Option<ModelRef>,
     /// What takes the place of the usual system prompt.
     pub prompt: Option<String>,
+    /// How much its model thinks.
+    pub reasoning: Option<Reasoning>,
     /// Sampling temperature.
     pub temperature: Option<f64>,
+    /// Nucleus sampling: the share of probability that is sampled from.
+    pub top_p: Option<f64>,
 }
 
 impl Agent {
@@ -100,7 +108,9 @@ impl Agent {
             tools: ToolFilter::default(),
             model: None,
             prompt: Some(document.body).filter(|body| !body.is_empty()).map(str::to_owned),
+            reasoning: None,
             temperature: None,
+            top_p: None,
         };
         let mut name_line = 1;
         for field in &document.fields {
@@ -128,7 +138,11 @@ impl Agent {
             "model" => {
                 self.model = Some(text(field)?.parse().map_err(|error| format!("`model`: {error}"))?);
             }
+            "reasoning" => {
+                self.reasoning = Some(text(field)?.parse().map_err(|error| format!("`reasoning` {error}"))?);
+            }
             "temperature" => self.temperature = Some(temperature(text(field)?)?),
+            "top_p" => self.top_p = Some(top_p(text(field)?)?),
             "steps" => self.steps = Some(steps(text(field)?)?),
             "tools" => self.tools = ToolFilter::Only(list(field)?),
             unknown => {
@@ -178,6 +192,13 @@ fn temperature(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(temperature) if (0.0..=2.0).contains(&temperature) => Ok(temperature),
         _ => Err(format!("`temperature` is \"{text}\", expected a number from 0 to 2")),
+    }
+}
+
+fn top_p(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err(format!("`top_p` is \"{text}\", expected a number above 0, up to 1")),
     }
 }
 
@@ -292,7 +313,7 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let text = "---\nname: review_2\ndescription: Reads\nmode: subagent\nmodel: openai/gpt-5\n\
-                    temperature: 0.2\nsteps: 3\ntools:\n  - read\n---\nText.\n";
+                    temperature: 0.2\nreasoning: high\ntop_p: 0.9\nsteps: 3\ntools:\n  - read\n---\nText.\n";
         let agent = Agent::parse("other.md", text).unwrap();
         let expected = Agent {
             name: "review_2".to_owned(),
@@ -302,7 +323,9 @@ mod tests {
             tools: ToolFilter::Only(vec!["read".to_owned()]),
             model: Some(ModelRef::new("openai", "gpt-5")),
             prompt: Some("Text.".to_owned()),
+            reasoning: Some(Reasoning::High),
             temperature: Some(0.2),
+            top_p: Some(0.9),
         };
         assert_eq!(agent, expected);
     }
@@ -323,6 +346,10 @@ mod tests {
                 "model: gpt-5",
                 "temperature: 3",
                 "temperature: NaN",
+                "reasoning: lots",
+                "reasoning: 0",
+                "top_p: 0",
+                "top_p: 1.5",
                 "steps: 0",
                 "steps: [1]",
                 "tools: read",
@@ -333,12 +360,16 @@ mod tests {
             .map(error)
             .join("\n"),
             @r#"
-        a.md:3: unknown key `step`; an agent has name, description, mode, model, temperature, steps, tools; did you mean "steps"?
-        a.md:3: unknown key `colour`; an agent has name, description, mode, model, temperature, steps, tools
+        a.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools; did you mean "steps"?
+        a.md:3: unknown key `colour`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools
         a.md:3: `mode` is "main", expected primary, subagent or all
         a.md:3: `model`: "gpt-5" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
         a.md:3: `temperature` is "3", expected a number from 0 to 2
         a.md:3: `temperature` is "NaN", expected a number from 0 to 2
+        a.md:3: `reasoning` is "lots", expected low, medium, high or a whole number of tokens from 1
+        a.md:3: `reasoning` is "0", expected low, medium, high or a whole number of tokens from 1
+        a.md:3: `top_p` is "0", expected a number above 0, up to 1
+        a.md:3: `top_p` is "1.5", expected a number above 0, up to 1
         a.md:3: `steps` is "0", expected a whole number from 1; leave it out for no limit
         a.md:3: `steps` is a list, expected one value
         a.md:3: `tools` must be a list: `tools: [read, grep]`

@@ -1,6 +1,7 @@
 //! What models read: the texts of the folder `prompts/`, agents, rules files, and the system prompt made of them.
 //!
 //! - [`Agent`], [`Agents`]: profiles, written as Markdown with a front matter of a [small form](front_matter).
+//! - [`Reasoning`]: how much a model thinks, as people write it.
 //! - [`Template`]: texts with `{{variable}}` and `{{#if variable}}…{{/if}}`.
 //! - [`RulesFile`]: `AGENTS.md` and the like, capped, and never read from outside of the workspace by its own doing.
 //! - [`system_prompt`]: puts them together, in one order, so that what changes most comes last.
@@ -32,6 +33,7 @@
 pub mod agent;
 pub mod front_matter;
 pub mod inside;
+pub mod reasoning;
 pub mod rules;
 pub mod system;
 pub mod template;
@@ -39,6 +41,7 @@ pub mod template;
 use std::fmt;
 
 pub use agent::{Agent, AgentMode, Agents, ToolFilter};
+pub use reasoning::Reasoning;
 pub use rules::RulesFile;
 pub use system::{Environment, MAX_STEPS, system_prompt};
 pub use template::Template;

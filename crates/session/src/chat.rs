@@ -1,5 +1,6 @@
 //! The history as a model reads it.
 
+use playhouse_protocol::ModelRef;
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, UserPart};
 use playhouse_protocol::message::{
     AssistantMessage, CallInput, CallOutcome, CallPart, CallState, Message, Part, UserMessage,
@@ -9,11 +10,12 @@ use serde_json::Map;
 /// Adds what a model reads of `message` to `out`: nothing, one message, or an answer and the results of its calls.
 ///
 /// The translation of a message does not depend on the others, so that a conversation only grows. The message must be
-/// complete: all its calls have their results.
-pub fn translate(message: &Message, out: &mut Vec<ChatMessage>) {
+/// complete: all its calls have their results. What one model gave to be sent back unchanged is for that model only: a
+/// `reader` that is another one is not shown it.
+pub fn translate(message: &Message, reader: &ModelRef, out: &mut Vec<ChatMessage>) {
     match message {
         Message::User(message) => translate_user(message, out),
-        Message::Assistant(message) => translate_assistant(message, out),
+        Message::Assistant(message) => translate_assistant(message, message.model == *reader, out),
     }
 }
 
@@ -36,8 +38,9 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
     }
 }
 
-fn translate_assistant(message: &AssistantMessage, out: &mut Vec<ChatMessage>) {
-    let parts: Vec<AssistantPart> = message.parts.iter().filter_map(assistant_part).collect();
+fn translate_assistant(message: &AssistantMessage, own: bool, out: &mut Vec<ChatMessage>) {
+    let parts: Vec<AssistantPart> =
+        message.parts.iter().filter_map(|part| assistant_part(part, own)).collect();
     let says_something = parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));
     if !says_something {
         return;
@@ -53,10 +56,11 @@ fn translate_assistant(message: &AssistantMessage, out: &mut Vec<ChatMessage>) {
     }
 }
 
-fn assistant_part(part: &Part) -> Option<AssistantPart> {
+fn assistant_part(part: &Part, own: bool) -> Option<AssistantPart> {
     match part {
         Part::Text { text, .. } if text.trim().is_empty() => None,
         Part::Text { text, .. } => Some(AssistantPart::Text { text: text.clone() }),
+        Part::Reasoning { .. } if !own => None,
         Part::Reasoning { text, opaque, .. } => {
             Some(AssistantPart::Reasoning { text: text.clone(), opaque: opaque.clone() })
         }

@@ -1,6 +1,6 @@
 //! The fold of a log: what a session is after its records.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
@@ -39,6 +39,8 @@ pub struct Session {
     pub queue: VecDeque<QueuedPrompt>,
     /// The turn that runs.
     pub turn: Option<Turn>,
+    /// Every prompt that was admitted.
+    prompts: HashSet<MessageId>,
     /// Bytes of text in `messages`, from which the size of a request is estimated.
     pub conversation_bytes: u64,
 }
@@ -176,7 +178,14 @@ impl Session {
         }
         let summary =
             SessionSummary::begin(first).ok_or_else(|| misfit("a log begins with session.created"))?;
-        Ok(Self { summary, messages: Vec::new(), queue: VecDeque::new(), turn: None, conversation_bytes: 0 })
+        Ok(Self {
+            summary,
+            messages: Vec::new(),
+            queue: VecDeque::new(),
+            turn: None,
+            prompts: HashSet::new(),
+            conversation_bytes: 0,
+        })
     }
 
     /// Whether nothing runs and nothing waits.
@@ -191,8 +200,7 @@ impl Session {
 
     /// Whether a prompt with this id was admitted.
     pub fn knows_prompt(&self, id: MessageId) -> bool {
-        self.queue.iter().any(|queued| queued.prompt.message == id)
-            || self.messages.iter().rev().any(|message| message.id() == id)
+        self.prompts.contains(&id)
     }
 
     /// The conversation, and behind it the prompts that wait.
@@ -281,6 +289,7 @@ impl Session {
         if self.knows_prompt(prompt.message) {
             return Err(format!("prompt {} was admitted before", prompt.message));
         }
+        self.prompts.insert(prompt.message);
         self.queue.push_back(QueuedPrompt { prompt: prompt.clone(), at });
         Ok(())
     }

@@ -14,6 +14,7 @@ use playhouse_protocol::record::{
     StepFinished, StepPart, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::summary::UNTITLED;
+use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{
     CommandError, Entry, ErrorCode, ErrorInfo, Record, Reply, Timestamp, Usage, WhenBusy,
 };
@@ -30,6 +31,8 @@ mod calls;
 
 /// How long what was cancelled may take to end by itself, in milliseconds, before it is killed.
 pub(crate) const ABORT_GRACE_MS: u64 = 1_000;
+/// The most prompts that may wait in one session.
+const QUEUE_LIMIT: usize = 100;
 /// Longest title that is made from a prompt, in characters.
 const TITLE_LENGTH: usize = 60;
 
@@ -184,6 +187,13 @@ impl Machine {
             self.reply(ticket, Err(CommandError::Busy));
             return Ok(());
         }
+        if self.session.queue.len() >= QUEUE_LIMIT && prompt.when_busy != WhenBusy::Interrupt {
+            let text = format!(
+                "{QUEUE_LIMIT} prompts wait in this session: send it when some are done, or abort them"
+            );
+            self.reply(ticket, Err(CommandError::Overloaded(text)));
+            return Ok(());
+        }
         if busy && prompt.when_busy == WhenBusy::Interrupt {
             self.begin_abort(None);
         }
@@ -289,17 +299,25 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
-        let usage =
-            usage.unwrap_or_else(|| estimated_usage(None, open.estimated_input, bytes_of(&parts, &calls)));
+        let usage = match usage {
+            Some(usage) if usage.quality != Quality::Estimated => usage,
+            // The final figures are missing: the rest is estimated.
+            partial => estimated_usage(partial, open.estimated_input, bytes_of(&parts, &calls)),
+        };
         self.end_attempt(open, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
+        let model = self.session.turn.as_ref().map_or_else(String::new, |turn| turn.model.to_string());
         let error = match finish {
             FinishReason::Length => Some(ErrorInfo::new(
                 ErrorCode::OutputLimit,
-                "the answer reached the model's output limit and is cut there: ask for less at once, or raise the limit",
+                format!(
+                    "the answer reached the output limit of {model} and is cut there: ask for less at once, or raise the limit"
+                ),
             )),
             FinishReason::ContentFilter => Some(ErrorInfo::new(
                 ErrorCode::ContentFilter,
-                "the model or the provider's content filter refused to answer",
+                format!(
+                    "{model} or its provider's content filter refused to answer: change what is asked, or use another model"
+                ),
             )),
             _ => None,
         };

@@ -5,13 +5,12 @@ use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::usage::Reported;
 use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
 use crate::failure;
 use crate::json::{Text, text};
+use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
-#[derive(Default)]
 pub(super) struct Decoder {
     /// Whether `message_start` came.
     started: bool,
@@ -25,6 +24,8 @@ pub(super) struct Decoder {
     parts: Parts,
     /// What was reported so far.
     usage: Reported,
+    /// Whether figures came with the end: those of the beginning are without the output.
+    usage_is_final: bool,
     /// Why the answer ended, in the provider's word.
     stop_reason: Option<String>,
     /// The model that says it answers.
@@ -170,11 +171,26 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
-        Ok(Answer { finish, usage: self.usage.usage(), model: self.model.take() })
+        let usage = self.usage.usage().filter(|_| self.usage_is_final);
+        Ok(Answer { finish, usage, model: self.model.take() })
     }
 }
 
 impl Decoder {
+    pub(super) fn new(usage: UsageConvention) -> Self {
+        Self {
+            started: false,
+            stopped: false,
+            block: None,
+            next_index: 0,
+            parts: Parts::default(),
+            usage: Reported::new(usage),
+            usage_is_final: false,
+            stop_reason: None,
+            model: None,
+        }
+    }
+
     fn message_start(&mut self, start: MessageStart) -> Result<(), ErrorInfo> {
         if std::mem::replace(&mut self.started, true) {
             return Err(bad("message_start came twice"));
@@ -271,7 +287,9 @@ impl Decoder {
         if !self.started {
             return Err(bad("message_delta came before message_start"));
         }
-        self.usage.merge(event.usage.unwrap_or_default());
+        let usage = event.usage.unwrap_or_default();
+        self.usage_is_final |= !usage.is_empty();
+        self.usage.merge(usage);
         if event.delta.stop_reason.is_some() {
             self.stop_reason = event.delta.stop_reason;
         }

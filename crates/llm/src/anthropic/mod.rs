@@ -2,11 +2,11 @@
 
 mod decode;
 mod request;
-mod usage;
 
 use playhouse_protocol::chat::ChatMessage;
 use secrecy::SecretString;
 
+use crate::UsageConvention;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
 use crate::head::{Head, Reminder, ToolChoice};
@@ -18,7 +18,7 @@ const VERSION: &str = "2023-06-01";
 pub(crate) struct Anthropic;
 
 impl Dialect for Anthropic {
-    fn url(&self, base_url: &str) -> String {
+    fn url(&self, base_url: &str, _: &str) -> String {
         // Some configurations name the address with the version that the path of this dialect holds already.
         let base = base_url.trim_end_matches('/');
         format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
@@ -57,7 +57,11 @@ impl Dialect for Anthropic {
         r#","cache_control":{"type":"ephemeral"}"#
     }
 
-    fn decoder(&self) -> Box<dyn Decode> {
-        Box::<decode::Decoder>::default()
+    fn takes_prefill(&self, head: &Head) -> bool {
+        request::thinking_budget(head).is_none()
+    }
+
+    fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {
+        Box::new(decode::Decoder::new(usage))
     }
 }

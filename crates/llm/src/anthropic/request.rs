@@ -8,8 +8,20 @@ use serde_json::{Map, Value};
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, Wire};
 use crate::head::{Head, Reminder};
-use crate::json::append;
+use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
+
+/// The smallest thinking budget that the provider takes.
+const LEAST_BUDGET: u64 = 1_024;
+/// What a budget leaves of the output limit at least: the limit holds for both.
+const ROOM_FOR_THE_ANSWER: u64 = 1_024;
+const LEAST_TOP_P_WITH_THINKING: f64 = 0.95;
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "enabled")]
+struct Thinking {
+    budget_tokens: u64,
+}
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -88,10 +100,7 @@ pub(super) fn write_head(head: &Head, out: &mut Wire) {
     append(bytes, &head.model);
     bytes.extend_from_slice(br#","max_tokens":"#);
     append(bytes, &head.max_output);
-    if let Some(temperature) = head.temperature.filter(|temperature| temperature.is_finite()) {
-        bytes.extend_from_slice(br#","temperature":"#);
-        append(bytes, &temperature);
-    }
+    write_sampling(head, bytes);
     bytes.extend_from_slice(br#","stream":true"#);
     if !is_blank(&head.system) {
         bytes.extend_from_slice(br#","system":["#);
@@ -105,6 +114,32 @@ pub(super) fn write_head(head: &Head, out: &mut Wire) {
         out.marks.push(bytes.len() - 2);
     }
     bytes.extend_from_slice(br#","messages":["#);
+}
+
+/// Thinking excludes a temperature and most of top-p, and newer models take one of the two only.
+fn write_sampling(head: &Head, bytes: &mut Vec<u8>) {
+    let budget = thinking_budget(head);
+    let temperature = number(head.temperature).filter(|_| budget.is_none());
+    let top_p = number(head.top_p).filter(|top_p| match budget {
+        Some(_) => *top_p >= LEAST_TOP_P_WITH_THINKING,
+        None => temperature.is_none(),
+    });
+    for (name, value) in [("temperature", temperature), ("top_p", top_p)] {
+        if let Some(value) = value {
+            field(bytes, name, &value);
+        }
+    }
+    if let Some(budget_tokens) = budget {
+        field(bytes, "thinking", &Thinking { budget_tokens });
+    }
+}
+
+/// The thinking budget that the output limit leaves room for; `None` where the model is not to think.
+pub(super) fn thinking_budget(head: &Head) -> Option<u64> {
+    let room = head.max_output.saturating_sub(ROOM_FOR_THE_ANSWER);
+    head.reasoning
+        .map(|reasoning| reasoning.budget().max(LEAST_BUDGET).min(room))
+        .filter(|budget| *budget >= LEAST_BUDGET)
 }
 
 pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {

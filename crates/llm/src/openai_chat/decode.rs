@@ -1,17 +1,17 @@
 //! Answers of Chat Completions.
 
+use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::usage::usage;
 use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
 use crate::failure;
 use crate::json::{Text, text};
+use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
-#[derive(Default)]
 pub(super) struct Decoder {
     /// What is being said.
     current: Current,
@@ -25,17 +25,14 @@ pub(super) struct Decoder {
     finish_reason: Option<String>,
     /// Whether `[DONE]` came.
     done: bool,
-    /// The provider's usage object.
-    usage: Option<Value>,
-    /// How many of these came.
-    usage_reports: u64,
+    /// What was reported so far.
+    usage: Reported,
     /// The model that says it answers.
     model: Option<String>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Current {
-    #[default]
     Nothing,
     Text,
     Reasoning,
@@ -109,9 +106,8 @@ impl Decode for Decoder {
         if self.model.is_none() {
             self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
         }
-        if chunk.usage.is_some() {
-            self.usage = chunk.usage;
-            self.usage_reports += 1;
+        if let Some(Value::Object(usage)) = chunk.usage {
+            self.usage.replace(usage);
         }
         for choice in chunk.choices.into_iter().flatten() {
             if choice.index.unwrap_or(0) == 0 {
@@ -125,12 +121,16 @@ impl Decode for Decoder {
         self.done
     }
 
+    fn is_whole(&self) -> bool {
+        self.done || self.finish_reason.is_some()
+    }
+
     fn usage(&self) -> Option<Usage> {
-        self.usage.as_ref().map(usage)
+        self.usage.usage()
     }
 
     fn usage_reports(&self) -> u64 {
-        self.usage_reports
+        self.usage.reports()
     }
 
     fn finish(&mut self) -> Result<Answer, ErrorInfo> {
@@ -139,7 +139,11 @@ impl Decode for Decoder {
             "stop" if self.refused => FinishReason::ContentFilter,
             "stop" => FinishReason::Stop,
             "tool_calls" | "function_call" => FinishReason::ToolCalls,
-            "length" => FinishReason::Length,
+            "length" | "model_length" => FinishReason::Length,
+            "error" | "abort" | "insufficient_system_resource" => {
+                let what = format!("the server gave up in the middle of the answer (\"{reported}\")");
+                return Err(ErrorInfo::new(ErrorCode::ProviderUnavailable, what));
+            }
             "content_filter" => FinishReason::ContentFilter,
             _ => FinishReason::Other,
         };
@@ -149,6 +153,19 @@ impl Decode for Decoder {
 }
 
 impl Decoder {
+    pub(super) fn new(usage: UsageConvention) -> Self {
+        Self {
+            current: Current::Nothing,
+            parts: Parts::default(),
+            call: None,
+            refused: false,
+            finish_reason: None,
+            done: false,
+            usage: Reported::new(usage),
+            model: None,
+        }
+    }
+
     fn choice(&mut self, choice: &Choice<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
         if let Some(delta) = &choice.delta {
             let reasoning = match text(&delta.reasoning_content) {

@@ -2,11 +2,11 @@
 
 mod decode;
 mod request;
-mod usage;
 
 use playhouse_protocol::chat::ChatMessage;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::UsageConvention;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
 use crate::head::{Head, Reminder, ToolChoice};
@@ -15,7 +15,7 @@ use crate::head::{Head, Reminder, ToolChoice};
 pub(crate) struct OpenaiChat;
 
 impl Dialect for OpenaiChat {
-    fn url(&self, base_url: &str) -> String {
+    fn url(&self, base_url: &str, _: &str) -> String {
         format!("{}/chat/completions", base_url.trim_end_matches('/'))
     }
 
@@ -47,11 +47,11 @@ impl Dialect for OpenaiChat {
         }
     }
 
-    fn cache_marker(&self) -> &'static str {
-        ""
+    fn takes_prefill(&self, _: &Head) -> bool {
+        true
     }
 
-    fn decoder(&self) -> Box<dyn Decode> {
-        Box::<decode::Decoder>::default()
+    fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {
+        Box::new(decode::Decoder::new(usage))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::call_ids::clean_name;
 use crate::dialect::Context;
 use crate::head::{Head, OutputLimitField, Reminder};
-use crate::json::append;
+use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 /// What stands between the texts of one message: servers of this dialect take one text more gladly than several.
@@ -101,9 +101,16 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         OutputLimitField::MaxCompletionTokens => br#","max_completion_tokens":"#,
     });
     append(out, &head.max_output);
-    if let Some(temperature) = head.temperature.filter(|temperature| temperature.is_finite()) {
-        out.extend_from_slice(br#","temperature":"#);
-        append(out, &temperature);
+    for (name, value) in [("temperature", head.temperature), ("top_p", head.top_p)] {
+        if let Some(value) = number(value) {
+            field(out, name, &value);
+        }
+    }
+    if let Some(reasoning) = head.reasoning {
+        field(out, "reasoning_effort", reasoning.effort().name());
+    }
+    if let Some(key) = &head.cache_key {
+        field(out, "prompt_cache_key", key);
     }
     out.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
     if !head.tools.is_empty() {

@@ -204,7 +204,7 @@ async fn errors_in_the_stream_are_typed() {
         ("authentication_error", "bad key", ErrorCode::Authentication),
         ("invalid_request_error", "prompt is too long: 300000 tokens > 200000", ErrorCode::ContextOverflow),
         ("invalid_request_error", "messages: wrong", ErrorCode::BadRequest),
-        ("billing_error", "pay", ErrorCode::BadRequest),
+        ("billing_error", "pay", ErrorCode::QuotaExceeded),
         ("new_error", "what", ErrorCode::ProviderUnavailable),
     ] {
         let error = json!({"type": "error", "error": {"type": kind, "message": message}});

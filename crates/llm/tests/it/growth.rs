@@ -1,12 +1,14 @@
 //! Requests grow, they don't change: otherwise a provider's prompt cache would not hit.
 
 use bytes::Bytes;
-use playhouse_llm::{DialectKind, Head, Reminder, ToolChoice, Transcript};
+use playhouse_llm::{DialectKind, Effort, Head, Reasoning, Reminder, ToolChoice, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::{Attachment, BlobRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+
+use crate::support::ALL;
 
 const MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
@@ -39,6 +41,10 @@ fn assistant_part() -> impl Strategy<Value = AssistantPart> {
         Just(None),
         Just(Some(json!({"signature": "s"}))),
         Just(Some(json!({"redacted": "r"}))),
+        Just(Some(json!({"reasoning_id": "rs_1", "encrypted_content": "e"}))),
+        Just(Some(json!({"thought_signature": "t", "on": "call"}))),
+        Just(Some(json!({"thought_signature": "t", "on": "text"}))),
+        Just(Some(json!({"thought_signature": "t", "on": "thought"}))),
         Just(Some(json!(7))),
     ];
     prop_oneof![
@@ -87,20 +93,37 @@ fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
     vec(prop_oneof![prompt(), step()], 0..8).prop_map(|messages| messages.concat())
 }
 
+fn sampling() -> impl Strategy<Value = Head> {
+    let reasoning = prop_oneof![
+        Just(None),
+        Just(Some(Reasoning::Effort(Effort::Low))),
+        any::<u64>().prop_map(|tokens| Some(Reasoning::Budget(tokens))),
+    ];
+    (any::<Option<f64>>(), any::<Option<f64>>(), reasoning, any::<Option<String>>()).prop_map(
+        |(temperature, top_p, reasoning, cache_key)| Head {
+            temperature,
+            top_p,
+            reasoning,
+            cache_key,
+            ..Head::default()
+        },
+    )
+}
+
 fn head() -> impl Strategy<Value = Head> {
-    (text(), text(), 0..3usize, any::<Option<f64>>()).prop_map(|(model, system, tools, temperature)| Head {
+    let model = prop_oneof![text(), Just("gemini-3-pro".to_owned())];
+    (model, text(), 0..3usize, 0..9_000u64, sampling()).prop_map(|(model, system, tools, max_output, sampling)| Head {
         model,
         system,
         tools: (0..tools)
             .map(|index| ToolSpec {
                 name: format!("tool{index}"),
                 description: String::new(),
-                parameters: json!({"type": "object"}),
+                parameters: json!({"type": "object", "properties": {"z": {"type": ["string", "null"]}, "a": true}}),
             })
             .collect(),
-        max_output: 100,
-        temperature,
-        ..Head::default()
+        max_output,
+        ..sampling
     })
 }
 
@@ -112,20 +135,39 @@ fn request(transcript: &mut Transcript) -> String {
     String::from_utf8(transcript.request(ToolChoice::Auto, None).to_vec()).unwrap()
 }
 
-/// Every id of a call is acceptable, is unique, and has its result.
+/// The list that grows.
+fn list(dialect: DialectKind) -> &'static str {
+    match dialect {
+        DialectKind::Anthropic | DialectKind::OpenaiChat => "messages",
+        DialectKind::OpenaiResponses => "input",
+        DialectKind::Gemini => "contents",
+    }
+}
+
+fn blocks(message: &Value, list: &str) -> Vec<Value> {
+    let blocks = message[list].as_array().unwrap();
+    assert!(!blocks.is_empty(), "an empty message");
+    for text in blocks
+        .iter()
+        .filter(|block| block["thoughtSignature"].is_null())
+        .filter_map(|block| block["text"].as_str())
+    {
+        assert!(!text.trim().is_empty(), "a blank text");
+    }
+    blocks.clone()
+}
+
+/// Every id of a call is acceptable, is unique, and has its result; and nothing is empty.
 fn check_calls(request: &Value, dialect: DialectKind) {
     let mut calls = Vec::new();
     let mut results = Vec::new();
-    for message in request["messages"].as_array().unwrap() {
+    for message in request[list(dialect)].as_array().unwrap() {
         match dialect {
             DialectKind::Anthropic => {
-                let content = message["content"].as_array().unwrap();
-                assert!(!content.is_empty(), "an empty message");
-                for block in content {
+                for block in blocks(message, "content") {
                     match block["type"].as_str().unwrap() {
                         "tool_use" => calls.push(block["id"].clone()),
                         "tool_result" => results.push(block["tool_use_id"].clone()),
-                        "text" => assert!(!block["text"].as_str().unwrap().trim().is_empty(), "a blank text"),
                         _ => {}
                     }
                 }
@@ -135,6 +177,18 @@ fn check_calls(request: &Value, dialect: DialectKind) {
                     message["tool_calls"].as_array().into_iter().flatten().map(|call| call["id"].clone()),
                 );
                 results.extend(message.get("tool_call_id").cloned());
+            }
+            DialectKind::OpenaiResponses => match message["type"].as_str().unwrap() {
+                "function_call" => calls.push(message["call_id"].clone()),
+                "function_call_output" => results.push(message["call_id"].clone()),
+                "message" => drop(blocks(message, "content")),
+                _ => {}
+            },
+            DialectKind::Gemini => {
+                for part in blocks(message, "parts") {
+                    calls.extend(part.get("functionCall").map(|call| call["id"].clone()));
+                    results.extend(part.get("functionResponse").map(|result| result["id"].clone()));
+                }
             }
         }
     }
@@ -155,7 +209,7 @@ proptest! {
 
     #[test]
     fn the_next_request_extends_this_one(head in head(), messages in conversation()) {
-        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+        for dialect in ALL {
             let mut transcript = Transcript::new(dialect, &head);
             let mut before = request(&mut transcript).replace(MARKER, "");
             for message in &messages {
@@ -168,7 +222,7 @@ proptest! {
                 let now = whole.replace(MARKER, "");
                 let kept = before.strip_suffix("]}").unwrap();
                 let added = now.strip_prefix(kept).expect("what was sent before is sent again");
-                prop_assert!(added == "]}" || added.starts_with(',') || kept.ends_with("\"messages\":["), "{}", added);
+                prop_assert!(added == "]}" || added.starts_with(',') || kept.ends_with(&format!("\"{}\":[", list(dialect))), "{}", added);
                 before = now;
             }
             let mut again = Transcript::new(dialect, &head);
@@ -179,7 +233,7 @@ proptest! {
 
     #[test]
     fn what_one_request_adds_stands_after_the_messages(head in head(), messages in conversation(), words in text()) {
-        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+        for dialect in ALL {
             let mut transcript = Transcript::new(dialect, &head);
             messages.iter().for_each(|message| transcript.push(message, &blobs));
             let plain = request(&mut transcript);

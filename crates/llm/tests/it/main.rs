@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test's helper says that the test failed")]
 
 mod anthropic;
+mod gemini;
 mod growth;
+mod oddities;
 mod openai_chat;
+mod openai_responses;
+mod reasoning;
 mod refusals;
 mod requests;
 mod sockets;

@@ -1,12 +1,14 @@
 //! The exact requests that a model reads.
 
 use bytes::Bytes;
-use playhouse_llm::{DialectKind, Head, OutputLimitField, Reminder, ToolChoice, Transcript};
+use playhouse_llm::{
+    DialectKind, Effort, Head, OutputLimitField, Reasoning, Reminder, ToolChoice, Transcript,
+};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::{Attachment, BlobRef};
 use serde_json::{Map, Value, json};
 
-use crate::support::blob;
+use crate::support::{ALL, blob};
 
 fn head() -> Head {
     let tool = |name: &str| ToolSpec {
@@ -67,7 +69,10 @@ fn conversation() -> Vec<ChatMessage> {
                 thought("look first", Some(json!({"signature": "c2ln"}))),
                 thought("", Some(json!({"redacted": "aGlk"}))),
                 thought("nothing to send back", None),
+                thought("look\n\nfirst", Some(json!({"reasoning_id": "rs_1", "encrypted_content": "ZW5j"}))),
                 said("I will look."),
+                thought("", Some(json!({"thought_signature": "dGV4dA==", "on": "text"}))),
+                thought("", Some(json!({"thought_signature": "Y2FsbA==", "on": "call"}))),
                 called("toolu_1", "read", json!({"filePath": "z.rs", "offset": 1})),
                 called("bad id/2", "no such tool", json!({})),
             ],
@@ -79,7 +84,11 @@ fn conversation() -> Vec<ChatMessage> {
             ],
         },
         ChatMessage::Assistant {
-            parts: vec![said(""), thought("only thought", Some(json!({"signature": "x"})))],
+            parts: vec![
+                said(""),
+                thought("only thought", Some(json!({"signature": "x"}))),
+                thought("only thought", Some(json!({"reasoning_id": "rs_2", "encrypted_content": "x"}))),
+            ],
         },
         ChatMessage::User { parts: vec![user_text("go on"), user_text("please")] },
         ChatMessage::Assistant { parts: vec![called("toolu_1", "edit", json!({"filePath": "z.rs"}))] },
@@ -119,6 +128,26 @@ fn openai_chat_request() {
     insta::assert_snapshot!(readable(&request));
 }
 
+#[test]
+fn openai_responses_request() {
+    let head = Head {
+        reasoning: Some(Reasoning::Effort(Effort::Medium)),
+        cache_key: Some("ses_1".into()),
+        temperature: None,
+        ..head()
+    };
+    let request = transcript(DialectKind::OpenaiResponses, &head).request(ToolChoice::Auto, None);
+    insta::assert_snapshot!(readable(&request));
+}
+
+#[test]
+fn gemini_request() {
+    let head =
+        Head { model: "gemini-3-pro".into(), reasoning: Some(Reasoning::Effort(Effort::Low)), ..head() };
+    let request = transcript(DialectKind::Gemini, &head).request(ToolChoice::Auto, None);
+    insta::assert_snapshot!(readable(&request));
+}
+
 fn short(dialect: DialectKind, head: &Head) -> Transcript {
     let mut transcript = Transcript::new(dialect, head);
     transcript.push(&ChatMessage::User { parts: vec![user_text("hello")] }, &blobs);
@@ -147,7 +176,7 @@ fn the_last_step_keeps_the_tools_and_may_begin_the_answer() {
     );
     let mut openai = short(DialectKind::OpenaiChat, &head());
     assert_eq!(
-        ending(&mut openai, ToolChoice::None, Some(last)),
+        ending(&mut openai, ToolChoice::None, Some(last.clone())),
         r#""},{"role":"assistant","content":"that was the last step."}],"tool_choice":"none"}"#
     );
     assert_eq!(
@@ -155,16 +184,29 @@ fn the_last_step_keeps_the_tools_and_may_begin_the_answer() {
         r#""},{"role":"user","content":"sum up"}]}"#
     );
     assert_eq!(ending(&mut openai, ToolChoice::Auto, Some(Reminder::Assistant(" ".into()))), r#""}]}"#);
+    let mut gemini = short(DialectKind::Gemini, &head());
+    assert_eq!(
+        ending(&mut gemini, ToolChoice::None, Some(last.clone())),
+        r#""}]},{"role":"model","parts":[{"text":"that was the last step."}]}],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#
+    );
+    let mut responses = short(DialectKind::OpenaiResponses, &head());
+    assert_eq!(
+        ending(&mut responses, ToolChoice::None, Some(last)),
+        r#""}]},{"type":"message","role":"user","content":[{"type":"input_text","text":"that was the last step. \n"}]}],"tool_choice":"none"}"#,
+        "no answer can be begun here"
+    );
 }
 
 #[test]
 fn without_tools_there_is_no_word_of_them() {
     let bare = Head { tools: Vec::new().into(), system: String::new(), ..head() };
-    for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+    for dialect in ALL {
         let request = short(dialect, &bare).request(ToolChoice::None, None);
         let request = std::str::from_utf8(&request).unwrap();
         assert!(!request.contains("tool") && !request.contains("system"), "{request}");
-        let messages = &serde_json::from_str::<Value>(request).unwrap()["messages"];
+        assert!(!request.contains("instructions") && !request.contains("Instruction"), "{request}");
+        let request = serde_json::from_str::<Value>(request).unwrap();
+        let (_, messages) = request.as_object().unwrap().iter().next_back().unwrap();
         assert_eq!(messages.as_array().unwrap().len(), 1);
     }
 }

@@ -11,7 +11,7 @@ use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 
 use crate::openai_chat;
-use crate::support::{KEY, attempt, endpoint, merge, read};
+use crate::support::{KEY, MODEL, attempt, endpoint, merge, read};
 
 const BODY: &str = r#"{"model":"acme-1","messages":[]}"#;
 
@@ -59,7 +59,7 @@ fn endpoint_at(address: SocketAddr) -> Endpoint {
 }
 
 async fn ask(transport: &HttpTransport, endpoint: &Endpoint) -> Result<AnswerStream, ErrorInfo> {
-    send(transport, endpoint, attempt(), Bytes::from_static(BODY.as_bytes()), Limits::default()).await
+    send(transport, endpoint, MODEL, attempt(), Bytes::from_static(BODY.as_bytes()), Limits::default()).await
 }
 
 #[tokio::test]
@@ -169,4 +169,55 @@ async fn addresses_and_keys_that_cannot_be_used_are_named_but_not_shown() {
     let error = ask(&transport, &Endpoint { key: Some("a\nb".into()), ..base }).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Authentication);
     assert!(error.message.contains("ACME_API_KEY") && !error.message.contains("a\nb"), "{error}");
+}
+
+#[tokio::test]
+async fn a_compressed_answer_is_read() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(openai_chat::everything().as_bytes()).unwrap();
+    let body = encoder.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let (address, server) = serve(vec![[head.as_bytes(), &body].concat()]);
+    let (batches, end) = read(ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap()).await;
+    assert_eq!(merge(batches.concat()), openai_chat::everything_decoded());
+    assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+    let request = server.join().unwrap().remove(0);
+    assert!(request.contains("accept-encoding: identity\r\n"), "compression is not asked for: {request}");
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_exist_is_said_to_be_unknown() {
+    let endpoint =
+        Endpoint { base_url: "http://playhouse.invalid/v1".into(), ..endpoint(DialectKind::OpenaiChat) };
+    let error = ask(&HttpTransport::new(), &endpoint).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Connection);
+    assert!(
+        error.message.contains("http://playhouse.invalid/v1/chat/completions: its name was not found"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_from_one_that_is_down() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        // Drains the greeting, so that closing does not reset the connection before the answer is read.
+        let mut greeting = [0; 4096];
+        let _ = connection.read(&mut greeting).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").unwrap();
+    });
+    let endpoint =
+        Endpoint { base_url: format!("https://{address}/v1"), ..endpoint(DialectKind::OpenaiChat) };
+    let error = ask(&HttpTransport::new(), &endpoint).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Connection);
+    assert!(
+        error.message.contains("does not speak TLS"),
+        "the test needs CA certificates on the machine: {error}"
+    );
+    server.join().unwrap();
 }

@@ -4,14 +4,10 @@ use playhouse_llm::{DialectKind, StreamEvent};
 use playhouse_protocol::message::FinishReason;
 use proptest::prelude::*;
 
-use crate::support::{Scripted, run};
-use crate::{anthropic, openai_chat};
+use crate::support::{ALL, Scripted, everything, everything_decoded, run};
 
-fn cases() -> [(DialectKind, String, Vec<StreamEvent>); 2] {
-    [
-        (DialectKind::Anthropic, anthropic::everything(), anthropic::everything_decoded()),
-        (DialectKind::OpenaiChat, openai_chat::everything(), openai_chat::everything_decoded()),
-    ]
+fn cases() -> [(DialectKind, String, Vec<StreamEvent>); 4] {
+    ALL.map(|dialect| (dialect, everything(dialect), everything_decoded(dialect)))
 }
 
 async fn check(dialect: DialectKind, chunks: Vec<Vec<u8>>, expected: &[StreamEvent], what: &str) {
@@ -81,11 +77,13 @@ proptest! {
             "(data|event|:)?[ :]?.{0,20}",
             r#"data: \{"type":"(message_start|content_block_(start|delta|stop)|message_(delta|stop)|error)","index":[0-3],"message":\{\},"delta":\{"type":"text_delta","text":"x"\},"content_block":\{"type":"(text|tool_use|thinking)","name":"n"\}\}\n"#,
             r#"data: \{"choices":\[\{"delta":\{"content":"x","tool_calls":\[\{"index":[0-2],"id":"[ab]?","function":\{"name":"[ab]?","arguments":"\}"\}\}\]\}\}\]\}\n"#,
+            r#"data: \{"type":"response\.(output_item\.(added|done)|output_text\.delta|completed|incomplete)","output_index":[0-2],"delta":"x","item":\{"type":"(message|function_call|reasoning)","name":"n"\},"response":\{\}\}\n"#,
+            r#"data: \{"candidates":\[\{"content":\{"parts":\[\{"text":"x","thought":(true|false),"thoughtSignature":"[ab]?"\},\{"functionCall":\{"name":"[ab]?","args":(\{\}|7|null)\}\}\]\}\}\]\}\n"#,
         ],
         0..30,
     )) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
+        for dialect in ALL {
             let stream: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
             let (_, end) = runtime.block_on(run(dialect, Scripted::stream([stream])));
             if let Err(error) = end {

@@ -14,6 +14,33 @@ use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{AttemptId, ErrorInfo};
 use secrecy::ExposeSecret;
 
+use crate::{anthropic, gemini, openai_chat, openai_responses};
+
+pub(crate) const MODEL: &str = "acme-1";
+
+pub(crate) const ALL: [DialectKind; 4] =
+    [DialectKind::Anthropic, DialectKind::OpenaiChat, DialectKind::OpenaiResponses, DialectKind::Gemini];
+
+/// A whole answer of each dialect: reasoning, text and two calls.
+pub(crate) fn everything(dialect: DialectKind) -> String {
+    match dialect {
+        DialectKind::Anthropic => anthropic::everything(),
+        DialectKind::OpenaiChat => openai_chat::everything(),
+        DialectKind::OpenaiResponses => openai_responses::everything(),
+        DialectKind::Gemini => gemini::everything(),
+    }
+}
+
+/// What [`everything`] says.
+pub(crate) fn everything_decoded(dialect: DialectKind) -> Vec<StreamEvent> {
+    match dialect {
+        DialectKind::Anthropic => anthropic::everything_decoded(),
+        DialectKind::OpenaiChat => openai_chat::everything_decoded(),
+        DialectKind::OpenaiResponses => openai_responses::everything_decoded(),
+        DialectKind::Gemini => gemini::everything_decoded(),
+    }
+}
+
 pub(crate) const KEY: &str = "sk-very-secret-0123456789";
 
 /// What the server does after the last chunk.
@@ -63,8 +90,7 @@ impl Scripted {
 impl Transport for Scripted {
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
         let headers = request.headers.iter();
-        let headers =
-            headers.map(|(name, value)| ((*name).to_owned(), value.expose_secret().to_owned())).collect();
+        let headers = headers.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
         self.asked.lock().unwrap().push(Asked { url: request.url, headers });
         let chunks = stream::iter(self.chunks.clone().into_iter().map(Ok));
         let body = match self.then {
@@ -79,11 +105,9 @@ impl Transport for Scripted {
 
 pub(crate) fn endpoint(dialect: DialectKind) -> Endpoint {
     Endpoint {
-        provider: "acme".into(),
-        dialect,
-        base_url: "https://api.acme.test/v1".into(),
         key: Some(KEY.into()),
         key_variable: Some("ACME_API_KEY".into()),
+        ..Endpoint::new("acme", dialect, "https://api.acme.test/v1")
     }
 }
 
@@ -93,14 +117,7 @@ pub(crate) fn attempt() -> AttemptId {
 
 pub(crate) async fn ask(dialect: DialectKind, server: &Scripted) -> Result<AnswerStream, ErrorInfo> {
     let limits = Limits { silence: Duration::from_secs(30), ..Limits::default() };
-    send(
-        server,
-        &endpoint(dialect),
-        attempt(),
-        Bytes::from_static(br#"{"model":"acme-1","messages":[]}"#),
-        limits,
-    )
-    .await
+    send(server, &endpoint(dialect), MODEL, attempt(), Bytes::from_static(b"{}"), limits).await
 }
 
 /// Reads an answer to its end: its pieces by batch, and how it ended.

@@ -13,6 +13,11 @@ use playhouse_session::{
     ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
 };
 
+/// The model of all prompts.
+pub(crate) fn model() -> ModelRef {
+    ModelRef::new("mock", "m")
+}
+
 struct TestFacts;
 
 impl Facts for TestFacts {
@@ -57,7 +62,7 @@ impl Harness {
             workspace: "/repo".into(),
             title: "a title".into(),
             agent: "sisyphus".into(),
-            model: ModelRef::new("mock", "m"),
+            model: model(),
             parent: None,
         };
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
@@ -127,7 +132,7 @@ impl Harness {
             message,
             parts: vec![Part::Text { id: self.ids.next(now), text: text.into() }],
             agent: "sisyphus".into(),
-            model: ModelRef::new("mock", "m"),
+            model: model(),
             step_limit,
             when_busy,
         }

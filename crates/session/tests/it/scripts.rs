@@ -3,12 +3,12 @@
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::{CallOutcome, FinishReason};
-use playhouse_protocol::record::{ConsentAnswer, Effect, Record};
+use playhouse_protocol::record::{ConsentAnswer, Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
-use playhouse_session::{CallReport, Deadline, Input, chat};
+use playhouse_session::{AttemptReport, CallReport, Deadline, Input, chat};
 
-use crate::harness::Harness;
+use crate::harness::{Harness, model};
 
 #[test]
 fn a_prompt_runs_until_the_model_stops() {
@@ -78,7 +78,7 @@ fn results_stand_in_the_order_of_the_calls() {
     h.done("read");
     let mut messages = Vec::new();
     for message in &h.machine.session().messages {
-        chat::translate(message, &mut messages);
+        chat::translate(message, &model(), &mut messages);
     }
     let ChatMessage::Results { results } = &messages[2] else { panic!("{messages:?}") };
     let names: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();
@@ -164,6 +164,17 @@ fn the_same_prompt_again_is_admitted_once() {
 }
 
 #[test]
+fn no_more_than_a_hundred_prompts_wait() {
+    let mut h = Harness::new();
+    for _ in 0..101 {
+        assert_eq!(h.prompt("one").iter().filter(|line| *line == "reply accepted").count(), 1);
+    }
+    assert!(h.prompt("too many")[0].starts_with("refuse: overloaded: 100 prompts wait"));
+    let lines = h.prompt_with("now", WhenBusy::Interrupt, None);
+    assert_eq!(lines.last().unwrap(), "reply accepted", "an interrupt clears the queue");
+}
+
+#[test]
 fn an_abort_settles_everything() {
     let mut h = Harness::new();
     h.prompt("one");
@@ -200,7 +211,7 @@ fn an_aborted_answer_keeps_its_text_and_is_billed_as_an_estimate() {
     assert_eq!((usage.tokens.input, usage.tokens.output), (101, 4));
     let mut messages = Vec::new();
     for message in &h.machine.session().messages {
-        chat::translate(message, &mut messages);
+        chat::translate(message, &model(), &mut messages);
     }
     assert_eq!(messages.len(), 2, "{messages:?}");
 }
@@ -384,6 +395,28 @@ fn a_session_is_removed_after_its_turn_is_aborted() {
 }
 
 #[test]
+fn what_a_model_thought_goes_back_to_that_model_only() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    let AttemptReport::Finished(mut answer) = h.finished("said", &[], FinishReason::Stop) else { panic!() };
+    let id = h.ids.next(playhouse_protocol::Timestamp::from_millis(h.clock));
+    let opaque = Some(serde_json::json!({"signature": "s"}));
+    answer.parts.insert(0, StepPart::Reasoning { id, text: "hm".into(), opaque });
+    let attempt = *h.attempts.last().unwrap();
+    h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
+    let read_by = |reader: &playhouse_protocol::ModelRef| {
+        let mut messages = Vec::new();
+        for message in &h.machine.session().messages {
+            chat::translate(message, reader, &mut messages);
+        }
+        format!("{messages:?}")
+    };
+    assert!(read_by(&model()).contains("signature"));
+    let other = read_by(&playhouse_protocol::ModelRef::new("mock", "other"));
+    assert!(other.contains("said") && !other.contains("hm"), "{other}");
+}
+
+#[test]
 fn a_withdrawn_prompt_is_not_shown_to_the_model() {
     let mut h = Harness::new();
     h.prompt("one");
@@ -392,7 +425,7 @@ fn a_withdrawn_prompt_is_not_shown_to_the_model() {
     h.fail(ErrorCode::Internal, "half");
     let mut messages = Vec::new();
     for message in &h.machine.session().messages {
-        chat::translate(message, &mut messages);
+        chat::translate(message, &model(), &mut messages);
     }
     assert_eq!(h.machine.session().messages.len(), 3);
     assert!(!format!("{messages:?}").contains("withdrawn"), "{messages:?}");

@@ -11,7 +11,7 @@ use playhouse_protocol::{ErrorCode, Timestamp, WhenBusy};
 use playhouse_session::{CallReport, Deadline, Effect, Input, Session, chat};
 use proptest::prelude::*;
 
-use crate::harness::{Harness, prepared};
+use crate::harness::{Harness, model, prepared};
 
 /// What an outside world has to do for the machine.
 #[derive(Debug, Default)]
@@ -256,7 +256,7 @@ proptest! {
         let session = Session::replay(&h.log).unwrap();
         let mut conversation = Vec::new();
         for message in &session.messages {
-            chat::translate(message, &mut conversation);
+            chat::translate(message, &model(), &mut conversation);
         }
         h.machine = playhouse_session::Machine::new(session.clone(), playhouse_session::RetryPolicy::default());
         let mut world = World::default();

@@ -1,0 +1,264 @@
+//! What a provider says when it refuses or fails, and the class of error that it is.
+
+use playhouse_protocol::error::ErrorCode;
+use serde_json::Value;
+
+use super::body::{describe_body, one_line};
+
+/// What a provider said.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Type and code, whatever of these it gave.
+    pub(super) kind: String,
+    /// The message; empty when there was none.
+    pub(super) message: String,
+    /// A status in the body.
+    pub(super) status: Option<u16>,
+    /// How long to wait, in milliseconds, where the body says so.
+    pub(super) retry_after_ms: Option<u64>,
+    /// Whether it is the day's allowance that is used up.
+    daily: bool,
+}
+
+/// A context that is too small, in each provider's own words.
+const OVERFLOW: &[&str] = &[
+    // OpenAI, DeepSeek, vLLM, OpenRouter, Mistral: "maximum context length"
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    // llama.cpp
+    "context size",
+    "exceed_context",
+    // Anthropic
+    "context limit",
+    "prompt is too long",
+    "input is too long",
+    // Ollama
+    "prompt too long",
+    // Groq, Cohere
+    "reduce the length of the messages",
+    "reduce the length of your prompt",
+    // xAI
+    "maximum prompt length",
+    // vLLM
+    "maximum model length",
+    // Gemini
+    "input token count",
+    "exceeds the maximum number of tokens",
+    // LM Studio
+    "context the overflows",
+    "context overflow",
+    // Alibaba
+    "range of input length",
+    // Moonshot, Z.ai, MiniMax
+    "exceeded model token limit",
+    "more than max tokens allowed",
+    // OpenAI, Groq: one request that is more than a minute's allowance never fits.
+    "input or output tokens must be reduced",
+    "request too large for model",
+    // Text Generation Inference
+    "inputs` tokens",
+];
+
+/// Types that say that the account is used up.
+const QUOTA_KINDS: &[&str] = &[
+    "insufficient_quota",
+    "billing",
+    "payment_required",
+    "insufficient_credit",
+    "arrearage",
+    "quota_exceeded",
+];
+
+/// Words that say so.
+const QUOTA: &[&str] = &[
+    // Anthropic
+    "credit balance is too low",
+    "specified api usage limits",
+    // DeepSeek
+    "insufficient balance",
+    // OpenRouter
+    "insufficient credits",
+    "requires more credits",
+    // xAI
+    "used all available credits",
+    "monthly spending limit",
+    // Groq
+    "spend limit",
+    // Alibaba
+    "account is in good standing",
+];
+
+/// Words that say that what was asked or answered is not allowed.
+const FILTER: &[&str] = &[
+    // Anthropic
+    "content filtering policy",
+    // Azure
+    "content management policy",
+    // OpenAI
+    "safety system",
+    "usage polic",
+    // xAI
+    "violates usage guidelines",
+    // DeepSeek
+    "content exists risk",
+    // Alibaba
+    "inappropriate content",
+];
+
+/// What Gemini says of a minute's allowance as well as of a plan, and OpenAI of a plan only.
+const QUOTA_OR_RATE: &str = "exceeded your current quota";
+
+impl Said {
+    /// Reads the forms that providers use: `{"error": {"type", "code", "message"}}`, `{"error": "…"}`, the inner object
+    /// alone, `{"message": "…"}`, `{"detail": …}`, and any of these as the one element of a list.
+    pub(super) fn from_json(value: &Value) -> Self {
+        let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
+        let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
+        let text = |field: &str| inner.get(field).and_then(Value::as_str).unwrap_or_default();
+        // An event's own type says nothing.
+        let kind = Some(text("type")).filter(|kind| *kind != "error").unwrap_or_default();
+        let mut kinds = vec![kind, text("code"), text("status")];
+        let details = inner.get("details").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        kinds.extend(details.iter().filter_map(|detail| detail.get("reason").and_then(Value::as_str)));
+        kinds.retain(|kind| !kind.is_empty());
+        kinds.dedup();
+        let message = match inner {
+            Value::String(message) => message.clone(),
+            _ => match (text("message"), inner.get("detail")) {
+                ("", Some(Value::String(detail))) => detail.clone(),
+                ("", Some(detail)) => detail.to_string(),
+                (message, _) => message.to_owned(),
+            },
+        };
+        Self {
+            kind: one_line(&kinds.join(" ")),
+            message: one_line(&message),
+            status: inner.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()),
+            retry_after_ms: details.iter().find_map(retry_delay_ms),
+            daily: details.iter().any(is_daily),
+        }
+    }
+
+    pub(super) fn from_body(body: &[u8]) -> Self {
+        let value = serde_json::from_slice::<Value>(body).or_else(|_| {
+            // Cut at the limit, or several values: the beginning may still be one.
+            serde_json::Deserializer::from_slice(body).into_iter().next().unwrap_or(Ok(Value::Null))
+        });
+        match value {
+            Ok(value @ (Value::Object(_) | Value::String(_) | Value::Array(_))) => {
+                let said = Self::from_json(&value);
+                if said.message.is_empty() && said.kind.is_empty() {
+                    Self { message: one_line(&value.to_string()), ..said }
+                } else {
+                    said
+                }
+            }
+            _ => Self { message: describe_body(body), ..Self::default() },
+        }
+    }
+
+    /// Type and message as one text.
+    pub(super) fn text(&self) -> String {
+        match (self.kind.as_str(), self.message.as_str()) {
+            ("", "") => "no more was said".to_owned(),
+            (text, "") | ("", text) => text.to_owned(),
+            (kind, message) => format!("{message} ({kind})"),
+        }
+    }
+
+    fn mentions(&self, words: &[&str]) -> bool {
+        let text = format!("{} {}", self.kind, self.message).to_ascii_lowercase();
+        words.iter().any(|word| text.contains(word))
+    }
+
+    fn is_kind(&self, kinds: &[&str]) -> bool {
+        let kind = self.kind.to_ascii_lowercase();
+        kinds.iter().any(|known| kind.contains(known))
+    }
+
+    fn is_quota(&self, status: Option<u16>) -> bool {
+        let rate = self.is_kind(&["resource_exhausted"]) && !self.daily;
+        status == Some(402)
+            || self.is_kind(QUOTA_KINDS)
+            || self.mentions(QUOTA)
+            || self.daily
+            || (!rate && self.mentions(&[QUOTA_OR_RATE]))
+    }
+
+    /// The class of error, as far as it can be told.
+    pub(super) fn code(&self, status: Option<u16>) -> Option<ErrorCode> {
+        let by_kind = [
+            (
+                ErrorCode::RateLimited,
+                &["overloaded", "rate_limit", "too_many_requests", "resource_exhausted"][..],
+            ),
+            (
+                ErrorCode::Authentication,
+                &["authentication", "permission", "invalid_api_key", "api_key_invalid", "unauthorized"],
+            ),
+            (ErrorCode::UnknownModel, &["model_not_found", "model_decommissioned"]),
+            (
+                ErrorCode::ContentFilter,
+                &["content_filter", "content_policy", "data_inspection_failed", "datainspectionfailed"],
+            ),
+            (
+                ErrorCode::BadRequest,
+                &[
+                    "invalid_request",
+                    "invalid_argument",
+                    "invalid_prompt",
+                    "not_found",
+                    "request_too_large",
+                    "badrequest",
+                ],
+            ),
+            (
+                ErrorCode::ProviderUnavailable,
+                &["api_error", "server_error", "internal", "timeout", "unavailable", "deadline_exceeded"],
+            ),
+        ];
+        if self.is_quota(status) {
+            return Some(ErrorCode::QuotaExceeded);
+        }
+        if !matches!(status, Some(401 | 403 | 529)) && self.mentions(OVERFLOW) {
+            return Some(ErrorCode::ContextOverflow);
+        }
+        if matches!(status, None | Some(400 | 403 | 422 | 451)) && self.mentions(FILTER) {
+            return Some(ErrorCode::ContentFilter);
+        }
+        let by_status = match status {
+            Some(401 | 403) => Some(ErrorCode::Authentication),
+            Some(404) if self.mentions(&["model"]) => Some(ErrorCode::UnknownModel),
+            Some(425 | 429 | 529) => Some(ErrorCode::RateLimited),
+            Some(408 | 500..=599) => Some(ErrorCode::ProviderUnavailable),
+            Some(300..=499) => Some(ErrorCode::BadRequest),
+            _ => None,
+        };
+        let by_kind = by_kind.iter().find(|(_, kinds)| self.is_kind(kinds)).map(|(code, _)| *code);
+        match (by_status, by_kind) {
+            // A general refusal may be told apart by its type; the other classes of status are clear.
+            (
+                Some(ErrorCode::BadRequest),
+                Some(code @ (ErrorCode::UnknownModel | ErrorCode::ContentFilter | ErrorCode::Authentication)),
+            ) => Some(code),
+            (Some(code), _) => Some(code),
+            (None, code) => code,
+        }
+    }
+}
+
+/// Google's way to say how long to wait: `{"retryDelay": "34.5s"}`.
+fn retry_delay_ms(detail: &Value) -> Option<u64> {
+    let seconds = detail.get("retryDelay")?.as_str()?.strip_suffix('s')?;
+    let seconds = seconds.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0)?;
+    Some((seconds * 1000.0).ceil() as u64)
+}
+
+/// Whether one of Google's violations is about a day.
+fn is_daily(detail: &Value) -> bool {
+    let violations = detail.get("violations").and_then(Value::as_array);
+    violations.into_iter().flatten().any(|violation| {
+        violation.get("quotaId").and_then(Value::as_str).is_some_and(|quota| quota.contains("PerDay"))
+    })
+}

@@ -1,0 +1,57 @@
+//! OpenAI Responses, without the provider's memory: every request holds the whole conversation.
+
+mod decode;
+mod request;
+
+use playhouse_protocol::chat::ChatMessage;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::UsageConvention;
+use crate::decode::Decode;
+use crate::dialect::{Context, Dialect, Wire};
+use crate::head::{Head, Reminder, ToolChoice};
+
+/// The dialect.
+pub(crate) struct OpenaiResponses;
+
+impl Dialect for OpenaiResponses {
+    fn url(&self, base_url: &str, _: &str) -> String {
+        format!("{}/responses", base_url.trim_end_matches('/'))
+    }
+
+    fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+        let bearer = |key: &SecretString| SecretString::from(format!("Bearer {}", key.expose_secret()));
+        key.map(|key| ("authorization", bearer(key))).into_iter().collect()
+    }
+
+    fn call_id_limit(&self) -> usize {
+        64
+    }
+
+    fn write_head(&self, head: &Head, out: &mut Wire) {
+        request::write_head(head, &mut out.bytes);
+    }
+
+    fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
+        request::write_message(message, context, &mut out.bytes);
+    }
+
+    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
+        request::write_reminder(reminder, out);
+    }
+
+    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
+        match tool_choice {
+            ToolChoice::None if tools => r#"],"tool_choice":"none"}"#,
+            _ => "]}",
+        }
+    }
+
+    fn takes_prefill(&self, _: &Head) -> bool {
+        false
+    }
+
+    fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {
+        Box::new(decode::Decoder::new(usage))
+    }
+}

@@ -1,0 +1,213 @@
+//! Requests of Responses.
+
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
+use playhouse_protocol::message::Attachment;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::call_ids::clean_name;
+use crate::dialect::Context;
+use crate::head::{Head, Reasoning, Reminder};
+use crate::json::{append, field, number};
+use crate::media::{self, Media, is_blank, output_or_note};
+
+/// Element of the conversation.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: Vec<Piece<'a>>,
+    },
+    Reasoning {
+        #[serde(skip_serializing_if = "str::is_empty")]
+        id: &'a str,
+        summary: Vec<Piece<'a>>,
+        encrypted_content: &'a str,
+    },
+    FunctionCall {
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    FunctionCallOutput {
+        call_id: String,
+        output: Output<'a>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Output<'a> {
+    Text(&'a str),
+    Pieces(Vec<Piece<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Piece<'a> {
+    InputText {
+        text: &'a str,
+    },
+    #[serde(rename = "input_text")]
+    Note {
+        text: String,
+    },
+    InputImage {
+        image_url: String,
+    },
+    InputFile {
+        filename: &'a str,
+        file_data: String,
+    },
+    OutputText {
+        text: &'a str,
+    },
+    SummaryText {
+        text: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct Tool<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    parameters: &'a Value,
+    /// The provider's default is `true`, which takes few schemas.
+    strict: bool,
+}
+
+impl<'a> Tool<'a> {
+    fn new(spec: &'a ToolSpec) -> Self {
+        let ToolSpec { name, description, parameters } = spec;
+        Self { name, description, parameters, strict: false }
+    }
+}
+
+#[derive(Serialize)]
+struct ReasoningOptions {
+    effort: &'static str,
+    summary: &'static str,
+}
+
+impl ReasoningOptions {
+    fn new(reasoning: Reasoning) -> Self {
+        Self { effort: reasoning.effort().name(), summary: "auto" }
+    }
+}
+
+pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"model":"#);
+    append(out, &head.model);
+    out.extend_from_slice(br#","store":false,"stream":true"#);
+    field(out, "max_output_tokens", &head.max_output);
+    for (name, value) in [("temperature", head.temperature), ("top_p", head.top_p)] {
+        if let Some(value) = number(value) {
+            field(out, name, &value);
+        }
+    }
+    if let Some(reasoning) = head.reasoning {
+        field(out, "reasoning", &ReasoningOptions::new(reasoning));
+        // Only of models that reason: others refuse to be asked for it.
+        field(out, "include", &["reasoning.encrypted_content"]);
+    }
+    if let Some(key) = &head.cache_key {
+        field(out, "prompt_cache_key", key);
+    }
+    if !is_blank(&head.system) {
+        field(out, "instructions", &head.system);
+    }
+    if !head.tools.is_empty() {
+        field(out, "tools", &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+    }
+    out.extend_from_slice(br#","input":["#);
+}
+
+pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Vec<u8>) {
+    let items: Vec<Item<'_>> = match message {
+        ChatMessage::User { parts } => {
+            let content: Vec<_> = parts.iter().filter_map(|part| user_piece(part, context)).collect();
+            let message = (!content.is_empty()).then_some(Item::Message { role: "user", content });
+            message.into_iter().collect()
+        }
+        ChatMessage::Assistant { parts } => {
+            context.ids.begin_message();
+            let mut items: Vec<_> = parts.iter().filter_map(|part| assistant_item(part, context)).collect();
+            // An answer that was stopped while it thought: reasoning is refused without what it led to.
+            while matches!(items.last(), Some(Item::Reasoning { .. })) {
+                items.pop();
+            }
+            items
+        }
+        ChatMessage::Results { results } => {
+            results.iter().map(|result| result_item(result, context)).collect()
+        }
+    };
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        append(out, item);
+    }
+}
+
+pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
+    let (Reminder::Assistant(text) | Reminder::User(text)) = reminder;
+    if !is_blank(text) {
+        append(out, &Item::Message { role: "user", content: vec![Piece::InputText { text }] });
+    }
+}
+
+fn user_piece<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Piece<'a>> {
+    match part {
+        UserPart::Text { text } => (!is_blank(text)).then_some(Piece::InputText { text }),
+        UserPart::File(file) => Some(file_piece(file, context)),
+    }
+}
+
+fn file_piece<'a>(file: &'a Attachment, context: &Context<'_>) -> Piece<'a> {
+    match media::load(file, context.blobs) {
+        Media::Image { mime, data } => Piece::InputImage { image_url: format!("data:{mime};base64,{data}") },
+        Media::Pdf { filename, data } => {
+            Piece::InputFile { filename, file_data: format!("data:{};base64,{data}", media::PDF) }
+        }
+        Media::Note(text) => Piece::Note { text },
+    }
+}
+
+fn assistant_item<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Option<Item<'a>> {
+    match part {
+        AssistantPart::Text { text } => {
+            let content = vec![Piece::OutputText { text }];
+            (!is_blank(text)).then_some(Item::Message { role: "assistant", content })
+        }
+        AssistantPart::Reasoning { text, opaque } => {
+            let field = |name| opaque.as_ref()?.get(name)?.as_str();
+            let encrypted_content = field("encrypted_content")?;
+            let summary = if text.is_empty() { Vec::new() } else { vec![Piece::SummaryText { text }] };
+            Some(Item::Reasoning {
+                id: field("reasoning_id").unwrap_or_default(),
+                summary,
+                encrypted_content,
+            })
+        }
+        AssistantPart::Call { id, name, input } => Some(Item::FunctionCall {
+            call_id: context.ids.call(id),
+            name: clean_name(name),
+            arguments: Value::Object(input.clone()).to_string(),
+        }),
+    }
+}
+
+fn result_item<'a>(result: &'a ResultPart, context: &Context<'_>) -> Item<'a> {
+    let text = output_or_note(&result.output);
+    let output = if result.attachments.is_empty() {
+        Output::Text(text)
+    } else {
+        let files = result.attachments.iter().map(|file| file_piece(file, context));
+        Output::Pieces(std::iter::once(Piece::InputText { text }).chain(files).collect())
+    };
+    Item::FunctionCallOutput { call_id: context.ids.result(&result.id), output }
+}

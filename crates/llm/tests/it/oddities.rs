@@ -1,0 +1,239 @@
+//! What servers do that no dialect says, and what becomes of it in every dialect.
+
+use std::time::Duration;
+
+use playhouse_llm::{DialectKind, StreamEvent};
+use playhouse_llm::{Endpoint, Limits, UsageConvention, send};
+use playhouse_protocol::error::ErrorCode;
+use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::usage::{Quality, Tokens};
+use serde_json::{Value, json};
+
+use crate::support::{
+    ALL, MODEL, Scripted, Then, arguments, ask, attempt, call, endpoint, everything, everything_decoded,
+    read, run, text,
+};
+use crate::{anthropic, gemini, openai_chat, openai_responses};
+
+/// An answer of one text.
+fn saying(dialect: DialectKind, words: &str) -> String {
+    match dialect {
+        DialectKind::Anthropic => {
+            let [reason, end] = anthropic::stop("end_turn");
+            anthropic::stream(&[
+                anthropic::start(),
+                anthropic::begin(0, json!({"type": "text", "text": ""})),
+                anthropic::delta(0, json!({"type": "text_delta", "text": words})),
+                anthropic::end(0),
+                reason,
+                end,
+            ])
+        }
+        DialectKind::OpenaiChat => openai_chat::stream(&[
+            json!({"choices": [{"delta": {"content": words}}]}),
+            json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+        ]),
+        DialectKind::OpenaiResponses => openai_responses::stream(&[
+            json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}}),
+            json!({"type": "response.output_text.delta", "output_index": 0, "delta": words}),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": {"type": "message"}}),
+            json!({"type": "response.completed", "response": {}}),
+        ]),
+        DialectKind::Gemini => gemini::stream(&[
+            json!({"candidates": [{"content": {"parts": [{"text": words}]}, "finishReason": "STOP"}]}),
+        ]),
+    }
+}
+
+/// An answer of calls of `read`, by id and arguments.
+fn calling(dialect: DialectKind, calls: &[(&str, &str)]) -> String {
+    match dialect {
+        DialectKind::Anthropic => {
+            let mut events = vec![anthropic::start()];
+            for (index, (id, arguments)) in (0..).zip(calls) {
+                events.push(anthropic::begin(
+                    index,
+                    json!({"type": "tool_use", "id": id, "name": "read", "input": {}}),
+                ));
+                events.push(anthropic::delta(
+                    index,
+                    json!({"type": "input_json_delta", "partial_json": arguments}),
+                ));
+                events.push(anthropic::end(index));
+            }
+            events.extend(anthropic::stop("tool_use"));
+            anthropic::stream(&events)
+        }
+        DialectKind::OpenaiChat => {
+            let call = |(index, (id, arguments)): (usize, &(&str, &str))| {
+                let function = json!({"name": "read", "arguments": arguments});
+                json!({"choices": [{"delta": {"tool_calls": [{"index": index, "id": id, "function": function}]}}]})
+            };
+            let mut events: Vec<Value> = calls.iter().enumerate().map(call).collect();
+            events.push(json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}));
+            openai_chat::stream(&events)
+        }
+        DialectKind::OpenaiResponses => {
+            let mut events = Vec::new();
+            for (index, (id, arguments)) in calls.iter().enumerate() {
+                let item =
+                    json!({"type": "function_call", "call_id": id, "name": "read", "arguments": arguments});
+                events
+                    .push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));
+                events
+                    .push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+            }
+            events.push(json!({"type": "response.completed", "response": {}}));
+            openai_responses::stream(&events)
+        }
+        DialectKind::Gemini => {
+            let part = |(id, arguments): &(&str, &str)| {
+                let args: Value = serde_json::from_str(arguments).unwrap();
+                json!({"functionCall": {"id": id, "name": "read", "args": args}})
+            };
+            let parts: Vec<Value> = calls.iter().map(part).collect();
+            gemini::stream(&[json!({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]})])
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_calls_with_one_id_are_two_calls() {
+    for dialect in ALL {
+        let stream = calling(dialect, &[("same", r#"{"a":1}"#), ("same", r#"{"a":2}"#)]);
+        let (pieces, end) = run(dialect, Scripted::stream([stream])).await;
+        let expected = vec![
+            call("same", "read"),
+            arguments(0, r#"{"a":1}"#),
+            StreamEvent::PartEnd,
+            call("same", "read"),
+            arguments(1, r#"{"a":2}"#),
+            StreamEvent::PartEnd,
+        ];
+        assert_eq!(pieces, expected, "{dialect:?}");
+        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_are_no_object_are_passed_on_as_they_came() {
+    for dialect in ALL {
+        for odd in ["[1,2]", "\"text\"", "7"] {
+            let (pieces, end) = run(dialect, Scripted::stream([calling(dialect, &[("c", odd)])])).await;
+            assert_eq!(
+                pieces,
+                vec![call("c", "read"), arguments(0, odd), StreamEvent::PartEnd],
+                "{dialect:?}"
+            );
+            assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_usage_has_none() {
+    for dialect in [DialectKind::OpenaiChat, DialectKind::OpenaiResponses, DialectKind::Gemini] {
+        let (pieces, end) = run(dialect, Scripted::stream([saying(dialect, "x")])).await;
+        assert_eq!(pieces, vec![text("x"), StreamEvent::PartEnd]);
+        let answer = end.unwrap();
+        assert_eq!((answer.finish, answer.usage), (FinishReason::Stop, None), "{dialect:?}");
+    }
+    let early = [
+        json!({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": {"promptTokenCount": 7}}),
+        json!({"candidates": [{"finishReason": "STOP"}]}),
+    ];
+    let (_, end) = run(DialectKind::Gemini, Scripted::stream([gemini::stream(&early)])).await;
+    assert_eq!(end.unwrap().usage, None, "what was counted before the end is not all");
+    let without = anthropic::stream(&[
+        anthropic::start(),
+        anthropic::begin(0, json!({"type": "text", "text": "x"})),
+        anthropic::end(0),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let (_, end) = run(DialectKind::Anthropic, Scripted::stream([without])).await;
+    assert_eq!(end.unwrap().usage, None);
+}
+
+#[tokio::test]
+async fn a_line_of_eight_megabytes_is_read_whole_and_in_small_pieces() {
+    let words = "h\u{e9}llo w\u{f6}rld ".repeat((8 << 20) / 14);
+    for dialect in ALL {
+        let stream = saying(dialect, &words).into_bytes();
+        for size in [stream.len(), 16 << 10] {
+            let chunks: Vec<Vec<u8>> = stream.chunks(size).map(<[u8]>::to_vec).collect();
+            let (pieces, end) = run(dialect, Scripted::stream(chunks)).await;
+            assert!(pieces == vec![text(&words), StreamEvent::PartEnd], "{dialect:?} in pieces of {size}");
+            assert_eq!(end.unwrap().finish, FinishReason::Stop);
+        }
+    }
+}
+
+/// One `data:` field over several lines, where JSON allows a line to end.
+#[tokio::test]
+async fn data_may_be_on_several_lines() {
+    for dialect in ALL {
+        let stream = everything(dialect).replace("data: {", "data: {\ndata: ");
+        let (pieces, end) = run(dialect, Scripted::stream([stream])).await;
+        assert_eq!(pieces, everything_decoded(dialect), "{dialect:?}");
+        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+    }
+}
+
+/// The last word is there, and neither figures nor a marker nor the end of the body come.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_whole_does_not_wait_long_for_what_may_follow() {
+    for (dialect, marker) in [(DialectKind::OpenaiChat, "data: [DONE]\n\n"), (DialectKind::Gemini, "")] {
+        let mut server = Scripted::stream([saying(dialect, "x").strip_suffix(marker).unwrap().to_owned()]);
+        server.then = Then::Hang;
+        let begin = tokio::time::Instant::now();
+        let (batches, end) = read(ask(dialect, &server).await.unwrap()).await;
+        assert_eq!(batches.concat(), vec![text("x"), StreamEvent::PartEnd]);
+        assert_eq!(end.unwrap().finish, FinishReason::Stop);
+        // The clock is the runtime's, and stands still but for timers.
+        assert_eq!(begin.elapsed(), Duration::from_secs(3));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_gives_up_says_so_in_its_reason() {
+    for reason in ["error", "abort", "insufficient_system_resource"] {
+        let stream = openai_chat::stream(&[
+            json!({"choices": [{"delta": {"content": "half an ans"}, "finish_reason": reason}]}),
+        ]);
+        let (_, end) = run(DialectKind::OpenaiChat, Scripted::stream([stream])).await;
+        let error = end.unwrap_err();
+        assert_eq!(error.code, ErrorCode::ProviderUnavailable);
+        assert!(error.message.contains(reason), "{error}");
+    }
+}
+
+/// The same figures mean different things to different providers.
+#[tokio::test]
+async fn figures_are_read_as_the_endpoint_says() {
+    let figures = json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 180,
+        "prompt_cache_hit_tokens": 80, "prompt_cache_miss_tokens": 20,
+        "completion_tokens_details": {"reasoning_tokens": 30}});
+    let stream = openai_chat::stream(&[
+        json!({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": figures}),
+    ]);
+    let server = Scripted::stream([stream]);
+    let beside = Tokens { input: 100, output: 50, reasoning: 30, ..Tokens::default() };
+    let within = Tokens { input: 100, output: 20, reasoning: 30, ..Tokens::default() };
+    let cached = Tokens { input: 20, cache_read: 80, ..within };
+    for (provider, tokens, quality) in [
+        ("acme", within, Quality::Unreconciled),
+        ("xai", beside, Quality::Reported),
+        ("deepseek", cached, Quality::Unreconciled),
+    ] {
+        let endpoint = Endpoint {
+            usage: UsageConvention::of(provider, DialectKind::OpenaiChat),
+            ..endpoint(DialectKind::OpenaiChat)
+        };
+        let sent = send(&server, &endpoint, MODEL, attempt(), bytes::Bytes::new(), Limits::default());
+        let (_, end) = read(sent.await.unwrap()).await;
+        let usage = end.unwrap().usage.unwrap();
+        assert_eq!((usage.tokens, usage.quality), (tokens, quality), "{provider}");
+        assert_eq!(usage.raw, Some(figures.clone()), "both figures are kept");
+    }
+}

@@ -1,0 +1,169 @@
+//! How a request says how much the model may think, and what it then must not say.
+
+use playhouse_llm::{DialectKind, Effort, Head, Reasoning, Reminder, ToolChoice, Transcript};
+use playhouse_protocol::chat::{AssistantPart, ChatMessage};
+use serde_json::{Map, Value, json};
+
+use crate::support::ALL;
+
+fn request(dialect: DialectKind, head: &Head) -> Value {
+    serde_json::from_slice(&Transcript::new(dialect, head).request(ToolChoice::Auto, None)).unwrap()
+}
+
+fn head(reasoning: Reasoning) -> Head {
+    Head { model: "acme-1".into(), max_output: 32_000, reasoning: Some(reasoning), ..Head::default() }
+}
+
+const LOW: Reasoning = Reasoning::Effort(Effort::Low);
+const HIGH: Reasoning = Reasoning::Effort(Effort::High);
+
+#[test]
+fn each_dialect_has_its_words_for_it() {
+    let anthropic = |budget: u64| json!({"type": "enabled", "budget_tokens": budget});
+    let budget = |budget: u64| json!({"thinkingBudget": budget, "includeThoughts": true});
+    for (dialect, reasoning, path, expected) in [
+        (DialectKind::Anthropic, LOW, "/thinking", anthropic(4096)),
+        (DialectKind::Anthropic, Reasoning::Budget(9000), "/thinking", anthropic(9000)),
+        (DialectKind::OpenaiChat, HIGH, "/reasoning_effort", json!("high")),
+        (DialectKind::OpenaiChat, Reasoning::Budget(9000), "/reasoning_effort", json!("medium")),
+        (DialectKind::OpenaiResponses, LOW, "/reasoning", json!({"effort": "low", "summary": "auto"})),
+        (DialectKind::OpenaiResponses, Reasoning::Budget(90_000), "/reasoning/effort", json!("high")),
+        (DialectKind::Gemini, LOW, "/generationConfig/thinkingConfig", budget(4096)),
+        (DialectKind::Gemini, Reasoning::Budget(9000), "/generationConfig/thinkingConfig", budget(9000)),
+    ] {
+        let request = request(dialect, &head(reasoning));
+        assert_eq!(request.pointer(path), Some(&expected), "{request}");
+    }
+    let third = Head { model: "gemini-3-pro".into(), ..head(LOW) };
+    let level = json!({"thinkingLevel": "low", "includeThoughts": true});
+    assert_eq!(request(DialectKind::Gemini, &third)["generationConfig"]["thinkingConfig"], level);
+}
+
+#[test]
+fn without_reasoning_there_is_no_word_of_it() {
+    for dialect in ALL {
+        let head = Head { model: "acme-1".into(), max_output: 100, ..Head::default() };
+        let request = request(dialect, &head).to_string();
+        for word in ["think", "reason", "include", "cache", "top", "temperature"] {
+            assert!(!request.replace("include_usage", "").contains(word), "{word} in {request}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_leaves_room_for_the_answer_or_there_is_none() {
+    for (max_output, asked, sent) in [
+        (32_000, 100_000, Some(30_976)),
+        (32_000, 10, Some(1_024)),
+        (2_048, 4_096, Some(1_024)),
+        (2_047, 4_096, None),
+        (0, 4_096, None),
+    ] {
+        let head = Head { max_output, ..head(Reasoning::Budget(asked)) };
+        let request = request(DialectKind::Anthropic, &head);
+        assert_eq!(request.pointer("/thinking/budget_tokens").and_then(Value::as_u64), sent, "{request}");
+        assert!(sent.is_none_or(|budget| budget < request["max_tokens"].as_u64().unwrap()));
+    }
+}
+
+#[test]
+fn sampling_is_sent_where_it_is_taken() {
+    for (dialect, reasoning, expected) in [
+        (DialectKind::Anthropic, None, json!({"temperature": 0.5})),
+        (DialectKind::Anthropic, Some(LOW), json!({})),
+        (DialectKind::OpenaiChat, None, json!({"temperature": 0.5, "top_p": 0.9})),
+        (DialectKind::OpenaiResponses, None, json!({"temperature": 0.5, "top_p": 0.9})),
+        (DialectKind::Gemini, None, json!({"temperature": 0.5, "topP": 0.9})),
+    ] {
+        let head = Head { temperature: Some(0.5), top_p: Some(0.9), reasoning, ..head(LOW) };
+        let request = request(dialect, &head);
+        let fields = if dialect == DialectKind::Gemini { &request["generationConfig"] } else { &request };
+        let mut sent = fields.as_object().unwrap().clone();
+        sent.retain(|name, _| ["temperature", "top_p", "topP"].contains(&name.as_str()));
+        assert_eq!(Value::Object(sent), expected, "{dialect:?} {reasoning:?}");
+    }
+    let wide = Head { top_p: Some(0.98), ..head(LOW) };
+    assert_eq!(request(DialectKind::Anthropic, &wide)["top_p"], 0.98, "thinking takes this much");
+    let odd = Head { temperature: Some(f64::NAN), top_p: Some(f64::INFINITY), ..Head::default() };
+    for dialect in ALL {
+        assert!(!request(dialect, &odd).to_string().contains("null"));
+    }
+}
+
+#[test]
+fn the_cache_key_goes_to_those_who_know_it() {
+    let head = Head { cache_key: Some("ses_1".into()), ..head(LOW) };
+    for dialect in ALL {
+        let expected = match dialect {
+            DialectKind::OpenaiChat | DialectKind::OpenaiResponses => json!("ses_1"),
+            DialectKind::Anthropic | DialectKind::Gemini => Value::Null,
+        };
+        assert_eq!(request(dialect, &head)["prompt_cache_key"], expected);
+    }
+}
+
+#[test]
+fn a_model_that_thinks_is_not_given_the_beginning_of_its_answer() {
+    let reminder = Reminder::Assistant("the end".into());
+    let role = |dialect: DialectKind, head: &Head| {
+        let request = Transcript::new(dialect, head).request(ToolChoice::None, Some(&reminder));
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        let lists = ["messages", "input", "contents"].map(|list| request[list][0]["role"].clone());
+        lists.into_iter().find_map(|role| role.as_str().map(str::to_owned)).unwrap()
+    };
+    for (dialect, plain, thinking) in [
+        (DialectKind::Anthropic, "assistant", "user"),
+        (DialectKind::OpenaiChat, "assistant", "assistant"),
+        (DialectKind::OpenaiResponses, "user", "user"),
+        (DialectKind::Gemini, "model", "user"),
+    ] {
+        assert_eq!(role(dialect, &Head { reasoning: None, ..head(LOW) }), plain, "{dialect:?}");
+        assert_eq!(role(dialect, &head(LOW)), thinking, "{dialect:?}");
+    }
+    let small = Head { max_output: 1000, ..head(LOW) };
+    assert_eq!(role(DialectKind::Anthropic, &small), "assistant", "there is no room to think");
+}
+
+/// The parts of an answer, as the next request to Gemini has them.
+fn sent_back(model: &str, parts: Vec<AssistantPart>) -> Value {
+    let mut transcript =
+        Transcript::new(DialectKind::Gemini, &Head { model: model.into(), ..Head::default() });
+    transcript.push(&ChatMessage::Assistant { parts }, &|_| None);
+    let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto, None)).unwrap();
+    request["contents"][0]["parts"].clone()
+}
+
+#[test]
+fn signatures_go_back_on_the_part_that_they_came_with() {
+    let text = |text: &str| AssistantPart::Text { text: text.into() };
+    let signed = |on: &str| AssistantPart::Reasoning {
+        text: String::new(),
+        opaque: Some(json!({"thought_signature": on, "on": on})),
+    };
+    let call = |id: &str| AssistantPart::Call { id: id.into(), name: "read".into(), input: Map::new() };
+    let called = |id: &str| json!({"functionCall": {"id": id, "name": "read", "args": {}}});
+    let with = |mut part: Value, signature: &str| {
+        part["thoughtSignature"] = signature.into();
+        part
+    };
+    let stand_in = "skip_thought_signature_validator";
+    let third = "gemini-3-pro";
+    for (model, parts, expected) in [
+        (
+            third,
+            vec![text("x"), signed("text"), call("a")],
+            json!([with(json!({"text": "x"}), "text"), with(called("a"), stand_in)]),
+        ),
+        (
+            third,
+            vec![text("x"), signed("call"), call("a"), call("b")],
+            json!([{"text": "x"}, with(called("a"), "call"), called("b")]),
+        ),
+        (third, vec![signed("text")], json!([with(json!({"text": ""}), "text")])),
+        (third, vec![signed("call"), text("x")], json!([{"text": "x"}])),
+        ("gemini-2.5-pro", vec![call("a")], json!([called("a")])),
+        ("gemini-2.5-pro", vec![signed("call"), call("a")], json!([with(called("a"), "call")])),
+    ] {
+        assert_eq!(sent_back(model, parts), expected);
+    }
+}

@@ -1,0 +1,308 @@
+//! The providers that are there without configuration: each a row of data, and nothing else.
+
+use std::collections::BTreeMap;
+
+use playhouse_llm::{DialectKind, OutputLimitField, Quota};
+
+use super::credentials::KeyVariable;
+use super::error::ConfigError;
+use super::provider::{HeaderSource, ProviderSettings, base_url};
+use super::settings::Variables;
+
+use DialectKind::{Anthropic, Gemini, OpenaiChat, OpenaiResponses};
+use OutputLimitField::{MaxCompletionTokens, MaxTokens};
+
+/// A provider that is there without configuration. How it counts tokens is known by its name and dialect:
+/// [`UsageConvention::of`](playhouse_llm::UsageConvention::of).
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What it speaks at this address; the first is what it is spoken to.
+    pub(super) dialects: &'static [DialectKind],
+    base_url: &'static str,
+    /// The variable that may say where it is instead, as its own libraries have it.
+    pub(super) url_variable: &'static str,
+    /// What that variable holds.
+    form: AddressForm,
+    /// The variables that may hold its key; the first that is set counts. None for one that needs no key.
+    pub(super) keys: &'static [Key],
+    output_limit_field: OutputLimitField,
+    /// Whether it takes a key by which requests that begin alike find the same cache.
+    cache_key: bool,
+    /// What it likes to be told.
+    headers: &'static [(&'static str, &'static str)],
+}
+
+/// A variable that may hold a key.
+pub(super) struct Key {
+    pub(super) variable: &'static str,
+    /// Whether it goes out as `authorization: Bearer …`, whatever the dialect's own header is.
+    bearer: bool,
+}
+
+const fn key(variable: &'static str) -> Key {
+    Key { variable, bearer: false }
+}
+
+/// What a variable says of an address.
+enum AddressForm {
+    /// The same part of it as `base_url`.
+    Whole,
+    /// The part before this path, which is added where it is missing.
+    Before(&'static str),
+    /// A host, perhaps with scheme and port; this port and this path are added where they are missing.
+    Host { port: u16, path: &'static str },
+}
+
+use AddressForm::{Before, Host, Whole};
+
+/// In the order in which they are told of.
+pub(super) const ROWS: [Row; 10] = [
+    Row {
+        name: "anthropic",
+        dialects: &[Anthropic],
+        base_url: "https://api.anthropic.com",
+        url_variable: "ANTHROPIC_BASE_URL",
+        form: Whole,
+        keys: &[key("ANTHROPIC_API_KEY"), Key { variable: "ANTHROPIC_AUTH_TOKEN", bearer: true }],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "openai",
+        dialects: &[OpenaiChat, OpenaiResponses],
+        base_url: "https://api.openai.com/v1",
+        url_variable: "OPENAI_BASE_URL",
+        form: Whole,
+        keys: &[key("OPENAI_API_KEY")],
+        output_limit_field: MaxCompletionTokens,
+        cache_key: true,
+        headers: &[],
+    },
+    Row {
+        name: "google",
+        dialects: &[Gemini],
+        base_url: "https://generativelanguage.googleapis.com",
+        url_variable: "GOOGLE_GEMINI_BASE_URL",
+        form: Whole,
+        keys: &[key("GEMINI_API_KEY"), key("GOOGLE_API_KEY")],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "openrouter",
+        dialects: &[OpenaiChat],
+        base_url: "https://openrouter.ai/api/v1",
+        url_variable: "OPENROUTER_BASE_URL",
+        form: Whole,
+        keys: &[key("OPENROUTER_API_KEY")],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[("x-title", "Playhouse")],
+    },
+    Row {
+        name: "mistral",
+        dialects: &[OpenaiChat],
+        base_url: "https://api.mistral.ai/v1",
+        url_variable: "MISTRAL_BASE_URL",
+        form: Whole,
+        keys: &[key("MISTRAL_API_KEY")],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "groq",
+        dialects: &[OpenaiChat],
+        base_url: "https://api.groq.com/openai/v1",
+        url_variable: "GROQ_BASE_URL",
+        form: Before("/openai/v1"),
+        keys: &[key("GROQ_API_KEY")],
+        output_limit_field: MaxCompletionTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "deepseek",
+        dialects: &[OpenaiChat],
+        base_url: "https://api.deepseek.com",
+        url_variable: "DEEPSEEK_BASE_URL",
+        form: Whole,
+        keys: &[key("DEEPSEEK_API_KEY")],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "xai",
+        dialects: &[OpenaiChat, OpenaiResponses],
+        base_url: "https://api.x.ai/v1",
+        url_variable: "XAI_BASE_URL",
+        form: Whole,
+        keys: &[key("XAI_API_KEY")],
+        output_limit_field: MaxCompletionTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "alibaba",
+        dialects: &[OpenaiChat],
+        base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        url_variable: "DASHSCOPE_BASE_URL",
+        form: Whole,
+        keys: &[key("DASHSCOPE_API_KEY")],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+    Row {
+        name: "ollama",
+        dialects: &[OpenaiChat],
+        base_url: "http://127.0.0.1:11434/v1",
+        url_variable: "OLLAMA_HOST",
+        form: Host { port: 11_434, path: "/v1" },
+        keys: &[],
+        output_limit_field: MaxTokens,
+        cache_key: false,
+        headers: &[],
+    },
+];
+
+/// The row of the provider called `name`.
+pub(super) fn row(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+/// The built-in providers, where the environment says they are.
+pub(super) fn providers(variables: Variables<'_>) -> Result<BTreeMap<String, ProviderSettings>, ConfigError> {
+    ROWS.iter().map(|row| Ok((row.name.to_owned(), row.settings(variables)?))).collect()
+}
+
+impl Row {
+    fn settings(&self, variables: Variables<'_>) -> Result<ProviderSettings, ConfigError> {
+        let base_url = match variables(self.url_variable).filter(|url| !url.trim().is_empty()) {
+            Some(url) => self.form.address(url.trim()).map_err(|message| ConfigError::Variable {
+                variable: self.url_variable.to_owned(),
+                message,
+            })?,
+            None => self.base_url.to_owned(),
+        };
+        let header = |(name, value): &(&str, &str)| ((*name).to_owned(), HeaderSource::Text((*value).into()));
+        Ok(ProviderSettings {
+            dialect: self.dialects[0],
+            responses: self.dialects.contains(&OpenaiResponses),
+            base_url,
+            keys: self
+                .keys
+                .iter()
+                .map(|key| KeyVariable { name: key.variable.to_owned(), bearer: key.bearer })
+                .collect(),
+            headers: self.headers.iter().map(header).collect(),
+            quota: Quota::default(),
+            usage: None,
+            output_limit_field: self.output_limit_field,
+            cache_key: self.cache_key,
+        })
+    }
+}
+
+impl AddressForm {
+    /// The base URL that `text` stands for.
+    fn address(&self, text: &str) -> Result<String, String> {
+        match self {
+            Whole => base_url(text),
+            Before(path) => base_url(text).map(|url| with_path(url, path)),
+            Host { port, path } => {
+                if text.contains("://") {
+                    return base_url(text).map(|url| with_path(url, path));
+                }
+                let (host, rest) = text.split_at(text.find('/').unwrap_or(text.len()));
+                // The colons of an IPv6 address are inside of its brackets.
+                let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+                let port = if has_port { String::new() } else { format!(":{port}") };
+                base_url(&format!("http://{host}{port}{rest}")).map(|url| with_path(url, path))
+            }
+        }
+    }
+}
+
+fn with_path(mut url: String, path: &str) -> String {
+    if !url.ends_with(path) {
+        url.push_str(path);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_row_is_whole() {
+        for row in &ROWS {
+            assert_eq!(base_url(row.base_url).as_deref(), Ok(row.base_url), "{}", row.name);
+            assert!(!row.dialects.is_empty(), "{}", row.name);
+            let settings = row.settings(&|_| None).unwrap();
+            assert_eq!(settings.base_url, row.base_url);
+            // What the variable is given as the usual address leads to the usual address.
+            let usual = row.settings(&|_| Some(row.base_url.to_owned())).unwrap();
+            assert_eq!(usual.base_url, row.base_url, "{}", row.name);
+        }
+        let mut variables: Vec<&str> =
+            ROWS.iter().flat_map(|row| row.keys.iter().map(|key| key.variable)).collect();
+        variables.extend(ROWS.iter().map(|row| row.url_variable));
+        let count = variables.len();
+        variables.sort_unstable();
+        variables.dedup();
+        assert_eq!(variables.len(), count, "a variable is of one provider");
+    }
+
+    #[test]
+    fn addresses_are_completed_as_the_providers_own_libraries_do() {
+        let address = |name: &str, text: &str| row(name).unwrap().form.address(text);
+        let ok = |url: &str| Ok(url.to_owned());
+        assert_eq!(address("groq", "https://a.example/"), ok("https://a.example/openai/v1"));
+        assert_eq!(address("groq", "https://a.example/openai/v1"), ok("https://a.example/openai/v1"));
+        for (host, url) in [
+            ("box", "http://box:11434/v1"),
+            ("box:8080", "http://box:8080/v1"),
+            ("0.0.0.0", "http://0.0.0.0:11434/v1"),
+            ("[::1]", "http://[::1]:11434/v1"),
+            ("[::1]:80/", "http://[::1]:80/v1"),
+            ("https://a.example", "https://a.example/v1"),
+            ("http://a.example:1/v1/", "http://a.example:1/v1"),
+            ("box/ollama", "http://box:11434/ollama/v1"),
+        ] {
+            assert_eq!(address("ollama", host), ok(url), "{host}");
+        }
+        assert!(address("ollama", "a b").is_err() && address("ollama", "ada:pw@box").is_err());
+        assert!(address("openai", "api.openai.com").is_err());
+    }
+
+    /// Names of keys and addresses against a models.dev catalogue that lies beside the repository. It is not part of the
+    /// project, so there is nothing to compare with where it is absent.
+    #[test]
+    fn keys_and_addresses_equal_those_of_a_catalogue_beside_the_repository() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/catalogue/api.json");
+        if !path.exists() {
+            println!("not compared: there is no catalogue at {}", path.display());
+            return;
+        }
+        let all: Value = serde_json::from_str(&fs_err::read_to_string(path).unwrap()).unwrap();
+        for row in ROWS.iter().filter(|row| row.name != "ollama") {
+            let known = &all[row.name];
+            let names: Vec<&str> =
+                known["env"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            let first = row.keys[0].variable;
+            assert!(names.contains(&first), "{}: {first} is not among {names:?}", row.name);
+            if let Some(url) = known["api"].as_str() {
+                assert_eq!(url, row.base_url, "{}", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Providers: what is built in, what a file changes, which key goes out and how.
+
+use insta::assert_snapshot;
+use playhouse_catalogue::{Catalogue, Source};
+use playhouse_llm::{Credentials as _, DialectKind, Quota, UsageConvention};
+use playhouse_prompts::Reasoning;
+use playhouse_session::RetryPolicy;
+use secrecy::ExposeSecret as _;
+use tempfile::TempDir;
+
+use super::*;
+
+/// The settings of a file with this text.
+fn settings(text: &str) -> Settings {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    fs_err::write(&file, text).unwrap();
+    Settings::load(Some(&file), &|_| None).unwrap()
+}
+
+fn resolve(
+    settings: &Settings,
+    model: &str,
+    variables: &[(&str, &str)],
+) -> Result<ResolvedModel, ConfigError> {
+    let read = |name: &str| {
+        let found = variables.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    settings.resolve_model(&model.parse().unwrap(), &read)
+}
+
+/// The headers of a model's endpoint, opened.
+fn headers(resolved: &ResolvedModel) -> Vec<(String, String)> {
+    let open =
+        |(name, value): &(String, secrecy::SecretString)| (name.clone(), value.expose_secret().to_owned());
+    resolved.endpoint.headers.iter().map(open).collect()
+}
+
+#[test]
+fn a_key_of_anthropic_goes_out_in_its_own_header_and_a_token_as_bearer() {
+    let settings = settings("");
+    let model = "anthropic/claude-sonnet-5";
+    let key =
+        resolve(&settings, model, &[("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")]).unwrap();
+    assert_eq!(key.endpoint.key.as_ref().unwrap().expose_secret(), "k");
+    assert_eq!(headers(&key), []);
+
+    let token =
+        resolve(&settings, model, &[("ANTHROPIC_API_KEY", " "), ("ANTHROPIC_AUTH_TOKEN", "t\n")]).unwrap();
+    assert!(token.endpoint.key.is_none());
+    assert_eq!(headers(&token), [("authorization".to_owned(), "Bearer t".to_owned())]);
+    assert_eq!(token.endpoint.key_variable.as_deref(), Some("ANTHROPIC_AUTH_TOKEN"));
+    assert!(!format!("{token:?}").contains("Bearer t"));
+}
+
+#[test]
+fn the_first_variable_that_is_set_counts() {
+    let settings = settings("");
+    let key = |variables: &[(&str, &str)]| {
+        let resolved = resolve(&settings, "google/gemini-2.5-pro", variables);
+        resolved.map(|resolved| resolved.endpoint.key.unwrap().expose_secret().to_owned())
+    };
+    assert_eq!(key(&[("GOOGLE_API_KEY", "b")]).unwrap(), "b");
+    assert_eq!(key(&[("GEMINI_API_KEY", "a"), ("GOOGLE_API_KEY", "b")]).unwrap(), "a");
+    assert_snapshot!(key(&[]).unwrap_err(), @"no key for provider google: GEMINI_API_KEY is not set; set it to the key (`export GEMINI_API_KEY=…`), or name another variable as `api_key_env` of [providers.google]");
+}
+
+#[test]
+fn ollama_needs_no_key_and_its_models_must_be_told() {
+    let settings =
+        settings("[providers.ollama.models.\"qwen3-coder:30b\"]\ncontext = 65536\noutput = 8192\n");
+    let resolved = resolve(&settings, "ollama/qwen3-coder:30b", &[]).unwrap();
+    assert!(resolved.endpoint.key.is_none());
+    assert_eq!(resolved.endpoint.base_url, "http://127.0.0.1:11434/v1");
+    assert!(resolve(&settings, "ollama/other", &[]).is_err());
+}
+
+#[test]
+fn models_that_need_responses_are_asked_there() {
+    let key = &[("OPENAI_API_KEY", "k")];
+    let dialect = |text: &str, model: &str| resolve(&settings(text), model, key).unwrap().endpoint.dialect;
+    assert_eq!(dialect("", "openai/gpt-5.4"), DialectKind::OpenaiChat);
+    assert_eq!(dialect("", "openai/gpt-5.3-codex"), DialectKind::OpenaiResponses);
+    let chosen = "[providers.openai]\ndialect = \"openai-responses\"";
+    assert_eq!(dialect(chosen, "openai/gpt-5.4"), DialectKind::OpenaiResponses);
+    let chosen = "[providers.openai]\ndialect = \"openai-chat\"";
+    assert_eq!(dialect(chosen, "openai/gpt-5.3-codex"), DialectKind::OpenaiChat);
+}
+
+#[test]
+fn tokens_are_counted_as_the_provider_does_if_nothing_else_is_said() {
+    let usage = |text: &str, model: &str| {
+        let keys = &[("XAI_API_KEY", "k"), ("DEEPSEEK_API_KEY", "k")];
+        resolve(&settings(text), model, keys).unwrap().endpoint.usage
+    };
+    assert_eq!(usage("", "xai/grok-4.3"), UsageConvention::XaiChat);
+    assert_eq!(usage("", "deepseek/deepseek-v4-pro"), UsageConvention::DeepseekChat);
+    let gateway = "[providers.gate]\ndialect = \"openai-chat\"\nbase_url = \"http://a/v1\"\nusage = \"xai-chat\"\n\
+                   [providers.gate.models.m]\ncontext = 9\noutput = 1\n";
+    assert_eq!(usage(gateway, "gate/m"), UsageConvention::XaiChat);
+    let plain = gateway.replace("usage = \"xai-chat\"\n", "");
+    assert_eq!(usage(&plain, "gate/m"), UsageConvention::OpenaiChat);
+}
+
+const TUNED: &str = r#"
+[retry]
+attempts = 2
+base_ms = 10
+longest_ms = 20
+total_ms = 30
+[providers.openrouter]
+headers = { "X-Org" = "blue team", x-pass = { env = "PASS" } }
+limits = { concurrent = 3, requests_per_minute = 60, tokens_per_minute = 90_000 }
+[providers.openrouter.models."z-ai/glm-5.2"]
+reasoning = "high"
+[providers.openrouter.models."qwen/qwen3-coder"]
+reasoning = 2000
+temperature = 0.3
+top_p = 0.9
+"#;
+
+#[test]
+fn headers_limits_and_preferences_are_carried_over() {
+    let settings = settings(TUNED);
+    assert_eq!(settings.retry, RetryPolicy { attempts: 2, base_ms: 10, longest_ms: 20, total_ms: 30 });
+    let variables = &[("OPENROUTER_API_KEY", "k"), ("PASS", " secret \n")];
+    let resolved = resolve(&settings, "openrouter/qwen/qwen3-coder", variables).unwrap();
+    let expected = [("x-org", "blue team"), ("x-pass", "secret"), ("x-title", "Playhouse")];
+    assert_eq!(headers(&resolved), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let quota = Quota { concurrent: 3, requests_per_minute: Some(60), tokens_per_minute: Some(90_000) };
+    assert_eq!(resolved.quota, quota);
+    assert_eq!(
+        resolved.preferences,
+        ModelPreferences {
+            reasoning: Some(Reasoning::Budget(2_000.try_into().unwrap())),
+            temperature: Some(0.3),
+            top_p: Some(0.9),
+        }
+    );
+    assert!(resolved.facts.reasoning, "whoever sets it knows that the model can");
+    assert_eq!(resolved.facts.context, 262_144, "the rest is known");
+    assert!(!format!("{settings:?} {resolved:?}").contains("secret"));
+}
+
+#[test]
+fn a_header_without_its_variable_is_named() {
+    let error = |variables: &[(&str, &str)]| {
+        let variables = [&[("OPENROUTER_API_KEY", "k")], variables].concat();
+        resolve(&settings(TUNED), "openrouter/z-ai/glm-5.2", &variables).unwrap_err().to_string()
+    };
+    assert_snapshot!([error(&[]), error(&[("PASS", " ")]), error(&[("PASS", "a\nb")])].join("\n"), @r"
+    no header x-pass for provider openrouter: PASS is not set
+    no header x-pass for provider openrouter: PASS is empty
+    no header x-pass for provider openrouter: PASS holds characters that no header can carry
+    ");
+}
+
+#[test]
+fn a_header_of_the_file_stands_before_a_token() {
+    let settings = settings("[providers.anthropic]\nheaders = { authorization = { env = \"GATE\" } }");
+    let variables = &[("ANTHROPIC_AUTH_TOKEN", "t"), ("GATE", "Basic x")];
+    let resolved = resolve(&settings, "anthropic/claude-sonnet-5", variables).unwrap();
+    assert_eq!(headers(&resolved), [("authorization".to_owned(), "Basic x".to_owned())]);
+}
+
+#[test]
+fn the_environments_keys_are_the_same_for_every_tenant() {
+    let read = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
+    let credentials = EnvironmentCredentials::new(&settings(""), read);
+    for tenant in ["acme", "globex"] {
+        assert_eq!(credentials.key(tenant, "openai").unwrap().unwrap().expose_secret(), "k");
+    }
+    assert!(credentials.key("acme", "ollama").unwrap().is_none());
+    assert!(credentials.key("acme", "nobody").unwrap().is_none());
+    let error = credentials.key("acme", "groq").unwrap_err();
+    assert!(error.message.starts_with("no key for provider groq: GROQ_API_KEY is not set"), "{error:?}");
+}
+
+/// A folder with a configuration that may be absent, and a catalogue.
+fn with_catalogue(text: &str) -> (TempDir, Result<Settings, ConfigError>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    fs_err::write(&file, "[providers.acme]\ndialect = \"openai-chat\"\nbase_url = \"http://a/v1\"").unwrap();
+    fs_err::write(folder.path().join(CATALOGUE_FILE), text).unwrap();
+    let settings = Settings::load(Some(&file), &|_| None);
+    (folder, settings)
+}
+
+#[test]
+fn a_catalogue_that_was_kept_is_found_again() {
+    let json = r#"{"acme": {"models": {
+        "one": {"limit": {"context": 1000, "output": 100}, "cost": {"input": 1, "output": 2}},
+        "mute": {"limit": {"context": 0, "output": 0}}
+    }}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("deep/config.toml");
+    let file = Settings::catalogue_file(Some(&config), &|_| None).unwrap();
+    assert_eq!(file, folder.path().join("deep").join(CATALOGUE_FILE));
+    for _ in 0..2 {
+        keep_catalogue(&file, &Catalogue::from_models_dev(json).unwrap()).unwrap();
+    }
+    let (_folder, settings) = with_catalogue(&fs_err::read_to_string(&file).unwrap());
+    let settings = settings.unwrap();
+    let resolved = resolve(&settings, "acme/one", &[]).unwrap();
+    assert_eq!(resolved.facts.context, 1_000);
+    assert_eq!(settings.catalogue.source(&"acme/one".parse().unwrap()), Some(Source::Loaded));
+    assert_snapshot!(resolve(&settings, "acme/mute", &[]).unwrap_err(), @r#"unknown model "acme/mute": the catalogue does not tell how much it reads or writes; set `context` and `output` in [providers.acme.models."mute"]"#);
+}
+
+#[test]
+fn a_catalogue_that_cannot_be_used_is_named() {
+    for (text, says) in [
+        ("{}", "not a catalogue that `playhouse models update` wrote"),
+        (r#"{"format":"playhouse-models","version":9}"#, "catalogue version 9, this program reads version 1"),
+    ] {
+        let (folder, settings) = with_catalogue(text);
+        let error = settings.unwrap_err().to_string();
+        let file = folder.path().join(CATALOGUE_FILE);
+        assert!(error.starts_with(&format!("{}: {says}", file.display())), "{error}");
+    }
+}

@@ -1,0 +1,365 @@
+//! Takes the settings of the operator's document over, provider by provider and model by model.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use playhouse_catalogue::{Modalities, ModelFacts};
+use playhouse_llm::{DialectKind, OutputLimitField, Quota, UsageConvention};
+use playhouse_prompts::{Reasoning, RulesFile};
+use playhouse_protocol::ModelRef;
+use rust_decimal::prelude::ToPrimitive as _;
+
+use super::builtin;
+use super::credentials::KeyVariable;
+use super::document::{Document, Setting, Value, shown};
+use super::error::ConfigError;
+use super::keys::{KeyName, NAME};
+use super::provider::{self, HeaderSource, ProviderSettings};
+use super::settings::{ModelPreferences, Settings, Variables};
+
+/// A provider as far as the file describes it.
+#[derive(Default)]
+struct Draft {
+    line: usize,
+    dialect: Option<DialectKind>,
+    base_url: Option<String>,
+    key_variable: Option<String>,
+    headers: BTreeMap<String, HeaderSource>,
+    limits: Limits,
+    usage: Option<UsageConvention>,
+    output_limit_field: Option<OutputLimitField>,
+}
+
+/// The limits that a file sets.
+#[derive(Default)]
+struct Limits {
+    concurrent: Option<usize>,
+    requests_per_minute: Option<u32>,
+    tokens_per_minute: Option<u64>,
+}
+
+/// A model as far as it is known so far.
+#[derive(Default)]
+struct ModelDraft {
+    line: usize,
+    facts: ModelFacts,
+    preferences: ModelPreferences,
+}
+
+type Providers = BTreeMap<String, Draft>;
+type Models = BTreeMap<ModelRef, ModelDraft>;
+
+/// Carries a document over into settings.
+pub(super) struct Reader<'a> {
+    pub(super) document: &'a Document,
+    /// What relative paths start from.
+    pub(super) folder: &'a Path,
+    pub(super) variables: Variables<'a>,
+    pub(super) settings: &'a mut Settings,
+}
+
+impl Reader<'_> {
+    pub(super) fn read(mut self) -> Result<(), ConfigError> {
+        let (mut providers, mut models) = self.sections()?;
+        for setting in &self.document.settings {
+            self.set(setting, &mut providers, &mut models)
+                .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
+        }
+        for (name, draft) in providers {
+            let line = draft.line;
+            self.provider(&name, draft).map_err(|message| self.error(line, message))?;
+        }
+        for (model, ModelDraft { line, facts, preferences }) in models {
+            check_facts(&model, &facts).map_err(|message| self.error(line, message))?;
+            self.settings.preferences.insert(model.clone(), preferences);
+            self.settings.catalogue.insert(model, facts);
+        }
+        Ok(())
+    }
+
+    fn error(&self, line: usize, message: String) -> ConfigError {
+        ConfigError::line(&self.document.file, line, message)
+    }
+
+    /// An empty draft for each provider, and what is known already for each model.
+    fn sections(&self) -> Result<(Providers, Models), ConfigError> {
+        let (mut providers, mut models) = (Providers::new(), Models::new());
+        for section in &self.document.sections {
+            match section.names.as_slice() {
+                [name] => {
+                    if name == crate::mock::PROVIDER {
+                        let message = format!(
+                            "provider \"{name}\" is the scripted model in this process: give yours another name"
+                        );
+                        return Err(self.error(section.line, message));
+                    }
+                    provider::check_name(name).map_err(|message| self.error(section.line, message))?;
+                    providers.insert(name.clone(), Draft { line: section.line, ..Draft::default() });
+                }
+                [provider, model] => {
+                    if model.is_empty() || model.contains(char::is_control) {
+                        let message =
+                            "this is not a name for a model: it is empty or holds control characters";
+                        return Err(self.error(section.line, message.to_owned()));
+                    }
+                    let model = ModelRef::new(provider, model);
+                    let facts = self.settings.catalogue.get(&model).cloned().unwrap_or_default();
+                    models.insert(model, ModelDraft { line: section.line, facts, ..ModelDraft::default() });
+                }
+                _ => {}
+            }
+        }
+        Ok((providers, models))
+    }
+
+    fn set(
+        &mut self,
+        setting: &Setting,
+        providers: &mut Providers,
+        models: &mut Models,
+    ) -> Result<(), String> {
+        let value = &setting.value;
+        let set = match (setting.key.name, setting.names.as_slice()) {
+            (_, []) => return self.set_top(setting),
+            (KeyName::Header, [provider, header]) => {
+                set_header(header, value, providers.entry(provider.clone()).or_default())
+            }
+            (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
+            (key, [provider, model, ..]) => {
+                set_model(key, value, models.entry(ModelRef::new(provider, model)).or_default())
+            }
+        };
+        set.map_err(|message| keyed(setting, &message))
+    }
+
+    fn set_top(&mut self, setting: &Setting) -> Result<(), String> {
+        match (setting.key.name, &setting.value) {
+            (KeyName::Model, Value::Text(text)) => {
+                self.settings.model = Some(text.parse().map_err(|error| keyed(setting, &error))?);
+            }
+            (KeyName::Agent, Value::Text(text)) => {
+                self.settings.agent = Some(self.settings.known_agent(text)?);
+            }
+            (KeyName::Rules, Value::List(files)) => {
+                for file in files {
+                    let rules = RulesFile::trusted(&self.path(file)).map_err(|error| error.to_string())?;
+                    self.settings.rules.push(rules);
+                }
+            }
+            (key, Value::Whole(number)) => {
+                let retry = &mut self.settings.retry;
+                match key {
+                    KeyName::RetryAttempts => {
+                        retry.attempts = at_least_one(*number).map_err(|error| keyed(setting, &error))?
+                    }
+                    KeyName::RetryBase => retry.base_ms = *number,
+                    KeyName::RetryLongest => retry.longest_ms = *number,
+                    KeyName::RetryTotal => retry.total_ms = *number,
+                    _ => return Err(keyed(setting, &"does not belong here")),
+                }
+            }
+            _ => return Err(keyed(setting, &"does not belong here")),
+        }
+        Ok(())
+    }
+
+    /// A path of the file: relative to its folder, or to the user's home after `~/`.
+    fn path(&self, text: &str) -> PathBuf {
+        let path = match (text.strip_prefix("~/"), (self.variables)("HOME")) {
+            (Some(rest), Some(home)) => Path::new(&home).join(rest),
+            _ => self.folder.join(text),
+        };
+        // Models see this name; a relative one would be taken for a file of the workspace.
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
+    fn provider(&mut self, name: &str, draft: Draft) -> Result<(), String> {
+        let known = self.settings.providers.get(name);
+        let missing = |key: &str| format!("provider \"{name}\" has no `{key}`");
+        if let (Some(dialect), Some(row)) = (draft.dialect, builtin::row(name))
+            && !row.dialects.contains(&dialect)
+        {
+            let spoken: Vec<&str> = row.dialects.iter().map(|kind| provider::dialect_name(*kind)).collect();
+            return Err(format!(
+                "the built-in provider \"{name}\" speaks {}, not {}: give yours another name",
+                spoken.join(" and "),
+                provider::dialect_name(dialect)
+            ));
+        }
+        let dialects = || provider::DIALECTS.map(|(name, _)| name).join(", ");
+        let dialect = draft
+            .dialect
+            .or(known.map(|known| known.dialect))
+            .ok_or_else(|| format!("{}: there are {}", missing("dialect"), dialects()))?;
+        if let Some(usage) = draft.usage {
+            provider::check_usage(usage, dialect).map_err(|error| format!("provider \"{name}\": {error}"))?;
+        }
+        let mut headers = known.map(|known| known.headers.clone()).unwrap_or_default();
+        headers.extend(draft.headers);
+        let keys = match draft.key_variable {
+            Some(name) => vec![KeyVariable { name, bearer: false }],
+            None => known.map(|known| known.keys.clone()).unwrap_or_default(),
+        };
+        let usual = Quota::default();
+        let settings = ProviderSettings {
+            dialect,
+            // Whoever names a dialect means it for every model.
+            responses: draft.dialect.is_none() && known.is_some_and(|known| known.responses),
+            base_url: draft
+                .base_url
+                .or(known.map(|known| known.base_url.clone()))
+                .ok_or_else(|| missing("base_url"))?,
+            keys,
+            headers,
+            quota: Quota {
+                concurrent: draft.limits.concurrent.unwrap_or(usual.concurrent),
+                requests_per_minute: draft.limits.requests_per_minute,
+                tokens_per_minute: draft.limits.tokens_per_minute,
+            },
+            usage: draft.usage,
+            output_limit_field: draft
+                .output_limit_field
+                .or(known.map(|known| known.output_limit_field))
+                .unwrap_or_default(),
+            cache_key: known.is_some_and(|known| known.cache_key),
+        };
+        self.settings.providers.insert(name.to_owned(), settings);
+        Ok(())
+    }
+}
+
+/// A message that begins with the setting's key.
+fn keyed(setting: &Setting, message: &dyn std::fmt::Display) -> String {
+    let mut names = setting.names.iter();
+    let path: Vec<String> = setting
+        .key
+        .path
+        .split('.')
+        .map(|segment| {
+            let name = if segment == NAME { names.next() } else { None };
+            shown(name.map_or(segment, String::as_str))
+        })
+        .collect();
+    format!("`{}`: {message}", path.join("."))
+}
+
+fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), String> {
+    let limits = &mut draft.limits;
+    match (key, value) {
+        (KeyName::Dialect, Value::Text(text)) => draft.dialect = Some(provider::dialect(text)?),
+        (KeyName::BaseUrl, Value::Text(text)) => draft.base_url = Some(provider::base_url(text)?),
+        (KeyName::ApiKeyEnv, Value::Text(text)) => draft.key_variable = Some(provider::variable_name(text)?),
+        (KeyName::Usage, Value::Text(text)) => draft.usage = Some(provider::usage(text)?),
+        (KeyName::OutputLimitField, Value::Text(text)) => {
+            draft.output_limit_field = Some(provider::output_limit_field(text)?);
+        }
+        (KeyName::LimitConcurrent, Value::Whole(count)) => {
+            limits.concurrent = Some(at_least_one(*count)? as usize)
+        }
+        (KeyName::LimitRequests, Value::Whole(count)) => {
+            limits.requests_per_minute = Some(at_least_one(*count)?);
+        }
+        (KeyName::LimitTokens, Value::Whole(count)) => {
+            limits.tokens_per_minute = Some(at_least_one(*count)?.into())
+        }
+        _ => return Err("does not belong here".to_owned()),
+    }
+    Ok(())
+}
+
+/// A count that must be 1 or more.
+fn at_least_one(count: u64) -> Result<u32, String> {
+    u32::try_from(count)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| format!("is {count}, expected a whole number from 1 to {}", u32::MAX))
+}
+
+fn set_header(name: &str, value: &Value, draft: &mut Draft) -> Result<(), String> {
+    let name = provider::header_name(name)?;
+    let source = match value {
+        Value::Text(text) => provider::header_text(&name, text)?,
+        Value::Variable(variable) => HeaderSource::Variable(provider::variable_name(variable)?),
+        _ => return Err("does not belong here".to_owned()),
+    };
+    match draft.headers.insert(name, source) {
+        Some(_) => Err("this header is set already, in other letters".to_owned()),
+        None => Ok(()),
+    }
+}
+
+fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), String> {
+    let ModelDraft { facts, preferences, .. } = draft;
+    match (key, value) {
+        (KeyName::Context, Value::Whole(tokens)) => {
+            facts.context = *tokens;
+            // A limit of its own that is known of a built-in model need not hold for another window.
+            facts.input = None;
+        }
+        (KeyName::Output, Value::Whole(tokens)) => facts.output = *tokens,
+        (KeyName::Prefill, Value::Boolean(prefill)) => facts.prefill = *prefill,
+        (KeyName::Attachments, Value::List(names)) => facts.modalities = modalities(names)?,
+        (KeyName::ModelReasoning, Value::Text(_) | Value::Whole(_)) => {
+            preferences.reasoning = Some(reasoning(value)?);
+            // Whoever sets it knows that the model can; so below.
+            facts.reasoning = true;
+        }
+        (KeyName::Temperature, Value::Number(number)) => {
+            let fits = number.to_f64().filter(|number| (0.0..=2.0).contains(number));
+            preferences.temperature =
+                Some(fits.ok_or_else(|| format!("is {number}, expected a number from 0 to 2"))?);
+            facts.temperature = true;
+        }
+        (KeyName::TopP, Value::Number(number)) => {
+            let fits = number.to_f64().filter(|number| *number > 0.0 && *number <= 1.0);
+            preferences.top_p =
+                Some(fits.ok_or_else(|| format!("is {number}, expected a number above 0, up to 1"))?);
+            facts.temperature = true;
+        }
+        (_, Value::Number(price)) => {
+            // Whoever sets a price means it for every request.
+            facts.long.clear();
+            let prices = &mut facts.prices;
+            match key {
+                KeyName::CostInput => prices.input = Some(*price),
+                KeyName::CostOutput => prices.output = Some(*price),
+                KeyName::CostCacheRead => prices.cache_read = Some(*price),
+                KeyName::CostCacheWrite => prices.cache_write = Some(*price),
+                _ => return Err("does not belong here".to_owned()),
+            }
+        }
+        _ => return Err("does not belong here".to_owned()),
+    }
+    Ok(())
+}
+
+fn modalities(names: &[String]) -> Result<Modalities, String> {
+    names.iter().try_fold(Modalities::default(), |modalities, name| {
+        modalities.named(name).ok_or_else(|| {
+            format!("unknown kind \"{}\"; there are {}", name.escape_debug(), Modalities::NAMES.join(", "))
+        })
+    })
+}
+
+fn reasoning(value: &Value) -> Result<Reasoning, String> {
+    match value {
+        Value::Text(text) => text.parse(),
+        Value::Whole(tokens) => tokens.to_string().parse(),
+        _ => Err("does not belong here".to_owned()),
+    }
+}
+
+fn check_facts(model: &ModelRef, facts: &ModelFacts) -> Result<(), String> {
+    for (key, tokens) in [("context", facts.context), ("output", facts.output)] {
+        if tokens == 0 {
+            return Err(format!("model \"{model}\" has no `{key}`: give it in tokens"));
+        }
+    }
+    if facts.output > facts.context {
+        return Err(format!(
+            "model \"{model}\": `output` ({}) is larger than `context` ({}), which holds it",
+            facts.output, facts.context
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! `playhouse models`: the list, and loading a whole catalogue.
+
+use std::path::{Path, PathBuf};
+
+use mock_llm::Model;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, finish};
+use crate::tap::Tap;
+
+/// A small catalogue in the format of models.dev.
+fn catalogue() -> Value {
+    json!({
+        "acme": {"id": "acme", "env": ["ACME_KEY"], "models": {
+            "one": {
+                "limit": {"context": 131072, "output": 4096},
+                "cost": {"input": 0.15, "output": 0.6, "tiers": [
+                    {"tier": {"size": 50000}, "input": 0.3, "output": 1.2}
+                ]},
+                "modalities": {"input": ["text", "pdf"]},
+            },
+            "free": {"limit": {"context": 8192, "output": 1024}},
+        }},
+        "openai": {"models": {"gpt-4.1": {"limit": {"context": 77, "output": 7}}}},
+    })
+}
+
+/// A file of the test with this content.
+fn file(stage: &Stage, content: &str) -> PathBuf {
+    let file = stage.root().join("api.json");
+    fs_err::write(&file, content).unwrap();
+    file
+}
+
+fn update(stage: &Stage, source: impl AsRef<std::ffi::OsStr>) -> crate::stage::Ended {
+    stage.playhouse(["models".as_ref(), "update".as_ref(), source.as_ref()])
+}
+
+#[test]
+fn the_list_tells_limits_prices_and_who_has_a_key() {
+    let stage = Stage::new(Model::new());
+    let listed = |arguments: &[&str]| {
+        let mut command = stage.command(arguments);
+        command.env("OPENAI_API_KEY", "sk-123456789");
+        let ended = finish(command).is(0);
+        assert!(!ended.stdout.contains("sk-123456789") && !ended.stderr.contains("sk-123456789"));
+        ended
+    };
+    let all = listed(&["models"]);
+    assert!(all.stdout.lines().count() > 70, "{}", all.stdout);
+    all.shows([
+        "US dollars per million tokens",
+        "\nanthropic (no key: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN)\n",
+        "claude-haiku-4-5 ",
+        "200,000     64,000         1       0.1      1.25         5  yes        text, image, pdf\n",
+        "\nlocal (needs no key)\n",
+        "100,000      4,000",
+        "\nollama (needs no key)\n  no model is known: configure one in [providers.ollama.models.NAME]\n",
+        "\nopenai (key in OPENAI_API_KEY)\n",
+        "gpt-5.4 ",
+        "above 272,000 of input",
+    ]);
+    let some = listed(&["models", "openai", "--format", "json"]);
+    let lines = some.lines();
+    let line = lines.iter().find(|line| line["model"] == "gpt-5.4").unwrap();
+    assert_eq!(
+        *line,
+        json!({
+            "provider": "openai", "model": "gpt-5.4", "source": "built in", "key": "set",
+            "context": 1_050_000, "input": 922_000, "output": 128_000,
+            "prices": {"input": "2.5", "output": "15", "cache_read": "0.25"},
+            "long": [{"above": 272_000, "prices": {"input": "5", "output": "22.5", "cache_read": "0.5"}}],
+            "attachments": ["image", "pdf"], "reasoning": true, "temperature": false,
+        })
+    );
+    assert!(lines.iter().all(|line| line["provider"] == "openai"));
+    stage
+        .playhouse(["models", "opena"])
+        .is(2)
+        .says(["unknown provider \"opena\"; there are ", "did you mean \"openai\""]);
+}
+
+#[test]
+fn a_catalogue_is_loaded_from_a_file_and_kept() {
+    let stage = Stage::new(Model::new());
+    let kept = stage.root().join("models.json");
+    let ended = update(&stage, file(&stage, &catalogue().to_string())).is(0);
+    let says = format!("kept 3 models of 2 providers in {}; 2 of them have no price\n", kept.display());
+    assert_eq!(ended.stdout, says);
+    stage.playhouse(["models", "acme"]).is(0).shows([
+        "acme (not configured)",
+        "free ",
+        "8,192      1,024         -         -         -         -  no         text\n",
+        "one ",
+        "131,072      4,096      0.15         -         -       0.6  no         text, pdf\n",
+        "above 50,000 of input",
+        "0.3         -         -       1.2\n",
+    ]);
+    // It stands before what is built in, and behind what is configured.
+    let source = |model: &str| {
+        let lines = stage.playhouse(["models", "openai", "--format", "json"]).is(0).lines();
+        let line = lines.iter().find(|line| line["model"] == model).unwrap();
+        (line["source"].as_str().unwrap().to_owned(), line["context"].as_u64().unwrap())
+    };
+    assert_eq!(source("gpt-4.1"), ("loaded".to_owned(), 77));
+    assert_eq!(source("gpt-5.4"), ("built in".to_owned(), 1_050_000));
+    stage.configure("[providers.openai.models.\"gpt-4.1\"]\ncontext = 99");
+    assert_eq!(source("gpt-4.1"), ("configured".to_owned(), 99));
+    // A provider of the catalogue becomes usable with an address, its models without another word.
+    stage.configure(&format!(
+        "[providers.acme]\ndialect = \"openai-chat\"\nbase_url = \"{}/v1\"",
+        stage.url()
+    ));
+    stage.run(["-m", "acme/one", "Go."]).is(1).says(["404"]);
+    assert_eq!(stage.asked()[0].model.as_deref(), Some("one"));
+}
+
+#[test]
+fn a_catalogue_that_is_wrong_changes_nothing() {
+    let stage = Stage::new(Model::new());
+    update(&stage, file(&stage, &catalogue().to_string())).is(0);
+    let kept = stage.root().join("models.json");
+    let before = fs_err::read(&kept).unwrap();
+    let mut wrong = catalogue();
+    wrong["acme"]["models"]["one"]["limit"]["context"] = "many".into();
+    for (text, says) in [
+        (
+            wrong.to_string(),
+            "api.json: acme.models.one.limit.context: is text, expected a whole number from 0",
+        ),
+        ("{".to_owned(), "api.json: not JSON: "),
+        ("{}".to_owned(), "there is no model in it"),
+    ] {
+        update(&stage, file(&stage, &text)).is(2).says([says]);
+    }
+    update(&stage, stage.root().join("absent.json")).is(2).says(["absent.json"]);
+    update(&stage, stage.root()).is(2);
+    stage.playhouse(["models", "update"]).is(2).says(["FILE|URL"]);
+    assert_eq!(fs_err::read(&kept).unwrap(), before);
+}
+
+#[test]
+fn a_kept_catalogue_that_cannot_be_read_is_named_and_mended() {
+    let stage = Stage::new(Model::new());
+    fs_err::write(stage.root().join("models.json"), r#"{"format":"playhouse-models","version":7}"#).unwrap();
+    for command in [&["models"][..], &["run", "Go."]] {
+        stage
+            .playhouse(command)
+            .is(2)
+            .says(["models.json: catalogue version 7", "run `playhouse models update` again"]);
+    }
+    stage.playhouse(["--version"]).is(0);
+    update(&stage, file(&stage, &catalogue().to_string())).is(0);
+    stage.run(["Go."]).is(0);
+}
+
+#[test]
+fn a_catalogue_is_fetched() {
+    let stage = Stage::new(Model::new());
+    let body = catalogue().to_string();
+    let tap = Tap::answering(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+    let url = format!("{}/api.json?token=secret", tap.url());
+    update(&stage, &url).is(0).shows(["kept 3 models of 2 providers"]);
+    assert!(tap.heard().starts_with("GET /api.json?token=secret HTTP/1.1\r\n"), "{}", tap.heard());
+    let gone = Tap::answering("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n");
+    let ended = update(&stage, format!("{}/api.json?token=secret", gone.url())).is(1);
+    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    ended.says(["/api.json answers with status 410 Gone"]);
+    let page = Tap::answering("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>");
+    update(&stage, page.url()).is(2).says([page.url(), "not JSON: "]);
+    update(&stage, "ftp://a.example/api.json").is(1).says(["use http or https"]);
+}
+
+/// A whole catalogue that lies beside the repository. It is not part of the project, so there is nothing to load where it
+/// is absent.
+#[test]
+fn a_whole_catalogue_is_loaded() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/catalogue/api.json");
+    if !path.exists() {
+        println!("not loaded: there is no catalogue at {}", path.display());
+        return;
+    }
+    let all: Value = serde_json::from_str(&fs_err::read_to_string(&path).unwrap()).unwrap();
+    let count: usize =
+        all.as_object().unwrap().values().map(|one| one["models"].as_object().unwrap().len()).sum();
+    let stage = Stage::new(Model::new());
+    let says = format!("kept {count} models of {} providers", all.as_object().unwrap().len());
+    update(&stage, &path).is(0).shows([&says]);
+    for provider in ["anthropic", "fireworks-ai", "openrouter"] {
+        let lines = stage.playhouse(["models", provider, "--format", "json"]).is(0).lines();
+        assert!(lines.len() >= all[provider]["models"].as_object().unwrap().len(), "{provider}");
+    }
+    stage.run(["Go."]).is(0);
+}
