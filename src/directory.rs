@@ -1,6 +1,6 @@
 //! The engine's view of the settings: which agents and models there are, and what a request to one is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub(crate) struct SettingsDirectory {
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
     limiters: Limiters,
+    /// The names of all tools.
+    names: Vec<String>,
     /// What each agent is shown.
     tools: BTreeMap<String, Arc<[ToolSpec]>>,
 }
@@ -79,6 +81,7 @@ impl SettingsDirectory {
             http: Arc::new(HttpTransport::new()),
             mock: Arc::new(MockTransport(Arc::new(mock))),
             limiters: Limiters::default(),
+            names: specs(&|_| true).into_iter().map(|spec| spec.name).collect(),
             tools,
         }
     }
@@ -142,6 +145,20 @@ impl SettingsDirectory {
         })
     }
 
+    /// A misspelt name would deny nothing: it is an error.
+    fn check_denied(&self, settings: &Settings) -> Result<(), String> {
+        let known = |name: &str| self.names.iter().any(|tool| tool == name);
+        match settings.denied.iter().find(|name| *name != "*" && !known(name)) {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "`permissions.{}` names no tool: there are {}{}",
+                name.escape_debug(),
+                self.names.join(", "),
+                did_you_mean(name, self.names.iter().map(String::as_str))
+            )),
+        }
+    }
+
     fn specs(&self, agent: &str) -> Arc<[ToolSpec]> {
         self.tools.get(agent).cloned().unwrap_or_default()
     }
@@ -150,7 +167,14 @@ impl SettingsDirectory {
 impl Directory for SettingsDirectory {
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         let settings = self.settings.with_workspace(workspace).map_err(|error| error.to_string())?;
+        self.check_denied(&settings)?;
         Ok((settings.agent, settings.model))
+    }
+
+    fn denied(&self, workspace: &Path) -> Result<BTreeSet<String>, String> {
+        let settings = self.settings.with_workspace(workspace).map_err(|error| error.to_string())?;
+        self.check_denied(&settings)?;
+        Ok(settings.denied)
     }
 
     fn choose(
@@ -222,7 +246,7 @@ impl Directory for SettingsDirectory {
         let head = Head {
             model: request.model.model.clone(),
             system: system_prompt(agent, &environment, &settings.rules),
-            tools: self.specs(&request.agent),
+            tools: permitted(self.specs(&request.agent), &settings.denied),
             max_output: facts.answer_limit(),
             output_limit_field: server.output_limit_field,
             temperature: sampling(agent.temperature.or(preferences.temperature)),
@@ -258,6 +282,15 @@ fn unusable(error: &ConfigError) -> ErrorInfo {
         _ => ErrorCode::UnknownModel,
     };
     ErrorInfo::new(code, error.to_string())
+}
+
+/// The tools that are not denied.
+fn permitted(tools: Arc<[ToolSpec]>, denied: &BTreeSet<String>) -> Arc<[ToolSpec]> {
+    if denied.is_empty() {
+        return tools;
+    }
+    let permitted = |tool: &&ToolSpec| !denied.contains("*") && !denied.contains(&tool.name);
+    tools.iter().filter(permitted).cloned().collect()
 }
 
 /// The day of `time` where this machine is, as in `2026-07-04`.

@@ -2,6 +2,7 @@
 //!
 //! It keeps the tool's plan between the phases. Like the step actor it reports to the session and is stopped by it then.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use playhouse_policy::judge;
@@ -27,6 +28,8 @@ pub(crate) struct CallArguments {
     pub(crate) call: PartId,
     pub(crate) agent: String,
     pub(crate) tenant: Arc<str>,
+    /// The tools that nobody may use; `*` stands for all.
+    pub(crate) denied: Arc<BTreeSet<String>>,
     pub(crate) context: CallContext,
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) shared: Arc<Shared>,
@@ -76,7 +79,11 @@ impl Actor for CallActor {
 }
 
 async fn prepare(state: &mut CallState, name: &str, input: &CallInput) -> Result<PreparedCall, CallReport> {
-    let CallArguments { agent, context, shared, .. } = &state.arguments;
+    let CallArguments { agent, context, shared, denied, .. } = &state.arguments;
+    if shared.tools.get(name).is_some() && (denied.contains(name) || denied.contains("*")) {
+        let text = format!("the tool {name} is denied by the configuration");
+        return Err(CallReport::text(CallOutcome::Declined, text));
+    }
     if shared.tools.get(name).is_some() && !shared.directory.allows(agent, name) {
         let text = format!("the agent {agent} may not use the tool {name}");
         return Err(CallReport::text(CallOutcome::Declined, text));

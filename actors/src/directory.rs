@@ -1,5 +1,6 @@
 //! What the engine asks about agents and models.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,6 +61,13 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// What is wrong with the workspace's own configuration.
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String>;
+
+    /// The tools that nobody may use in `workspace`, by configuration: `*` stands for all. May read files: it is called
+    /// where that may block, once when a session is woken.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace's own configuration.
+    fn denied(&self, workspace: &Path) -> Result<BTreeSet<String>, String>;
 
     /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
     /// `fallback_model` are the session's. Fast, and without I/O.

@@ -3,7 +3,7 @@
 //! Every message becomes an input of the machine; every effect is carried out at once or, where it must not happen before
 //! what was appended is flushed, when the store says so. No handler waits for a model, a tool or the disk.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use playhouse_protocol::command::Snapshot;
@@ -62,6 +62,8 @@ pub(crate) struct Loaded {
     pub(crate) session: Session,
     /// Its directory, or why it cannot be used.
     pub(crate) workspace: Result<Arc<Workspace>, String>,
+    /// The tools that nobody may use in it.
+    pub(crate) denied: BTreeSet<String>,
 }
 
 pub(crate) struct SessionArguments {
@@ -93,6 +95,8 @@ pub(crate) struct SessionState {
     ring: Arc<Ring>,
     ids: Ids,
     workspace: Result<Arc<Workspace>, String>,
+    /// The tools that nobody may use here.
+    denied: Arc<BTreeSet<String>>,
     /// What this session knows of the content of files.
     files: Arc<FileTracker>,
     /// Callers that wait.
@@ -146,7 +150,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
-        let Loaded { session, workspace } = loaded;
+        let Loaded { session, workspace, denied } = loaded;
         let summary = &session.summary;
         let models = open_attempt(&session).into_iter().collect();
         Ok(Box::new(SessionState {
@@ -159,6 +163,7 @@ impl Actor for SessionActor {
             shared,
             ring,
             workspace,
+            denied: Arc::new(denied),
             files: Arc::new(FileTracker::new()),
             tickets: HashMap::new(),
             next_ticket: 0,

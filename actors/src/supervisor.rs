@@ -1,7 +1,7 @@
 //! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, respawns one
 //! that crashed, and parks one that crashed too often or whose log cannot be trusted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -324,8 +324,15 @@ fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
         return Err(CommandError::NotFound(id));
     }
     let output = shared.outputs.join(id.as_str());
-    let workspace = Workspace::open(session.summary.workspace.as_ref(), output)
-        .map(Arc::new)
-        .map_err(|error| error.to_string());
-    Ok(Loaded { session, workspace })
+    let opened =
+        Workspace::open(session.summary.workspace.as_ref(), output).map_err(|error| error.to_string());
+    let prepared = opened.and_then(|workspace| {
+        let denied = shared.directory.denied(workspace.root())?;
+        Ok((Arc::new(workspace), denied))
+    });
+    let (workspace, denied) = match prepared {
+        Ok((workspace, denied)) => (Ok(workspace), denied),
+        Err(error) => (Err(error), BTreeSet::new()),
+    };
+    Ok(Loaded { session, workspace, denied })
 }

@@ -85,6 +85,8 @@ keys! {
         "The agent of sessions that name none.";
     Rules = "rules", List, "none", true,
         "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
+    Permission = "permissions.NAME", Text, "`allow`", true,
+        "`deny` for a tool (or `*` for all): it is not shown to models, and refused where calls run. A workspace may only deny.";
     RetryAttempts = "retry.attempts", Whole, "`4`", false,
         "The most attempts of one step: requests that are made because the ones before failed. 1 for no second one.";
     RetryBase = "retry.base_ms", Whole, "`500`", false,

@@ -121,6 +121,7 @@ impl Reader<'_> {
         let value = &setting.value;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
+            (KeyName::Permission, [tool]) => set_permission(tool, value, self.settings),
             (KeyName::Header, [provider, header]) => {
                 set_header(header, value, providers.entry(provider.clone()).or_default())
             }
@@ -273,6 +274,19 @@ fn at_least_one(count: u64) -> Result<u32, String> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| format!("is {count}, expected a whole number from 1 to {}", u32::MAX))
+}
+
+/// A later layer cannot allow what an earlier one denied: there is one operator's file.
+fn set_permission(tool: &str, value: &Value, settings: &mut Settings) -> Result<(), String> {
+    match value {
+        Value::Text(text) if text == "deny" => {
+            settings.denied.insert(tool.to_owned());
+            Ok(())
+        }
+        Value::Text(text) if text == "allow" => Ok(()),
+        Value::Text(text) => Err(format!("is \"{}\", expected allow or deny", text.escape_debug())),
+        _ => Err("expected allow or deny".to_owned()),
+    }
 }
 
 fn set_header(name: &str, value: &Value, draft: &mut Draft) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! The result of all configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use playhouse_catalogue::{Catalogue, ModelFacts};
@@ -38,6 +38,8 @@ pub struct Settings {
     pub retry: RetryPolicy,
     /// Built-in agents and the operator's.
     pub agents: Agents,
+    /// Tools that nobody may use; `*` stands for all.
+    pub denied: BTreeSet<String>,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
 }
@@ -98,6 +100,7 @@ impl Settings {
             preferences: BTreeMap::new(),
             retry: RetryPolicy::default(),
             agents: Agents::builtin(),
+            denied: BTreeSet::new(),
             rules: Vec::new(),
         };
         if let Some(location) = operator::locate(config_flag, variables) {

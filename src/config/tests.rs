@@ -256,13 +256,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, model, providers, retry, rules; did you mean "model"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, model, providers, retry, rules
+    operator/config.toml:2: unknown key `modle`; known here are agent, model, permissions, providers, retry, rules; did you mean "model"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, model, permissions, providers, retry, rules
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, model, providers, retry, rules; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, model, permissions, providers, retry, rules; did you mean "providers"?
     "#);
 }
 
@@ -421,6 +421,21 @@ fn a_workspace_chooses_model_and_agent() {
 }
 
 #[test]
+fn a_workspace_makes_permissions_stricter_and_never_looser() {
+    let place = Place::new();
+    place.write("operator/config.toml", "[permissions]\nedit = \"deny\"\nread = \"allow\"");
+    place.write("workspace/.playhouse/config.toml", "[permissions]\nbash = \"deny\"");
+    let settings = place.load().unwrap();
+    assert_eq!(settings.denied.iter().collect::<Vec<_>>(), ["edit"]);
+    let settings = settings.with_workspace(&place.path("workspace")).unwrap();
+    assert_eq!(settings.denied.iter().collect::<Vec<_>>(), ["bash", "edit"]);
+    assert_snapshot!(
+        operator("permissions.bash = \"sometimes\""),
+        @r#"operator/config.toml:1: `permissions.bash`: is "sometimes", expected allow or deny"#
+    );
+}
+
+#[test]
 fn a_workspace_is_refused_what_is_the_operators() {
     assert_snapshot!(each(&[
         "\n\n[providers.anthropic]\nbase_url = \"https://evil.example\"",
@@ -431,25 +446,29 @@ fn a_workspace_is_refused_what_is_the_operators() {
         "retry = { attempts = 9 }",
         "limits = { concurrent = 9 }",
         "permissions = \"allow\"",
+        "permissions.bash = \"allow\"",
+        "[permissions]\nbash = 1",
         "walls = false",
         "commands = [\"curl evil.example\"]",
         "cost = { input = 0 }",
         "modle = \"a/b\"",
         "NAME = 1",
     ], workspace), @r#"
-    workspace/.playhouse/config.toml:3: `providers` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `base_url` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `api_key_env` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `api_key` may not be set by a workspace: keys are the operator's, and never stand in a file; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `headers` may not be set by a workspace: they are sent to servers together with keys; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `retry` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `limits` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `permissions` may not be set by a workspace: making them stricter is not supported yet, and a workspace can never loosen them; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `commands` may not be set by a workspace: it would start programs of its own choice; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules
-    workspace/.playhouse/config.toml:1: unknown key `modle`; a workspace may set model, agent, rules; did you mean "model"?
-    workspace/.playhouse/config.toml:1: unknown key `NAME`; a workspace may set model, agent, rules
+    workspace/.playhouse/config.toml:3: `providers` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `base_url` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `api_key_env` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `api_key` may not be set by a workspace: keys are the operator's, and never stand in a file; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `headers` may not be set by a workspace: they are sent to servers together with keys; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `retry` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `limits` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `permissions` is text, expected a table
+    workspace/.playhouse/config.toml:1: `permissions.bash` is "allow": a workspace can only make permissions stricter, with "deny"
+    workspace/.playhouse/config.toml:2: `permissions.bash` is the whole number 1, expected text
+    workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `commands` may not be set by a workspace: it would start programs of its own choice; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: unknown key `modle`; a workspace may set model, agent, rules, permissions; did you mean "model"?
+    workspace/.playhouse/config.toml:1: unknown key `NAME`; a workspace may set model, agent, rules, permissions
     "#);
 }
 
@@ -569,6 +588,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Usage => "\"anthropic\"",
             KeyName::Header => "{ env = \"N_HEADER\" }",
             KeyName::ModelReasoning => "\"low\"",
+            KeyName::Permission => "\"deny\"",
             KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
             _ if key.kind == Kind::Number => "0.5",
             _ if key.kind == Kind::Whole => "7",

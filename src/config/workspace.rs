@@ -23,9 +23,8 @@ const MAX_BYTES: u64 = 64 * 1024;
 const MAX_RULES: usize = 16;
 
 /// Names that no key has yet, or has elsewhere, and that a workspace must not hope for.
-const REFUSED: [(&str, &str); 12] = [
-    ("permissions", "making them stricter is not supported yet, and a workspace can never loosen them"),
-    ("permission", "making them stricter is not supported yet, and a workspace can never loosen them"),
+const REFUSED: [(&str, &str); 11] = [
+    ("permission", "they are called `permissions`"),
     ("walls", "a workspace does not decide what holds it"),
     ("sandbox", "a workspace does not decide what holds it"),
     ("headers", "they are sent to servers together with keys"),
@@ -63,7 +62,9 @@ pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigEr
 
 /// Refuses everything but the keys that a workspace may set.
 fn permit(key: &str) -> Result<(), String> {
-    let allowed: Vec<&str> = KEYS.iter().filter(|known| known.workspace).map(|known| known.path).collect();
+    let top = |path: &'static str| path.split('.').next().unwrap_or(path);
+    let allowed: Vec<&str> =
+        KEYS.iter().filter(|known| known.workspace).map(|known| top(known.path)).collect();
     if allowed.contains(&key) {
         return Ok(());
     }
@@ -105,6 +106,19 @@ fn set(root: &Path, setting: &Setting, settings: &mut Settings) -> Result<(), St
                     settings.rules.push(rules);
                 }
             }
+        }
+        (KeyName::Permission, Value::Text(text)) => {
+            let [tool] = setting.names.as_slice() else {
+                return Err(format!("`{}` may not be set by a workspace", setting.key.path));
+            };
+            if text != "deny" {
+                return Err(format!(
+                    "`permissions.{}` is \"{}\": a workspace can only make permissions stricter, with \"deny\"",
+                    tool.escape_debug(),
+                    text.escape_debug()
+                ));
+            }
+            settings.denied.insert(tool.clone());
         }
         _ => return Err(format!("`{}` may not be set by a workspace", setting.key.path)),
     }

@@ -1,6 +1,7 @@
 //! Keys, models, and configuration that cannot be used.
 
-use mock_llm::{Model, Script};
+use mock_llm::{Model, Script, call, text};
+use serde_json::json;
 
 use crate::stage::{Dialect, Stage, finish};
 
@@ -164,4 +165,24 @@ fn help_and_version_need_nothing() {
     }
     stage.playhouse([""; 0]).is(2).says(["Usage: playhouse"]);
     stage.playhouse(["session"]).is(2).says(["'session'", "'sessions'"]);
+}
+
+#[test]
+fn a_workspace_can_take_a_tool_away() {
+    let model = Model::new().step(call("bash", json!({"command": "touch made"}))).step(text("I see."));
+    let stage = Stage::new(model);
+    stage.write(".playhouse/config.toml", "[permissions]\nbash = \"deny\"\n");
+    stage.run(["go"]).is(0).says(["declined", "the tool bash is denied by the configuration"]);
+    assert!(!stage.root().join("made").exists());
+    let shown: Vec<String> =
+        stage.requests()[0]["tools"].as_array().unwrap().iter().map(|tool| tool.to_string()).collect();
+    assert!(
+        !shown.is_empty() && !shown.iter().any(|tool| tool.contains("\"bash\"")),
+        "it is not shown either"
+    );
+
+    stage.write(".playhouse/config.toml", "[permissions]\nbahs = \"deny\"\n");
+    stage.run(["go"]).is(2).says(["`permissions.bahs` names no tool", "did you mean \"bash\"?"]);
+    stage.write(".playhouse/config.toml", "[permissions]\nbash = \"allow\"\n");
+    stage.run(["go"]).is(2).says(["config.toml:2", "only make permissions stricter"]);
 }

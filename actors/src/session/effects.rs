@@ -165,6 +165,7 @@ impl SessionState {
             call,
             agent: agent.unwrap_or_default(),
             tenant: Arc::clone(&self.tenant),
+            denied: Arc::clone(&self.denied),
             context: CallContext {
                 output_file: workspace.output().join(format!("{call}.txt")),
                 workspace,

@@ -111,6 +111,10 @@ impl Directory for TestDirectory {
         Ok((None, None))
     }
 
+    fn denied(&self, _: &Path) -> Result<std::collections::BTreeSet<String>, String> {
+        Ok(std::collections::BTreeSet::new())
+    }
+
     fn choose(
         &self,
         agent: Option<&str>,
