@@ -206,11 +206,11 @@ mod tests {
     fn fixture() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let base = fs_err::canonicalize(folder.path()).unwrap();
-        for directory in ["work/src", "other/deep"] {
+        for directory in ["stage/src", "other/deep"] {
             fs_err::create_dir_all(base.join(directory)).unwrap();
         }
-        fs_err::write(base.join("work/file"), "x").unwrap();
-        let workspace = Workspace::open(&base.join("work"), base.join("saved/outputs")).unwrap();
+        fs_err::write(base.join("stage/file"), "x").unwrap();
+        let workspace = Workspace::open(&base.join("stage"), base.join("saved/outputs")).unwrap();
         Fixture { _folder: folder, base, workspace }
     }
 
@@ -224,10 +224,10 @@ mod tests {
     #[test]
     fn relative_and_absolute_paths_are_the_same_inside() {
         let fixture = fixture();
-        fixture.check("src/new/a.rs", "work/src/new/a.rs", Zone::Workspace);
-        fixture.check("./src//../file", "work/file", Zone::Workspace);
-        fixture.check("missing/../file", "work/file", Zone::Workspace);
-        let absolute = fixture.base.join("work/file");
+        fixture.check("src/new/a.rs", "stage/src/new/a.rs", Zone::Workspace);
+        fixture.check("./src//../file", "stage/file", Zone::Workspace);
+        fixture.check("missing/../file", "stage/file", Zone::Workspace);
+        let absolute = fixture.base.join("stage/file");
         let resolved = fixture.workspace.resolve(absolute.to_str().unwrap()).unwrap();
         assert_eq!((resolved.shown.as_str(), resolved.zone), ("file", Zone::Workspace));
         assert_eq!(fixture.workspace.resolve(".").unwrap().shown, ".");
@@ -237,7 +237,7 @@ mod tests {
     fn what_leaves_is_outside() {
         let fixture = fixture();
         fixture.check("..", "", Zone::Outside);
-        fixture.check("../work/file", "work/file", Zone::Workspace);
+        fixture.check("../stage/file", "stage/file", Zone::Workspace);
         fixture.check("missing/../../other", "other", Zone::Outside);
         fixture.check("../work-2/file", "work-2/file", Zone::Outside);
         fixture.check("../saved/outputs/call.txt", "saved/outputs/call.txt", Zone::Output);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn links_are_followed_wherever_they_stand() {
         let fixture = fixture();
-        let work = fixture.base.join("work");
+        let work = fixture.base.join("stage");
         symlink("../other", work.join("middle")).unwrap();
         symlink(fixture.base.join("other/none"), work.join("dangling")).unwrap();
         symlink("dangling", work.join("chain")).unwrap();
@@ -255,23 +255,23 @@ mod tests {
         fixture.check("middle/deep/new", "other/deep/new", Zone::Outside);
         fixture.check("dangling", "other/none", Zone::Outside);
         fixture.check("chain/below", "other/none/below", Zone::Outside);
-        fixture.check("inside/a", "work/src/a", Zone::Workspace);
+        fixture.check("inside/a", "stage/src/a", Zone::Workspace);
         // The parent of where the link leads, not of the link.
-        fixture.check("middle/deep/../../work/file", "work/file", Zone::Workspace);
+        fixture.check("middle/deep/../../stage/file", "stage/file", Zone::Workspace);
         fixture.check("middle/..", "", Zone::Outside);
     }
 
     #[test]
     fn what_leads_nowhere_is_an_error_that_says_why() {
         let fixture = fixture();
-        symlink("circle", fixture.base.join("work/circle")).unwrap();
+        symlink("circle", fixture.base.join("stage/circle")).unwrap();
         let error = |path: &str| fixture.workspace.resolve(path).unwrap_err();
         assert_eq!(error(""), PathError::Empty);
         assert_eq!(error("a\0b"), PathError::Nul("a\0b".into()));
         assert_eq!(error(&"a/".repeat(2049)), PathError::TooLong(4098));
         assert!(matches!(error(&"n".repeat(256)), PathError::TooLong(_)));
         assert!(matches!(error("circle/a"), PathError::Loop(_)));
-        let file = fixture.base.join("work/file").display().to_string();
+        let file = fixture.base.join("stage/file").display().to_string();
         assert_eq!(error("file/below"), PathError::NotDirectory(file.clone()));
         assert_eq!(error("file/../src"), PathError::NotDirectory(file));
     }
@@ -281,17 +281,17 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let fixture = fixture();
         let odd = std::ffi::OsStr::from_bytes(b"\xff");
-        symlink(odd, fixture.base.join("work/link")).unwrap();
+        symlink(odd, fixture.base.join("stage/link")).unwrap();
         assert!(matches!(fixture.workspace.resolve("link"), Err(PathError::NotUtf8(_))));
     }
 
     #[test]
     fn a_walked_path_is_placed_as_it_is() {
         let fixture = fixture();
-        let path = fixture.base.join("work/src/a");
+        let path = fixture.base.join("stage/src/a");
         let walked = fixture.workspace.walked(&path).unwrap();
         assert_eq!((walked.shown.as_str(), walked.zone), ("src/a", Zone::Workspace));
         assert!(fixture.workspace.walked(Path::new("src/a")).is_err());
-        assert!(fixture.workspace.walked(&fixture.base.join("work/../a")).is_err());
+        assert!(fixture.workspace.walked(&fixture.base.join("stage/../a")).is_err());
     }
 }
