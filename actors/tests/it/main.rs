@@ -6,6 +6,7 @@ mod aborts;
 mod crashes;
 mod events;
 mod faults;
+mod flushes;
 mod limits;
 mod support;
 mod turns;

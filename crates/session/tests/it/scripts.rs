@@ -8,7 +8,7 @@ use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
 use playhouse_session::{AttemptReport, CallReport, Deadline, Input, chat};
 
-use crate::harness::{Harness, model};
+use crate::harness::{Harness, model, prepared};
 
 #[test]
 fn a_prompt_runs_until_the_model_stops() {
@@ -38,6 +38,38 @@ fn a_prompt_runs_until_the_model_stops() {
     assert_eq!((ended.steps, ended.totals.attempts), (2, 2));
     assert_eq!(ended.totals.cost, Cost("0.00004".parse().unwrap()));
     assert!(h.machine.session().is_idle());
+}
+
+#[test]
+fn requests_answers_and_calls_with_effects_wait_for_the_flush_and_nothing_else_does() {
+    use playhouse_session::Effect as Do;
+    let mut h = Harness::new();
+    let mut seen = Vec::new();
+    let ticket = h.ticket();
+    let prompt = h.new_prompt("go", WhenBusy::Queue, None);
+    seen.extend(h.raw(Input::Prompt(ticket, prompt)));
+    let answer = h.finished("", &["read", "bash"], FinishReason::ToolCalls);
+    let attempt = h.attempts[0];
+    seen.extend(h.raw(Input::Attempt(attempt, answer)));
+    for (tool, effect) in [("read", Effect::None), ("bash", Effect::Workspace)] {
+        let call = h.call(tool);
+        seen.extend(h.raw(Input::Prepared(call, Ok(prepared(effect, Verdict::Allow)))));
+        if tool == "read" {
+            seen.extend(h.raw(Input::Call(call, CallReport::text(CallOutcome::Done, "x"))));
+        }
+    }
+    seen.extend(h.raw(Input::Abort(ticket)));
+    let (bash, mut waited) = (h.call("bash"), 0);
+    for effect in &seen {
+        let must = match effect {
+            Do::Reply(..) | Do::StartAttempt(_) => true,
+            Do::Execute { call, .. } => *call == bash,
+            _ => false,
+        };
+        assert_eq!(effect.waits_for_flush(), must, "{effect:?}");
+        waited += u32::from(must);
+    }
+    assert_eq!(waited, 3, "{seen:?}");
 }
 
 #[test]
