@@ -76,6 +76,7 @@ impl Log {
             model: model.clone(),
             estimated_input: 1_000,
             prices: Prices::default(),
+            long_prices: Vec::new(),
             steered: Vec::new(),
             last: false,
         }));

@@ -8,13 +8,13 @@ use jiff::tz::TimeZone;
 use playhouse_actors::{Choice, Directory, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
-    Credentials, Effort, Endpoint, Head, HttpTransport, Limiters, OutputLimitField, Quota, Reasoning,
-    Transport,
+    ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Transport,
 };
 use playhouse_prompts::{self as prompts, Agent, Agents, Environment, MAX_STEPS, system_prompt};
+use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Prices, Timestamp};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
 
 use crate::config::{
     ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings,
@@ -49,9 +49,10 @@ pub(crate) struct SettingsDirectory {
 struct Server {
     endpoint: Endpoint,
     transport: Arc<dyn Transport>,
-    output_limit_field: OutputLimitField,
+    chat: ChatFacts,
     cache_key: bool,
     quota: Quota,
+    limits: Limits,
     facts: ModelFacts,
     preferences: ModelPreferences,
 }
@@ -105,9 +106,10 @@ impl SettingsDirectory {
             return Ok(Server {
                 endpoint: mock::endpoint(),
                 transport: Arc::clone(&self.mock) as _,
-                output_limit_field: OutputLimitField::default(),
+                chat: ChatFacts::default(),
                 cache_key: false,
                 quota: Quota::default(),
+                limits: Limits::default(),
                 facts: mock::facts(),
                 preferences: ModelPreferences::default(),
             });
@@ -115,10 +117,10 @@ impl SettingsDirectory {
         self.check(model).map_err(|error| unusable(&error))?;
         let key = self.key(tenant, &model.provider)?;
         let resolved = self.settings.resolve_with(model, key, &*self.variables);
-        let ResolvedModel { endpoint, output_limit_field, cache_key, quota, facts, preferences, .. } =
+        let ResolvedModel { endpoint, chat, cache_key, quota, limits, facts, preferences, .. } =
             resolved.map_err(|error| unusable(&error))?;
         let transport = Arc::clone(&self.http);
-        Ok(Server { endpoint, transport, output_limit_field, cache_key, quota, facts, preferences })
+        Ok(Server { endpoint, transport, chat, cache_key, quota, limits, facts, preferences })
     }
 
     fn key(&self, tenant: &str, provider: &str) -> Result<Option<ProviderKey>, ErrorInfo> {
@@ -159,6 +161,14 @@ impl SettingsDirectory {
         }
     }
 
+    /// What `model` reads beside text.
+    fn modalities(&self, model: &ModelRef) -> Modalities {
+        if model.provider == mock::PROVIDER {
+            return mock::facts().modalities;
+        }
+        self.settings.catalogue.get(model).map(|facts| facts.modalities).unwrap_or_default()
+    }
+
     fn specs(&self, agent: &str) -> Arc<[ToolSpec]> {
         self.tools.get(agent).cloned().unwrap_or_default()
     }
@@ -197,18 +207,23 @@ impl Directory for SettingsDirectory {
                 .to_owned()
         })?;
         self.check(model).map_err(|error| error.to_string())?;
-        Ok(Choice { agent: chosen.name.clone(), model: model.clone(), step_limit: chosen.steps })
+        Ok(Choice {
+            agent: chosen.name.clone(),
+            model: model.clone(),
+            step_limit: chosen.steps,
+            modalities: self.modalities(model),
+        })
     }
 
     fn allows(&self, agent: &str, tool: &str) -> bool {
         self.settings.agents.get(agent).is_some_and(|agent| agent.tools.allows(tool))
     }
 
-    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices {
+    fn prices(&self, model: &ModelRef) -> PriceList {
         if model.provider == mock::PROVIDER {
-            return mock::facts().prices;
+            return mock::facts().price_list();
         }
-        self.settings.catalogue.get(model).map_or_else(Prices::default, |facts| facts.prices_at(input_tokens))
+        self.settings.catalogue.get(model).map(ModelFacts::price_list).unwrap_or_default()
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {
@@ -239,7 +254,9 @@ impl Directory for SettingsDirectory {
             model: request.model.clone(),
         };
         let Server { facts, preferences, .. } = server;
-        let limiter = self.limiters.of(&server.endpoint, server.quota);
+        // What is known of the server stands before what its models want on other servers.
+        let reasoning_field = server.chat.reasoning_field.or(facts.reasoning_field);
+        let (limiter, limits) = (self.limiters.of(&server.endpoint, server.quota), server.limits);
         let thinks = agent.reasoning.or(preferences.reasoning).filter(|_| facts.reasoning);
         // A server that refuses a temperature refuses the other one too.
         let sampling = |number: Option<f64>| number.filter(|_| facts.temperature);
@@ -248,16 +265,20 @@ impl Directory for SettingsDirectory {
             system: system_prompt(agent, &environment, &settings.rules),
             tools: permitted(self.specs(&request.agent), &settings.denied),
             max_output: facts.answer_limit(),
-            output_limit_field: server.output_limit_field,
+            chat: ChatFacts { reasoning_field, ..server.chat },
+            modalities: facts.modalities,
             temperature: sampling(agent.temperature.or(preferences.temperature)),
             top_p: sampling(agent.top_p.or(preferences.top_p)),
+            reasons: facts.reasoning,
             reasoning: thinks.map(reasoning),
+            reasoning_form: facts.reasoning_form,
             cache_key: server.cache_key.then(|| request.session.to_string()),
         };
         Ok(Profile {
             endpoint: server.endpoint,
             transport: server.transport,
             limiter,
+            limits,
             head,
             prefill: facts.prefill,
             max_steps: MAX_STEPS.trim_end().to_owned(),
@@ -279,6 +300,7 @@ fn reasoning(wanted: prompts::Reasoning) -> Reasoning {
 fn unusable(error: &ConfigError) -> ErrorInfo {
     let code = match error {
         ConfigError::MissingKey { .. } | ConfigError::MissingHeader { .. } => ErrorCode::Authentication,
+        ConfigError::Variable { .. } => ErrorCode::Misconfigured,
         _ => ErrorCode::UnknownModel,
     };
     ErrorInfo::new(code, error.to_string())

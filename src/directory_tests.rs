@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use mock_llm::{Mock, Script};
 use playhouse_actors::{Directory as _, Profile, ProfileRequest};
-use playhouse_llm::{Credentials, DialectKind, Effort, Reasoning};
+use playhouse_llm::{Credentials, DialectKind, Reasoning};
+use playhouse_protocol::capability::Effort;
 use playhouse_protocol::{ErrorCode, ErrorInfo, SessionId, Timestamp};
 use playhouse_tools::Registry;
 use secrecy::{ExposeSecret as _, SecretString};

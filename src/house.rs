@@ -11,7 +11,7 @@ use playhouse_store::{Store, StoreError};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 use crate::directory::{SettingsDirectory, Variables};
 
 /// Why a house could not be started.
@@ -20,6 +20,9 @@ pub enum HouseError {
     /// The data directory could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What is configured cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// Two tools have one name.
     #[error(transparent)]
     Tool(#[from] RegistryError),
@@ -159,18 +162,21 @@ impl HouseBuilder {
             }
         };
         let outputs = absolute(&outputs)?;
-        let mut registry = Registry::native();
+        let mut registry = Registry::native_with(settings.native_tools(&*variables)?);
         for tool in tools {
             registry.add(tool)?;
         }
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
-        let retry = settings.retry;
+        let (retry, question_wait, keep_outputs) =
+            (settings.retry, settings.question_wait, settings.keep_outputs);
         let directory =
             SettingsDirectory::new(settings, variables, credentials, mock, |allowed| registry.specs(allowed));
         let mut options = EngineOptions::new(store, Arc::new(directory), outputs);
         options.tools = registry;
         options.retry = retry;
+        options.question_wait = question_wait;
+        options.keep_outputs = keep_outputs;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
         }

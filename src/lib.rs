@@ -44,6 +44,7 @@ mod directory;
 mod directory_tests;
 mod house;
 mod mock;
+mod tags;
 
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;

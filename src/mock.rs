@@ -22,7 +22,7 @@ impl Transport for MockTransport {
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
         let mock = Arc::clone(&self.0);
         async move {
-            let HttpRequest { url, headers, body } = request;
+            let HttpRequest { url, headers, body, .. } = request;
             let path = url.strip_prefix(BASE_URL).unwrap_or(&url).to_owned();
             let headers: Vec<(String, String)> = headers
                 .into_iter()
@@ -50,7 +50,6 @@ pub(crate) fn facts() -> ModelFacts {
     let dollars = |cents: i64| Some(Decimal::new(cents, 2));
     ModelFacts {
         context: 200_000,
-        input: None,
         output: 32_000,
         prices: Prices {
             input: dollars(100),
@@ -59,11 +58,8 @@ pub(crate) fn facts() -> ModelFacts {
             cache_write: dollars(125),
             ..Prices::default()
         },
-        long: Vec::new(),
         modalities: Modalities { image: true, pdf: true },
-        reasoning: false,
-        temperature: true,
         prefill: true,
-        responses: false,
+        ..ModelFacts::default()
     }
 }

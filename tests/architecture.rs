@@ -201,7 +201,9 @@ fn what_one_package_keeps_no_other_names() {
         for (library, keeper) in KEPT {
             let may = package.name == keeper
                 // Reads its built-in facts with it.
-                || (library, package.name.as_str()) == ("toml", "catalogue");
+                || (library, package.name.as_str()) == ("toml", "catalogue")
+                // Reaches out for models, through one door.
+                || (library, package.name.as_str()) == ("reqwest", "tools");
             assert!(
                 may || !dependencies.contains(library),
                 "{} depends on {library}, which belongs to {keeper}",
@@ -263,11 +265,14 @@ fn the_session_makes_no_ids_of_its_own() {
 #[test]
 fn one_place_reads_the_clock_for_what_is_stored() {
     let engine: Vec<Package> = packages().into_iter().filter(|package| package.name != "mock-llm").collect();
-    // `door.rs` carries the times of files; `failure` reads dates that say when to come back.
+    // `door.rs` carries the times of files, `sweeper.rs` and `outputs.rs` compare them; `failure` reads dates that say when
+    // to come back.
     let expected = [
         "actors/src/shared.rs: SystemTime",
+        "actors/src/sweeper.rs: SystemTime",
         "crates/llm/src/failure/mod.rs: SystemTime",
         "crates/llm/src/failure/wait.rs: SystemTime",
+        "crates/tools/src/outputs.rs: SystemTime",
         "crates/workspace/src/door.rs: SystemTime",
     ];
     let mut found = users(&engine, &["SystemTime"]);
@@ -288,9 +293,18 @@ fn programs_are_started_in_one_place() {
 fn keys_are_opened_only_where_they_are_sent() {
     for user in users(&packages(), &["expose_secret"]) {
         // `mock.rs` carries the headers of a request to the model in the same process.
-        let fits = user.starts_with("crates/llm/src/") || user.starts_with("src/mock.rs");
+        let carriers = ["crates/llm/src/", "crates/tools/src/web/search.rs", "src/mock.rs"];
+        let fits = carriers.iter().any(|carrier| user.starts_with(carrier));
         assert!(fits, "{user}");
     }
+}
+
+#[test]
+fn what_a_model_asks_of_the_network_goes_through_one_door() {
+    let tools = package("tools");
+    let found =
+        users(&[tools], &["Client::builder", "Client::new", "TcpStream", "reqwest::get", "lookup_host"]);
+    assert_eq!(found, ["crates/tools/src/web/door.rs: Client::builder"]);
 }
 
 #[test]

@@ -2,16 +2,15 @@
 //!
 //! It keeps the tool's plan between the phases. Like the step actor it reports to the session and is stopped by it then.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use playhouse_policy::judge;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
 use playhouse_session::{CallReport, PreparedCall};
-use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
+use playhouse_tools::{CallContext, Host as _, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
+use crate::host::SessionHost;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
 use crate::shared::{Child, Shared};
@@ -26,10 +25,8 @@ pub(crate) enum CallMessage {
 /// What the actor of one call stands on.
 pub(crate) struct CallArguments {
     pub(crate) call: PartId,
-    pub(crate) agent: String,
+    pub(crate) host: Arc<SessionHost>,
     pub(crate) tenant: Arc<str>,
-    /// The tools that nobody may use; `*` stands for all.
-    pub(crate) denied: Arc<BTreeSet<String>>,
     pub(crate) context: CallContext,
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) shared: Arc<Shared>,
@@ -79,21 +76,16 @@ impl Actor for CallActor {
 }
 
 async fn prepare(state: &mut CallState, name: &str, input: &CallInput) -> Result<PreparedCall, CallReport> {
-    let CallArguments { agent, context, shared, denied, .. } = &state.arguments;
-    if shared.tools.get(name).is_some() && (denied.contains(name) || denied.contains("*")) {
-        let text = format!("the tool {name} is denied by the configuration");
-        return Err(CallReport::text(CallOutcome::Declined, text));
-    }
-    if shared.tools.get(name).is_some() && !shared.directory.allows(agent, name) {
-        let text = format!("the agent {agent} may not use the tool {name}");
-        return Err(CallReport::text(CallOutcome::Declined, text));
+    let CallArguments { host, context, shared, .. } = &state.arguments;
+    if let Some(refusal) = host.refusal(name) {
+        return Err(CallReport::text(CallOutcome::Declined, refusal));
     }
     let (tool, prepared) =
         runner::prepare(&shared.tools, name, input, context).await.map_err(|error| failure(&error))?;
     let judged = PreparedCall {
         effect: prepared.effect,
         recovery: prepared.recovery,
-        verdict: judge(&prepared.accesses),
+        verdict: host.judge(name, &prepared),
         preview: prepared.preview.clone(),
     };
     state.prepared = Some((tool, prepared));
@@ -114,7 +106,7 @@ async fn execute(state: &mut CallState) -> CallReport {
 
 /// Stores what the tool attached, and makes the result.
 async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> CallReport {
-    let ToolOutput { title, output, metadata, attachments } = output;
+    let ToolOutput { title, output, metadata, attachments, todos } = output;
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {
         let (blobs, tenant) = (Arc::clone(&shared.store.blobs), Arc::clone(tenant));
@@ -130,7 +122,7 @@ async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> 
             }
         }
     }
-    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored }
+    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored, todos }
 }
 
 fn failure(error: &ToolError) -> CallReport {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_llm::{Endpoint, Head, Limiter, Transport};
-use playhouse_protocol::usage::Prices;
+use playhouse_llm::{Endpoint, Head, Limiter, Limits, Transport};
+use playhouse_protocol::capability::Modalities;
+use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{ErrorInfo, ModelRef, SessionId, Timestamp};
 
 /// An agent and a model that exist, for a prompt.
@@ -17,6 +18,8 @@ pub struct Choice {
     pub model: ModelRef,
     /// The agent's step limit.
     pub step_limit: Option<u32>,
+    /// What the model reads beside text.
+    pub modalities: Modalities,
 }
 
 /// For what a profile is wanted.
@@ -45,6 +48,8 @@ pub struct Profile {
     pub transport: Arc<dyn Transport>,
     /// Who may send a request now: shared by all that use the same server and key.
     pub limiter: Limiter,
+    /// How long the server may take. How much it may say follows from the head's limit of output.
+    pub limits: Limits,
     /// System prompt, tools and limits.
     pub head: Head,
     /// Whether the model goes on with the beginning of an answer that it is given.
@@ -85,8 +90,8 @@ pub trait Directory: Send + Sync {
     /// Whether `agent` may call `tool`. A call that it may not make is refused where calls run.
     fn allows(&self, agent: &str, tool: &str) -> bool;
 
-    /// What `model` costs now, for a request of so many tokens.
-    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices;
+    /// What `model` costs now.
+    fn prices(&self, model: &ModelRef) -> PriceList;
 
     /// Estimated tokens of the system prompt and the tools of `agent`.
     fn overhead_tokens(&self, agent: &str) -> u64;

@@ -10,7 +10,7 @@ use playhouse_protocol::{CommandError, Entry, NewSession, Record, Seq, SessionId
 use playhouse_session::{RetryPolicy, Session};
 use playhouse_store::{Append, Damage, ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
-use playhouse_workspace::{PathLocks, Pool, Workspace};
+use playhouse_workspace::{PathLocks, Pool, Processes, Workspace};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
@@ -20,6 +20,7 @@ use crate::handle::SessionHandle;
 use crate::metering::{Metering, MeteringMessage, UsageReport};
 use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
+use crate::sweeper::Sweeper;
 
 /// How long the engine's own actors may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
@@ -38,6 +39,10 @@ pub struct EngineOptions {
     pub outputs: PathBuf,
     /// When a failed attempt is made again.
     pub retry: RetryPolicy,
+    /// How long a request with questions waits for an answer.
+    pub question_wait: Duration,
+    /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
+    pub keep_outputs: Option<Duration>,
     /// Threads for the engine's own blocking work, and as many again for that of tools.
     pub threads: usize,
     /// Bytes of events that each session keeps for its subscribers.
@@ -53,6 +58,8 @@ impl EngineOptions {
             tools: Registry::native(),
             outputs,
             retry: RetryPolicy::default(),
+            question_wait: Duration::from_secs(60),
+            keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             threads: 8,
             ring_bytes: 1024 * 1024,
         }
@@ -88,7 +95,18 @@ impl Engine {
     /// # Errors
     /// The actors could not be started.
     pub async fn start(options: EngineOptions) -> Result<Self, CommandError> {
-        let EngineOptions { store, directory, tools, outputs, retry, threads, ring_bytes } = options;
+        let EngineOptions {
+            store,
+            directory,
+            tools,
+            outputs,
+            retry,
+            question_wait,
+            keep_outputs,
+            threads,
+            ring_bytes,
+        } = options;
+        let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
         let (metering, _) = Actor::spawn(None, Metering, ()).await.map_err(not_started)?;
         let shared = Arc::new(Shared {
@@ -97,8 +115,11 @@ impl Engine {
             directory,
             tools: Arc::new(tools),
             locks: Arc::new(PathLocks::new()),
+            processes: Processes::new(),
+            question_wait_ms: u64::try_from(question_wait.as_millis()).unwrap_or(u64::MAX),
             pool: Pool::new(threads),
-            tool_pool: Pool::new(threads),
+            sweeper: Sweeper::start(outputs.clone(), keep_outputs, tool_pool.clone()),
+            tool_pool,
             outputs,
             retry,
             ring_bytes,
@@ -215,6 +236,8 @@ impl Engine {
     pub async fn delete(&self, id: SessionId) -> Result<(), CommandError> {
         match self.handle(id).delete().await {
             Err(CommandError::Parked { .. }) => {
+                self.shared.processes.of(id.as_str()).end().await;
+                self.shared.forget_outputs(id).await;
                 let (done, flushed) = oneshot::channel();
                 self.shared.store.log.delete(id, Box::new(move |result| drop(done.send(result))));
                 let removed = match flushed.await {
@@ -267,6 +290,7 @@ impl Engine {
 
     /// Stops all sessions and their children. Turns that run go on when their session is woken again.
     pub async fn shutdown(&self) -> Stopped {
+        self.shared.sweeper.stop();
         let mut stopped = match ask(&self.supervisor, SupervisorMessage::Stop).await {
             Ok(stopped) => stopped,
             Err(error) => Stopped { sessions: 0, stragglers: vec![format!("supervisor: {error}")] },
@@ -279,6 +303,8 @@ impl Engine {
             0 => {}
             count => stopped.stragglers.push(format!("{count} step or call actors")),
         }
+        // Nothing starts any more.
+        self.shared.processes.end().await;
         // Whoever opens the store again right after this finds it free, as far as these two hold it.
         let (supervisor, metering) = tokio::join!(
             self.supervisor.stop_and_wait(None, Some(CHILDREN_WAIT)),

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
-use playhouse_protocol::{Accepted, Command, CommandError, EventBody, Prompt, Record, Reply, Seq, SessionId};
+use playhouse_protocol::{
+    Accepted, Command, CommandError, EventBody, Prompt, QuestionId, Record, Reply, Seq, SessionId,
+};
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
@@ -114,6 +116,22 @@ impl SessionHandle {
     pub async fn abort(&self) -> Result<u32, CommandError> {
         match self.command(Command::Abort).await? {
             Reply::Aborted { turns } => Ok(turns),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Answers a request with questions: one list for each question, in order, with the labels that were chosen or words
+    /// of one's own; `None` says that nobody will answer. On return it is durable.
+    ///
+    /// # Errors
+    /// The request is settled already, or the answers do not fit the questions.
+    pub async fn answer_question(
+        &self,
+        question: QuestionId,
+        answers: Option<Vec<Vec<String>>>,
+    ) -> Result<(), CommandError> {
+        match self.command(Command::AnswerQuestion { question, answers }).await? {
+            Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }

@@ -16,6 +16,7 @@ mod conversation;
 mod directory;
 mod engine;
 mod handle;
+mod host;
 mod metering;
 mod ring;
 mod session;
@@ -23,6 +24,7 @@ mod shared;
 mod step;
 mod subscription;
 mod supervisor;
+mod sweeper;
 
 pub use directory::{Choice, Directory, Profile, ProfileRequest};
 pub use engine::{Engine, EngineOptions, Stopped, fold};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{CallOutcome, Part};
+use playhouse_protocol::message::{Attachment, CallOutcome, Part};
+use playhouse_protocol::question::{Question, QuestionAnswer};
 use playhouse_protocol::{
     Command, CommandError, Entry, ErrorCode, ErrorInfo, ModelRef, Prompt, Record, Reply, Seq, SessionId,
 };
@@ -18,11 +19,13 @@ use playhouse_session::{
 };
 use playhouse_workspace::{FileTracker, Workspace};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallMessage;
 use crate::conversation::Conversation;
-use crate::directory::Directory;
+use crate::directory::{Choice, Directory};
+use crate::host::TodoList;
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::shared::{Ids, Shared, now, random_fraction};
@@ -49,6 +52,8 @@ pub(crate) enum SessionMessage {
     Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
     /// From a call actor: what the call would do.
     Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
+    /// From a running call: it asks, and waits for the answer.
+    Ask(PartId, Vec<Question>, oneshot::Sender<QuestionAnswer>),
     /// From a call actor: how the call ended.
     Call(PartId, Box<CallReport>),
     /// A time limit passed.
@@ -110,6 +115,10 @@ pub(crate) struct SessionState {
     gated: VecDeque<(Seq, Effect)>,
     step: Option<LiveStep>,
     calls: HashMap<PartId, LiveCall>,
+    /// Calls that wait for an answer of the people behind the session.
+    asking: HashMap<PartId, oneshot::Sender<QuestionAnswer>>,
+    /// The session's list of things to do, for its calls.
+    todos: TodoList,
     /// The conversation in the model's wire format, while no step has it.
     conversation: Option<Box<Conversation>>,
     /// Models of the attempts under way, for metering.
@@ -125,11 +134,23 @@ fn open_attempt(session: &Session) -> Option<(AttemptId, ModelRef)> {
     }
 }
 
+/// Why a prompt with `file` is refused.
+fn unread(file: &Attachment, choice: &Choice) -> String {
+    let reads: Vec<&str> = std::iter::once("text").chain(choice.modalities.names()).collect();
+    format!(
+        "\"{}\" is {}, which {} does not read (it reads {}): leave the file out, or choose another model",
+        file.filename.escape_debug(),
+        file.mime.escape_debug(),
+        choice.model,
+        reads.join(", ")
+    )
+}
+
 struct DirectoryFacts<'a>(&'a dyn Directory);
 
 impl Facts for DirectoryFacts<'_> {
-    fn prices(&self, model: &ModelRef, input_tokens: u64) -> playhouse_protocol::Prices {
-        self.0.prices(model, input_tokens)
+    fn prices(&self, model: &ModelRef) -> playhouse_protocol::PriceList {
+        self.0.prices(model)
     }
 
     fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
@@ -153,13 +174,14 @@ impl Actor for SessionActor {
         let Loaded { session, workspace, denied } = loaded;
         let summary = &session.summary;
         let models = open_attempt(&session).into_iter().collect();
+        let todos = TodoList::new(&session.todos);
         Ok(Box::new(SessionState {
             supervisor,
             id: summary.id,
             tenant: summary.tenant.as_str().into(),
             ids: Ids::after(summary.updated),
             flushed: summary.head,
-            machine: Machine::new(session, shared.retry),
+            machine: Machine::new(session, shared.retry).question_wait_ms(shared.question_wait_ms),
             shared,
             ring,
             workspace,
@@ -171,6 +193,8 @@ impl Actor for SessionActor {
             gated: VecDeque::new(),
             step: None,
             calls: HashMap::new(),
+            asking: HashMap::new(),
+            todos,
             conversation: None,
             models,
         }))
@@ -231,6 +255,14 @@ impl SessionState {
                 }
                 Input::Prepared(call, *prepared)
             }
+            SessionMessage::Ask(call, questions, answer) => {
+                // One that was killed meanwhile waits no more.
+                if !self.calls.contains_key(&call) {
+                    return Ok(());
+                }
+                self.asking.insert(call, answer);
+                Input::Ask(call, questions)
+            }
             SessionMessage::Call(call, report) => {
                 self.dismiss(call);
                 Input::Call(call, *report)
@@ -269,6 +301,7 @@ impl SessionState {
         let crashed = self.calls.iter().find(|(_, live)| live.actor.get_id() == who).map(|(call, _)| *call);
         let Some(call) = crashed else { return Ok(()) };
         self.calls.remove(&call);
+        self.asking.remove(&call);
         let report = CallReport::text(CallOutcome::Crashed, format!("the tool crashed: {why}"));
         // A crash while preparing and one while running are told to the machine in the words it waits for.
         self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;
@@ -293,6 +326,9 @@ impl SessionState {
             Command::Answer { consent, answer } => {
                 return Some(Input::Answer(self.ticket(port), consent, answer));
             }
+            Command::AnswerQuestion { question, answers } => {
+                return Some(Input::AnswerQuestion(self.ticket(port), question, answers));
+            }
             Command::Change(changed) => {
                 let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
                 match self.shared.directory.choose(agent, model, None, Some(&self.summary_model())) {
@@ -305,6 +341,8 @@ impl SessionState {
                 Ok(Reply::Snapshot(Box::new(Snapshot {
                     summary: session.summary.clone(),
                     messages: session.all_messages(),
+                    todos: session.todos.clone(),
+                    questions: session.open_questions(),
                 })))
             }
         };
@@ -340,6 +378,9 @@ impl SessionState {
             .directory
             .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
             .map_err(CommandError::Invalid)?;
+        if let Some(file) = files.iter().find(|file| !choice.modalities.accepts(&file.mime)) {
+            return Err(CommandError::Invalid(unread(file, &choice)));
+        }
         let mut parts = Vec::with_capacity(files.len() + 1);
         if !text.is_empty() {
             parts.push(Part::Text { id: self.ids.next(), text });
@@ -422,6 +463,7 @@ impl SessionState {
 
     /// Stops a call's actor, whose report has come.
     fn dismiss(&mut self, call: PartId) {
+        self.asking.remove(&call);
         if let Some(live) = self.calls.remove(&call) {
             live.actor.stop(None);
         }

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use playhouse_protocol::id::Id;
-use playhouse_protocol::{IdGenerator, Timestamp};
+use playhouse_protocol::{IdGenerator, SessionId, Timestamp};
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
-use playhouse_tools::Registry;
-use playhouse_workspace::{PathLocks, Pool};
+use playhouse_tools::{Registry, outputs};
+use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
 
 use crate::directory::Directory;
 use crate::metering::MeteringMessage;
+use crate::sweeper::Sweeper;
 
 /// What all actors of one engine share.
 pub(crate) struct Shared {
@@ -23,18 +24,39 @@ pub(crate) struct Shared {
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) tools: Arc<Registry>,
     pub(crate) locks: Arc<PathLocks>,
+    /// Commands that run in the background.
+    pub(crate) processes: Processes,
     /// Where the engine's own blocking work runs.
     pub(crate) pool: Pool,
     /// Where the blocking work of tools runs: slow calls hold up calls, never the engine.
     pub(crate) tool_pool: Pool,
     /// Folder with one folder of saved outputs per session.
     pub(crate) outputs: PathBuf,
+    /// Removes old ones.
+    pub(crate) sweeper: Sweeper,
     pub(crate) retry: RetryPolicy,
+    /// How long a request with questions waits for an answer, in milliseconds.
+    pub(crate) question_wait_ms: u64,
     /// Bytes of events that each session keeps for its subscribers.
     pub(crate) ring_bytes: usize,
     pub(crate) metering: ActorRef<MeteringMessage>,
     /// Step and call actors at work.
     pub(crate) children: Children,
+}
+
+impl Shared {
+    /// Removes what was saved for a session that is deleted. Blocks. What stays behind goes when it is old.
+    pub(crate) fn remove_outputs(&self, session: SessionId) {
+        if let Err(error) = outputs::remove(&self.outputs, session) {
+            tracing::warn!(%session, %error, "the outputs of a deleted session cannot be removed");
+        }
+    }
+
+    /// The same on the pool.
+    pub(crate) async fn forget_outputs(self: &Arc<Self>, session: SessionId) {
+        let shared = Arc::clone(self);
+        self.pool.run(move || shared.remove_outputs(session)).await;
+    }
 }
 
 /// Counts the step and call actors at work, so that a shutdown can tell when they are gone.

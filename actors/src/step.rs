@@ -7,29 +7,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_llm::{AnswerStream, Limiter, Limits, Permit, StreamEvent};
+use bytes::Bytes;
+use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs, StreamEvent};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::StepPart;
 use playhouse_protocol::usage::Quality;
-use playhouse_protocol::{ErrorCode, ErrorInfo, Timestamp, Usage};
+use playhouse_protocol::{ErrorCode, ErrorInfo, SessionId, Timestamp, Usage};
 use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::conversation::Conversation;
-use crate::directory::ProfileRequest;
+use crate::directory::{Profile, ProfileRequest};
 use crate::ring::{OpenPart, Ring, Writer};
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, now};
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
 const COOL_DOWN: Duration = Duration::from_secs(1);
-/// The longest that a server's wish holds back sessions that have not asked it themselves.
-const LONGEST_COOL_DOWN: Duration = Duration::from_secs(60);
 
 /// All that an attempt needs.
 pub(crate) struct StepWork {
@@ -77,6 +76,7 @@ async fn run(work: StepWork) {
     let StepWork { order, mut conversation, new, request, ring, ids, cancel, session, shared, child: _child } =
         work;
     let mut progress = Progress::default();
+    let of_session = request.session;
     let ended = {
         let attempt = attempt(&order, &mut conversation, new, request, &ring, &ids, &shared, &mut progress);
         tokio::select! {
@@ -87,8 +87,14 @@ async fn run(work: StepWork) {
     };
     let open = ring.take(order.attempt);
     let report = match ended {
-        Ok(answer) => {
+        Ok(mut answer) => {
             let (parts, calls) = assemble(open, &progress.opaque);
+            for call in &calls {
+                if matches!(call.input, CallInput::Malformed(_)) {
+                    answer.repairs.note(Repair::ArgumentsNotAnObject);
+                }
+            }
+            log(&answer.repairs, of_session, &order);
             AttemptReport::Finished(StepAnswer {
                 parts,
                 calls,
@@ -119,6 +125,14 @@ async fn run(work: StepWork) {
     drop(session.send_message(message));
 }
 
+/// An answer that had to be repaired is one that the provider's people should hear of.
+fn log(repairs: &Repairs, session: SessionId, order: &AttemptOrder) {
+    for (repair, times) in repairs.iter() {
+        let (model, attempt) = (&order.model, order.attempt);
+        tracing::warn!(%session, %attempt, %model, times, %repair, "an answer was repaired");
+    }
+}
+
 /// What is known of an attempt while it runs, and when it is cut.
 #[derive(Default)]
 struct Progress {
@@ -132,9 +146,19 @@ struct Progress {
 }
 
 impl Progress {
-    /// A server that refused the connection or the request used nothing.
+    /// A server that could not be reached or refused the request used nothing.
     fn may_have_used(&self, error: &ErrorInfo) -> bool {
-        self.answering || (self.sent && error.status.is_none() && error.code != ErrorCode::Connection)
+        let unsent = matches!(
+            error.code,
+            ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
+        );
+        self.answering
+            || self.sent
+                && match error.status {
+                    // A gateway lost patience with whoever worked on it, or what was answered is not what was asked for.
+                    Some(status) => matches!(status, 200..=299 | 504 | 524),
+                    None => !unsent,
+                }
     }
 }
 
@@ -154,28 +178,41 @@ async fn attempt(
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
-    let _permit = admitted(&profile.limiter, &tenant, body.len(), order, ring).await;
+    let _permit = admitted(&profile.limiter, &tenant, order, ring).await;
     progress.sent = true;
+    let ended = exchange(&profile, body, order, ring, ids, progress).await;
+    match &ended {
+        Ok(_) => profile.limiter.succeeded(),
+        // Whether it was said at the head of the answer or in the middle of it.
+        Err(error) if error.code == ErrorCode::RateLimited => {
+            let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
+            // A step does not wait longer than this; sessions that have not asked the server need not, either.
+            profile.limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
+        }
+        Err(_) => {}
+    }
+    ended
+}
+
+/// Sends a request and streams its answer.
+async fn exchange(
+    profile: &Profile,
+    body: Bytes,
+    order: &AttemptOrder,
+    ring: &Ring,
+    ids: &Ids,
+    progress: &mut Progress,
+) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let sent = playhouse_llm::send(
         profile.transport.as_ref(),
         &profile.endpoint,
         &profile.head.model,
         order.attempt,
         body,
-        Limits::default(),
+        profile.limits.for_output(profile.head.max_output),
     );
-    let mut stream = match sent.await {
-        Ok(stream) => stream,
-        Err(error) => {
-            if error.code == ErrorCode::RateLimited {
-                let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
-                profile.limiter.cool_down(wait.min(LONGEST_COOL_DOWN));
-            }
-            return Err(error);
-        }
-    };
+    let mut stream = sent.await?;
     progress.answering = true;
-    profile.limiter.succeeded();
     let mut assembly = Assembly { order, ids, current: None, calls: Vec::new() };
     let mut events = Vec::new();
     loop {
@@ -197,29 +234,29 @@ async fn attempt(
 }
 
 /// Waits until the provider's limits allow the request; clients are told when it does not leave at once.
-async fn admitted(
-    limiter: &Limiter,
-    tenant: &str,
-    body_bytes: usize,
-    order: &AttemptOrder,
-    ring: &Ring,
-) -> Permit {
-    let tokens = body_bytes as u64 / 4;
+async fn admitted(limiter: &Limiter, tenant: &str, order: &AttemptOrder, ring: &Ring) -> Permit {
+    let tokens = order.estimated_input;
     if let Some(permit) = limiter.try_acquire(tokens) {
         return permit;
     }
     let (cool, waiting) = limiter.outlook();
     let cools = !cool.is_zero();
-    let until = cools.then(|| {
-        let millis = u64::try_from(cool.as_millis()).unwrap_or(u64::MAX);
+    let until = limiter.least_wait(tokens).map(|wait| {
+        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         Timestamp::from_millis(now().as_millis().saturating_add(millis))
     });
     let provider = &order.model.provider;
-    let reason = if cools {
-        format!("{provider} asked for less traffic; {waiting} requests wait")
-    } else {
-        format!("{provider} is used to its limit; {waiting} requests wait")
+    let why = match (cools, until) {
+        (true, _) => "asked for less traffic",
+        (false, Some(_)) => "is used to its limit a minute",
+        (false, None) => "is used to its limit",
     };
+    let others = match waiting {
+        0 => String::new(),
+        1 => "; 1 request waits before".to_owned(),
+        count => format!("; {count} requests wait before"),
+    };
+    let reason = format!("{provider} {why}{others}");
     let (step, attempt) = (order.step, order.attempt);
     ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
     limiter.acquire(tenant, tokens).await

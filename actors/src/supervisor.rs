@@ -320,6 +320,7 @@ fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
     let session = session.ok_or(CommandError::NotFound(id))?;
     if session.is_deleted() {
         // The process ended between the last record and the removal: finish it.
+        shared.remove_outputs(id);
         log.delete(id, Box::new(|_| {}));
         return Err(CommandError::NotFound(id));
     }

@@ -9,6 +9,7 @@ use playhouse_protocol::{ModelRef, NewSession, Prompt, Seq};
 use serde_json::json;
 use similar::TextDiff;
 
+use super::asker::Asker;
 use super::render::{Format, Renderer};
 use super::run::{TENANT, exit_of, text_of, turn};
 use super::{CommandResult, Failure, print};
@@ -80,7 +81,8 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         let root = root.clone();
         move || diff(&root)
     }));
-    let ended = turn(&session, Seq::START, Prompt::text(PROMPT), &mut renderer, false).await?;
+    let mut asker = Asker::new(false);
+    let ended = turn(&session, Seq::START, Prompt::text(PROMPT), &mut renderer, &mut asker, false).await?;
     house.shutdown().await;
     if arguments.keep {
         let kept = folder.keep();

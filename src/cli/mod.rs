@@ -10,6 +10,7 @@
 //! | 130 | ended by a second Ctrl-C |
 //! | 143 | ended by SIGTERM |
 
+mod asker;
 mod attach;
 mod demo;
 mod interrupt;
@@ -20,6 +21,7 @@ mod render;
 mod run;
 mod sessions;
 mod tool;
+mod tools;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -73,6 +75,8 @@ enum Command {
     /// Run one tool call by hand, or a script of them
     #[command(after_help = tool::EXIT_CODES, override_usage = tool::USAGE)]
     Tool(tool::ToolArguments),
+    /// List the tools, with risk and parameters
+    Tools(tools::ToolsArguments),
     /// List the models that are known, with limits and prices
     Models(models::ModelsArguments),
     /// List, show, export or delete sessions
@@ -184,6 +188,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
                 Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
+                Command::Tools(arguments) => tools::tools(&arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
             }

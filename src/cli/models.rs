@@ -1,12 +1,13 @@
 //! `playhouse models`: what is known of models, and loading a whole catalogue of them.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use playhouse_catalogue::{Catalogue, LongContext, ModelFacts, Source};
-use playhouse_llm::fetch;
+use playhouse_llm::{address, fetch};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Prices};
 use rust_decimal::Decimal;
@@ -83,21 +84,23 @@ async fn update(common: &Common, source: &str) -> CommandResult {
 
 /// An address without what may be secret in it.
 fn shown(source: &str) -> String {
-    let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, place)| place))
+    if source.contains("://") { address(source) } else { source.to_owned() }
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
-    let size = fs_err::metadata(file).map_err(|error| Failure::usage(error.to_string()))?.len();
-    if size > MOST_BYTES as u64 {
+    let unreadable = |error: std::io::Error| Failure::usage(error.to_string());
+    let mut bytes = Vec::new();
+    // The size of a device or a pipe is not known before it is read.
+    let most = MOST_BYTES as u64 + 1;
+    fs_err::File::open(file).map_err(unreadable)?.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > MOST_BYTES {
+        let size = MOST_BYTES >> 20;
         return Err(Failure::usage(format!(
-            "{} has {size} bytes; a catalogue has at most {} MB",
-            file.display(),
-            MOST_BYTES >> 20
+            "{} has more than {size} MB, the most of a catalogue",
+            file.display()
         )));
     }
-    fs_err::read_to_string(file).map_err(|error| Failure::usage(error.to_string()))
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{} is not text in UTF-8", file.display())))
 }
 
 /// Whether there is a key for a provider; never the key.

@@ -8,10 +8,12 @@ use playhouse_actors::{Engine, SessionHandle};
 use playhouse_protocol::record::{ConsentAnswer, TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, EventBody, ModelRef, NewSession, Prompt, Record, Seq, SessionId, SessionSummary,
+    Command, CommandError, EventBody, ModelRef, NewSession, Prompt, QuestionId, Record, Seq, SessionId,
+    SessionSummary,
 };
 use playhouse_store::ListQuery;
 
+use super::asker::{Answers, Asker, Then};
 use super::attach;
 use super::interrupt::Interrupt;
 use super::render::{Format, Renderer};
@@ -61,6 +63,8 @@ enum OutputFormat {
     Text,
     /// One protocol event a line
     Json,
+    /// Text with a tag in it wherever a tool call begins or ends
+    Tags,
 }
 
 pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResult {
@@ -79,8 +83,10 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let format = match arguments.format {
         OutputFormat::Text => Format::text(&std::io::stderr()),
         OutputFormat::Json => Format::Json,
+        OutputFormat::Tags => Format::Tags,
     };
     let mut renderer = Renderer::new(format);
+    let mut asker = Asker::new(arguments.format == OutputFormat::Text);
     let old = match (wanted, arguments.continue_last) {
         (Some(id), _) => Some(existing(engine, id, &directory).await?),
         (None, true) => Some(last(engine, &directory).await?),
@@ -108,7 +114,8 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let (text, files) = attach::store(engine, TENANT, pieces).await?;
     let prompt =
         Prompt { text, files, agent: arguments.agent, model, steps: arguments.steps, ..Prompt::default() };
-    let ended = turn(&session, after, prompt, &mut renderer, arguments.yes).await;
+    let ended = turn(&session, after, prompt, &mut renderer, &mut asker, arguments.yes).await;
+    renderer.close()?;
     let stopped = house.shutdown().await;
     let ended = ended?;
     if !stopped.stragglers.is_empty() {
@@ -123,12 +130,29 @@ pub(super) async fn turn(
     after: Seq,
     prompt: Prompt,
     renderer: &mut Renderer,
+    asker: &mut Asker,
     yes: bool,
 ) -> Result<TurnEnded, Failure> {
     let mut events = session.events(Some(after)).await?;
     let interrupt = Interrupt::abort(session.clone());
     let mut turn = session.prompt(prompt).await?.turn;
-    while let Some(event) = events.next().await? {
+    if after > Seq::START {
+        // What was asked before it was cut off waits again.
+        for asked in session.snapshot().await?.questions {
+            renderer.questions(&asked)?;
+            ask(session, renderer, asker, |asker| asker.asked(&asked)).await?;
+        }
+    }
+    loop {
+        let event = tokio::select! {
+            biased;
+            event = events.next() => event?,
+            line = asker.line(), if asker.is_asking() => {
+                ask(session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
         renderer.show(&event)?;
         let EventBody::Durable(record) = &event.event().body else { continue };
         match record.as_ref() {
@@ -142,6 +166,12 @@ pub(super) async fn turn(
                 };
                 session.command(Command::Answer { consent: asked.consent, answer }).await?;
             }
+            Record::QuestionAsked(asked) => {
+                ask(session, renderer, asker, |asker| asker.asked(asked)).await?;
+            }
+            Record::QuestionSettled { question, .. } => {
+                ask(session, renderer, asker, |asker| asker.settled(*question)).await?;
+            }
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session.id(), ended)?;
                 drop(interrupt);
@@ -151,6 +181,33 @@ pub(super) async fn turn(
         }
     }
     Err(Failure::failed("the engine stopped before the turn ended"))
+}
+
+/// Does what follows from something that happened to the questions.
+async fn ask(
+    session: &SessionHandle,
+    renderer: &mut Renderer,
+    asker: &mut Asker,
+    happened: impl FnOnce(&mut Asker) -> Then,
+) -> Result<(), Failure> {
+    match happened(asker) {
+        Then::Prompt(text) => renderer.prompt(&text)?,
+        Then::Send(question, answers) => answer(session, question, answers).await?,
+        Then::Nothing => {}
+    }
+    Ok(())
+}
+
+/// Answers a request with questions, unless it is settled already.
+pub(super) async fn answer(
+    session: &SessionHandle,
+    question: QuestionId,
+    answers: Answers,
+) -> Result<(), Failure> {
+    match session.answer_question(question, answers).await {
+        Err(CommandError::NoSuchQuestion(_)) => Ok(()),
+        answered => Ok(answered?),
+    }
 }
 
 pub(super) fn exit_of(ended: &TurnEnded) -> Exit {

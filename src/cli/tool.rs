@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::interrupt::Interrupt;
-use super::run::{TENANT, directory, text_of};
+use super::run::{TENANT, answer, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, print};
 use crate::house::House;
 
@@ -121,6 +121,8 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
                     serde_json::to_string(&line).map_err(|error| Failure::failed(error.to_string()))?;
                 print(&format!("{json}\n"))?;
             }
+            // Nobody is asked: what is run by hand must not wait.
+            Record::QuestionAsked(asked) => answer(&session, asked.question, None).await?,
             Record::TurnEnded(ended) => {
                 match (ended.outcome, &ended.error) {
                     (TurnOutcome::Aborted, _) => exit = Exit::Aborted,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use playhouse_llm::{DialectKind, OutputLimitField, Quota};
+use playhouse_llm::{
+    CallIdForm, ChatFacts, Connections, DialectKind, OutputLimitField, Quota, ReasoningWords,
+};
+use playhouse_protocol::capability::ReasoningField;
 
 use super::credentials::KeyVariable;
 use super::error::ConfigError;
@@ -10,7 +13,6 @@ use super::provider::{HeaderSource, ProviderSettings, base_url};
 use super::settings::Variables;
 
 use DialectKind::{Anthropic, Gemini, OpenaiChat, OpenaiResponses};
-use OutputLimitField::{MaxCompletionTokens, MaxTokens};
 
 /// A provider that is there without configuration. How it counts tokens is known by its name and dialect:
 /// [`UsageConvention::of`](playhouse_llm::UsageConvention::of).
@@ -25,9 +27,10 @@ pub(super) struct Row {
     form: AddressForm,
     /// The variables that may hold its key; the first that is set counts. None for one that needs no key.
     pub(super) keys: &'static [Key],
-    output_limit_field: OutputLimitField,
-    /// Whether it takes a key by which requests that begin alike find the same cache.
-    cache_key: bool,
+    /// What it takes on Chat Completions.
+    chat: ChatFacts,
+    /// The dialects in which it takes a key by which requests that begin alike find the same cache.
+    cache_key: &'static [DialectKind],
     /// What it likes to be told.
     headers: &'static [(&'static str, &'static str)],
 }
@@ -55,6 +58,27 @@ enum AddressForm {
 
 use AddressForm::{Before, Host, Whole};
 
+const USUAL: ChatFacts = ChatFacts::USUAL;
+/// Knows `max_completion_tokens`, and has given up on `max_tokens`.
+const RENAMED: ChatFacts = ChatFacts { output_limit_field: OutputLimitField::MaxCompletionTokens, ..USUAL };
+/// Refuses fields that it does not know, reports usage unasked, and checks ids.
+const MISTRAL: ChatFacts = ChatFacts {
+    stream_options: false,
+    call_ids: CallIdForm::NineAlphanumeric,
+    user_after_results: false,
+    ..USUAL
+};
+/// Refuses calls that it thought about without what it thought.
+const DEEPSEEK: ChatFacts = ChatFacts { reasoning_field: Some(ReasoningField::ReasoningContent), ..USUAL };
+/// Hands on what each of its models needs again, where it gets it as it gave it.
+const OPENROUTER: ChatFacts = ChatFacts {
+    reasoning_field: Some(ReasoningField::ReasoningDetails),
+    reasoning_words: ReasoningWords::Object,
+    ..USUAL
+};
+/// Its models think by budgets.
+const ALIBABA: ChatFacts = ChatFacts { reasoning_words: ReasoningWords::ThinkingBudget, ..USUAL };
+
 /// In the order in which they are told of.
 pub(super) const ROWS: [Row; 10] = [
     Row {
@@ -64,8 +88,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "ANTHROPIC_BASE_URL",
         form: Whole,
         keys: &[key("ANTHROPIC_API_KEY"), Key { variable: "ANTHROPIC_AUTH_TOKEN", bearer: true }],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: USUAL,
+        cache_key: &[],
         headers: &[],
     },
     Row {
@@ -75,8 +99,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "OPENAI_BASE_URL",
         form: Whole,
         keys: &[key("OPENAI_API_KEY")],
-        output_limit_field: MaxCompletionTokens,
-        cache_key: true,
+        chat: RENAMED,
+        cache_key: &[OpenaiChat, OpenaiResponses],
         headers: &[],
     },
     Row {
@@ -86,8 +110,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "GOOGLE_GEMINI_BASE_URL",
         form: Whole,
         keys: &[key("GEMINI_API_KEY"), key("GOOGLE_API_KEY")],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: USUAL,
+        cache_key: &[],
         headers: &[],
     },
     Row {
@@ -97,8 +121,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "OPENROUTER_BASE_URL",
         form: Whole,
         keys: &[key("OPENROUTER_API_KEY")],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: OPENROUTER,
+        cache_key: &[],
         headers: &[("x-title", "Playhouse")],
     },
     Row {
@@ -108,8 +132,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "MISTRAL_BASE_URL",
         form: Whole,
         keys: &[key("MISTRAL_API_KEY")],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: MISTRAL,
+        cache_key: &[OpenaiChat],
         headers: &[],
     },
     Row {
@@ -119,8 +143,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "GROQ_BASE_URL",
         form: Before("/openai/v1"),
         keys: &[key("GROQ_API_KEY")],
-        output_limit_field: MaxCompletionTokens,
-        cache_key: false,
+        chat: RENAMED,
+        cache_key: &[],
         headers: &[],
     },
     Row {
@@ -130,8 +154,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "DEEPSEEK_BASE_URL",
         form: Whole,
         keys: &[key("DEEPSEEK_API_KEY")],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: DEEPSEEK,
+        cache_key: &[],
         headers: &[],
     },
     Row {
@@ -141,8 +165,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "XAI_BASE_URL",
         form: Whole,
         keys: &[key("XAI_API_KEY")],
-        output_limit_field: MaxCompletionTokens,
-        cache_key: false,
+        chat: RENAMED,
+        cache_key: &[OpenaiResponses],
         headers: &[],
     },
     Row {
@@ -152,8 +176,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "DASHSCOPE_BASE_URL",
         form: Whole,
         keys: &[key("DASHSCOPE_API_KEY")],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: ALIBABA,
+        cache_key: &[],
         headers: &[],
     },
     Row {
@@ -163,8 +187,8 @@ pub(super) const ROWS: [Row; 10] = [
         url_variable: "OLLAMA_HOST",
         form: Host { port: 11_434, path: "/v1" },
         keys: &[],
-        output_limit_field: MaxTokens,
-        cache_key: false,
+        chat: USUAL,
+        cache_key: &[],
         headers: &[],
     },
 ];
@@ -175,24 +199,28 @@ pub(super) fn row(name: &str) -> Option<&'static Row> {
 }
 
 /// The built-in providers, where the environment says they are.
-pub(super) fn providers(variables: Variables<'_>) -> Result<BTreeMap<String, ProviderSettings>, ConfigError> {
-    ROWS.iter().map(|row| Ok((row.name.to_owned(), row.settings(variables)?))).collect()
+pub(super) fn providers(variables: Variables<'_>) -> BTreeMap<String, ProviderSettings> {
+    ROWS.iter().map(|row| (row.name.to_owned(), row.settings(variables))).collect()
 }
 
 impl Row {
-    fn settings(&self, variables: Variables<'_>) -> Result<ProviderSettings, ConfigError> {
-        let base_url = match variables(self.url_variable).filter(|url| !url.trim().is_empty()) {
-            Some(url) => self.form.address(url.trim()).map_err(|message| ConfigError::Variable {
-                variable: self.url_variable.to_owned(),
-                message,
-            })?,
-            None => self.base_url.to_owned(),
+    fn settings(&self, variables: Variables<'_>) -> ProviderSettings {
+        let given = variables(self.url_variable).filter(|url| !url.trim().is_empty());
+        let address = given.map_or(Ok(self.base_url.to_owned()), |url| self.form.address(url.trim()));
+        // Whoever uses other providers need not mend the variable first.
+        let (base_url, wrong_address) = match address {
+            Ok(url) => (url, None),
+            Err(message) => {
+                let variable = self.url_variable.to_owned();
+                (self.base_url.to_owned(), Some(ConfigError::Variable { variable, message }))
+            }
         };
         let header = |(name, value): &(&str, &str)| ((*name).to_owned(), HeaderSource::Text((*value).into()));
-        Ok(ProviderSettings {
+        ProviderSettings {
             dialect: self.dialects[0],
             responses: self.dialects.contains(&OpenaiResponses),
             base_url,
+            wrong_address,
             keys: self
                 .keys
                 .iter()
@@ -201,9 +229,10 @@ impl Row {
             headers: self.headers.iter().map(header).collect(),
             quota: Quota::default(),
             usage: None,
-            output_limit_field: self.output_limit_field,
+            connections: Connections::default(),
+            chat: self.chat,
             cache_key: self.cache_key,
-        })
+        }
     }
 }
 
@@ -247,11 +276,11 @@ mod tests {
         for row in &ROWS {
             assert_eq!(base_url(row.base_url).as_deref(), Ok(row.base_url), "{}", row.name);
             assert!(!row.dialects.is_empty(), "{}", row.name);
-            let settings = row.settings(&|_| None).unwrap();
+            let settings = row.settings(&|_| None);
             assert_eq!(settings.base_url, row.base_url);
             // What the variable is given as the usual address leads to the usual address.
-            let usual = row.settings(&|_| Some(row.base_url.to_owned())).unwrap();
-            assert_eq!(usual.base_url, row.base_url, "{}", row.name);
+            let usual = row.settings(&|_| Some(row.base_url.to_owned()));
+            assert_eq!((usual.base_url.as_str(), usual.wrong_address), (row.base_url, None), "{}", row.name);
         }
         let mut variables: Vec<&str> =
             ROWS.iter().flat_map(|row| row.keys.iter().map(|key| key.variable)).collect();
@@ -282,6 +311,7 @@ mod tests {
         }
         assert!(address("ollama", "a b").is_err() && address("ollama", "ada:pw@box").is_err());
         assert!(address("openai", "api.openai.com").is_err());
+        assert!(address("ollama", "box:99999").is_err() && address("openai", "http://[::1/v1").is_err());
     }
 
     /// Names of keys and addresses against a models.dev catalogue that lies beside the repository. It is not part of the

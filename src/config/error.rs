@@ -80,6 +80,12 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The server that searches cannot be used as it is configured.
+    #[error("`search` in [tools.web] cannot be used: {reason}")]
+    Search {
+        /// What is wrong with its address or a header.
+        reason: String,
+    },
 }
 
 impl ConfigError {

@@ -95,6 +95,36 @@ keys! {
         "The longest wait, in milliseconds. A provider that asks for a longer one makes the turn fail, and says when to come back.";
     RetryTotal = "retry.total_ms", Whole, "`600000`", false,
         "No attempt begins later than this after the first one, in milliseconds.";
+    ConnectTime = "timeouts.connect_ms", Whole, "`10000`", false,
+        "How long a connection to a provider may take to be made, in milliseconds.";
+    HeadTime = "timeouts.head_ms", Whole, "`300000`", false,
+        "How long a provider may take from a request to the head of its answer, in milliseconds. A local model may read the whole prompt before.";
+    SilenceTime = "timeouts.silence_ms", Whole, "`300000`", false,
+        "How long an answer may be silent, in milliseconds. Comments that keep it alive count as something.";
+    AttemptTime = "timeouts.attempt_ms", Whole, "`3600000`", false,
+        "How long an attempt may take from the request to the end of the answer, in milliseconds, whatever comes.";
+    AskingWait = "asking.wait_ms", Whole, "`60000`", false,
+        "How long a question of a model waits for an answer, in milliseconds. Then the model is told that nobody answered.";
+    BashMaxTimeout = "tools.bash.max_timeout_ms", Whole, "`600000`", false,
+        "The longest time that a command may be given which is waited for, in milliseconds.";
+    BashProcesses = "tools.bash.processes", Whole, "`2048`", false,
+        "How many processes and threads a command may have at once, at least 8. One that wants more is ended.";
+    BashBackground = "tools.bash.background", Whole, "`16`", false,
+        "How many commands of one session may run in the background. 0 for none.";
+    WebAllowPrivate = "tools.web.allow_private", List, "none", false,
+        "What `webfetch` may reach beside the public Internet: addresses (`127.0.0.1`), networks (`10.0.0.0/8`), hosts (`intranet.example`) and all below a host (`*.intranet.example`).";
+    WebSearch = "tools.web.search", Text, "`off`", false,
+        "Who searches for `websearch` and `codesearch`: `exa`, `searxng` (the web only), `mcp` (any server of MCP), or `off`. Queries go to that server.";
+    WebSearchUrl = "tools.web.search_url", Text, "Exa's for `exa`, else needed", false,
+        "Where the server that searches is. It may be private.";
+    WebSearchHeader = "tools.web.search_headers.NAME", TextOrVariable, "none", false,
+        "A header of every search. One that holds a key must name a variable.";
+    WebSearchTool = "tools.web.search_tool", Text, "none", false,
+        "For `mcp`: the name of the server's tool that `websearch` calls, with `query` and `numResults`.";
+    WebCodeTool = "tools.web.code_tool", Text, "none", false,
+        "For `mcp`: the name of the server's tool that `codesearch` calls, with `query` and `tokensNum`.";
+    KeepOutputs = "tools.keep_outputs_hours", Whole, "`24`", false,
+        "How long results that were too long for a model are kept on disk, in hours. 0 keeps them as long as their session.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,
         "What the server speaks: `anthropic` (Messages), `openai-chat` (Chat Completions), `openai-responses` (Responses) or `gemini`. A built-in provider has one, and `openai` and `xai` may be given either of OpenAI's.";
     BaseUrl = "providers.NAME.base_url", Text, "needed", false,
@@ -109,10 +139,22 @@ keys! {
         "Requests a minute, for one key.";
     LimitTokens = "providers.NAME.limits.tokens_per_minute", Whole, "no limit", false,
         "Input tokens a minute as they are estimated before a request, for one key.";
+    LimitStreams = "providers.NAME.limits.streams_per_connection", Whole, "`100`", false,
+        "Requests at once on one connection of HTTP/2; more open another one. Not more than the server allows, or they wait for each other there.";
+    Http2 = "providers.NAME.http2", Text, "`negotiated`", false,
+        "`negotiated`: over TLS where the server offers it, else HTTP/1.1. `prior-knowledge`: always HTTP/2, also without TLS, as gateways inside a network speak it.";
     Usage = "providers.NAME.usage", Text, "that of its name and dialect", false,
         "How the server counts tokens, for a gateway before another provider: `anthropic`, `openai-chat`, `openai-responses`, `gemini`, `deepseek-chat`, `xai-chat`, `openrouter-chat` or `alibaba-chat`.";
     OutputLimitField = "providers.NAME.output_limit_field", Text, "`max_tokens`", false,
         "The field that limits an answer of an `openai-chat` server: `max_tokens` or `max_completion_tokens`.";
+    StreamOptions = "providers.NAME.stream_options", Boolean, "`true`", false,
+        "Whether an `openai-chat` server is asked for usage with `stream_options`; `false` for one that refuses the field.";
+    ReasoningContent = "providers.NAME.reasoning_content", Boolean, "`false`", false,
+        "Whether an `openai-chat` server gets the reasoning of its earlier answers back as `reasoning_content`, as DeepSeek wants it. Models of which the catalogue says so get it in any case.";
+    CallIds = "providers.NAME.call_ids", Text, "`usual`", false,
+        "The ids of calls that an `openai-chat` server takes: `usual`, or `nine-alphanumeric` as Mistral's.";
+    UserAfterResults = "providers.NAME.user_after_results", Boolean, "`true`", false,
+        "Whether an `openai-chat` server takes a message of the user directly after results of calls; Mistral's does not, and reads a short answer of the model between them.";
     Context = "providers.NAME.models.NAME.context", Whole, "needed", false,
         "The model's context window in tokens, input and output together.";
     Output = "providers.NAME.models.NAME.output", Whole, "needed", false,

@@ -32,6 +32,7 @@ mod reference_test;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod web;
 mod workspace;
 
 pub use catalogue::{CATALOGUE_FILE, keep_catalogue};
@@ -40,3 +41,4 @@ pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
 pub use provider::{HeaderSource, ProviderSettings};
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
+pub use web::{SearchKind, WebSettings};

@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 
 use playhouse_catalogue::ModelFacts;
-use playhouse_llm::{DialectKind, OutputLimitField, Quota, UsageConvention};
+use playhouse_llm::{
+    CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
+    check_address,
+};
 use playhouse_protocol::nearest::did_you_mean;
 use secrecy::SecretString;
 
 use super::credentials::KeyVariable;
+use super::document::Value;
+use super::error::ConfigError;
 
 /// A server, how to speak to it, and where its key is.
 #[derive(Clone, Debug)]
@@ -18,6 +23,8 @@ pub struct ProviderSettings {
     pub responses: bool,
     /// Where it is, without a trailing slash.
     pub base_url: String,
+    /// What is wrong with the address that the environment gives, so that no model of it can be asked.
+    pub wrong_address: Option<ConfigError>,
     /// The environment variables that may hold its key, of which the first that is set counts; none for a server that
     /// needs no key.
     pub keys: Vec<KeyVariable>,
@@ -27,10 +34,12 @@ pub struct ProviderSettings {
     pub quota: Quota,
     /// How it counts tokens; `None` for the way that is known of its name and dialect.
     pub usage: Option<UsageConvention>,
-    /// The field that limits an answer.
-    pub output_limit_field: OutputLimitField,
-    /// Whether it takes a key by which requests that begin alike find the same cache.
-    pub cache_key: bool,
+    /// How it is connected to.
+    pub connections: Connections,
+    /// What it takes on Chat Completions.
+    pub chat: ChatFacts,
+    /// The dialects in which it takes a key by which requests that begin alike find the same cache.
+    pub cache_key: &'static [DialectKind],
 }
 
 impl ProviderSettings {
@@ -105,6 +114,22 @@ pub(super) fn output_limit_field(text: &str) -> Result<OutputLimitField, String>
     choose("output limit field", text, &OUTPUT_LIMIT_FIELDS)
 }
 
+const CALL_ID_FORMS: [(&str, CallIdForm); 2] =
+    [("usual", CallIdForm::Usual), ("nine-alphanumeric", CallIdForm::NineAlphanumeric)];
+
+/// Reads the name of a form of ids.
+pub(super) fn call_ids(text: &str) -> Result<CallIdForm, String> {
+    choose("form of ids", text, &CALL_ID_FORMS)
+}
+
+const HTTP2: [(&str, Http2); 2] =
+    [("negotiated", Http2::Negotiated), ("prior-knowledge", Http2::PriorKnowledge)];
+
+/// Reads when HTTP/2 is spoken.
+pub(super) fn http2(text: &str) -> Result<Http2, String> {
+    choose("way to speak HTTP/2", text, &HTTP2)
+}
+
 /// Headers that hold keys, which never stand in a file.
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"];
@@ -146,6 +171,24 @@ pub(super) fn header_text(name: &str, value: &str) -> Result<HeaderSource, Strin
     }
     check_header_value(value)?;
     Ok(HeaderSource::Text(value.trim().into()))
+}
+
+/// Takes the header `name` over.
+pub(super) fn set_header(
+    name: &str,
+    value: &Value,
+    headers: &mut BTreeMap<String, HeaderSource>,
+) -> Result<(), String> {
+    let name = header_name(name)?;
+    let source = match value {
+        Value::Text(text) => header_text(&name, text)?,
+        Value::Variable(variable) => HeaderSource::Variable(variable_name(variable)?),
+        _ => return Err("does not belong here".to_owned()),
+    };
+    match headers.insert(name, source) {
+        Some(_) => Err("this header is set already, in other letters".to_owned()),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a value that no header can carry.
@@ -194,6 +237,7 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
     if host.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(format!("\"{}\" is not the address of a server", text.escape_debug()));
     }
+    check_address(text).map_err(|error| format!("\"{}\" is not an address: {error}", text.escape_debug()))?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
@@ -235,6 +279,12 @@ mod tests {
         }
         for (name, field) in OUTPUT_LIMIT_FIELDS {
             assert_eq!(serde_json::to_value(field).unwrap(), name);
+        }
+        for (name, form) in CALL_ID_FORMS {
+            assert_eq!(serde_json::to_value(form).unwrap(), name);
+        }
+        for (name, http2) in HTTP2 {
+            assert_eq!(serde_json::to_value(http2).unwrap(), name);
         }
         for (name, convention, dialect) in CONVENTIONS {
             assert_eq!(serde_json::to_value(convention).unwrap(), name);

@@ -2,8 +2,12 @@
 
 use insta::assert_snapshot;
 use playhouse_catalogue::{Catalogue, Source};
-use playhouse_llm::{Credentials as _, DialectKind, Quota, UsageConvention};
+use playhouse_llm::{
+    CallIdForm, ChatFacts, Connections, Credentials as _, DialectKind, Http2, OutputLimitField, Quota,
+    ReasoningWords, UsageConvention,
+};
 use playhouse_prompts::Reasoning;
+use playhouse_protocol::capability::ReasoningField;
 use playhouse_session::RetryPolicy;
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
@@ -101,6 +105,92 @@ fn tokens_are_counted_as_the_provider_does_if_nothing_else_is_said() {
     assert_eq!(usage(gateway, "gate/m"), UsageConvention::XaiChat);
     let plain = gateway.replace("usage = \"xai-chat\"\n", "");
     assert_eq!(usage(&plain, "gate/m"), UsageConvention::OpenaiChat);
+}
+
+#[test]
+fn what_a_provider_refuses_is_not_sent_to_it() {
+    let settings = settings("");
+    let chat = |provider: &str| settings.providers[provider].chat;
+    let usual = ChatFacts::USUAL;
+    assert_eq!(
+        chat("mistral"),
+        ChatFacts {
+            stream_options: false,
+            call_ids: CallIdForm::NineAlphanumeric,
+            user_after_results: false,
+            ..usual
+        }
+    );
+    assert_eq!(
+        chat("deepseek"),
+        ChatFacts { reasoning_field: Some(ReasoningField::ReasoningContent), ..usual }
+    );
+    let openrouter = chat("openrouter");
+    assert_eq!(openrouter.reasoning_field, Some(ReasoningField::ReasoningDetails));
+    assert_eq!(openrouter.reasoning_words, ReasoningWords::Object);
+    assert_eq!(chat("alibaba"), ChatFacts { reasoning_words: ReasoningWords::ThinkingBudget, ..usual });
+    let renamed = ChatFacts { output_limit_field: OutputLimitField::MaxCompletionTokens, ..usual };
+    for (provider, expected) in [("openai", renamed), ("groq", renamed), ("xai", renamed), ("ollama", usual)]
+    {
+        assert_eq!(chat(provider), expected, "{provider}");
+    }
+}
+
+#[test]
+fn a_cache_key_goes_where_it_is_known() {
+    let keys =
+        &[("OPENAI_API_KEY", "k"), ("MISTRAL_API_KEY", "k"), ("XAI_API_KEY", "k"), ("GROQ_API_KEY", "k")];
+    let cache_key = |text: &str, model: &str| {
+        resolve(&settings(text), model, keys).map(|resolved| resolved.cache_key).unwrap()
+    };
+    assert!(cache_key("", "openai/gpt-5.4") && cache_key("", "mistral/mistral-large-latest"));
+    assert!(cache_key("", "openai/gpt-5.3-codex"), "on Responses, too");
+    assert!(!cache_key("", "groq/openai/gpt-oss-20b") && !cache_key("", "xai/grok-4.3"));
+    assert!(cache_key("[providers.xai]\ndialect = \"openai-responses\"", "xai/grok-4.3"));
+}
+
+#[test]
+fn times_are_those_of_every_provider() {
+    let text = "[timeouts]\nconnect_ms = 1\nhead_ms = 2\nsilence_ms = 3\nattempt_ms = 4\n";
+    let resolved = resolve(&settings(text), "openai/gpt-5.4", &[("OPENAI_API_KEY", "k")]).unwrap();
+    let times = [
+        resolved.endpoint.connections.connect,
+        resolved.limits.head,
+        resolved.limits.silence,
+        resolved.limits.attempt,
+    ];
+    assert_eq!(times.map(|time| time.as_millis()), [1, 2, 3, 4]);
+}
+
+#[test]
+fn connections_and_facts_of_a_server_are_carried_over() {
+    let gate = "[providers.gate]\ndialect = \"openai-chat\"\nbase_url = \"http://a/v1\"\n\
+                [providers.gate.models.m]\ncontext = 9\noutput = 1\n";
+    let plain = resolve(&settings(gate), "gate/m", &[]).unwrap();
+    assert_eq!((plain.endpoint.connections, plain.chat), (Connections::default(), ChatFacts::USUAL));
+    let text = gate.replace(
+        "[providers.gate.models.m]",
+        "http2 = \"prior-knowledge\"\nlimits = { streams_per_connection = 30 }\nstream_options = false\n\
+         reasoning_content = true\ncall_ids = \"nine-alphanumeric\"\nuser_after_results = false\n\
+         [providers.gate.models.m]",
+    );
+    let tuned = resolve(&settings(&text), "gate/m", &[]).unwrap();
+    let connections = Connections { http2: Http2::PriorKnowledge, streams: 30, ..Connections::default() };
+    assert_eq!(tuned.endpoint.connections, connections);
+    assert_eq!(
+        tuned.chat,
+        ChatFacts {
+            stream_options: false,
+            reasoning_field: Some(ReasoningField::ReasoningContent),
+            call_ids: CallIdForm::NineAlphanumeric,
+            user_after_results: false,
+            ..ChatFacts::USUAL
+        }
+    );
+    let file = "[providers.mistral]\ncall_ids = \"usual\"";
+    let mistral = settings(file).providers["mistral"].chat;
+    let rest = ChatFacts { stream_options: false, user_after_results: false, ..ChatFacts::USUAL };
+    assert_eq!(mistral, rest, "the rest stays");
 }
 
 const TUNED: &str = r#"
@@ -212,7 +302,7 @@ fn a_catalogue_that_was_kept_is_found_again() {
 fn a_catalogue_that_cannot_be_used_is_named() {
     for (text, says) in [
         ("{}", "not a catalogue that `playhouse models update` wrote"),
-        (r#"{"format":"playhouse-models","version":9}"#, "catalogue version 9, this program reads version 1"),
+        (r#"{"format":"playhouse-models","version":9}"#, "catalogue version 9, this program reads version 2"),
     ] {
         let (folder, settings) = with_catalogue(text);
         let error = settings.unwrap_err().to_string();

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use playhouse_catalogue::{Modalities, ModelFacts};
-use playhouse_llm::{DialectKind, OutputLimitField, Quota, UsageConvention};
+use playhouse_llm::{
+    CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
+};
 use playhouse_prompts::{Reasoning, RulesFile};
 use playhouse_protocol::ModelRef;
+use playhouse_protocol::capability::ReasoningField;
+use playhouse_tools::bash::BashOptions;
 use rust_decimal::prelude::ToPrimitive as _;
 
 use super::builtin;
@@ -27,8 +32,16 @@ struct Draft {
     headers: BTreeMap<String, HeaderSource>,
     limits: Limits,
     usage: Option<UsageConvention>,
+    http2: Option<Http2>,
     output_limit_field: Option<OutputLimitField>,
+    stream_options: Option<bool>,
+    reasoning_content: Option<bool>,
+    user_after_results: Option<bool>,
+    call_ids: Option<CallIdForm>,
 }
+
+/// A shell with a pipe must fit.
+const FEWEST_PROCESSES: u64 = 8;
 
 /// The limits that a file sets.
 #[derive(Default)]
@@ -36,6 +49,7 @@ struct Limits {
     concurrent: Option<usize>,
     requests_per_minute: Option<u32>,
     tokens_per_minute: Option<u64>,
+    streams_per_connection: Option<usize>,
 }
 
 /// A model as far as it is known so far.
@@ -65,6 +79,7 @@ impl Reader<'_> {
             self.set(setting, &mut providers, &mut models)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
+        self.settings.web.check().map_err(|message| ConfigError::file(&self.document.file, message))?;
         for (name, draft) in providers {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
@@ -121,10 +136,13 @@ impl Reader<'_> {
         let value = &setting.value;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
+            (KeyName::WebSearchHeader, [header]) => self.settings.web.set_header(header, value),
             (KeyName::Permission, [tool]) => set_permission(tool, value, self.settings),
-            (KeyName::Header, [provider, header]) => {
-                set_header(header, value, providers.entry(provider.clone()).or_default())
-            }
+            (KeyName::Header, [provider, header]) => provider::set_header(
+                header,
+                value,
+                &mut providers.entry(provider.clone()).or_default().headers,
+            ),
             (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
             (key, [provider, model, ..]) => {
                 set_model(key, value, models.entry(ModelRef::new(provider, model)).or_default())
@@ -147,6 +165,14 @@ impl Reader<'_> {
                     self.settings.rules.push(rules);
                 }
             }
+            (
+                key @ (KeyName::WebAllowPrivate
+                | KeyName::WebSearch
+                | KeyName::WebSearchUrl
+                | KeyName::WebSearchTool
+                | KeyName::WebCodeTool),
+                value,
+            ) => self.settings.web.set(key, value).map_err(|error| keyed(setting, &error))?,
             (key, Value::Whole(number)) => {
                 let retry = &mut self.settings.retry;
                 match key {
@@ -156,6 +182,19 @@ impl Reader<'_> {
                     KeyName::RetryBase => retry.base_ms = *number,
                     KeyName::RetryLongest => retry.longest_ms = *number,
                     KeyName::RetryTotal => retry.total_ms = *number,
+                    KeyName::ConnectTime => self.settings.connect = time(*number, setting)?,
+                    KeyName::HeadTime => self.settings.limits.head = time(*number, setting)?,
+                    KeyName::SilenceTime => self.settings.limits.silence = time(*number, setting)?,
+                    KeyName::AttemptTime => self.settings.limits.attempt = time(*number, setting)?,
+                    KeyName::AskingWait => self.settings.question_wait = Duration::from_millis(*number),
+                    KeyName::BashMaxTimeout | KeyName::BashProcesses | KeyName::BashBackground => {
+                        set_bash(key, *number, &mut self.settings.tools.bash)
+                            .map_err(|error| keyed(setting, &error))?
+                    }
+                    KeyName::KeepOutputs => {
+                        let keep = Duration::from_secs(number.saturating_mul(3_600));
+                        self.settings.keep_outputs = (!keep.is_zero()).then_some(keep);
+                    }
                     _ => return Err(keyed(setting, &"does not belong here")),
                 }
             }
@@ -202,8 +241,15 @@ impl Reader<'_> {
             None => known.map(|known| known.keys.clone()).unwrap_or_default(),
         };
         let usual = Quota::default();
+        let connections = known.map(|known| known.connections).unwrap_or_default();
+        let chat = known.map(|known| known.chat).unwrap_or_default();
+        let wrong_address = match draft.base_url {
+            Some(_) => None,
+            None => known.and_then(|known| known.wrong_address.clone()),
+        };
         let settings = ProviderSettings {
             dialect,
+            wrong_address,
             // Whoever names a dialect means it for every model.
             responses: draft.dialect.is_none() && known.is_some_and(|known| known.responses),
             base_url: draft
@@ -218,11 +264,24 @@ impl Reader<'_> {
                 tokens_per_minute: draft.limits.tokens_per_minute,
             },
             usage: draft.usage,
-            output_limit_field: draft
-                .output_limit_field
-                .or(known.map(|known| known.output_limit_field))
-                .unwrap_or_default(),
-            cache_key: known.is_some_and(|known| known.cache_key),
+            connections: Connections {
+                connect: connections.connect,
+                http2: draft.http2.unwrap_or(connections.http2),
+                streams: draft.limits.streams_per_connection.unwrap_or(connections.streams),
+            },
+            chat: ChatFacts {
+                output_limit_field: draft.output_limit_field.unwrap_or(chat.output_limit_field),
+                stream_options: draft.stream_options.unwrap_or(chat.stream_options),
+                reasoning_field: match draft.reasoning_content {
+                    Some(true) => Some(ReasoningField::ReasoningContent),
+                    Some(false) => None,
+                    None => chat.reasoning_field,
+                },
+                reasoning_words: chat.reasoning_words,
+                call_ids: draft.call_ids.unwrap_or(chat.call_ids),
+                user_after_results: draft.user_after_results.unwrap_or(chat.user_after_results),
+            },
+            cache_key: known.map_or(&[], |known| known.cache_key),
         };
         self.settings.providers.insert(name.to_owned(), settings);
         Ok(())
@@ -251,6 +310,11 @@ fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), St
         (KeyName::BaseUrl, Value::Text(text)) => draft.base_url = Some(provider::base_url(text)?),
         (KeyName::ApiKeyEnv, Value::Text(text)) => draft.key_variable = Some(provider::variable_name(text)?),
         (KeyName::Usage, Value::Text(text)) => draft.usage = Some(provider::usage(text)?),
+        (KeyName::Http2, Value::Text(text)) => draft.http2 = Some(provider::http2(text)?),
+        (KeyName::CallIds, Value::Text(text)) => draft.call_ids = Some(provider::call_ids(text)?),
+        (KeyName::StreamOptions, Value::Boolean(sent)) => draft.stream_options = Some(*sent),
+        (KeyName::ReasoningContent, Value::Boolean(sent)) => draft.reasoning_content = Some(*sent),
+        (KeyName::UserAfterResults, Value::Boolean(taken)) => draft.user_after_results = Some(*taken),
         (KeyName::OutputLimitField, Value::Text(text)) => {
             draft.output_limit_field = Some(provider::output_limit_field(text)?);
         }
@@ -260,12 +324,33 @@ fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), St
         (KeyName::LimitRequests, Value::Whole(count)) => {
             limits.requests_per_minute = Some(at_least_one(*count)?);
         }
+        (KeyName::LimitStreams, Value::Whole(count)) => {
+            limits.streams_per_connection = Some(at_least_one(*count)? as usize);
+        }
         (KeyName::LimitTokens, Value::Whole(count)) => {
             limits.tokens_per_minute = Some(at_least_one(*count)?.into())
         }
         _ => return Err("does not belong here".to_owned()),
     }
     Ok(())
+}
+
+fn set_bash(key: KeyName, number: u64, bash: &mut BashOptions) -> Result<(), String> {
+    match key {
+        KeyName::BashMaxTimeout => bash.max_timeout = Duration::from_millis(at_least_one(number)?.into()),
+        KeyName::BashProcesses if number < FEWEST_PROCESSES => {
+            return Err(format!("is {number}, expected a whole number from {FEWEST_PROCESSES}"));
+        }
+        KeyName::BashProcesses => bash.most_tasks = at_least_one(number)?,
+        _ => bash.most_background = usize::try_from(number).unwrap_or(usize::MAX),
+    }
+    Ok(())
+}
+
+/// A time in milliseconds; without any, nothing would ever be answered.
+fn time(millis: u64, setting: &Setting) -> Result<Duration, String> {
+    let millis = at_least_one(millis).map_err(|error| keyed(setting, &error))?;
+    Ok(Duration::from_millis(millis.into()))
 }
 
 /// A count that must be 1 or more.
@@ -286,19 +371,6 @@ fn set_permission(tool: &str, value: &Value, settings: &mut Settings) -> Result<
         Value::Text(text) if text == "allow" => Ok(()),
         Value::Text(text) => Err(format!("is \"{}\", expected allow or deny", text.escape_debug())),
         _ => Err("expected allow or deny".to_owned()),
-    }
-}
-
-fn set_header(name: &str, value: &Value, draft: &mut Draft) -> Result<(), String> {
-    let name = provider::header_name(name)?;
-    let source = match value {
-        Value::Text(text) => provider::header_text(&name, text)?,
-        Value::Variable(variable) => HeaderSource::Variable(provider::variable_name(variable)?),
-        _ => return Err("does not belong here".to_owned()),
-    };
-    match draft.headers.insert(name, source) {
-        Some(_) => Err("this header is set already, in other letters".to_owned()),
-        None => Ok(()),
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use playhouse_catalogue::{Catalogue, ModelFacts};
-use playhouse_llm::{Endpoint, OutputLimitField, Quota};
+use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_prompts::{Agents, Reasoning, RulesFile};
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_session::RetryPolicy;
+use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
 
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::provider::{self, HeaderSource, ProviderSettings};
+use super::web::WebSettings;
 use super::{builtin, catalogue, operator, workspace};
 
 /// Gives the value of an environment variable.
@@ -36,6 +39,18 @@ pub struct Settings {
     pub preferences: BTreeMap<ModelRef, ModelPreferences>,
     /// When a failed request is made again.
     pub retry: RetryPolicy,
+    /// How long a connection to a provider may take to be made.
+    pub connect: Duration,
+    /// How long a provider may take to answer.
+    pub limits: Limits,
+    /// How long a question of a model waits for an answer.
+    pub question_wait: Duration,
+    /// How long saved outputs are kept; `None` for as long as their session.
+    pub keep_outputs: Option<Duration>,
+    /// How the native tools work, those that reach out excepted.
+    pub tools: NativeOptions,
+    /// How those work that reach out.
+    pub web: WebSettings,
     /// Built-in agents and the operator's.
     pub agents: Agents,
     /// Tools that nobody may use; `*` stands for all.
@@ -62,12 +77,14 @@ pub struct ResolvedModel {
     pub model: ModelRef,
     /// Where it is, with the key.
     pub endpoint: Endpoint,
-    /// How its server wants to be told of the output limit.
-    pub output_limit_field: OutputLimitField,
+    /// What its server takes, if it is one of Chat Completions.
+    pub chat: ChatFacts,
     /// Whether its server takes a key by which requests that begin alike find the same cache.
     pub cache_key: bool,
     /// What may be sent to its server with one key.
     pub quota: Quota,
+    /// How long its server may take.
+    pub limits: Limits,
     /// What is known of it.
     pub facts: ModelFacts,
     /// What is wanted of it.
@@ -78,8 +95,8 @@ impl Settings {
     /// Reads the operator's configuration: the file `config_flag`, else the usual ones.
     ///
     /// # Errors
-    /// A file that was named does not exist; a file, an agent, a rules file, the catalogue that was loaded or the address in
-    /// a variable (as `OPENAI_BASE_URL`) is wrong.
+    /// A file that was named does not exist; a file, an agent, a rules file or the catalogue that was loaded is wrong. An
+    /// address in a variable (as `OPENAI_BASE_URL`) that is wrong counts when a model of its provider is resolved.
     ///
     /// ```
     /// use playhouse::config::Settings;
@@ -95,10 +112,16 @@ impl Settings {
             file: None,
             model: None,
             agent: None,
-            providers: builtin::providers(variables)?,
+            providers: builtin::providers(variables),
             catalogue: kept.map_or(Ok(Catalogue::builtin()), |file| catalogue::load(&file))?,
             preferences: BTreeMap::new(),
             retry: RetryPolicy::default(),
+            connect: Connections::default().connect,
+            limits: Limits::default(),
+            question_wait: Duration::from_secs(60),
+            keep_outputs: Some(Duration::from_secs(24 * 3_600)),
+            tools: NativeOptions::default(),
+            web: WebSettings::default(),
             agents: Agents::builtin(),
             denied: BTreeSet::new(),
             rules: Vec::new(),
@@ -153,8 +176,9 @@ impl Settings {
         let dialect = provider.dialect_for(facts);
         let mut endpoint = Endpoint::new(&model.provider, dialect, &provider.base_url);
         endpoint.usage = provider.usage.unwrap_or(endpoint.usage);
+        endpoint.connections = Connections { connect: self.connect, ..provider.connections };
         endpoint.key_variable = provider.keys.first().map(|key| key.name.clone());
-        endpoint.headers = headers(&model.provider, provider, variables)?;
+        endpoint.headers = headers(&model.provider, &provider.headers, variables)?;
         if let Some(key) = key {
             endpoint.key_variable = key.variable;
             match key.bearer {
@@ -167,12 +191,21 @@ impl Settings {
         Ok(ResolvedModel {
             model: model.clone(),
             endpoint,
-            output_limit_field: provider.output_limit_field,
-            cache_key: provider.cache_key,
+            chat: provider.chat,
+            cache_key: provider.cache_key.contains(&dialect),
             quota: provider.quota,
+            limits: self.limits,
             facts: facts.clone(),
             preferences: self.preferences.get(model).copied().unwrap_or_default(),
         })
+    }
+
+    /// How all native tools work, with the keys that `variables` hold now.
+    ///
+    /// # Errors
+    /// A header of the server that searches is missing.
+    pub fn native_tools(&self, variables: Variables<'_>) -> Result<NativeOptions, ConfigError> {
+        Ok(NativeOptions { web: self.web.options(variables)?, ..self.tools.clone() })
     }
 
     /// The provider of a model and what is known of it, or what was probably meant.
@@ -185,6 +218,9 @@ impl Settings {
                 meant: did_you_mean(&model.provider, names()),
             });
         };
+        if let Some(error) = &provider.wrong_address {
+            return Err(error.clone());
+        }
         let facts = self.catalogue.get(model).ok_or_else(|| {
             let nearest = self.catalogue.nearest(model);
             let meant = did_you_mean(&model.to_string(), nearest.iter().map(String::as_str));
@@ -208,6 +244,12 @@ impl Settings {
                 ),
             });
         }
+        if !facts.text {
+            return Err(ConfigError::UnknownModel {
+                model: model.to_string().escape_debug().to_string(),
+                advice: ": it does not answer in text; choose another one".to_owned(),
+            });
+        }
         Ok((provider, facts))
     }
 
@@ -226,10 +268,10 @@ impl Settings {
     }
 }
 
-/// The configured headers of a provider, with the values that variables hold now.
-fn headers(
+/// The configured headers of a server, with the values that variables hold now.
+pub(super) fn headers(
     name: &str,
-    provider: &ProviderSettings,
+    sources: &BTreeMap<String, HeaderSource>,
     variables: Variables<'_>,
 ) -> Result<Vec<(String, SecretString)>, ConfigError> {
     let value = |header: &String, source: &HeaderSource| -> Result<SecretString, ConfigError> {
@@ -247,5 +289,5 @@ fn headers(
         provider::check_header_value(&value).map_err(missing)?;
         Ok(SecretString::from(value.trim()))
     };
-    provider.headers.iter().map(|(header, source)| Ok((header.clone(), value(header, source)?))).collect()
+    sources.iter().map(|(header, source)| Ok((header.clone(), value(header, source)?))).collect()
 }

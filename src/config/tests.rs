@@ -99,7 +99,7 @@ fn a_provider_is_configured_and_resolved() {
     assert_eq!(resolved.endpoint.dialect, DialectKind::OpenaiChat);
     assert_eq!(resolved.endpoint.base_url, "http://127.0.0.1:11434/v1");
     assert_eq!(resolved.endpoint.key.unwrap().expose_secret(), "k-123");
-    assert_eq!(resolved.output_limit_field, OutputLimitField::MaxTokens);
+    assert_eq!(resolved.chat.output_limit_field, OutputLimitField::MaxTokens);
     let facts = resolved.facts;
     assert_eq!((facts.context, facts.output, facts.prefill), (128_000, 8_192, false));
     assert!(facts.modalities.image && !facts.modalities.pdf);
@@ -136,10 +136,12 @@ fn builtin_providers_follow_their_libraries_variables() {
     assert_eq!(settings.providers["anthropic"].base_url, "http://127.0.0.1:1");
     let resolved = settings.resolve_model(&"openai/gpt-5".parse().unwrap(), &variables).unwrap();
     assert_eq!(resolved.endpoint.base_url, "http://127.0.0.1:2/v1");
-    assert_eq!(resolved.output_limit_field, OutputLimitField::MaxCompletionTokens);
+    assert_eq!(resolved.chat.output_limit_field, OutputLimitField::MaxCompletionTokens);
 
-    let bad = |_: &str| Some("127.0.0.1".to_owned());
-    assert_snapshot!(Settings::load(None, &bad).unwrap_err(), @r#"
+    let bad = |name: &str| name.ends_with("_BASE_URL").then(|| "127.0.0.1".to_owned());
+    let settings = Settings::load(None, &bad).unwrap();
+    let error = settings.resolve_model(&"anthropic/claude-opus-4-5".parse().unwrap(), &bad).unwrap_err();
+    assert_snapshot!(error, @r#"
     environment variable ANTHROPIC_BASE_URL: "127.0.0.1" has no scheme: write an address as in "http://127.0.0.1:11434/v1"
     "#);
 }
@@ -161,10 +163,10 @@ fn a_builtin_provider_is_changed_in_part() {
     let openai = &settings.providers["openai"];
     assert_eq!(openai.base_url, "https://gateway.example/v1");
     assert_eq!(openai.keys[0].name, "GATEWAY_KEY");
-    assert_eq!(openai.output_limit_field, OutputLimitField::MaxCompletionTokens);
+    assert_eq!(openai.chat.output_limit_field, OutputLimitField::MaxCompletionTokens);
     let known = settings.catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
     assert_eq!((known.context, known.prices.output), (1_050_000, Some("15".parse().unwrap())));
-    assert_eq!(known.prices_at(900_000).input, Some("1".parse().unwrap()));
+    assert_eq!(known.price_list().at(900_000).input, Some("1".parse().unwrap()));
     assert!(settings.catalogue.get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
 }
 
@@ -256,13 +258,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, model, permissions, providers, retry, rules; did you mean "model"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, model, permissions, providers, retry, rules
-    operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "base_url"?
-    operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, dialect, headers, limits, models, output_limit_field, usage; did you mean "api_key_env"?
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools; did you mean "model"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools
+    operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
+    operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, model, permissions, providers, retry, rules; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools; did you mean "providers"?
     "#);
 }
 
@@ -329,6 +331,10 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.local]\napi_key_env = \"sk-ant-secret\"",
         "[providers.local]\noutput_limit_field = \"max_output\"",
         "[providers.local]\nusage = \"openia-chat\"",
+        "[providers.local]\nhttp2 = \"always\"",
+        "[providers.local]\ncall_ids = \"nine\"",
+        "[providers.local]\nstream_options = \"no\"",
+        "[providers.local.limits]\nstreams_per_connection = 0",
         "[providers.local]\ndialect = \"gemini\"\nbase_url = \"http://a\"\nusage = \"xai-chat\"",
         "[providers.local.headers]\n\"x org\" = \"blue\"",
         "[providers.local.headers]\nHost = \"evil.example\"",
@@ -339,6 +345,8 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.local.limits]\nconcurrent = 0",
         "[providers.local.limits]\nrequests_per_minute = 5_000_000_000",
         "[retry]\nattempts = 0",
+        "[tools.bash]\nprocesses = 7",
+        "[tools.bash]\nmax_timeout_ms = 0",
         "[providers.openai.models.gpt-5]\nreasoning = \"lots\"",
         "[providers.openai.models.gpt-5]\nreasoning = 0",
         "[providers.openai.models.gpt-5]\ntemperature = 2.5",
@@ -363,6 +371,10 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:2: `providers.local.api_key_env`: this is not the name of an environment variable: give the name of the one that holds the key, never the key itself
     operator/config.toml:2: `providers.local.output_limit_field`: unknown output limit field "max_output"; there are max_tokens, max_completion_tokens
     operator/config.toml:2: `providers.local.usage`: unknown usage convention "openia-chat"; there are anthropic, openai-chat, openai-responses, gemini, deepseek-chat, xai-chat, openrouter-chat, alibaba-chat; did you mean "openai-chat", "openrouter-chat" or "xai-chat"?
+    operator/config.toml:2: `providers.local.http2`: unknown way to speak HTTP/2 "always"; there are negotiated, prior-knowledge
+    operator/config.toml:2: `providers.local.call_ids`: unknown form of ids "nine"; there are usual, nine-alphanumeric; did you mean "nine-alphanumeric"?
+    operator/config.toml:2: `providers.local.stream_options` is text, expected true or false
+    operator/config.toml:2: `providers.local.limits.streams_per_connection`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:1: provider "local": `usage` does not fit the dialect gemini: there are gemini
     operator/config.toml:2: `providers.local.headers."x org"`: this is not the name of a header
     operator/config.toml:2: `providers.local.headers.Host`: the header host is the engine's own
@@ -373,6 +385,8 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:2: `providers.local.limits.concurrent`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `providers.local.limits.requests_per_minute`: is 5000000000, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `retry.attempts`: is 0, expected a whole number from 1 to 4294967295
+    operator/config.toml:2: `tools.bash.processes`: is 7, expected a whole number from 8
+    operator/config.toml:2: `tools.bash.max_timeout_ms`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "lots", expected low, medium, high or a whole number of tokens from 1
     operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "0", expected low, medium, high or a whole number of tokens from 1
     operator/config.toml:2: `providers.openai.models.gpt-5.temperature`: is 2.5, expected a number from 0 to 2
@@ -386,6 +400,20 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:1: this is not a name for a model: it is empty or holds control characters
     operator/config.toml:2: `providers.openai.models.x.attachments`: unknown kind "video"; there are image, pdf
     "#);
+}
+
+#[test]
+fn the_limits_of_commands_are_carried_over() {
+    let place = Place::new();
+    let usual = playhouse_tools::bash::BashOptions::default();
+    place.write("operator/config.toml", "");
+    assert_eq!(place.load().unwrap().tools.bash, usual);
+    place.write(
+        "operator/config.toml",
+        "[tools.bash]\nmax_timeout_ms = 5_000\nprocesses = 64\nbackground = 0",
+    );
+    let bash = place.load().unwrap().tools.bash;
+    assert_eq!((bash.max_timeout.as_secs(), bash.most_tasks, bash.most_background), (5, 64, 0));
 }
 
 #[test]
@@ -586,9 +614,16 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::ApiKeyEnv => "\"N_KEY\"",
             KeyName::OutputLimitField => "\"max_completion_tokens\"",
             KeyName::Usage => "\"anthropic\"",
-            KeyName::Header => "{ env = \"N_HEADER\" }",
+            KeyName::Http2 => "\"prior-knowledge\"",
+            KeyName::CallIds => "\"nine-alphanumeric\"",
+            KeyName::Header | KeyName::WebSearchHeader => "{ env = \"N_HEADER\" }",
+            KeyName::WebAllowPrivate => "[\"10.0.0.0/8\"]",
+            KeyName::WebSearch => "\"exa\"",
+            KeyName::WebSearchUrl => "\"http://127.0.0.1:8080\"",
+            KeyName::WebSearchTool | KeyName::WebCodeTool => "\"find\"",
             KeyName::ModelReasoning => "\"low\"",
             KeyName::Permission => "\"deny\"",
+            KeyName::BashProcesses => "64",
             KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
             _ if key.kind == Kind::Number => "0.5",
             _ if key.kind == Kind::Whole => "7",

@@ -8,7 +8,7 @@ use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{ErrorCode, Record};
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Stage};
+use crate::stage::{Dialect, Stage, finish};
 
 /// The results of the calls of the newest session, as they came.
 fn results(stage: &Stage) -> Vec<CallResult> {
@@ -82,7 +82,7 @@ fn an_answer_that_never_becomes_one_fails_the_turn() {
                     let stage = Stage::speaking(dialect, Script::new().model("m", model));
                     let ended = stage.run(["Go."]).is(1);
                     assert!(
-                        ended.stderr.contains("error: ") && ended.stderr.ends_with("failed\n"),
+                        ended.stderr.lines().last().is_some_and(|line| line.starts_with("error: ")),
                         "{ended:#?}"
                     );
                     assert_eq!(
@@ -108,8 +108,13 @@ fn a_fault_that_passes_is_overcome_and_what_was_withdrawn_is_not_repeated() {
     for dialect in Dialect::ALL {
         let step = text("one two three four five six").fault(Fault::cut(5, Cut::Reset)).fail_first(1);
         let stage = Stage::speaking(dialect, Script::new().model("m", Model::new().step(step)));
-        let ended = stage.run(["Count."]).is(0).says(["! attempt failed: ", "completed"]);
-        assert!(ended.stdout.ends_with("one two three four five six\n"), "{}", ended.stdout);
+        let ended =
+            stage.run(["Count."]).is(0).says(["! attempt failed: ", "; trying again in 0.", " s (2 of 4)\n"]);
+        let whole = "one two three four five six\n";
+        let withdrawn = ended.stdout.strip_suffix(whole).expect("it ends with the answer");
+        assert!(withdrawn.is_empty() || whole.starts_with(withdrawn.trim_end()), "{withdrawn}");
+        assert_eq!(ended.stderr.contains("is withdrawn"), !withdrawn.is_empty(), "{ended:#?}");
+        assert!(ended.stderr.ends_with("completed\n"), "{ended:#?}");
         let records = stage.records(&stage.session());
         let started = records.iter().filter(|record| matches!(record, Record::AttemptStarted(_))).count();
         assert_eq!((started, stage.asked().len()), (2, 2));
@@ -125,7 +130,7 @@ fn a_server_that_is_not_there_is_named() {
     let url = stage.url();
     let text = fs_err::read_to_string(&stage.config).unwrap().replace(&url, &format!("http://{address}"));
     fs_err::write(&stage.config, text).unwrap();
-    stage.run(["Go."]).is(1).says(["error: ", &address, "failed\n"]);
+    stage.run(["Go."]).is(1).says(["error: ", &address, "(4 of 4)"]);
     assert_eq!(end(&stage), (TurnOutcome::Failed, Some(ErrorCode::Connection)));
 }
 
@@ -134,7 +139,7 @@ fn a_server_that_does_not_know_the_model_is_not_asked_again() {
     for dialect in Dialect::ALL {
         let model = Model::new().step(text("x").fault(Fault::status(404)));
         let stage = Stage::speaking(dialect, Script::new().model("m", model));
-        stage.run(["Go."]).is(1).says(["error: ", "local", "404", "failed\n"]);
+        stage.run(["Go."]).is(1).says(["error: ", "local", "404"]);
         assert_eq!(stage.asked().len(), 1);
     }
 }
@@ -230,4 +235,48 @@ fn an_endless_output_is_capped() {
     let result = result_of(&stage);
     assert!(result.output.len() < 200_000, "{} bytes", result.output.len());
     assert!(result.output.contains("end"), "the end is what tells most of a command");
+}
+
+#[test]
+fn each_attempt_that_fails_is_shown_once_and_so_is_why_the_turn_did() {
+    let step = text("one two three four five six").fault(Fault::cut(5, Cut::Eof));
+    let stage = Stage::new(Model::new().step(step));
+    stage.configure("[retry]\nattempts = 3\nbase_ms = 1");
+    let ended = stage.run(["Count."]).is(1);
+    // One line for each attempt, and none of them twice.
+    assert_eq!(ended.stdout.lines().count(), 3, "{ended:#?}");
+    assert_eq!(ended.stderr.matches("! attempt failed: ").count(), 2, "{ended:#?}");
+    assert_eq!(ended.stderr.matches("is withdrawn").count(), 2, "the last one stays: {ended:#?}");
+    assert_eq!(ended.stderr.matches("stopped before its end").count(), 3, "{ended:#?}");
+
+    let stage = Stage::new(Model::new().step(text("x").fault(Fault::retry_after(429, 100))));
+    let ended = stage.run(["Hurry."]).is(1);
+    assert_eq!(ended.stderr.matches("100 s").count(), 1, "{ended:#?}");
+}
+
+#[test]
+fn what_cannot_be_connected_to_is_told_before_anything_is_sent() {
+    for address in ["http://127.0.0.1:99999/v1", "http://[::1/v1", "http://127.0.0.1:0/v1"] {
+        let stage = Stage::new(Model::new());
+        let text = fs_err::read_to_string(&stage.config).unwrap();
+        let text = text.replace(&format!("{}/v1", stage.url()), address);
+        fs_err::write(&stage.config, text).unwrap();
+        stage.run(["Go."]).is(2).says(["base_url", "is not an address"]);
+    }
+}
+
+#[test]
+fn a_wrong_address_of_one_provider_leaves_the_others_alone() {
+    let stage = Stage::new(Model::new().step(text("Hello.")));
+    let run = |arguments: &[&str]| {
+        let mut command = stage.command(arguments);
+        command.env("OPENAI_BASE_URL", "api").env("OPENAI_API_KEY", "k");
+        finish(command)
+    };
+    run(&["sessions", "list"]).is(0);
+    run(&["models", "groq"]).is(0);
+    run(&["run", "Go."]).is(0);
+    run(&["run", "-m", "openai/gpt-5.4", "Go."])
+        .is(2)
+        .says(["environment variable OPENAI_BASE_URL: \"api\""]);
 }

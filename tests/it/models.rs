@@ -116,6 +116,22 @@ fn a_catalogue_is_loaded_from_a_file_and_kept() {
 }
 
 #[test]
+fn a_model_that_holds_no_conversation_is_not_offered() {
+    let stage = Stage::new(Model::new());
+    let model = |context: u64, output: &str| json!({"limit": {"context": context, "output": context / 2}, "modalities": {"output": [output]}});
+    let models =
+        json!({"painter": model(9_000, "image"), "poet": model(9_000, "text"), "blank": model(0, "text")});
+    update(&stage, file(&stage, &json!({"openai": {"models": models}}).to_string())).is(0);
+    let names = stage.playhouse(["models", "openai", "--format", "json"]).is(0);
+    let names: Vec<Value> = names.lines().iter().map(|line| line["model"].clone()).collect();
+    assert!(names.contains(&json!("poet")), "{names:?}");
+    assert!(!names.contains(&json!("painter")) && !names.contains(&json!("blank")), "{names:?}");
+    let unusable = "unknown model \"openai/painter\": it does not answer in text";
+    stage.run(["-m", "openai/painter", "Go."]).is(2).says([unusable]);
+    stage.run(["-m", "openai/blank", "Go."]).is(2).says(["does not tell how much it reads or writes"]);
+}
+
+#[test]
 fn a_catalogue_that_is_wrong_changes_nothing() {
     let stage = Stage::new(Model::new());
     update(&stage, file(&stage, &catalogue().to_string())).is(0);
@@ -188,7 +204,20 @@ fn a_whole_catalogue_is_loaded() {
     update(&stage, &path).is(0).shows([&says]);
     for provider in ["anthropic", "fireworks-ai", "openrouter"] {
         let lines = stage.playhouse(["models", provider, "--format", "json"]).is(0).lines();
-        assert!(lines.len() >= all[provider]["models"].as_object().unwrap().len(), "{provider}");
+        let known = all[provider]["models"].as_object().unwrap().values();
+        let answers =
+            |model: &&Value| model["modalities"]["output"].as_array().unwrap().contains(&json!("text"));
+        assert!(lines.len() >= known.filter(answers).count(), "{provider}");
     }
     stage.run(["Go."]).is(0);
+}
+
+#[test]
+fn what_never_ends_is_not_read_and_no_password_is_shown() {
+    let stage = Stage::new(Model::new());
+    update(&stage, "/dev/zero").is(2).says(["/dev/zero has more than 64 MB"]);
+    for url in ["https://ada:hunter2@example:99999/x", "ftp://ada:hun?ter2@example/x"] {
+        let ended = update(&stage, url).is(1).says(["example"]);
+        assert!(!ended.stderr.contains("hun") && !ended.stdout.contains("hun"), "{ended:?}");
+    }
 }

@@ -101,7 +101,7 @@ fn an_agent_may_only_use_its_own_tools() {
         .iter()
         .map(|tool| tool["function"]["name"].as_str().unwrap())
         .collect();
-    assert_eq!(tools, ["read", "glob", "grep", "list"]);
+    assert_eq!(tools, ["read", "glob", "grep", "list", "todoread", "todowrite", "question", "batch"]);
     stage.run(["--agent", "plna", "x"]).is(2).says(["unknown agent \"plna\"", "did you mean \"plan\"?"]);
 }
 

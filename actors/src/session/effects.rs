@@ -6,7 +6,7 @@ use std::time::Duration;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::{CallInput, CallOutcome};
-use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Reply, Timestamp};
+use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Record, Reply, Timestamp};
 use playhouse_session::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
 };
@@ -19,6 +19,7 @@ use super::{LiveCall, LiveStep, SessionMessage, SessionState};
 use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
+use crate::host::SessionHost;
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::SupervisorMessage;
@@ -53,6 +54,12 @@ impl SessionState {
                     live.actor.send_message(CallMessage::Execute)?;
                 }
             }
+            Effect::TellAnswer(call, answer) => {
+                if let Some(asking) = self.asking.remove(&call) {
+                    // A call that was dropped waits no more.
+                    drop(asking.send(answer));
+                }
+            }
             Effect::CancelAttempt(attempt) => self.cancel_attempt(myself, attempt)?,
             Effect::CancelCall(call) => self.cancel_call(myself, call)?,
             Effect::KillAttempt(attempt) => {
@@ -64,6 +71,7 @@ impl SessionState {
             }
             Effect::KillCall(call) => {
                 self.gated.retain(|(_, gated)| !executes(gated, call));
+                self.asking.remove(&call);
                 if let Some(live) = self.calls.remove(&call) {
                     live.cancel.cancel();
                     live.actor.kill();
@@ -72,7 +80,8 @@ impl SessionState {
             Effect::Arm(deadline, after_ms) => arm(myself, deadline, after_ms),
             Effect::RetryLater { step, attempt_number, wait_ms, error } => {
                 let at = Timestamp::from_millis(now().as_millis().saturating_add(wait_ms));
-                let retry = Provisional::StepRetry { step, attempt_number, at, error };
+                let attempts = self.shared.retry.attempts;
+                let retry = Provisional::StepRetry { step, attempt_number, attempts, at, error };
                 self.ring.write(|writer| writer.notice(retry));
                 arm(myself, Deadline::Retry { step }, wait_ms);
             }
@@ -83,6 +92,9 @@ impl SessionState {
 
     fn append(&mut self, myself: &ActorRef<SessionMessage>, entries: Vec<Entry>) {
         let Some(first) = entries.first() else { return };
+        if entries.iter().any(|entry| matches!(entry.record, Record::TodosChanged { .. })) {
+            self.todos.set(&self.machine.session().todos);
+        }
         let expected = playhouse_protocol::Seq(first.seq.0 - 1);
         self.unpublished.extend(entries.iter().cloned());
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
@@ -161,11 +173,18 @@ impl SessionState {
         };
         let cancel = CancellationToken::new();
         let agent = self.machine.session().turn.as_ref().map(|turn| turn.agent.clone());
-        let arguments = CallArguments {
+        let host = Arc::new(SessionHost {
             call,
             agent: agent.unwrap_or_default(),
-            tenant: Arc::clone(&self.tenant),
             denied: Arc::clone(&self.denied),
+            todos: self.todos.clone(),
+            session: myself.clone(),
+            shared: Arc::clone(&self.shared),
+        });
+        let arguments = CallArguments {
+            call,
+            host: Arc::clone(&host),
+            tenant: Arc::clone(&self.tenant),
             context: CallContext {
                 output_file: workspace.output().join(format!("{call}.txt")),
                 workspace,
@@ -174,6 +193,8 @@ impl SessionState {
                 pool: self.shared.tool_pool.clone(),
                 cancel: cancel.clone(),
                 output: Arc::new(RingOutput::new(Arc::clone(&self.ring), call)),
+                host,
+                processes: self.shared.processes.of(self.id.as_str()),
             },
             session: myself.clone(),
             child: self.shared.children.enter(),
@@ -233,7 +254,7 @@ impl SessionState {
     fn remove(&mut self, myself: &ActorRef<SessionMessage>, ticket: Ticket) {
         let Some(port) = self.tickets.remove(&ticket) else { return };
         let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
-        let myself = myself.clone();
+        let (myself, shared) = (myself.clone(), Arc::clone(&self.shared));
         let done = move |result: Result<_, playhouse_store::StoreError>| {
             ring.close(None);
             drop(supervisor.send_message(SupervisorMessage::Removed(session)));
@@ -244,7 +265,12 @@ impl SessionState {
             };
             drop(port.send(reply));
         };
-        self.shared.store.log.delete(self.id, Box::new(done));
+        tokio::spawn(async move {
+            // Before its outputs, to which they write.
+            shared.processes.of(session.as_str()).end().await;
+            shared.forget_outputs(session).await;
+            shared.store.log.delete(session, Box::new(done));
+        });
     }
 }
 

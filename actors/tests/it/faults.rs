@@ -1,35 +1,47 @@
 //! All that goes wrong on a provider's wire, in each dialect, over real sockets: what the user and the log see.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use mock_llm::{
-    Cut, Defect, Fault, Framing, LineEnd, Model, Moment, Rejection, RetryAfter, Script, Step, call, text,
+    Cut, Defect, Fault, Framing, LineEnd, Model, Moment, Rejection, RetryAfter, Script, Step, call, refusal,
+    text,
 };
 use playhouse_protocol::message::{CallOutcome, Message, Part};
 use playhouse_protocol::record::{AttemptOutcome, Record, TurnEnded, TurnOutcome};
 use playhouse_protocol::usage::Quality;
-use playhouse_protocol::{ErrorCode, Prompt, SessionId};
+use playhouse_protocol::{AttemptId, ErrorCode, Prompt, SessionId};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::support::Stage;
 
-const DIALECTS: [&str; 4] = ["anthropic", "openai-chat", "openai-responses", "gemini"];
+pub(crate) const DIALECTS: [&str; 4] = ["anthropic", "openai-chat", "openai-responses", "gemini"];
 const TEXT: &str = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.";
 
 /// What a turn of one faulty step left behind.
-struct Seen {
-    ended: TurnEnded,
+pub(crate) struct Seen {
+    pub(crate) ended: TurnEnded,
     records: Vec<Record>,
     messages: Vec<Message>,
     requests: u64,
     /// Times that the probe ran.
     executed: u32,
-    session: SessionId,
+    pub(crate) session: SessionId,
 }
 
 /// Runs a turn: the first answer is `step`, what follows is a closing text.
-async fn run(dialect: &str, step: Step) -> Seen {
-    let stage = Stage::new(Script::new().model("m", Model::new().step(step).closing("The end."))).await;
+pub(crate) async fn run(dialect: &str, step: Step) -> Seen {
+    run_on(&stage(step).await, dialect).await
+}
+
+pub(crate) async fn stage(step: Step) -> Stage {
+    Stage::new(Script::new().model("m", Model::new().step(step).closing("The end."))).await
+}
+
+/// Runs a turn in a session of its own.
+pub(crate) async fn run_on(stage: &Stage, dialect: &str) -> Seen {
     let session = stage.session_with(dialect, "m").await;
     let ended = session.run(Prompt::text("go")).await.unwrap().ended;
     Seen {
@@ -43,12 +55,21 @@ async fn run(dialect: &str, step: Step) -> Seen {
 }
 
 impl Seen {
-    fn error(&self) -> (ErrorCode, &str) {
+    pub(crate) fn error(&self) -> (ErrorCode, &str) {
         let error = self.ended.error.as_ref().expect("the turn failed");
         (error.code, &error.message)
     }
 
-    fn texts(&self) -> Vec<&str> {
+    /// The id of the first attempt of the turn.
+    pub(crate) fn first_attempt(&self) -> AttemptId {
+        let started = self.records.iter().find_map(|record| match record {
+            Record::AttemptStarted(started) => Some(started.attempt),
+            _ => None,
+        });
+        started.expect("there was an attempt")
+    }
+
+    pub(crate) fn texts(&self) -> Vec<&str> {
         let parts = self.messages.iter().flat_map(|message| match message {
             Message::Assistant(message) => message.parts.as_slice(),
             Message::User(_) => &[],
@@ -70,7 +91,7 @@ impl Seen {
     }
 
     /// The qualities of the usage of the attempts that used something.
-    fn qualities(&self) -> Vec<Quality> {
+    pub(crate) fn qualities(&self) -> Vec<Quality> {
         let ended = self.records.iter().filter_map(|record| match record {
             Record::AttemptEnded(ended) => ended.usage.as_ref().map(|usage| usage.quality),
             _ => None,
@@ -106,7 +127,9 @@ async fn what_a_provider_refuses_is_not_asked_again_and_says_what_to_do() {
                 Rejection::QuotaUsedUp => (&[ErrorCode::QuotaExceeded], 1),
                 Rejection::RateLimited => (&[ErrorCode::RateLimited], 2),
                 Rejection::Overloaded => (&[ErrorCode::RateLimited, ErrorCode::ProviderUnavailable], 2),
-                Rejection::BadKey | Rejection::Forbidden => (&[ErrorCode::Authentication], 1),
+                Rejection::BadKey => (&[ErrorCode::Authentication], 1),
+                // OpenAI says that the model is not for this project.
+                Rejection::Forbidden => (&[ErrorCode::Authentication, ErrorCode::UnknownModel], 1),
                 Rejection::NoSuchModel => (&[ErrorCode::UnknownModel], 1),
                 Rejection::TooLarge => (&[ErrorCode::BadRequest, ErrorCode::ContextOverflow], 1),
                 Rejection::ContentFilter => (&[ErrorCode::ContentFilter], 1),
@@ -136,8 +159,49 @@ async fn what_may_pass_is_tried_again() {
             assert_eq!(seen.ended.outcome, TurnOutcome::Completed, "{place}");
             assert_eq!((seen.requests, seen.failed_attempts()), (2, 1), "{place}");
             assert_eq!(seen.texts(), [TEXT], "{place}");
-            assert_eq!(seen.qualities(), [Quality::Reported], "{place}: only the second is billed");
+            // A gateway that lost patience had somebody work on it.
+            let billed: &[Quality] =
+                if status == 504 { &[Quality::Estimated, Quality::Reported] } else { &[Quality::Reported] };
+            assert_eq!(seen.qualities(), billed, "{place}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_less_and_not_for_how_long_is_asked_again() {
+    for dialect in DIALECTS {
+        for status in [429, 529] {
+            let seen = run(dialect, text(TEXT).fault(Fault::status(status)).fail_first(1)).await;
+            let place = format!("{dialect}, {status}");
+            seen.check_attempts();
+            assert_eq!(seen.ended.outcome, TurnOutcome::Completed, "{place}");
+            assert_eq!((seen.requests, seen.failed_attempts()), (2, 1), "{place}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_refused_as_such_is_not_sent_again() {
+    for dialect in DIALECTS {
+        for status in [400, 422] {
+            let seen = run(dialect, text("never").fault(Fault::status(status))).await;
+            seen.check_attempts();
+            let (code, message) = seen.error();
+            assert_eq!((code, seen.requests), (ErrorCode::BadRequest, 1), "{dialect}, {status}: {message}");
+            let named = message.contains(dialect) && message.contains(&format!("for m ({status})"));
+            assert!(named, "{dialect}, {status}: {message}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_refuses_is_not_asked_again() {
+    for dialect in DIALECTS {
+        let seen = run(dialect, refusal("I would rather not.")).await;
+        seen.check_attempts();
+        let (code, message) = seen.error();
+        assert_eq!((code, seen.requests), (ErrorCode::ContentFilter, 1), "{dialect}: {message}");
+        assert_eq!(seen.qualities(), [Quality::Reported], "{dialect}: it is billed");
     }
 }
 
@@ -303,5 +367,57 @@ async fn a_server_that_is_not_there_is_named() {
         assert_eq!(error.code, ErrorCode::Connection, "{dialect}: {error}");
         assert!(error.message.contains(&address), "{dialect}: {error}");
         assert_eq!(ended.totals.attempts, 0, "{dialect}: nothing was used");
+    }
+}
+
+/// Answers each connection with these bytes once something came, and then again and again with those.
+async fn raw_server(head: &'static [u8], again: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = vec![0; 1 << 20];
+                let mut sent = socket.read(&mut request).await.map(drop);
+                if sent.is_ok() {
+                    sent = socket.write_all(head).await;
+                }
+                // Until the client goes away.
+                while sent.is_ok() && !again.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    sent = socket.write_all(again).await;
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_sent_and_not_answered_is_billed_as_an_estimate() {
+    let page = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nhi";
+    for (answer, code) in [(&b""[..], ErrorCode::NoAnswer), (page, ErrorCode::BadAnswer)] {
+        for dialect in DIALECTS {
+            let stage = Stage::new(Script::new()).await;
+            stage.directory.place.lock().unwrap().0 = raw_server(answer, b"").await;
+            let seen = run_on(&stage, dialect).await;
+            assert_eq!(seen.error().0, code, "{dialect}: {:?}", seen.ended.error);
+            assert_eq!(seen.failed_attempts(), 2, "{dialect}");
+            assert_eq!(seen.qualities(), [Quality::Estimated; 2], "{dialect}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_only_keeps_the_connection_alive_is_given_up() {
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    for dialect in DIALECTS {
+        let stage = Stage::new(Script::new()).await;
+        stage.directory.limits.lock().unwrap().attempt = Duration::from_millis(200);
+        stage.directory.place.lock().unwrap().0 = raw_server(head, b"5\r\n: x\n\n\r\n").await;
+        let seen = run_on(&stage, dialect).await;
+        let (code, message) = seen.error();
+        assert_eq!(code, ErrorCode::StreamCut, "{dialect}: {message}");
+        assert!(message.contains("not whole after 0.2 s"), "{dialect}: {message}");
     }
 }

@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod aborts;
+mod asking;
 mod crashes;
 mod events;
 mod faults;
 mod flushes;
+mod http2;
 mod limits;
+mod logs;
+mod outputs;
+mod processes;
+mod repairs;
 mod support;
 mod turns;

@@ -13,11 +13,13 @@ use playhouse_actors::{
     Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, SessionHandle, Subscription,
 };
 use playhouse_llm::{
-    DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Quota, Transport,
+    Connections, DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Limits,
+    Quota, Transport,
 };
+use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_protocol::{ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, Prices, Record};
+use playhouse_protocol::{ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record};
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
 use playhouse_tools::{CallContext, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput};
@@ -51,6 +53,11 @@ impl Transport for InProcess {
     }
 }
 
+/// What every model here reads.
+fn modalities() -> Modalities {
+    Modalities { image: true, pdf: false }
+}
+
 /// A directory with one agent that knows every model, and can be made to panic.
 pub(crate) struct TestDirectory {
     pub(crate) mock: Mock,
@@ -61,13 +68,15 @@ pub(crate) struct TestDirectory {
     pub(crate) panics_in_session: AtomicU32,
     pub(crate) prefill: bool,
     pub(crate) limiter: Limiter,
+    /// How long a server may take.
+    pub(crate) limits: Mutex<Limits>,
     /// Threads of the pool that profiles of the model `hog` hold.
     hogged: AtomicU32,
     let_go: AtomicBool,
     /// The mock on a socket, for the providers that are named as their dialect.
     pub(crate) server: Mutex<Option<Server>>,
-    /// Its address, kept when it is gone.
-    url: String,
+    /// Its address, kept when it is gone, and how it is connected to.
+    pub(crate) place: Mutex<(String, Connections)>,
     http: Arc<dyn Transport>,
 }
 
@@ -95,7 +104,8 @@ impl TestDirectory {
             "gemini" => (DialectKind::Gemini, "/v1beta"),
             _ => return Endpoint::new("mock", DialectKind::Anthropic, "mock:"),
         };
-        Endpoint::new(provider, kind, format!("{}{path}", self.url))
+        let (url, connections) = self.place.lock().unwrap().clone();
+        Endpoint { connections, ..Endpoint::new(provider, kind, format!("{url}{path}")) }
     }
 
     fn transport(&self, provider: &str) -> Arc<dyn Transport> {
@@ -126,20 +136,25 @@ impl Directory for TestDirectory {
             agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
             model: model.or(fallback_model).ok_or("no model is chosen")?.clone(),
             step_limit: None,
+            modalities: modalities(),
         })
     }
 
     fn allows(&self, agent: &str, tool: &str) -> bool {
-        agent != "reader" || tool == "read"
+        match agent {
+            "reader" => tool == "read",
+            "batcher" => matches!(tool, "read" | "batch"),
+            _ => true,
+        }
     }
 
-    fn prices(&self, _: &ModelRef, _: u64) -> Prices {
+    fn prices(&self, _: &ModelRef) -> PriceList {
         let left = self.panics_in_session.load(Ordering::SeqCst);
         if left > 0 {
             self.panics_in_session.store(left - 1, Ordering::SeqCst);
             panic!("the price list is on fire");
         }
-        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }
+        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
     }
 
     fn overhead_tokens(&self, _: &str) -> u64 {
@@ -158,11 +173,13 @@ impl Directory for TestDirectory {
             endpoint: self.endpoint(&request.model.provider),
             transport: self.transport(&request.model.provider),
             limiter: self.limiter.clone(),
+            limits: *self.limits.lock().unwrap(),
             head: Head {
                 model: request.model.model.clone(),
                 system: "You are a test.".into(),
                 tools: self.specs.clone().into(),
                 max_output: 1_000,
+                modalities: modalities(),
                 ..Head::default()
             },
             prefill: self.prefill,
@@ -286,6 +303,16 @@ impl Stage {
         script: Script,
         ring_bytes: usize,
     ) -> Self {
+        Self::with(store, folder, script, |options| options.ring_bytes = ring_bytes).await
+    }
+
+    /// With an engine whose options are changed.
+    pub(crate) async fn with(
+        store: Store,
+        folder: Arc<tempfile::TempDir>,
+        script: Script,
+        change: impl FnOnce(&mut EngineOptions),
+    ) -> Self {
         let probe = Arc::new(Probe::new());
         let mut tools = Registry::native();
         tools.add(Arc::clone(&probe) as _).unwrap();
@@ -301,7 +328,8 @@ impl Stage {
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),
             limiter: Limiter::new(Quota { concurrent: 64, ..Quota::default() }),
-            url: server.url(),
+            limits: Mutex::new(Limits::default()),
+            place: Mutex::new((server.url(), Connections::default())),
             server: Mutex::new(Some(server)),
             http: Arc::new(HttpTransport::new()),
         });
@@ -312,7 +340,7 @@ impl Stage {
         options.tools = tools;
         options.threads = POOL as usize;
         options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
-        options.ring_bytes = ring_bytes;
+        change(&mut options);
         let engine = Engine::start(options).await.unwrap();
         Self { engine, directory, probe, store, folder }
     }

@@ -54,6 +54,7 @@ mod tests {
     use std::path::Path;
 
     use playhouse_protocol::Prices;
+    use playhouse_protocol::capability::Effort;
     use serde_json::Value;
 
     use super::*;
@@ -118,6 +119,17 @@ mod tests {
     }
 
     #[test]
+    fn every_model_that_thinks_says_how_it_is_told_how_much() {
+        for (model, facts) in &builtin().models {
+            assert_eq!(facts.reasoning_form.is_some(), facts.reasoning, "{model}");
+        }
+        let form = |model: &str| builtin().models[&model.parse().unwrap()].reasoning_form.clone().unwrap();
+        assert_eq!(form("anthropic/claude-opus-4-8").budget, None, "it refuses budgets");
+        assert!(form("anthropic/claude-sonnet-4-5").efforts.is_empty(), "it knows nothing else");
+        assert_eq!(form("mistral/mistral-small-latest").nearest(Effort::Low), Some(Effort::High));
+    }
+
+    #[test]
     fn an_unknown_key_in_the_file_is_an_error() {
         let text = "version = \"2026-01\"\n[models.a.b]\ncontext = 1\noutput = 1\nprices = {}\ncolour = 1\n";
         assert!(read(text).err().unwrap().message().contains("colour"));
@@ -142,6 +154,14 @@ mod tests {
             assert_eq!(input, facts.input, "{model}");
             assert_eq!(known["reasoning"], facts.reasoning, "{model}");
             assert_eq!(known["temperature"], facts.temperature, "{model}");
+            let mut whole = serde_json::json!({"p": {"models": {"m": known}}});
+            whole["p"]["models"]["m"]["provider"] = Value::Null;
+            let read = crate::models_dev::read(&whole.to_string()).unwrap().pop_first().unwrap().1;
+            assert_eq!(
+                (read.reasoning_form, read.reasoning_field, read.text),
+                (facts.reasoning_form.clone(), facts.reasoning_field, facts.text),
+                "{model}"
+            );
             let reads = |kind: &str| known["modalities"]["input"].as_array().unwrap().contains(&kind.into());
             assert_eq!(
                 (reads("image"), reads("pdf")),

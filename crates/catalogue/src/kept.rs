@@ -14,7 +14,7 @@ use crate::facts::ModelFacts;
 const FORMAT: &str = "playhouse-models";
 
 /// The version that is written, and the only one that is read: the file can always be made again.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What stands in the file whatever its version is.
 #[derive(Deserialize)]
@@ -85,12 +85,12 @@ mod tests {
     #[test]
     fn what_is_not_ours_or_newer_is_refused() {
         let error = |text: &str| read(text).unwrap_err().to_string();
-        let newer = write(&models()).replacen("\"version\":1", "\"version\":2,\"more\":[]", 1);
+        let newer = write(&models()).replacen("\"version\":2", "\"version\":3,\"more\":[]", 1);
         assert_eq!(
             error(&newer),
-            "catalogue version 2, this program reads version 1: run `playhouse models update` again"
+            "catalogue version 3, this program reads version 2: run `playhouse models update` again"
         );
-        for text in ["", "{}", "[]", r#"{"format":"x","version":1}"#, &write(&models())[..100]] {
+        for text in ["", "{}", "[]", r#"{"format":"x","version":2}"#, &write(&models())[..100]] {
             assert!(error(text).starts_with("not a catalogue that"), "{text}");
         }
         let damaged = write(&models()).replacen("\"context\"", "\"contxt\"", 1);

@@ -37,7 +37,9 @@ use playhouse_protocol::ModelRef;
 use playhouse_protocol::nearest::nearest;
 
 pub use error::CatalogueError;
-pub use facts::{LongContext, Modalities, ModelFacts};
+pub use facts::ModelFacts;
+pub use playhouse_protocol::capability::Modalities;
+pub use playhouse_protocol::usage::LongContext;
 
 /// Where what is known of a model comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +111,9 @@ impl Catalogue {
             if let Some(known) = builtin::builtin().models.get(model) {
                 facts.prefill = known.prefill;
                 facts.responses = known.responses;
+                if facts.reasoning_form.is_none() {
+                    facts.reasoning_form.clone_from(&known.reasoning_form);
+                }
                 // It is a multiple of the price of input.
                 if facts.prices.input == known.prices.input {
                     facts.prices.cache_write_1h = known.prices.cache_write_1h;
@@ -143,7 +148,8 @@ impl Catalogue {
         self.layers().flat_map(|(_, models)| models.keys()).map(|model| model.provider.as_str()).collect()
     }
 
-    /// The models of `provider` by name, in alphabetical order, aliases included.
+    /// The models of `provider` by name, in alphabetical order, aliases included. Those that no conversation can be held
+    /// with ([`ModelFacts::converses`]) are left out.
     pub fn models(&self, provider: &str) -> impl Iterator<Item = (&str, &ModelFacts)> {
         let mut names: BTreeMap<&str, &ModelFacts> = BTreeMap::new();
         for (_, models) in self.layers() {
@@ -153,7 +159,7 @@ impl Catalogue {
                 names.entry(&model.model).or_insert(facts);
             }
         }
-        names.into_iter()
+        names.into_iter().filter(|(_, facts)| facts.converses())
     }
 
     /// All models by layer; an earlier layer stands before a later one.
@@ -171,8 +177,12 @@ impl Catalogue {
         if !siblings.is_empty() {
             return siblings.iter().map(|name| format!("{}/{name}", model.provider)).collect();
         }
-        let all: BTreeSet<String> =
-            self.layers().flat_map(|(_, models)| models.keys()).map(ModelRef::to_string).collect();
+        let all: BTreeSet<String> = self
+            .layers()
+            .flat_map(|(_, models)| models)
+            .filter(|(_, facts)| facts.converses())
+            .map(|(model, _)| model.to_string())
+            .collect();
         nearest(&model.to_string(), all.iter().map(String::as_str))
     }
 }

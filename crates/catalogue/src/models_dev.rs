@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
+use playhouse_protocol::usage::LongContext;
 use playhouse_protocol::{ModelRef, Prices};
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use crate::error::CatalogueError;
-use crate::facts::{LongContext, Modalities, ModelFacts};
+use crate::facts::ModelFacts;
 
 /// The threshold of `context_over_200k`, the older form of `tiers`.
 const OVER_200K: u64 = 200_000;
@@ -54,7 +56,11 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
         prices,
         long,
         modalities: modalities(&at.field("modalities").field("input"))?,
+        text: answers_in_text(&at.field("modalities").field("output"))?,
         reasoning: at.field("reasoning").boolean()?.unwrap_or(false),
+        reasoning_form: reasoning_form(&at.field("reasoning_options"))?,
+        // The other form of the field is `true`, which does not say how.
+        reasoning_field: at.field("interleaved").field("field").text()?.and_then(ReasoningField::named),
         temperature: at.field("temperature").boolean()?.unwrap_or(true),
         prefill: false,
         responses: shape == Some("responses") || (provider == "openai" && answers_on_responses(model)),
@@ -69,6 +75,37 @@ fn modalities(at: &At<'_>) -> Result<Modalities, CatalogueError> {
         })
     };
     Ok(at.optional("a list of texts", texts)?.unwrap_or_default())
+}
+
+fn answers_in_text(at: &At<'_>) -> Result<bool, CatalogueError> {
+    let named = |value: &Value| Some(value.as_array()?.iter().any(|kind| kind == "text"));
+    Ok(at.optional("a list of texts", named)?.unwrap_or(true))
+}
+
+/// In which words a model is told how much to think. Ways that are not known, as a mere switch, and levels that are not
+/// (`none` would turn it off) are passed over.
+fn reasoning_form(at: &At<'_>) -> Result<Option<ReasoningForm>, CatalogueError> {
+    let Some(options) = at.optional("a list", Value::as_array)? else { return Ok(None) };
+    let mut form = ReasoningForm::default();
+    for (index, value) in options.iter().enumerate() {
+        let option = At { value: Some(value), path: format!("{}[{index}]", at.path) };
+        match option.field("type").text()? {
+            Some("effort") => {
+                let names = option.field("values").optional("a list", Value::as_array)?;
+                let named = |value: &Value| value.as_str().and_then(Effort::named);
+                form.efforts = names.into_iter().flatten().filter_map(named).collect();
+            }
+            Some("budget_tokens") => {
+                // A least or most budget of -1 leaves it to the model, which is said by no budget at all.
+                let bound = |name| option.field(name).optional("a number", Value::as_number);
+                let least = bound("min")?.and_then(serde_json::Number::as_u64).unwrap_or(0);
+                let max = bound("max")?.and_then(serde_json::Number::as_u64).filter(|max| *max >= least);
+                form.budget = Some(BudgetRange { min: least, max });
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(form))
 }
 
 /// The format does not say it of OpenAI's own models; their names do.
@@ -226,6 +263,12 @@ mod tests {
         let mut model = json!({
             "id": "m-1",
             "reasoning": true,
+            "reasoning_options": [
+                {"type": "toggle"},
+                {"type": "effort", "values": ["none", "low", "xhigh", "extreme", null]},
+                {"type": "budget_tokens", "min": 128, "max": 4096},
+            ],
+            "interleaved": {"field": "reasoning_content"},
             "temperature": false,
             "modalities": {"input": ["text", "image", "video"], "output": ["text"]},
             "limit": {"context": 1000, "input": 800, "output": 100},
@@ -253,12 +296,16 @@ mod tests {
         assert_eq!((facts.context, facts.input, facts.output), (1_000, Some(800), 100));
         assert!(facts.reasoning && !facts.temperature && !facts.prefill && !facts.responses);
         assert_eq!(facts.modalities, Modalities { image: true, pdf: false });
+        let budget = Some(BudgetRange { min: 128, max: Some(4_096) });
+        let form = ReasoningForm { efforts: vec![Effort::Low, Effort::Xhigh], budget };
+        assert_eq!(facts.reasoning_form, Some(form));
+        assert_eq!(facts.reasoning_field, Some(ReasoningField::ReasoningContent));
         let prices = facts.prices;
         assert_eq!((prices.input, prices.output), (price("0.1"), price("2")));
         assert_eq!((prices.cache_read, prices.cache_write), (price("0.0000003"), None));
         let thresholds: Vec<u64> = facts.long.iter().map(|tier| tier.above).collect();
         assert_eq!(thresholds, [200, 500]);
-        assert_eq!(facts.prices_at(501).input, price("4"));
+        assert_eq!(facts.price_list().at(501).input, price("4"));
     }
 
     #[test]
@@ -274,7 +321,28 @@ mod tests {
     fn the_older_form_of_long_requests_is_read() {
         let older = json!({"input": 1, "output": 2, "context_over_200k": {"input": 3, "output": 4}});
         let facts = facts_of(|model| model["cost"] = older);
-        assert_eq!(facts.prices_at(200_001).input, price("3"));
+        assert_eq!(facts.price_list().at(200_001).input, price("3"));
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_told_how_much_to_think_is_no_unknown_one() {
+        assert_eq!(facts_of(|model| model["reasoning_options"] = json!(null)).reasoning_form, None);
+        let none = facts_of(|model| model["reasoning_options"] = json!([{"type": "toggle"}]));
+        assert_eq!(none.reasoning_form, Some(ReasoningForm::default()));
+        let odd =
+            json!([{"type": "budget_tokens", "min": -1, "max": 7}, {"type": "effort"}, {"type": "mood"}]);
+        let odd = facts_of(|model| model["reasoning_options"] = odd).reasoning_form.unwrap();
+        assert_eq!((odd.efforts.len(), odd.budget), (0, Some(BudgetRange { min: 0, max: Some(7) })));
+        assert_eq!(facts_of(|model| model["interleaved"] = json!(true)).reasoning_field, None);
+    }
+
+    #[test]
+    fn a_model_without_text_or_room_is_none_to_converse_with() {
+        assert!(facts_of(|_| {}).converses());
+        let images = facts_of(|model| model["modalities"]["output"] = json!(["image"]));
+        assert!(!images.text && !images.converses());
+        assert!(facts_of(|model| model["modalities"]["output"] = json!(["image", "text"])).converses());
+        assert!(!facts_of(|model| model["limit"]["output"] = json!(0)).converses());
     }
 
     #[test]
@@ -324,6 +392,14 @@ mod tests {
             (
                 set("/modalities/input", json!(["text", 1])),
                 format!("{path}.modalities.input: is a list, expected a list of texts"),
+            ),
+            (
+                set("/reasoning_options", json!({})),
+                format!("{path}.reasoning_options: is an object, expected a list"),
+            ),
+            (
+                set("/reasoning_options/2/min", json!("1")),
+                format!("{path}.reasoning_options[2].min: is text, expected a number"),
             ),
             (set("/reasoning", json!("yes")), format!("{path}.reasoning: is text, expected true or false")),
         ] {

@@ -5,18 +5,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use playhouse_protocol::error::ErrorCode;
+use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{AttemptId, ErrorInfo, Usage};
 use secrecy::SecretString;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
 use crate::endpoint::Endpoint;
 use crate::failure::{self, Refusal, describe_body, header};
+use crate::repair::Repair;
 use crate::sse::{EVENT_LIMIT, EventReader};
 use crate::transport::{HttpRequest, HttpResponse, Transport, address};
 
 /// How much of the body of an error is read, in bytes.
 const ERROR_BODY_LIMIT: usize = 64 << 10;
+/// How long the body of an error may take: what came until then says what it can.
+const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
 /// How much of a body is kept until its first event, to be quoted if none comes, in bytes.
 const BEGINNING_LIMIT: usize = 512;
 /// How many bytes that are there already are taken as one batch.
@@ -26,21 +30,45 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long a server may take from the last word of an answer to the figures or the marker that some send after it.
 const TRAILER_TIME: Duration = Duration::from_secs(3);
 
-/// How long a server may be silent, and how much it may say.
+/// What is allowed for each token of the limit of an answer, in bytes. Few tokens are longer than half of it.
+const BYTES_PER_TOKEN: u64 = 32;
+/// What every answer may hold, in bytes: one event may be this large, and servers do not keep small limits exactly.
+const LEAST_ANSWER: u64 = EVENT_LIMIT as u64;
+
+/// How long a server may be silent and talk, and how much it may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From the request to the head of its answer. A local model may read the whole prompt before it sends this.
     pub head: Duration,
     /// Between two chunks of the body. Comments that keep a stream alive count.
     pub silence: Duration,
+    /// From the request to the end of the answer, whatever comes.
+    pub attempt: Duration,
     /// Size of the body, in bytes.
     pub size: u64,
+    /// Size of what the body says: text, reasoning, calls and their arguments, in bytes.
+    pub answer: u64,
+}
+
+impl Limits {
+    /// The same for an answer of at most `tokens` tokens, which a server may ignore. Every answer may hold 16 MB.
+    #[must_use]
+    pub fn for_output(self, tokens: u64) -> Self {
+        Self { answer: tokens.saturating_mul(BYTES_PER_TOKEN).max(LEAST_ANSWER), ..self }
+    }
 }
 
 impl Default for Limits {
-    /// 300 s to the head, 120 s of silence, 256 MB.
+    /// 300 s to the head, 300 s of silence (models that think are silent on some wires), an hour in all, 256 MB of which
+    /// 64 MB say something.
     fn default() -> Self {
-        Self { head: Duration::from_secs(300), silence: Duration::from_secs(120), size: 256 << 20 }
+        Self {
+            head: Duration::from_secs(300),
+            silence: Duration::from_secs(300),
+            attempt: Duration::from_secs(3_600),
+            size: 256 << 20,
+            answer: 64 << 20,
+        }
     }
 }
 
@@ -67,22 +95,23 @@ pub async fn send(
         error.message = endpoint.without_secrets(format!("{}: {}", endpoint.provider, error.message));
         error
     };
-    let request = HttpRequest { url: url.clone(), headers, body };
-    let response = match timeout(limits.head, transport.send(request)).await {
+    let request = HttpRequest { url: url.clone(), headers, body, connections: endpoint.connections };
+    let end = after(Instant::now(), limits.attempt);
+    let response = match timeout(limits.head.min(limits.attempt), transport.send(request)).await {
         Ok(response) => response.map_err(named)?,
         Err(_) => {
             let what = format!(
                 "{} did not begin to answer within {} s: is it overloaded, or is {} the wrong address?",
                 endpoint.provider,
-                limits.head.as_secs_f64(),
+                limits.head.min(limits.attempt).as_secs_f64(),
                 address(&url)
             );
-            return Err(ErrorInfo::new(ErrorCode::Connection, what));
+            return Err(ErrorInfo::new(ErrorCode::NoAnswer, what));
         }
     };
     if !(200..300).contains(&response.status) {
         let HttpResponse { status, headers, body: answer } = response;
-        let answer = read_beginning(answer, limits.silence).await;
+        let answer = read_beginning(answer, limits.silence.min(ERROR_BODY_TIME)).await;
         let address = address(&url);
         let refusal =
             Refusal { endpoint, model, address: &address, status, headers: &headers, body: &answer };
@@ -91,7 +120,7 @@ pub async fn send(
     let kind = header(&response.headers, "content-type").unwrap_or("text/event-stream").to_owned();
     if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
         let status = response.status;
-        let answer = read_beginning(response.body, limits.silence).await;
+        let answer = read_beginning(response.body, limits.silence.min(ERROR_BODY_TIME)).await;
         let error = failure::in_good_body(&answer).unwrap_or_else(|| {
             bad(format!(
                 "the answer is {kind}, not a stream of events: {}; check base_url ({})",
@@ -99,6 +128,8 @@ pub async fn send(
                 address(&url)
             ))
         });
+        // What the body says of itself is nearer to the fault.
+        let status = error.status.unwrap_or(status);
         return Err(named(error.with_status(status)));
     }
     Ok(AnswerStream {
@@ -107,7 +138,10 @@ pub async fn send(
         events: EventReader::new(EVENT_LIMIT),
         decoder: dialect.decoder(endpoint.usage),
         limits,
+        end,
+        trailing_since: None,
         received: 0,
+        said: 0,
         beginning: Some(Vec::new()),
         usage_reports: 0,
     })
@@ -133,13 +167,20 @@ fn headers(endpoint: &Endpoint, attempt: AttemptId) -> Vec<(String, SecretString
         .collect()
 }
 
+/// The time `wait` after `now`; a wait that no clock reaches is a year.
+fn after(now: Instant, wait: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+    now + wait.min(YEAR)
+}
+
 type Body = futures::stream::BoxStream<'static, Result<Bytes, ErrorInfo>>;
 
-/// The beginning of a body, as far as it arrives.
-async fn read_beginning(mut body: Body, silence: Duration) -> Vec<u8> {
+/// The beginning of a body, as far as it arrives within `time`.
+async fn read_beginning(mut body: Body, time: Duration) -> Vec<u8> {
+    let end = after(Instant::now(), time);
     let mut beginning = Vec::new();
     while beginning.len() < ERROR_BODY_LIMIT {
-        match timeout(silence, body.next()).await {
+        match timeout_at(end, body.next()).await {
             Ok(Some(Ok(chunk))) => {
                 let rest = ERROR_BODY_LIMIT - beginning.len();
                 beginning.extend_from_slice(&chunk[..chunk.len().min(rest)]);
@@ -162,8 +203,14 @@ pub struct AnswerStream {
     decoder: Box<dyn Decode>,
     /// What the server may do.
     limits: Limits,
+    /// When the attempt is given up, whatever comes.
+    end: Instant,
+    /// Since when nothing of use came although the answer is whole, and only what may follow is waited for.
+    trailing_since: Option<Instant>,
     /// Bytes of the body so far.
     received: u64,
+    /// Bytes of what it said so far.
+    said: u64,
     /// The beginning of the body, until its first event.
     beginning: Option<Vec<u8>>,
     /// Reports of usage that were handed out.
@@ -190,10 +237,30 @@ impl AnswerStream {
     /// says. The answer cannot be read on after an error.
     pub async fn next(&mut self, out: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {
         let Some(body) = &mut self.body else { return Ok(false) };
-        let silence = self.limits.silence;
-        let patience = if self.decoder.is_whole() { silence.min(TRAILER_TIME) } else { silence };
-        let arrived = timeout(patience, body.next()).await;
-        let result = self.take_batch(arrived.ok(), out);
+        let now = Instant::now();
+        let mut deadline = after(now, self.limits.silence).min(self.end);
+        if self.decoder.is_whole() {
+            // Slow figures put the deadline off; comments and whatever else comes do not.
+            if self.events.is_inside_data() {
+                self.trailing_since = Some(now);
+            }
+            deadline = deadline.min(*self.trailing_since.get_or_insert(now) + TRAILER_TIME);
+        }
+        // A server that always has something to say is asked for the time first.
+        let arrived = match now >= deadline {
+            true => None,
+            false => timeout_at(deadline, body.next()).await.ok(),
+        };
+        let before = out.len();
+        let mut result = self.take_batch(arrived, out);
+        self.said += out[before..].iter().map(StreamEvent::size).sum::<u64>();
+        if self.said > self.limits.answer && !self.decoder.is_complete() {
+            let what = format!(
+                "the answer is larger than {} bytes, far more than its limit of output allows: the server does not keep it",
+                self.limits.answer
+            );
+            result = Err(ErrorInfo::new(ErrorCode::OutputLimit, what));
+        }
         if !matches!(result, Ok(true)) {
             self.close();
         }
@@ -220,7 +287,12 @@ impl AnswerStream {
                     return Ok(false);
                 }
                 None => {
-                    let what = format!("nothing came for {} s", self.limits.silence.as_secs_f64());
+                    let what = match Instant::now() >= self.end {
+                        true => {
+                            format!("the answer was not whole after {} s", self.limits.attempt.as_secs_f64())
+                        }
+                        false => format!("nothing came for {} s", self.limits.silence.as_secs_f64()),
+                    };
                     return Err(ErrorInfo::new(ErrorCode::StreamCut, what));
                 }
             };
@@ -312,7 +384,15 @@ impl AnswerStream {
             Some(beginning @ [b'<' | b'{', ..]) => {
                 Err(self.named(bad(format!("the answer holds no events: {}", describe_body(beginning)))))
             }
-            _ => self.decoder.finish().map_err(|error| self.named(error)),
+            _ => {
+                let mut answer = self.decoder.finish().map_err(|error| self.named(error))?;
+                match answer.usage.as_ref().map(|usage| usage.quality) {
+                    None => answer.repairs.note(Repair::NoUsage),
+                    Some(Quality::Unreconciled) => answer.repairs.note(Repair::UnreconciledUsage),
+                    Some(Quality::Reported | Quality::Estimated) => {}
+                }
+                Ok(answer)
+            }
         }
     }
 

@@ -9,11 +9,52 @@ use std::collections::HashMap;
 /// The longest tool name that all dialects take.
 const NAME_LIMIT: usize = 64;
 
+/// Which ids a server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdForm {
+    /// Letters, digits, `_` and `-`, up to so many.
+    UpTo(usize),
+    /// Exactly nine letters and digits.
+    NineAlphanumeric,
+}
+
+impl IdForm {
+    /// `id` itself where it is fit to be sent, else what stands for it: with a hash of all of it, and with its beginning
+    /// where there is room for that.
+    fn clean(self, id: &str) -> String {
+        let fits = match self {
+            Self::UpTo(limit) => (1..=limit).contains(&id.len()) && id.chars().all(is_plain),
+            Self::NineAlphanumeric => id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+        };
+        match self {
+            _ if fits => id.to_owned(),
+            Self::UpTo(limit) => {
+                let hash = format!("{:016x}", fnv1a(id));
+                let beginning: String =
+                    id.chars().filter(|character| is_plain(*character)).take(limit - 17).collect();
+                if beginning.is_empty() { format!("call_{hash}") } else { format!("{beginning}_{hash}") }
+            }
+            Self::NineAlphanumeric => {
+                let mut rest = fnv1a(id);
+                let mut digit = || {
+                    let digit = DIGITS[(rest % 36) as usize];
+                    rest /= 36;
+                    char::from(digit)
+                };
+                (0..9).map(|_| digit()).collect()
+            }
+        }
+    }
+}
+
+/// Digits to the base 36.
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
 /// The ids that the calls of a conversation go by.
 #[derive(Clone, Debug)]
 pub(crate) struct CallIds {
-    /// The longest id, in characters.
-    limit: usize,
+    /// What is taken.
+    form: IdForm,
     /// How often each wire id was asked for.
     used: HashMap<String, u32>,
     /// Wire ids of the last assistant message's calls, by the ids that they came with.
@@ -21,8 +62,8 @@ pub(crate) struct CallIds {
 }
 
 impl CallIds {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: HashMap::new(), open: HashMap::new() }
+    pub(crate) fn new(form: IdForm) -> Self {
+        Self { form, used: HashMap::new(), open: HashMap::new() }
     }
 
     /// Another assistant message begins.
@@ -32,7 +73,7 @@ impl CallIds {
 
     /// The id under which the call `id` is sent.
     pub(crate) fn call(&mut self, id: &str) -> String {
-        let clean = clean_id(id, self.limit);
+        let clean = self.form.clean(id);
         let mut wire = clean.clone();
         loop {
             let count = self.used.entry(wire.clone()).or_insert(0);
@@ -41,7 +82,7 @@ impl CallIds {
                 break;
             }
             let again = *count;
-            wire = clean_id(&format!("{clean}#{again}"), self.limit);
+            wire = self.form.clean(&format!("{clean}#{again}"));
         }
         self.open.insert(id.to_owned(), wire.clone());
         wire
@@ -49,22 +90,12 @@ impl CallIds {
 
     /// The id under which the call `id` of the last assistant message was sent.
     pub(crate) fn result(&self, id: &str) -> String {
-        self.open.get(id).cloned().unwrap_or_else(|| clean_id(id, self.limit))
+        self.open.get(id).cloned().unwrap_or_else(|| self.form.clean(id))
     }
 }
 
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
-}
-
-/// `id` itself where it is fit to be sent, else a readable beginning and a hash of all of it.
-fn clean_id(id: &str, limit: usize) -> String {
-    if (1..=limit).contains(&id.len()) && id.chars().all(is_plain) {
-        return id.to_owned();
-    }
-    let hash = format!("{:016x}", fnv1a(id));
-    let beginning: String = id.chars().filter(|character| is_plain(*character)).take(limit - 17).collect();
-    if beginning.is_empty() { format!("call_{hash}") } else { format!("{beginning}_{hash}") }
 }
 
 /// A tool's name as providers accept it. A model may have called something that never was a tool.
@@ -89,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_fit_id_stays_as_it_is() {
-        let mut ids = CallIds::new(64);
+        let mut ids = CallIds::new(IdForm::UpTo(64));
         assert_eq!(ids.call("toolu_01-A"), "toolu_01-A");
         assert_eq!(ids.result("toolu_01-A"), "toolu_01-A");
     }
@@ -98,7 +129,7 @@ mod tests {
     fn unfit_ids_become_fit_ones_and_stay_apart() {
         let long = "x".repeat(200);
         let other = format!("{long}y");
-        let mut ids = CallIds::new(40);
+        let mut ids = CallIds::new(IdForm::UpTo(40));
         let mut seen = Vec::new();
         for id in ["", "a.b", "a:b", "é", "tool call\n1", &long, &other] {
             let wire = ids.call(id);
@@ -111,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_repeated_id_is_made_unique_and_results_follow_the_last_message() {
-        let mut ids = CallIds::new(64);
+        let mut ids = CallIds::new(IdForm::UpTo(64));
         let mut seen = Vec::new();
         for _ in 0..3 {
             ids.begin_message();
@@ -121,9 +152,23 @@ mod tests {
             seen.push(wire);
         }
         assert_eq!(seen[0], "call_0");
-        let mut again = CallIds::new(64);
+        let mut again = CallIds::new(IdForm::UpTo(64));
         let repeated: Vec<String> = (0..3).map(|_| again.call("call_0")).collect();
         assert_eq!(repeated, seen, "the same conversation gets the same ids");
+    }
+
+    #[test]
+    fn where_ids_have_nine_characters_all_others_become_such() {
+        let mut ids = CallIds::new(IdForm::NineAlphanumeric);
+        assert_eq!(ids.call("D681PevKs"), "D681PevKs");
+        let mut seen = vec!["D681PevKs".to_owned()];
+        for id in ["D681PevKs", "toolu_01", "", "call_0", "call_0", "with-dash", "123456789012"] {
+            let wire = ids.call(id);
+            assert!(wire.len() == 9 && wire.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{wire}");
+            assert_eq!(ids.result(id), wire);
+            assert!(!seen.contains(&wire), "{wire} twice");
+            seen.push(wire);
+        }
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! From the events of a stream to the pieces and the end of an answer.
 
+use std::collections::HashSet;
+
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
+
+use crate::repair::{Repair, Repairs};
 
 /// A piece of an answer. Deltas are never empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +37,20 @@ pub enum StreamEvent {
     PartEnd,
 }
 
+impl StreamEvent {
+    /// What it holds, in bytes, with something for the event itself: an answer of a million empty calls is large too.
+    pub(crate) fn size(&self) -> u64 {
+        const EACH: usize = 16;
+        let held = match self {
+            Self::Text(text) | Self::Reasoning(text) | Self::CallArguments { text, .. } => text.len(),
+            Self::ReasoningOpaque(value) => value.to_string().len(),
+            Self::CallStart { id, name } => id.len() + name.len(),
+            Self::PartEnd => 0,
+        };
+        (held + EACH) as u64
+    }
+}
+
 /// What is known when an answer is complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -43,6 +61,8 @@ pub struct Answer {
     pub usage: Option<Usage>,
     /// The model that says it answered.
     pub model: Option<String>,
+    /// What was made good in it: to be logged.
+    pub repairs: Repairs,
 }
 
 /// An attempt that failed.
@@ -122,6 +142,10 @@ impl<'a> Batch<'a> {
 pub(crate) struct Parts {
     /// Calls that began.
     calls: usize,
+    /// Their ids.
+    ids: HashSet<String>,
+    /// What was made good.
+    repairs: Repairs,
     /// Whether any text was more than white space.
     said: bool,
     /// Whether a part had something and has not ended.
@@ -152,6 +176,9 @@ impl Parts {
     pub(crate) fn call(&mut self, id: &str, name: &str, batch: &mut Batch<'_>) {
         self.calls += 1;
         self.open = true;
+        if !id.is_empty() && !self.ids.insert(id.to_owned()) {
+            self.note(Repair::RepeatedCallId);
+        }
         batch.out.push(StreamEvent::CallStart { id: id.to_owned(), name: name.to_owned() });
     }
 
@@ -166,6 +193,23 @@ impl Parts {
         if std::mem::take(&mut self.open) {
             batch.out.push(StreamEvent::PartEnd);
         }
+    }
+
+    pub(crate) fn note(&mut self, repair: Repair) {
+        self.repairs.note(repair);
+    }
+
+    /// What was made good, once the answer is complete.
+    pub(crate) fn take_repairs(&mut self) -> Repairs {
+        std::mem::take(&mut self.repairs)
+    }
+
+    /// The dialect has another word for the end of an answer with calls.
+    pub(crate) fn stopped(&mut self) -> FinishReason {
+        if self.calls > 0 {
+            self.note(Repair::StoppedWithCalls);
+        }
+        FinishReason::Stop
     }
 
     /// The reason that fits what came. `reported`: the provider's own word, for messages.

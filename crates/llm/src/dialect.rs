@@ -1,6 +1,7 @@
 //! What every dialect must be able to do.
 
 use bytes::Bytes;
+use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::BlobRef;
 use secrecy::SecretString;
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::UsageConvention;
 use crate::anthropic::Anthropic;
-use crate::call_ids::CallIds;
+use crate::call_ids::{CallIds, IdForm};
 use crate::decode::Decode;
 use crate::gemini::Gemini;
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{ChatFacts, Head, Reminder, ToolChoice};
 use crate::openai_chat::OpenaiChat;
 use crate::openai_responses::OpenaiResponses;
 
@@ -51,8 +52,8 @@ pub(crate) trait Dialect: Send + Sync {
     /// The headers that this dialect adds.
     fn headers(&self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)>;
 
-    /// The longest id of a call that the dialect takes, in characters.
-    fn call_id_limit(&self) -> usize;
+    /// Which ids of calls a server takes.
+    fn call_id_form(&self, head: &Head) -> IdForm;
 
     /// Writes everything up to the first message of the conversation.
     fn write_head(&self, head: &Head, out: &mut Wire);
@@ -60,8 +61,9 @@ pub(crate) trait Dialect: Send + Sync {
     /// Writes a message as none, one or several wire messages with commas between them.
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire);
 
-    /// Writes a reminder as a message, or nothing.
-    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>);
+    /// Writes a reminder as a message, or nothing. `bridge`: whether the server wants an answer of the model before words
+    /// of the user here (see [`ChatFacts::user_after_results`]).
+    fn write_reminder(&self, reminder: &Reminder, bridge: bool, out: &mut Vec<u8>);
 
     /// What closes the list of messages and the request. `tools`: whether the head has any.
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str;
@@ -91,6 +93,12 @@ pub(crate) struct Wire {
 pub(crate) struct Context<'a> {
     /// The model that will read it.
     pub(crate) model: &'a str,
+    /// What it reads beside text.
+    pub(crate) modalities: Modalities,
+    /// What its server takes, if it is one of Chat Completions.
+    pub(crate) chat: ChatFacts,
+    /// Whether the last message that was written is the results of calls.
+    pub(crate) after_results: &'a mut bool,
     /// Ids of the calls so far.
     pub(crate) ids: &'a mut CallIds,
     /// Loads an attachment.

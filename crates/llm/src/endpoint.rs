@@ -4,7 +4,7 @@ use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{DialectKind, UsageConvention};
+use crate::{Connections, DialectKind, UsageConvention};
 
 /// A server that speaks a dialect, and how to be let in.
 #[derive(Clone, Debug)]
@@ -24,18 +24,30 @@ pub struct Endpoint {
     pub headers: Vec<(String, SecretString)>,
     /// How it counts tokens.
     pub usage: UsageConvention,
+    /// How it is connected to.
+    pub connections: Connections,
 }
 
 /// Values of headers that are shorter are no secrets, and would make holes in messages.
 const SHORTEST_SECRET: usize = 8;
 
 impl Endpoint {
-    /// A server without a key, that counts as its provider and dialect do.
+    /// A server without a key, that counts as its provider and dialect do, with the usual connections.
     pub fn new(provider: impl Into<String>, dialect: DialectKind, base_url: impl Into<String>) -> Self {
         let provider = provider.into();
         let usage = UsageConvention::of(&provider, dialect);
         let base_url = base_url.into();
-        Self { provider, dialect, base_url, key: None, key_variable: None, headers: Vec::new(), usage }
+        let connections = Connections::default();
+        Self {
+            provider,
+            dialect,
+            base_url,
+            key: None,
+            key_variable: None,
+            headers: Vec::new(),
+            usage,
+            connections,
+        }
     }
 
     /// Refuses a key that no header can carry, as one that was read with its line end.

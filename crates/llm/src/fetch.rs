@@ -5,10 +5,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use reqwest::{Client, Url, redirect};
 
+use crate::connections::{CONNECT_TIMEOUT, innermost};
 use crate::transport::address;
 
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many redirects are followed with https. Nothing that is secret goes along.
 const REDIRECTS: usize = 5;
 
@@ -35,10 +34,10 @@ async fn exchange(url: &str, place: &str, most: usize) -> Result<String, String>
     let client = tokio::task::spawn_blocking(move || client(secure)).await;
     let client = client
         .map_err(|error| error.to_string())
-        .and_then(|client| client.map_err(|error| cause(&error)))
+        .and_then(|client| client.map_err(|error| innermost(&error)))
         .map_err(|error| format!("no HTTP client: {error}"))?;
     let answer = client.get(url).header("accept", "application/json").send().await;
-    let answer = answer.map_err(|error| format!("{place} cannot be reached: {}", cause(&error)))?;
+    let answer = answer.map_err(|error| format!("{place} cannot be reached: {}", innermost(&error)))?;
     if answer.status().is_redirection() {
         return Err(format!("{place} leads elsewhere (status {}): try https", answer.status()));
     }
@@ -48,7 +47,7 @@ async fn exchange(url: &str, place: &str, most: usize) -> Result<String, String>
     let mut bytes = Vec::new();
     let mut body = answer.bytes_stream();
     while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|error| format!("{place} broke off: {}", cause(&error)))?;
+        let chunk = chunk.map_err(|error| format!("{place} broke off: {}", innermost(&error)))?;
         if bytes.len() + chunk.len() > most {
             return Err(format!("{place} gives more than {} MB", most >> 20));
         }
@@ -68,15 +67,6 @@ fn client(secure: bool) -> Result<Client, reqwest::Error> {
         false => builder.redirect(redirect::Policy::none()).tls_certs_only([]),
     }
     .build()
-}
-
-/// The innermost reason: outer ones repeat the address.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

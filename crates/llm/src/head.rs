@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
 use playhouse_protocol::chat::ToolSpec;
 use serde::{Deserialize, Serialize};
 
@@ -16,15 +17,23 @@ pub struct Head {
     pub tools: Arc<[ToolSpec]>,
     /// The most tokens that an answer may have.
     pub max_output: u64,
-    /// How the server wants to be told of `max_output`. Only Chat Completions has a choice.
-    pub output_limit_field: OutputLimitField,
+    /// What the server takes, if it is one of Chat Completions; the other dialects leave no choice.
+    pub chat: ChatFacts,
     /// Sampling temperature, where it is set.
     pub temperature: Option<f64>,
     /// Nucleus sampling: the share of probability that is sampled from, where it is set.
     pub top_p: Option<f64>,
-    /// How much the model thinks before it answers. `None` leaves it to the model's default, and for a model that does
-    /// not think.
+    /// What the model reads beside text. Where a file of another kind would be, it reads a note.
+    pub modalities: Modalities,
+    /// Whether the model can think before it answers. Responses asks such models for their reasoning, encrypted, to send it
+    /// back; others refuse to be asked.
+    pub reasons: bool,
+    /// How much the model is wanted to think before it answers. `None` leaves it to the model's default, and for a model
+    /// that does not think.
     pub reasoning: Option<Reasoning>,
+    /// In which words the model takes that; `None` where it is not known: then in the words that most models of the
+    /// dialect take.
+    pub reasoning_form: Option<ReasoningForm>,
     /// What requests that share their beginning have in common (the session's id): the two OpenAI dialects send it as
     /// `prompt_cache_key`. `None` for servers that refuse fields they do not know.
     pub cache_key: Option<String>,
@@ -40,58 +49,139 @@ pub enum Reasoning {
     Budget(u64),
 }
 
-/// A level of reasoning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effort {
-    /// A little.
-    Low,
-    /// As most models do on their own.
-    Medium,
-    /// A lot.
-    High,
-}
-
-impl Effort {
-    /// The level's name on every wire.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-
-    /// The budget that stands for it where a wire knows budgets only.
-    pub(crate) fn budget(self) -> u64 {
-        match self {
-            Self::Low => 4_096,
-            Self::Medium => 12_288,
-            // The most that all models with budgets take.
-            Self::High => 24_576,
-        }
-    }
-}
-
 impl Reasoning {
     /// The level, also where a wire knows levels only.
-    pub(crate) fn effort(self) -> Effort {
+    fn effort(self) -> Effort {
         match self {
             Self::Effort(effort) => effort,
             Self::Budget(tokens) => {
-                let fits = |effort: &Effort| tokens <= effort.budget();
+                let fits = |effort: &Effort| tokens <= budget_of(*effort);
                 [Effort::Low, Effort::Medium].into_iter().find(fits).unwrap_or(Effort::High)
             }
         }
     }
 
     /// The budget, also where a wire knows budgets only.
-    pub(crate) fn budget(self) -> u64 {
+    fn budget(self) -> u64 {
         match self {
-            Self::Effort(effort) => effort.budget(),
+            Self::Effort(effort) => budget_of(effort),
             Self::Budget(tokens) => tokens,
         }
     }
+}
+
+/// The budget that stands for a level, in tokens.
+fn budget_of(effort: Effort) -> u64 {
+    match effort {
+        Effort::Minimal => 1_024,
+        Effort::Low => 4_096,
+        Effort::Medium => 12_288,
+        // The most that all models with budgets take.
+        Effort::High | Effort::Xhigh | Effort::Max => 24_576,
+    }
+}
+
+/// What a wire has words for, and which of them it would rather say.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Words {
+    /// Levels alone.
+    Efforts,
+    /// Budgets alone.
+    Budgets,
+    /// Each in its own words.
+    Both,
+    /// Both; but a level becomes a budget where the model takes one.
+    BudgetsFirst,
+}
+
+/// The least budget that every model takes which takes any.
+const LEAST_BUDGET: BudgetRange = BudgetRange { min: 1_024, max: None };
+/// What a budget leaves of the output limit at least: the limit holds for both.
+const ROOM_FOR_THE_ANSWER: u64 = 1_024;
+
+impl Head {
+    /// How much the model is told to think, in words that the wire has and the model takes. `None` where nothing is said:
+    /// nothing is wanted, the model takes no such words, or there is no room for a budget.
+    pub(crate) fn told_reasoning(&self, words: Words) -> Option<Reasoning> {
+        let wanted = self.reasoning?;
+        let form = self.reasoning_form.as_ref();
+        let efforts = words != Words::Budgets && form.is_none_or(|form| !form.efforts.is_empty());
+        let budgets = words != Words::Efforts && form.is_none_or(|form| form.budget.is_some());
+        let by_effort = match wanted {
+            Reasoning::Effort(_) => efforts && !(budgets && words == Words::BudgetsFirst),
+            Reasoning::Budget(_) => efforts && !budgets,
+        };
+        if by_effort {
+            let effort = wanted.effort();
+            return form.map_or(Some(effort), |form| form.nearest(effort)).map(Reasoning::Effort);
+        }
+        let range = form.map_or(Some(LEAST_BUDGET), |form| form.budget).filter(|_| budgets)?;
+        let room = self.max_output.saturating_sub(ROOM_FOR_THE_ANSWER);
+        let budget = range.nearest(wanted.budget()).min(room);
+        (budget >= range.min.max(1)).then_some(Reasoning::Budget(budget))
+    }
+}
+
+/// What a server of Chat Completions takes: those that are compatible with OpenAI's differ in this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatFacts {
+    /// How it is told of the most tokens of an answer.
+    pub output_limit_field: OutputLimitField,
+    /// Whether it is asked for usage with `stream_options`. A server that refuses the field reports usage unasked, or not
+    /// at all.
+    pub stream_options: bool,
+    /// In which field answers go back with their reasoning. Some servers refuse a conversation with calls where it is
+    /// missing, others one where it is there.
+    pub reasoning_field: Option<ReasoningField>,
+    /// In which words it is told how much to think.
+    pub reasoning_words: ReasoningWords,
+    /// Which ids of calls it takes.
+    pub call_ids: CallIdForm,
+    /// Whether it takes a message of the user directly after results. For one that does not, a short answer of the model
+    /// stands between them.
+    pub user_after_results: bool,
+}
+
+impl ChatFacts {
+    /// `max_tokens`, `stream_options`, `reasoning_effort` and nothing of the reasoning back, the usual ids, messages in any
+    /// order: what most servers take.
+    pub const USUAL: Self = Self {
+        output_limit_field: OutputLimitField::MaxTokens,
+        stream_options: true,
+        reasoning_field: None,
+        reasoning_words: ReasoningWords::Effort,
+        call_ids: CallIdForm::Usual,
+        user_after_results: true,
+    };
+}
+
+impl Default for ChatFacts {
+    fn default() -> Self {
+        Self::USUAL
+    }
+}
+
+/// How a server of Chat Completions is told how much to think.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReasoningWords {
+    /// A level, as `reasoning_effort`.
+    #[default]
+    Effort,
+    /// A level or a budget, as `effort` or `max_tokens` in an object `reasoning`.
+    Object,
+    /// A budget, as `thinking_budget` beside `enable_thinking`.
+    ThinkingBudget,
+}
+
+/// The ids of calls that a server of Chat Completions takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallIdForm {
+    /// Up to 40 letters, digits, `_` and `-`.
+    #[default]
+    Usual,
+    /// Exactly nine letters and digits.
+    NineAlphanumeric,
 }
 
 /// The field of a Chat Completions request that limits the answer.

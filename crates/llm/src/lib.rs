@@ -10,7 +10,7 @@
 //! Inside, a dialect is one folder (`anthropic`, `openai_chat`, `openai_responses`, `gemini`) that implements one trait:
 //! how requests are written, and how events are decoded. `usage` makes exclusive counts of what providers report, each by
 //! its [`UsageConvention`]. `sse` cuts the body into events, `failure` makes typed errors of what providers say, `media`
-//! carries attachments, `call_ids` keeps ids of calls acceptable.
+//! carries attachments, `call_ids` keeps ids of calls acceptable, `connections` opens as many as HTTP/2 needs.
 //!
 //! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
 //!
@@ -29,6 +29,7 @@
 mod answer;
 mod anthropic;
 mod call_ids;
+mod connections;
 mod credentials;
 mod decode;
 mod dialect;
@@ -42,19 +43,24 @@ mod limiter;
 mod media;
 mod openai_chat;
 mod openai_responses;
+mod repair;
 mod sse;
 mod transcript;
 mod transport;
 mod usage;
 
 pub use answer::{AnswerStream, Limits, send};
+pub use connections::{Connections, Http2};
 pub use credentials::Credentials;
 pub use decode::{Answer, Failure, StreamEvent};
 pub use dialect::DialectKind;
 pub use endpoint::Endpoint;
 pub use fetch::fetch;
-pub use head::{Effort, Head, OutputLimitField, Reasoning, Reminder, ToolChoice};
+pub use head::{
+    CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, ToolChoice,
+};
 pub use limiter::{Limiter, Limiters, Permit, Quota};
+pub use repair::{Repair, Repairs};
 pub use transcript::Transcript;
-pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport};
+pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport, address, check_address};
 pub use usage::UsageConvention;

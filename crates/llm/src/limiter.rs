@@ -163,6 +163,15 @@ impl Limiter {
         (cool, state.waiting.values().map(VecDeque::len).sum())
     }
 
+    /// How long a request of about `tokens` input tokens will wait at least, where it waits for time to pass and not for
+    /// others to end.
+    pub fn least_wait(&self, tokens: u64) -> Option<Duration> {
+        match self.lock().obstacle(tokens, Instant::now()) {
+            Some(Obstacle::Time(wait)) => Some(wait),
+            Some(Obstacle::Others) | None => None,
+        }
+    }
+
     /// The server asked for less traffic: nothing is sent for `wait`, and then slowly at first.
     pub fn cool_down(&self, wait: Duration) {
         let until = Instant::now() + wait;
@@ -187,7 +196,8 @@ impl Limiter {
             bucket.level -= 1.0;
         }
         if let Some(bucket) = &mut state.tokens {
-            bucket.level -= amount(tokens);
+            // No more than a full one, which is all that was waited for: what comes next waits for a minute at most.
+            bucket.level -= amount(tokens).min(bucket.per_minute);
         }
         Permit { limiter: Some(Arc::downgrade(&self.0)) }
     }
@@ -390,6 +400,8 @@ mod tests {
             (58.0..62.0).contains(&waited.as_secs_f64()),
             "{waited:?}: more than a bucket waits for a full one"
         );
+        let least = limiter.least_wait(6_000).unwrap();
+        assert!((58.0..62.0).contains(&least.as_secs_f64()), "{least:?}: and takes no more than that");
     }
 
     #[test]

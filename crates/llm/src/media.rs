@@ -2,8 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use playhouse_protocol::message::{Attachment, BlobRef};
+use playhouse_protocol::message::Attachment;
+
+use crate::dialect::Context;
 
 /// An attachment as it can be sent.
 pub(crate) enum Media<'a> {
@@ -27,8 +28,8 @@ pub(crate) enum Media<'a> {
 
 pub(crate) const PDF: &str = "application/pdf";
 
-/// Loads `file`, where it is of a kind that dialects carry.
-pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<Bytes>) -> Media<'a> {
+/// Loads `file`, where it is of a kind that dialects carry and the model reads.
+pub(crate) fn load<'a>(file: &'a Attachment, context: &Context<'_>) -> Media<'a> {
     let note = |why: &str| Media::Note(note(file, why));
     let kind = file.mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let image = match kind.as_str() {
@@ -39,7 +40,13 @@ pub(crate) fn load<'a>(file: &'a Attachment, blobs: &dyn Fn(&BlobRef) -> Option<
         PDF => None,
         _ => return note(WRONG_TYPE),
     };
-    match blobs(&file.blob) {
+    let reads = context.modalities;
+    match image {
+        Some(_) if !reads.image => return note("this model reads no images"),
+        None if !reads.pdf => return note("this model reads no PDF documents"),
+        _ => {}
+    }
+    match (context.blobs)(&file.blob) {
         None => note("its content could not be loaded"),
         Some(content) if content.is_empty() => note("it is empty"),
         Some(content) => {

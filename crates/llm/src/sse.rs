@@ -78,6 +78,11 @@ impl EventReader {
         dispatch(&rest, !self.begun, each)
     }
 
+    /// Whether a line has begun that is no comment.
+    pub(crate) fn is_inside_data(&self) -> bool {
+        self.pending.get(self.line).is_some_and(|first| *first != b':')
+    }
+
     fn check_size(&self, size: usize) -> Result<(), ErrorInfo> {
         if size <= self.limit {
             return Ok(());

@@ -1,12 +1,13 @@
 //! A conversation, kept as the bytes of a request.
 
 use bytes::{Bytes, BytesMut};
+use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::BlobRef;
 
 use crate::call_ids::CallIds;
 use crate::dialect::{Context, Dialect, DialectKind, Wire};
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{ChatFacts, Head, Reminder, ToolChoice};
 
 /// How many of the last user-side messages carry a cache marker: the newest, so that the next request can read what this
 /// one writes, and the one before it, which the last request wrote.
@@ -23,6 +24,12 @@ pub struct Transcript {
     dialect: &'static dyn Dialect,
     /// The model that reads it.
     model: String,
+    /// What it reads beside text.
+    modalities: Modalities,
+    /// What its server takes, if it is one of Chat Completions.
+    chat: ChatFacts,
+    /// Whether the last message is the results of calls.
+    after_results: bool,
     /// Whether the head has tools.
     tools: bool,
     /// Whether the model goes on with the beginning of an answer.
@@ -57,13 +64,16 @@ impl Transcript {
         Self {
             dialect,
             model: head.model.clone(),
+            modalities: head.modalities,
+            chat: head.chat,
+            after_results: false,
             tools: !head.tools.is_empty(),
             prefill: dialect.takes_prefill(head),
             settled: bytes.len(),
             buffer: bytes.freeze(),
             recent: Wire::default(),
             pushed: 0,
-            ids: CallIds::new(dialect.call_id_limit()),
+            ids: CallIds::new(dialect.call_id_form(head)),
         }
     }
 
@@ -76,7 +86,14 @@ impl Transcript {
             self.recent.bytes.push(b',');
         }
         let content = self.recent.bytes.len();
-        let mut context = Context { model: &self.model, ids: &mut self.ids, blobs };
+        let mut context = Context {
+            model: &self.model,
+            modalities: self.modalities,
+            chat: self.chat,
+            after_results: &mut self.after_results,
+            ids: &mut self.ids,
+            blobs,
+        };
         self.dialect.write_message(message, &mut context, &mut self.recent);
         if self.recent.bytes.len() == content {
             self.recent.bytes.truncate(before);
@@ -106,11 +123,12 @@ impl Transcript {
         let mut body = self.settle();
         copy_with_markers(&self.recent, self.dialect.cache_marker(), &mut body);
         let mut extra = Vec::new();
+        let bridge = self.after_results && !self.chat.user_after_results;
         match reminder {
             Some(Reminder::Assistant(text)) if !self.prefill => {
-                self.dialect.write_reminder(&Reminder::User(text.clone()), &mut extra);
+                self.dialect.write_reminder(&Reminder::User(text.clone()), bridge, &mut extra);
             }
-            Some(reminder) => self.dialect.write_reminder(reminder, &mut extra),
+            Some(reminder) => self.dialect.write_reminder(reminder, bridge, &mut extra),
             None => {}
         }
         if !extra.is_empty() {

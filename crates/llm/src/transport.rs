@@ -3,22 +3,17 @@
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
 use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
+use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::OnceCell;
 
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept for the next request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+use crate::connections::{Connections, Http2, Lanes, innermost};
 
 /// A request, ready to be sent.
 #[derive(Debug)]
@@ -29,6 +24,8 @@ pub struct HttpRequest {
     pub headers: Vec<(String, SecretString)>,
     /// The body, JSON.
     pub body: Bytes,
+    /// How its server is connected to; of no interest within a process.
+    pub connections: Connections,
 }
 
 /// The beginning of an answer.
@@ -50,20 +47,20 @@ impl std::fmt::Debug for HttpResponse {
 /// Carries requests to servers.
 pub trait Transport: Send + Sync {
     /// Sends a request, and returns when the answer's head has arrived. Errors are of class
-    /// [`Connection`](ErrorCode::Connection) up to there, of class [`StreamCut`](ErrorCode::StreamCut) in the body.
+    /// [`Connection`](ErrorCode::Connection) or [`Misconfigured`](ErrorCode::Misconfigured) while nothing was sent, then of
+    /// class [`NoAnswer`](ErrorCode::NoAnswer), and of class [`StreamCut`](ErrorCode::StreamCut) in the body.
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>>;
 }
 
-/// Requests over sockets: HTTP/1.1 and HTTP/2, TLS with the certificates that the machine trusts, connections pooled.
+/// Requests over sockets: HTTP/1.1 and HTTP/2, TLS with the certificates that the machine trusts (or, if they are set,
+/// those in `SSL_CERT_FILE` and `SSL_CERT_DIR`), connections pooled. Where a connection of HTTP/2 carries as many requests as
+/// [`Connections`] allows, others are opened.
 ///
 /// Redirects are not followed: they would carry the key to another host. Costs nothing until the first request. Must be
 /// used within one tokio runtime, whose tasks hold the connections.
 #[derive(Clone, Debug, Default)]
 pub struct HttpTransport {
-    /// For `http`: needs no certificates, which a machine may lack.
-    plain: Arc<OnceCell<Client>>,
-    /// For `https`.
-    tls: Arc<OnceCell<Client>>,
+    lanes: Arc<Lanes>,
 }
 
 impl HttpTransport {
@@ -83,29 +80,30 @@ impl Transport for HttpTransport {
 impl HttpTransport {
     async fn exchange(self, request: HttpRequest) -> Result<HttpResponse, ErrorInfo> {
         let address = address(&request.url);
-        let url = Url::parse(&request.url)
-            .map_err(|error| broken(format!("\"{address}\" is not an address ({error}): check base_url")))?;
+        let url = Url::parse(&request.url).map_err(|error| {
+            unusable(format!("\"{address}\" is not an address ({error}): check base_url"))
+        })?;
         let headers = headers(request.headers)?;
-        let client = match url.scheme() {
-            "http" => self.plain.get_or_try_init(|| client(false)).await?,
-            "https" => self.tls.get_or_try_init(|| client(true)).await?,
-            scheme => {
-                return Err(broken(format!(
-                    "\"{address}\" begins with {scheme}: a base_url begins with http:// or https://"
-                )));
-            }
-        };
-        let sent = client.post(url).headers(headers).body(request.body).send().await;
-        let response = sent.map_err(|error| connection_error(&address, &error))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            let scheme = url.scheme();
+            return Err(unusable(format!(
+                "\"{address}\" begins with {scheme}: a base_url begins with http:// or https://"
+            )));
+        }
+        let place = self.lanes.place(&url, request.connections).await.map_err(unusable)?;
+        let sent = place.client.post(url).headers(headers).body(request.body).send().await;
+        let response = sent.map_err(|error| connection_error(&address, &error, request.connections))?;
         let status = response.status().as_u16();
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers =
             response.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
         let body = response.bytes_stream().map(move |chunk| {
+            // The place is taken as long as the body is there.
+            let _ = &place;
             chunk.map_err(|error| {
                 let what = format!(
                     "the connection to {address} broke in the middle of the answer ({})",
-                    cause(&error)
+                    innermost(&error)
                 );
                 ErrorInfo::new(ErrorCode::StreamCut, what)
             })
@@ -114,34 +112,13 @@ impl HttpTransport {
     }
 }
 
-/// Builds a client off the runtime's workers: loading the machine's certificates takes milliseconds.
-async fn client(tls: bool) -> Result<Client, ErrorInfo> {
-    let build = move || {
-        let builder = Client::builder()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));
-        if tls { builder } else { builder.tls_certs_only([]) }.build()
-    };
-    let built = tokio::task::spawn_blocking(build).await;
-    let built =
-        built.map_err(|error| ErrorInfo::new(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
-    built.map_err(|error| {
-        broken(format!(
-            "TLS cannot be set up ({}): are the machine's CA certificates installed?",
-            cause(&error)
-        ))
-    })
-}
-
 fn headers(pairs: Vec<(String, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
         let known = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| broken(format!("\"{}\" is not the name of a header", name.escape_debug())))?;
+            .map_err(|_| unusable(format!("\"{}\" is not the name of a header", name.escape_debug())))?;
         let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
-            broken(format!("the value of the header {name} holds characters that no header can carry"))
+            unusable(format!("the value of the header {name} holds characters that no header can carry"))
         })?;
         value.set_sensitive(true);
         headers.insert(known, value);
@@ -149,10 +126,12 @@ fn headers(pairs: Vec<(String, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
     Ok(headers)
 }
 
-/// `url` for people: without what may be secret in it (credentials, query).
-pub(crate) fn address(url: &str) -> String {
+/// `url` for people: without what may be secret in it (credentials, query). What is no address is not shown up to its
+/// last `@`, where a password may hold anything.
+pub fn address(url: &str) -> String {
     match Url::parse(url) {
-        Ok(mut url) => {
+        // `ada:pw@host` reads as the scheme `ada`.
+        Ok(mut url) if url.has_host() => {
             // Fails for addresses that cannot have credentials.
             let _ = url.set_username("");
             let _ = url.set_password(None);
@@ -160,21 +139,50 @@ pub(crate) fn address(url: &str) -> String {
             url.set_fragment(None);
             url.to_string()
         }
-        Err(_) => url.split(['?', '@']).next().unwrap_or_default().to_owned(),
+        _ => {
+            let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+            let rest = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+            let place = rest.split(['?', '#']).next().unwrap_or_default();
+            if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
+        }
     }
 }
 
-fn broken(what: String) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::Connection, what)
+/// Refuses what is no address that can be connected to, as one with a port above 65,535. The address may be shown.
+///
+/// # Errors
+/// What is wrong with it, in a fragment without the address.
+pub fn check_address(url: &str) -> Result<(), String> {
+    match Url::parse(url) {
+        Ok(url) if url.has_host() && url.port() != Some(0) => Ok(()),
+        Ok(_) => Err("it names no host and port".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
-fn connection_error(address: &str, error: &reqwest::Error) -> ErrorInfo {
-    let cause = cause(error);
+fn unusable(what: String) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::Misconfigured, what)
+}
+
+/// Which class a failed request is of: whether it may pass, and whether it was sent.
+fn class(error: &reqwest::Error, cause: &str) -> ErrorCode {
+    if !error.is_connect() {
+        return ErrorCode::NoAnswer;
+    }
+    // Neither a certificate nor a server without TLS is another one a second later.
+    let lasting = cause.contains("certificate") || cause.contains("InvalidContentType");
+    if lasting { ErrorCode::Misconfigured } else { ErrorCode::Connection }
+}
+
+fn connection_error(address: &str, error: &reqwest::Error, connections: Connections) -> ErrorInfo {
+    let Connections { http2, connect, .. } = connections;
+    let cause = innermost(error);
+    let broken = |what: String| ErrorInfo::new(class(error, &cause), what);
     let refused = io_kind(error) == Some(io::ErrorKind::ConnectionRefused);
     broken(match (error.is_connect(), error.is_timeout()) {
         (true, true) => format!(
             "could not connect to {address} within {} s: is it the right address?",
-            CONNECT_TIMEOUT.as_secs()
+            connect.as_secs_f64()
         ),
         (true, false) if refused => {
             format!("could not connect to {address} ({cause}): is the server running?")
@@ -200,17 +208,12 @@ fn connection_error(address: &str, error: &reqwest::Error) -> ErrorInfo {
             )
         }
         (true, false) => format!("could not connect to {address} ({cause}): check base_url and the network"),
+        (false, _) if http2 == Http2::PriorKnowledge && chain_says(error, "http2 error") => format!(
+            "the connection to {address} broke before an answer began ({cause}): does the server speak HTTP/2? It is \
+             spoken to in nothing else, as `http2` of the provider says"
+        ),
         (false, _) => format!("the connection to {address} broke before an answer began ({cause})"),
     })
-}
-
-/// The innermost reason: outer ones repeat the address.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 /// Whether one of the reasons holds these words.
@@ -234,4 +237,24 @@ fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
         cause = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address;
+
+    #[test]
+    fn no_form_of_an_address_shows_its_credentials() {
+        for (url, shown) in [
+            ("https://ada:pw@a.test/v1?key=x#y", "https://a.test/v1"),
+            ("https://ada:pw@a.test:99999/x?token=x", "https://a.test:99999/x"),
+            ("https://ada:p?w@a.test:99999/x", "https://a.test:99999/x"),
+            ("https://ada:p@w@[::1/x", "https://[::1/x"),
+            ("ada:pw@a.test", "a.test"),
+            ("nonsense?token=x", "nonsense"),
+            ("", ""),
+        ] {
+            assert_eq!(address(url), shown, "{url}");
+        }
+    }
 }

@@ -61,6 +61,10 @@ pub struct Entry {
     pub arrived_us: u64,
     /// When the last bytes of its answer so far were handed over, in microseconds since the epoch; 0 before the first.
     pub sent_us: u64,
+    /// The number of the connection that it came on, from 1 for each server; absent in process.
+    pub connection: Option<u64>,
+    /// Whether it was a stream of a connection of HTTP/2.
+    pub http2: bool,
     /// Where it was sent.
     pub path: String,
     /// Its wire format; absent when no wire format has that path.
@@ -100,6 +104,24 @@ fn json_or_text<S: Serializer>(body: &Option<Bytes>, serializer: S) -> Result<S:
     match serde_json::from_slice::<&RawValue>(body) {
         Ok(json) if on_a_line => json.serialize(serializer),
         _ => serializer.serialize_str(&String::from_utf8_lossy(body)),
+    }
+}
+
+/// When and how a request came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// When its head was there, before its body was read.
+    pub(crate) at: SystemTime,
+    /// [`Entry::connection`].
+    pub(crate) connection: Option<u64>,
+    /// [`Entry::http2`].
+    pub(crate) http2: bool,
+}
+
+impl Arrival {
+    /// Now, in this process.
+    pub(crate) fn in_process() -> Self {
+        Self { at: SystemTime::now(), connection: None, http2: false }
     }
 }
 
@@ -192,7 +214,7 @@ impl Journal {
     /// Begins the entry of a request.
     pub(crate) fn begin(
         &self,
-        arrived: SystemTime,
+        arrival: Arrival,
         path: &str,
         attempt: Option<String>,
         body: &Bytes,
@@ -201,9 +223,11 @@ impl Journal {
             (body.len() <= self.shared.body_bytes && self.shared.body_bytes > 0).then(|| body.clone());
         let mut entry = Entry {
             number: 0,
-            at: Timestamp::from_millis(micros(arrived) / 1000),
-            arrived_us: micros(arrived),
+            at: Timestamp::from_millis(micros(arrival.at) / 1000),
+            arrived_us: micros(arrival.at),
             sent_us: 0,
+            connection: arrival.connection,
+            http2: arrival.http2,
             path: path.to_owned(),
             dialect: None,
             attempt,

@@ -12,7 +12,7 @@ use crate::answer::{self, Body};
 use crate::cache::{Cached, PromptCache};
 use crate::fault::Fault;
 use crate::framing::Framing;
-use crate::journal::{Journal, JournalOptions, Record};
+use crate::journal::{Arrival, Journal, JournalOptions, Record};
 use crate::plan::Plan;
 use crate::repeats::Repeats;
 use crate::script::Script;
@@ -101,13 +101,13 @@ impl Mock {
     ///
     /// Needs a tokio runtime with timers. Names of headers are compared without regard to case.
     pub async fn respond(&self, path: &str, headers: &[(String, String)], body: Bytes) -> MockResponse {
-        self.respond_since(SystemTime::now(), path, headers, body).await
+        self.respond_to(Arrival::in_process(), path, headers, body).await
     }
 
-    /// Answers a request whose head had `arrived` before its body was read.
-    pub(crate) async fn respond_since(
+    /// The same for a request that came as `arrival` says.
+    pub(crate) async fn respond_to(
         &self,
-        arrived: SystemTime,
+        arrival: Arrival,
         path: &str,
         headers: &[(String, String)],
         body: Bytes,
@@ -115,7 +115,7 @@ impl Mock {
         let header = |wanted: &str| {
             headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
         };
-        let record = self.shared.journal.begin(arrived, path, header(ATTEMPT_HEADER), &body);
+        let record = self.shared.journal.begin(arrival, path, header(ATTEMPT_HEADER), &body);
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let Some(wire) = wire_of(path) else {
             let message = format!("there is nothing at {path}: post to {PLACES}");

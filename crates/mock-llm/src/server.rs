@@ -24,6 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use self::body::StreamBody;
 use self::socket::Socket;
+use crate::journal::Arrival;
 use crate::mock::{Mock, MockResponse};
 use crate::wire::foreign_error;
 
@@ -80,11 +81,13 @@ async fn accept(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut connections = JoinSet::new();
+    let mut accepted_so_far = 0;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(mock.clone(), stream, options));
+                    accepted_so_far += 1;
+                    connections.spawn(connection(mock.clone(), stream, accepted_so_far, options));
                 }
                 // Out of descriptors, most likely: those that close soon make room.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -97,17 +100,18 @@ async fn accept(
     connections.shutdown().await;
 }
 
-async fn connection(mock: Mock, stream: TcpStream, options: ServeOptions) {
+async fn connection(mock: Mock, stream: TcpStream, number: u64, options: ServeOptions) {
     // Without it a delta waits for the acknowledgement of the one before it.
     let _ = stream.set_nodelay(true);
     let reset = Arc::new(AtomicBool::new(false));
     let socket = TokioIo::new(Socket::new(stream, Arc::clone(&reset)));
     let service = service_fn(move |request: Request<Incoming>| {
         // The error of a body resets its stream in HTTP/2; the connection goes on with the others.
-        let is_stream = request.version() == Version::HTTP_2;
-        let reset = if is_stream { Arc::default() } else { Arc::clone(&reset) };
+        let http2 = request.version() == Version::HTTP_2;
+        let reset = if http2 { Arc::default() } else { Arc::clone(&reset) };
         let mock = mock.clone();
-        async move { Ok::<_, Infallible>(answer(&mock, request, reset).await) }
+        let arrival = Arrival { at: SystemTime::now(), connection: Some(number), http2 };
+        async move { Ok::<_, Infallible>(answer(&mock, arrival, request, reset).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if options.http2_streams.is_some() {
@@ -117,8 +121,12 @@ async fn connection(mock: Mock, stream: TcpStream, options: ServeOptions) {
     let _ = builder.serve_connection(socket, service).await;
 }
 
-async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>) -> Response<StreamBody> {
-    let arrived = SystemTime::now();
+async fn answer(
+    mock: &Mock,
+    arrival: Arrival,
+    request: Request<Incoming>,
+    reset: Arc<AtomicBool>,
+) -> Response<StreamBody> {
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
         let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
@@ -141,7 +149,7 @@ async fn answer(mock: &Mock, request: Request<Incoming>, reset: Arc<AtomicBool>)
         })
         .collect();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let MockResponse { status, headers, body } = mock.respond_since(arrived, path, &headers, body).await;
+    let MockResponse { status, headers, body } = mock.respond_to(arrival, path, &headers, body).await;
     match build(status, headers) {
         Ok(built) => built.map(|()| StreamBody::new(body, reset)),
         Err(reason) => error(StatusCode::INTERNAL_SERVER_ERROR, &reason),

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::error::ErrorInfo;
-use crate::id::{ConsentId, IdError, MessageId, SessionId};
+use crate::id::{ConsentId, IdError, MessageId, QuestionId, SessionId};
 use crate::message::{Attachment, Message};
 use crate::model::ModelRef;
+use crate::question::{QuestionAsked, Todo};
 use crate::record::{ConsentAnswer, Seq, SessionChanged};
 use crate::summary::SessionSummary;
 
@@ -90,6 +91,14 @@ pub enum Command {
         /// The answer.
         answer: ConsentAnswer,
     },
+    /// Answer a request with questions. Answered with [`Reply::Done`] when it is durable.
+    AnswerQuestion {
+        /// The request.
+        question: QuestionId,
+        /// One list for each question, as in [`QuestionAnswer::Answered`](crate::question::QuestionAnswer); absent to
+        /// say that nobody will answer.
+        answers: Option<Vec<Vec<String>>>,
+    },
     /// Change title, agent or model. Answered with [`Reply::Done`] when it is durable.
     Change(SessionChanged),
     /// Read the session as it stands. Answered with [`Reply::Snapshot`].
@@ -112,6 +121,12 @@ pub struct Snapshot {
     pub summary: SessionSummary,
     /// All messages.
     pub messages: Vec<Message>,
+    /// The session's list of things to do.
+    #[serde(default)]
+    pub todos: Vec<Todo>,
+    /// The requests with questions that wait for an answer.
+    #[serde(default)]
+    pub questions: Vec<QuestionAsked>,
 }
 
 /// What a session answers.
@@ -155,6 +170,9 @@ pub enum CommandError {
     /// The request for consent is settled already, or was never made.
     #[error("there is no open request for consent {0}: it was answered or withdrawn already")]
     NoSuchConsent(ConsentId),
+    /// The request with questions is settled already, or was never made.
+    #[error("there is no open request {0} with questions: it was answered or withdrawn already")]
+    NoSuchQuestion(QuestionId),
     /// The store failed; the text says so.
     #[error("{0}")]
     Store(String),

@@ -19,8 +19,13 @@ pub enum ErrorCode {
     QuotaExceeded,
     /// The provider failed (5xx).
     ProviderUnavailable,
-    /// The provider could not be reached, or the connection broke before an answer began.
+    /// The provider could not be reached: nothing was sent.
     Connection,
+    /// The provider cannot be spoken to as it is configured: what stands for its address is none, it does not speak TLS
+    /// there, or its certificate is not trusted.
+    Misconfigured,
+    /// The request was sent, and no answer began: the provider may have worked on it.
+    NoAnswer,
     /// The answer stopped before it was complete.
     StreamCut,
     /// The answer is not what the dialect says (HTML, malformed JSON, an error event without more).
@@ -49,6 +54,7 @@ impl ErrorCode {
             Self::RateLimited
                 | Self::ProviderUnavailable
                 | Self::Connection
+                | Self::NoAnswer
                 | Self::StreamCut
                 | Self::BadAnswer
                 | Self::EmptyAnswer

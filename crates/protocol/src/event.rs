@@ -174,6 +174,8 @@ pub enum Provisional {
         step: MessageId,
         /// Number of the next attempt within the step.
         attempt_number: u32,
+        /// The most attempts of a step.
+        attempts: u32,
         /// When it starts.
         at: Timestamp,
         /// Why the last one failed.

@@ -181,6 +181,10 @@ id_type!(
     /// A request for consent.
     ConsentId, "per", "consent", false
 );
+id_type!(
+    /// A request with questions for the people behind a session.
+    QuestionId, "que", "question", false
+);
 
 /// Makes ids that ascend (session ids: descend), even when the clock steps back.
 ///

@@ -5,7 +5,9 @@
 //! - [`record`]: what a session's log holds. Replay of its records, and nothing else, gives the session back.
 //! - [`event`]: what a subscriber reads: records that became durable, and provisional pieces of a step under way.
 //! - [`command`]: what can be asked of a session, and what it answers.
+//! - [`capability`]: what a model can do, as far as requests depend on it.
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
+//! - [`question`]: questions for people, and the things to do of a session.
 //! - [`usage`]: token counts, prices and costs.
 //! - [`summary`]: the projection of a log that lists and totals are made from.
 //! - [`error`]: errors as data, for records, events and replies.
@@ -23,6 +25,7 @@
 //! assert_eq!(SessionId::parse(session.as_str()), Ok(session));
 //! ```
 
+pub mod capability;
 pub mod chat;
 pub mod command;
 pub mod error;
@@ -31,6 +34,7 @@ pub mod id;
 pub mod message;
 pub mod model;
 pub mod nearest;
+pub mod question;
 pub mod record;
 pub mod summary;
 pub mod time;
@@ -39,10 +43,10 @@ pub mod usage;
 pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, WhenBusy};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
-pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, SessionId};
+pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};
 pub use message::{Message, Part};
 pub use model::ModelRef;
 pub use record::{Entry, Record, Seq};
 pub use summary::SessionSummary;
 pub use time::Timestamp;
-pub use usage::{Cost, Prices, Tokens, Usage};
+pub use usage::{Cost, PriceList, Prices, Tokens, Usage};

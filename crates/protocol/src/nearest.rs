@@ -25,11 +25,19 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     alike.into_iter().take(3).map(|(_, candidate)| candidate.to_owned()).collect()
 }
 
+/// How much of the longer name must be right (0 to 1), whatever the other measure says: it takes `nope` for `openai`.
+const RIGHT: f64 = 0.4;
+
 fn likeness(wanted: &str, candidate: &str) -> f64 {
     let score = strsim::jaro_winkler(wanted, candidate);
     let shorter = wanted.len().min(candidate.len());
     let contains = shorter >= 3 && (candidate.contains(wanted) || wanted.contains(candidate));
-    if contains { score.max(ALIKE) } else { score }
+    let right = strsim::normalized_damerau_levenshtein(wanted, candidate) >= RIGHT;
+    match (contains, right) {
+        (true, _) => score.max(ALIKE),
+        (false, true) => score,
+        (false, false) => 0.0,
+    }
 }
 
 /// `; did you mean "a" or "b"?`, the end of a message about an unknown name; empty where nothing is alike.
@@ -65,6 +73,7 @@ mod tests {
         assert_eq!(nearest("sonnet", ["claude-sonnet-5", "gpt-5"]), ["claude-sonnet-5"]);
         assert_eq!(nearest("ATLAS", ["atlas"]), ["atlas"]);
         assert!(nearest("", ["atlas"]).is_empty());
+        assert!(nearest("nope", ["openai", "openrouter"]).is_empty());
     }
 
     #[test]

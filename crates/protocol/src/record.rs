@@ -8,11 +8,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorInfo;
-use crate::id::{AttemptId, ConsentId, MessageId, PartId, SessionId};
+use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use crate::message::{CallInput, CallResult, FinishReason, Part};
 use crate::model::ModelRef;
+use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
-use crate::usage::{Cost, Prices, Tokens, Totals, Usage};
+use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
 
 /// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,6 +90,23 @@ pub enum Record {
         /// The answer.
         answer: ConsentAnswer,
     },
+    /// A running call asks the people behind the session.
+    #[serde(rename = "question.asked")]
+    QuestionAsked(QuestionAsked),
+    /// A request with questions is over.
+    #[serde(rename = "question.settled")]
+    QuestionSettled {
+        /// The request.
+        question: QuestionId,
+        /// The answers, or why there are none.
+        answer: QuestionAnswer,
+    },
+    /// The session's list of things to do is now this one. Stands directly before the result of the call that wrote it.
+    #[serde(rename = "todos.changed")]
+    TodosChanged {
+        /// The whole list.
+        todos: Vec<Todo>,
+    },
     /// A call is about to run.
     #[serde(rename = "call.intended")]
     CallIntended(CallIntended),
@@ -128,6 +146,9 @@ impl Record {
             Self::CallProposed(_) => "call.proposed",
             Self::ConsentAsked(_) => "consent.asked",
             Self::ConsentSettled { .. } => "consent.settled",
+            Self::QuestionAsked(_) => "question.asked",
+            Self::QuestionSettled { .. } => "question.settled",
+            Self::TodosChanged { .. } => "todos.changed",
             Self::CallIntended(_) => "call.intended",
             Self::CallSettled { .. } => "call.settled",
             Self::TurnEnded(_) => "turn.ended",
@@ -212,12 +233,22 @@ pub struct AttemptStarted {
     /// Prices at this time.
     #[serde(default)]
     pub prices: Prices,
+    /// Prices at this time of a request that turns out to be long, by rising threshold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub long_prices: Vec<LongContext>,
     /// Queued prompts that this step is the first to read (steering).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steered: Vec<MessageId>,
     /// Whether this is the step at the limit, in which nothing more may be called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+}
+
+impl AttemptStarted {
+    /// All prices at this time.
+    pub fn price_list(&self) -> PriceList {
+        PriceList { usual: self.prices, long: self.long_prices.clone() }
+    }
 }
 
 /// How an attempt ended.

@@ -127,6 +127,9 @@ impl SessionSummary {
             | Record::CallProposed(_)
             | Record::ConsentAsked(_)
             | Record::ConsentSettled { .. }
+            | Record::QuestionAsked(_)
+            | Record::QuestionSettled { .. }
+            | Record::TodosChanged { .. }
             | Record::CallIntended(_)
             | Record::CallSettled { .. } => {}
         }

@@ -135,6 +135,53 @@ impl Prices {
     }
 }
 
+/// What a request costs that has more input tokens than a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongContext {
+    /// The threshold: these prices hold for more input tokens than this.
+    pub above: u64,
+    /// The prices, for the whole request.
+    pub prices: Prices,
+}
+
+/// The prices of a model. Which of them hold is known when a request is over: they depend on the input that it had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PriceList {
+    /// The prices of most requests.
+    pub usual: Prices,
+    /// The prices of long requests, by rising threshold.
+    pub long: Vec<LongContext>,
+}
+
+impl PriceList {
+    /// The prices of a request with `input` input tokens (cached or not).
+    pub fn at(&self, input: u64) -> &Prices {
+        self.long.iter().rev().find(|tier| input > tier.above).map_or(&self.usual, |tier| &tier.prices)
+    }
+
+    /// What a request cost that had these tokens. Unknown when a class that has tokens has no price.
+    ///
+    /// ```
+    /// use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens};
+    /// let input = |price: &str| Prices { input: Some(price.parse().unwrap()), ..Prices::default() };
+    /// let long = vec![LongContext { above: 200_000, prices: input("4") }];
+    /// let list = PriceList { usual: input("2"), long };
+    /// let cost = |input| list.cost(&Tokens { input, ..Tokens::default() }).unwrap().to_string();
+    /// assert_eq!((cost(200_000), cost(300_000)), ("$0.4000".to_owned(), "$1.2000".to_owned()));
+    /// ```
+    pub fn cost(&self, tokens: &Tokens) -> Option<Cost> {
+        self.at(tokens.all_input()).cost(tokens)
+    }
+}
+
+impl From<Prices> for PriceList {
+    /// The same prices for every request.
+    fn from(usual: Prices) -> Self {
+        Self { usual, long: Vec::new() }
+    }
+}
+
 /// An exact amount of US dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -225,6 +272,17 @@ mod tests {
     #[test]
     fn no_tokens_cost_nothing_even_without_prices() {
         assert_eq!(Prices::default().cost(&Tokens::default()), Some(Cost::ZERO));
+    }
+
+    #[test]
+    fn the_highest_threshold_that_is_passed_counts() {
+        let usual = |text: &str| Prices { input: price(text), ..Prices::default() };
+        let tier = |above, text| LongContext { above, prices: usual(text) };
+        let list = PriceList { usual: usual("1"), long: vec![tier(100, "2"), tier(200, "3")] };
+        let at = |input| *list.at(input);
+        assert_eq!([at(100), at(101), at(200), at(201)], [usual("1"), usual("2"), usual("2"), usual("3")]);
+        let cached = Tokens { input: 50, cache_read: 51, ..Tokens::default() };
+        assert_eq!(list.cost(&cached), None, "no price of the cache is known above 100");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use playhouse_policy::Verdict;
 use playhouse_protocol::error::ErrorInfo;
-use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId};
+use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
     ConsentAnswer, Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart,
 };
-use playhouse_protocol::usage::{Prices, Usage};
+use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WhenBusy};
 use serde_json::{Map, Value};
 
@@ -17,8 +18,8 @@ pub struct Ticket(pub u64);
 
 /// Facts from outside that a decision needs. Looking one up is pure.
 pub trait Facts {
-    /// What `model` costs now, for a request of so many tokens.
-    fn prices(&self, model: &ModelRef, input_tokens: u64) -> Prices;
+    /// What `model` costs now.
+    fn prices(&self, model: &ModelRef) -> PriceList;
 
     /// Estimated tokens of what precedes the conversation: the system prompt and the tools.
     fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
@@ -131,6 +132,8 @@ pub struct CallReport {
     pub metadata: Map<String, Value>,
     /// Images and documents for the model.
     pub attachments: Vec<Attachment>,
+    /// What the session's list of things to do becomes; `None` leaves it as it is.
+    pub todos: Option<Vec<Todo>>,
 }
 
 impl CallReport {
@@ -142,6 +145,7 @@ impl CallReport {
             output: output.into(),
             metadata: Map::new(),
             attachments: Vec::new(),
+            todos: None,
         }
     }
 }
@@ -159,6 +163,11 @@ pub enum Deadline {
         /// The turn.
         turn: MessageId,
     },
+    /// Nobody answered a request with questions in time.
+    Question {
+        /// The request.
+        question: QuestionId,
+    },
 }
 
 /// Something that happened.
@@ -170,6 +179,8 @@ pub enum Input {
     Abort(Ticket),
     /// An answer to a request for consent.
     Answer(Ticket, ConsentId, ConsentAnswer),
+    /// Answers to a request with questions; none when nobody will answer.
+    AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
     /// Change title, agent or model.
     Change(Ticket, SessionChanged),
     /// Remove the session: abort what runs, then say that it is gone.
@@ -180,6 +191,8 @@ pub enum Input {
     Attempt(AttemptId, AttemptReport),
     /// A call was prepared, or could not be (with what the model shall read).
     Prepared(PartId, Result<PreparedCall, CallReport>),
+    /// A running call asks the people behind the session.
+    Ask(PartId, Vec<Question>),
     /// A call ended.
     Call(PartId, CallReport),
     /// A deadline passed.
@@ -203,6 +216,8 @@ pub struct AttemptOrder {
     pub last: bool,
     /// How many of the session's messages the request holds.
     pub messages: usize,
+    /// Input tokens of the request, as they are estimated.
+    pub estimated_input: u64,
 }
 
 /// Something to be done, in order.
@@ -230,6 +245,8 @@ pub enum Effect {
         /// Whether its intent must be flushed first: it has effects.
         after_flush: bool,
     },
+    /// Tell a running call how its request with questions ended.
+    TellAnswer(PartId, QuestionAnswer),
     /// End an attempt; it reports what it has.
     CancelAttempt(AttemptId),
     /// End a call; it reports what it has.
@@ -263,6 +280,7 @@ impl Effect {
             Self::Execute { after_flush, .. } => *after_flush,
             Self::Append(_)
             | Self::Prepare { .. }
+            | Self::TellAnswer(..)
             | Self::CancelAttempt(_)
             | Self::CancelCall(_)
             | Self::KillAttempt(_)

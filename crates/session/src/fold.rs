@@ -3,16 +3,17 @@
 use std::collections::{HashSet, VecDeque};
 
 use playhouse_protocol::error::ErrorInfo;
-use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
+use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{
     AssistantMessage, CallPart, CallState, FinishReason, Message, Part, UserMessage,
 };
+use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, Effect, PromptAdmitted, Recovery,
     StepFinished, StepPart,
 };
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::usage::{Prices, Tokens, Totals};
+use playhouse_protocol::usage::{PriceList, Tokens, Totals};
 use playhouse_protocol::{Cost, Entry, ModelRef, Record, Seq, SessionSummary, Timestamp};
 use thiserror::Error;
 
@@ -43,6 +44,8 @@ pub struct Session {
     prompts: HashSet<MessageId>,
     /// Bytes of text in `messages`, from which the size of a request is estimated.
     pub conversation_bytes: u64,
+    /// The session's list of things to do.
+    pub todos: Vec<Todo>,
 }
 
 /// A prompt that waits.
@@ -123,7 +126,7 @@ pub struct OpenAttempt {
     /// Estimated input, in tokens.
     pub estimated_input: u64,
     /// Prices when it started.
-    pub prices: Prices,
+    pub prices: PriceList,
 }
 
 /// A call of the step under way.
@@ -135,6 +138,19 @@ pub struct OpenCall {
     pub phase: CallPhase,
     /// Whether a person agreed to it.
     pub consented: bool,
+    /// What it asked the people behind the session.
+    pub question: Option<OpenQuestion>,
+}
+
+/// What a call of the step under way asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenQuestion {
+    /// The request.
+    pub id: QuestionId,
+    /// The questions.
+    pub questions: Vec<Question>,
+    /// How it ended; `None` while it is open.
+    pub answer: Option<QuestionAnswer>,
 }
 
 /// Where a call stands.
@@ -185,6 +201,7 @@ impl Session {
             turn: None,
             prompts: HashSet::new(),
             conversation_bytes: 0,
+            todos: Vec::new(),
         })
     }
 
@@ -207,6 +224,17 @@ impl Session {
     pub fn all_messages(&self) -> Vec<Message> {
         let waiting = self.queue.iter().map(|queued| Message::User(user_message(queued)));
         self.messages.iter().cloned().chain(waiting).collect()
+    }
+
+    /// The requests with questions that are still open, in the order of their calls.
+    pub fn open_questions(&self) -> Vec<QuestionAsked> {
+        let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        let Some(StepPhase::Finished { calls, .. }) = step.map(|step| &step.phase) else { return Vec::new() };
+        let open = calls.iter().filter_map(|call| {
+            let open = call.question.as_ref().filter(|open| open.answer.is_none())?;
+            Some(QuestionAsked { question: open.id, call: call.id, questions: open.questions.clone() })
+        });
+        open.collect()
     }
 
     /// The call part with this id, looked for in the newest messages first.
@@ -266,6 +294,27 @@ impl Session {
                 self.call_part(id)?.state = CallState::Pending;
                 Ok(())
             }
+            Record::QuestionAsked(asked) => {
+                let call = self.open_call(asked.call)?;
+                if !matches!(call.phase, CallPhase::Intended { .. }) {
+                    return Err(format!("call {} does not run", asked.call));
+                }
+                if let Some(OpenQuestion { id, answer: None, .. }) = &call.question {
+                    return Err(format!("call {} waits for request {id} already", asked.call));
+                }
+                let questions = asked.questions.clone();
+                call.question = Some(OpenQuestion { id: asked.question, questions, answer: None });
+                Ok(())
+            }
+            Record::QuestionSettled { question, answer } => {
+                let open = self.open_question_mut(*question).ok_or("no call waits for it")?;
+                open.answer = Some(answer.clone());
+                Ok(())
+            }
+            Record::TodosChanged { todos } => {
+                self.todos.clone_from(todos);
+                Ok(())
+            }
             Record::CallIntended(intended) => self.call_intended(intended, entry.at),
             Record::CallSettled { call, result } => {
                 let open = self.open_call(*call)?;
@@ -274,6 +323,7 @@ impl Session {
                 }
                 open.phase = CallPhase::Settled;
                 self.conversation_bytes += result.output.len() as u64;
+                self.conversation_bytes += result.attachments.len() as u64 * FILE_BYTES;
                 self.call_part(*call)?.state = CallState::Settled(result.clone());
                 Ok(())
             }
@@ -335,7 +385,7 @@ impl Session {
         let phase = StepPhase::Attempting(OpenAttempt {
             id: started.attempt,
             estimated_input: started.estimated_input,
-            prices: started.prices,
+            prices: started.price_list(),
         });
         match &mut turn.step {
             Some(step) if step.id == started.step => {
@@ -414,7 +464,12 @@ impl Session {
                 StepPart::Call { id } => {
                     let place = proposed.iter().position(|part| part.id() == *id);
                     let place = place.ok_or(format!("call {id} was never proposed"))?;
-                    calls.push(OpenCall { id: *id, phase: CallPhase::Proposed, consented: false });
+                    calls.push(OpenCall {
+                        id: *id,
+                        phase: CallPhase::Proposed,
+                        consented: false,
+                        question: None,
+                    });
                     proposed.swap_remove(place)
                 }
             });
@@ -496,6 +551,11 @@ impl Session {
         self.open_calls()?.iter_mut().find(|call| call.phase == CallPhase::Asking(consent))
     }
 
+    fn open_question_mut(&mut self, id: QuestionId) -> Option<&mut OpenQuestion> {
+        let mut questions = self.open_calls()?.iter_mut().filter_map(|call| call.question.as_mut());
+        questions.find(|question| question.id == id && question.answer.is_none())
+    }
+
     fn open_calls(&mut self) -> Option<&mut Vec<OpenCall>> {
         match &mut self.turn.as_mut()?.step.as_mut()?.phase {
             StepPhase::Finished { calls, .. } => Some(calls),
@@ -515,11 +575,14 @@ fn user_message(queued: &QueuedPrompt) -> UserMessage {
     }
 }
 
-/// Bytes that a part adds to a request, roughly. Files count as 6,000 bytes, about what an image costs.
+/// What a file counts as: about what an image costs.
+const FILE_BYTES: u64 = 6_000;
+
+/// Bytes that a part adds to a request, roughly.
 fn part_bytes(part: &Part) -> u64 {
     let bytes = match part {
         Part::Text { text, .. } | Part::Reasoning { text, .. } => text.len(),
-        Part::File { .. } => 6_000,
+        Part::File { .. } => return FILE_BYTES,
         Part::Call(call) => match &call.input {
             playhouse_protocol::message::CallInput::Object(object) => {
                 call.tool.len()

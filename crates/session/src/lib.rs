@@ -37,6 +37,6 @@ pub use effect::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, NewPrompt,
     PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
 };
-pub use fold::{CallPhase, FoldError, OpenAttempt, OpenCall, Session, Step, StepPhase, Turn};
+pub use fold::{CallPhase, FoldError, OpenAttempt, OpenCall, OpenQuestion, Session, Step, StepPhase, Turn};
 pub use machine::Machine;
 pub use retry::RetryPolicy;

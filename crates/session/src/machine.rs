@@ -4,7 +4,7 @@
 //! must not happen before they are flushed comes after it. What the machine knows beside the log ([`Live`]) is only who
 //! is at work now, and is empty after a restart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use playhouse_protocol::command::Accepted;
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
@@ -14,7 +14,7 @@ use playhouse_protocol::record::{
     StepFinished, StepPart, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::summary::UNTITLED;
-use playhouse_protocol::usage::Quality;
+use playhouse_protocol::usage::{PriceList, Quality};
 use playhouse_protocol::{
     CommandError, Entry, ErrorCode, ErrorInfo, Record, Reply, Timestamp, Usage, WhenBusy,
 };
@@ -27,10 +27,16 @@ use crate::fold::{FoldError, OpenAttempt, Session, StepPhase};
 use crate::retry::RetryPolicy;
 use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
 
+mod aborts;
 mod calls;
+mod questions;
+
+use aborts::Abort;
 
 /// How long what was cancelled may take to end by itself, in milliseconds, before it is killed.
 pub(crate) const ABORT_GRACE_MS: u64 = 1_000;
+/// How long a request with questions waits for an answer, in milliseconds, unless told otherwise.
+const QUESTION_WAIT_MS: u64 = 60_000;
 /// The most prompts that may wait in one session.
 const QUEUE_LIMIT: usize = 100;
 /// Longest title that is made from a prompt, in characters.
@@ -41,6 +47,8 @@ const TITLE_LENGTH: usize = 60;
 pub struct Machine {
     session: Session,
     retry: RetryPolicy,
+    /// How long a request with questions waits for an answer, in milliseconds.
+    question_wait_ms: u64,
     live: Live,
     /// Records of the input under way, not yet handed out.
     fresh: Vec<Entry>,
@@ -78,19 +86,23 @@ enum Retry {
     GiveUp { advice: Option<String> },
 }
 
-/// An abort under way: the turn ends when nothing is at work any more.
-#[derive(Debug, Default)]
-struct Abort {
-    tickets: Vec<Ticket>,
-    /// Prompts that waited when it began.
-    queued: HashSet<MessageId>,
-    turns: u32,
-}
-
 impl Machine {
     /// A machine for `session`. After a restart, [`Input::Resume`] comes first.
     pub fn new(session: Session, retry: RetryPolicy) -> Self {
-        Self { session, retry, live: Live::default(), fresh: Vec::new(), effects: Vec::new() }
+        Self {
+            session,
+            retry,
+            question_wait_ms: QUESTION_WAIT_MS,
+            live: Live::default(),
+            fresh: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Says how long a request with questions waits for an answer, in milliseconds; it is a minute unless told otherwise.
+    #[must_use]
+    pub fn question_wait_ms(self, question_wait_ms: u64) -> Self {
+        Self { question_wait_ms, ..self }
     }
 
     /// The session as it stands.
@@ -124,6 +136,10 @@ impl Machine {
                 Ok(())
             }
             Input::Answer(ticket, consent, answer) => self.on_answer(ticket, consent, answer, stamp),
+            Input::AnswerQuestion(ticket, question, answers) => {
+                self.on_question_answered(ticket, question, answers, stamp)
+            }
+            Input::Ask(call, questions) => self.on_ask(call, questions, stamp),
             Input::Change(ticket, changed) => self.on_change(ticket, changed, stamp),
             Input::Delete(ticket) => {
                 if self.refuse_deleted(ticket) {
@@ -143,6 +159,7 @@ impl Machine {
                 }
                 Ok(())
             }
+            Input::Deadline(Deadline::Question { question }) => self.on_question_overdue(question, stamp),
             Input::Deadline(Deadline::AbortGrace { turn }) => self.on_abort_grace(turn, stamp),
         }
     }
@@ -488,7 +505,7 @@ impl Machine {
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimate(stamp);
-        let prices = stamp.facts.prices(&turn.model, estimated_input);
+        let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&turn.model);
         let started = match again {
             Some(step) => AttemptStarted {
                 attempt,
@@ -500,6 +517,7 @@ impl Machine {
                 model: turn.model.clone(),
                 estimated_input,
                 prices,
+                long_prices,
                 steered: Vec::new(),
                 last: step.last,
             },
@@ -516,6 +534,7 @@ impl Machine {
                     model: turn.model.clone(),
                     estimated_input,
                     prices,
+                    long_prices,
                     steered: steered.map(|queued| queued.prompt.message).collect(),
                     last: turn.step_limit.is_some_and(|limit| number >= limit),
                 }
@@ -529,6 +548,7 @@ impl Machine {
             model: started.model.clone(),
             last: started.last,
             messages: 0,
+            estimated_input,
         };
         self.append(Record::AttemptStarted(started), stamp.now)?;
         // The last message is the step's own, still without content.
@@ -553,101 +573,6 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let ended = TurnEnded { turn: turn.id, outcome, error, steps: turn.steps(), totals: turn.totals };
         self.append(Record::TurnEnded(ended), stamp.now)
-    }
-
-    /// Cancels whatever is at work. The turn ends when all of it has reported: see [`Self::finish_abort`].
-    fn begin_abort(&mut self, ticket: Option<Ticket>) {
-        let queued: HashSet<MessageId> =
-            self.session.queue.iter().map(|queued| queued.prompt.message).collect();
-        let already = self.live.abort.is_some();
-        let abort = self.live.abort.get_or_insert_default();
-        abort.tickets.extend(ticket);
-        abort.turns =
-            u32::from(self.session.turn.is_some()) + u32::try_from(queued.len()).unwrap_or(u32::MAX);
-        abort.queued = queued;
-        if already {
-            return;
-        }
-        self.live.retrying = None;
-        if let Some(attempt) = self.live.attempt {
-            self.effects.push(Effect::CancelAttempt(attempt));
-        }
-        let mut calls: Vec<(PartId, bool)> = self
-            .live
-            .calls
-            .iter()
-            .map(|(call, state)| (*call, matches!(state, LiveCall::Ready(_))))
-            .collect();
-        calls.sort_unstable();
-        for (call, ready) in calls {
-            // A tool that only waits for its turn has nothing to report.
-            if ready {
-                self.live.calls.remove(&call);
-                self.effects.push(Effect::KillCall(call));
-            } else {
-                self.effects.push(Effect::CancelCall(call));
-            }
-        }
-        if let (Some(turn), true) = (&self.session.turn, self.is_at_work()) {
-            self.effects.push(Effect::Arm(Deadline::AbortGrace { turn: turn.id }, ABORT_GRACE_MS));
-        }
-    }
-
-    fn is_at_work(&self) -> bool {
-        self.live.attempt.is_some() || !self.live.calls.is_empty()
-    }
-
-    /// Ends the aborted turns as soon as nothing is at work for them.
-    fn finish_abort(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        if self.live.abort.is_none() || self.is_at_work() {
-            return Ok(());
-        }
-        self.cancel_idle_calls(stamp)?;
-        let Some(abort) = self.live.abort.take() else { return Ok(()) };
-        if self.session.turn.is_some() {
-            self.end_turn(TurnOutcome::Aborted, None, stamp)?;
-        }
-        let waiting: Vec<MessageId> = self
-            .session
-            .queue
-            .iter()
-            .map(|queued| queued.prompt.message)
-            .filter(|prompt| abort.queued.contains(prompt))
-            .collect();
-        for turn in waiting {
-            let ended = TurnEnded {
-                turn,
-                outcome: TurnOutcome::Aborted,
-                error: None,
-                steps: 0,
-                totals: playhouse_protocol::usage::Totals::default(),
-            };
-            self.append(Record::TurnEnded(ended), stamp.now)?;
-        }
-        for ticket in abort.tickets {
-            self.reply(ticket, Ok(Reply::Aborted { turns: abort.turns }));
-        }
-        Ok(())
-    }
-
-    /// What was cancelled did not end in time: kills it, and settles it as if it had reported.
-    fn on_abort_grace(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        let same = self.session.turn.as_ref().is_some_and(|running| running.id == turn);
-        if self.live.abort.is_none() || !same {
-            return Ok(());
-        }
-        if let Some(attempt) = self.live.attempt.take() {
-            self.effects.push(Effect::KillAttempt(attempt));
-            if let Some((step, open)) = self.attempting() {
-                let usage = estimated_usage(None, open.estimated_input, 0);
-                self.end_attempt(&open, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
-                self.finish_step(step, Vec::new(), FinishReason::Aborted, None, stamp)?;
-            }
-        }
-        let mut calls: Vec<PartId> = self.live.calls.drain().map(|(call, _)| call).collect();
-        calls.sort_unstable();
-        self.effects.extend(calls.into_iter().map(Effect::KillCall));
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! When a failed attempt is made again. The one retry layer of the engine: nothing below it tries twice.
 
-use playhouse_protocol::ErrorInfo;
+use playhouse_protocol::{ErrorCode, ErrorInfo};
 
 /// How often a step is attempted, and how long to wait in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl RetryPolicy {
     /// wait that the provider asked for is kept as it is.
     ///
     /// # Errors
-    /// The step is given up, with advice where the provider said when to come back.
+    /// The step is given up, with advice where coming back later helps: when, if the provider said it.
     pub fn decide(
         &self,
         failures: u32,
@@ -40,8 +40,12 @@ impl RetryPolicy {
             return Err(None);
         }
         let come_back = |asked: u64| Some(format!("come back in {} s", asked.div_ceil(1_000)));
+        let later = || {
+            let passes = matches!(error.code, ErrorCode::RateLimited | ErrorCode::ProviderUnavailable);
+            error.retry_after_ms.map_or(passes.then(|| "try again later".to_owned()), come_back)
+        };
         if failures >= self.attempts {
-            return Err(error.retry_after_ms.and_then(come_back));
+            return Err(later());
         }
         let wait = match error.retry_after_ms {
             Some(asked) if asked > self.longest_ms => return Err(come_back(asked)),
@@ -60,7 +64,7 @@ impl RetryPolicy {
             }
         };
         if elapsed_ms.saturating_add(wait) > self.total_ms {
-            return Err(error.retry_after_ms.and_then(come_back));
+            return Err(later());
         }
         Ok(wait)
     }
@@ -69,7 +73,6 @@ impl RetryPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use playhouse_protocol::ErrorCode;
 
     const POLICY: RetryPolicy = RetryPolicy { attempts: 4, base_ms: 100, longest_ms: 300, total_ms: 5_000 };
 
@@ -96,6 +99,16 @@ mod tests {
             |ms| ErrorInfo { retry_after_ms: Some(ms), ..ErrorInfo::new(ErrorCode::RateLimited, "slow") };
         assert_eq!(POLICY.decide(1, 0, 0.0, &ask(250)), Ok(250));
         assert_eq!(POLICY.decide(1, 0, 0.0, &ask(61_500)), Err(Some("come back in 62 s".into())));
+    }
+
+    #[test]
+    fn who_gives_up_says_when_to_come_back() {
+        let ask = |code, wait| {
+            POLICY.decide(4, 0, 0.0, &ErrorInfo { retry_after_ms: wait, ..ErrorInfo::new(code, "x") })
+        };
+        assert_eq!(ask(ErrorCode::RateLimited, Some(20)), Err(Some("come back in 1 s".into())));
+        assert_eq!(ask(ErrorCode::ProviderUnavailable, None), Err(Some("try again later".into())));
+        assert_eq!(ask(ErrorCode::StreamCut, None), Err(None));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub const SPILL_BYTES: usize = 64 * 1024;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 14] = [
+const KINDS: [(&str, u16); 17] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("prompt.admitted", 1),
@@ -45,6 +45,9 @@ const KINDS: [(&str, u16); 14] = [
     ("call.proposed", 1),
     ("consent.asked", 1),
     ("consent.settled", 1),
+    ("question.asked", 1),
+    ("question.settled", 1),
+    ("todos.changed", 1),
     ("call.intended", 1),
     ("call.settled", 1),
     ("turn.ended", 1),

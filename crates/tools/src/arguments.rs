@@ -22,6 +22,7 @@
 //! ```
 
 mod fit;
+mod mended;
 mod schema;
 
 use playhouse_protocol::chat::ToolSpec;
@@ -44,32 +45,48 @@ pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
 /// truth value may be written as text, since models do that.
 ///
 /// # Errors
-/// [`ToolError::Invalid`] with what did not fit, where, and what the tool takes.
+/// [`ToolError::Invalid`] with what did not fit, where, what the tool takes, and the nearest call that would be right,
+/// where there is one.
 pub fn parse<T: DeserializeOwned + JsonSchema>(
     tool: &str,
     input: &Map<String, Value>,
 ) -> Result<T, ToolError> {
     let schema = schema::<T>();
-    let mut input = Value::Object(input.clone());
-    fit::fit(&mut input, &schema)
-        .and_then(|()| serde_json::from_value(input).map_err(|error| error.to_string()))
-        .map_err(|reason| misfit(tool, &reason, &schema))
+    let given = Value::Object(input.clone());
+    read(given.clone(), &schema)
+        .map_err(|reason| misfit(tool, &reason, &schema, &given, &|call| read::<T>(call, &schema).is_ok()))
+}
+
+fn read<T: DeserializeOwned>(mut input: Value, schema: &Value) -> Result<T, String> {
+    fit::fit(&mut input, schema)?;
+    serde_json::from_value(input).map_err(|error| error.to_string())
 }
 
 /// The error for arguments that are not even an object.
 pub(crate) fn not_an_object(spec: &ToolSpec, written: &str) -> ToolError {
-    let reason = match serde_json::from_str::<Value>(written) {
-        Ok(_) => "they must be one JSON object".to_owned(),
-        Err(error) => format!("they are not valid JSON ({error})"),
+    let (reason, given) = match serde_json::from_str::<Value>(written) {
+        Ok(given) => ("they must be one JSON object".to_owned(), given),
+        Err(error) => (format!("they are not valid JSON ({error})"), Value::Null),
     };
-    misfit(&spec.name, &reason, &spec.parameters)
+    let schema = &spec.parameters;
+    misfit(&spec.name, &reason, schema, &given, &|mut call| fit::fit(&mut call, schema).is_ok())
 }
 
-fn misfit(tool: &str, reason: &str, schema: &Value) -> ToolError {
+fn misfit(
+    tool: &str,
+    reason: &str,
+    schema: &Value,
+    given: &Value,
+    is_right: &dyn Fn(Value) -> bool,
+) -> ToolError {
     let takes = short(schema);
-    ToolError::Invalid(format!(
-        "the arguments of {tool} do not fit: {reason}. It takes {takes}. Write the call again with arguments that fit"
-    ))
+    let call = mended::mended(given, schema);
+    let nearest = is_right(call.clone()).then(|| mended::shown(tool, call)).flatten();
+    let advice = nearest.map_or_else(
+        || "Write the call again with arguments that fit".to_owned(),
+        |call| format!("The nearest right call: {call}"),
+    );
+    ToolError::Invalid(format!("the arguments of {tool} do not fit: {reason}. It takes {takes}. {advice}"))
 }
 
 #[cfg(test)]

@@ -1,127 +1,173 @@
-//! `bash`: runs a command in the workspace.
+//! `bash`: runs a command in the workspace, and waits for it or leaves it in the background.
 
+mod background;
 mod live;
+mod report;
 
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use playhouse_policy::AccessKind;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::process::{self, Environment, Exit, Receive, Spec};
+use playhouse_workspace::process::{self, Environment, Receive, Spec, USUAL_TASKS};
 use playhouse_workspace::{Resolved, door};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use crate::truncate::{Capped, CappedBuffer};
-use crate::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput, arguments, runner};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::truncate::CappedBuffer;
+use crate::{Ready, TypedTool};
 use live::Live;
+pub(crate) use report::{ending, first_line};
 
-const NAME: &str = "bash";
-const DESCRIPTION: &str = include_str!("../../../prompts/tools/bash.md");
-/// In milliseconds.
-const DEFAULT_TIMEOUT: u64 = 120_000;
-const MAX_TIMEOUT: u64 = 600_000;
-/// How much of the end of the output clients get with the result, in bytes.
-const GLANCE: usize = 2048;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How commands run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BashOptions {
+    /// The longest time that a call may ask for.
+    pub max_timeout: Duration,
+    /// So many processes and threads a command may have at once.
+    pub most_tasks: u32,
+    /// So many commands of one session may run in the background.
+    pub most_background: usize,
+}
+
+impl Default for BashOptions {
+    fn default() -> Self {
+        Self { max_timeout: Duration::from_secs(600), most_tasks: USUAL_TASKS, most_background: 16 }
+    }
+}
+
+/// The arguments of `bash`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The command. bash reads it, so it may be a whole script.
     command: String,
-    /// How long it may run, in milliseconds: 120000 unless told otherwise, at most 600000.
-    #[schemars(range(min = 1, max = MAX_TIMEOUT))]
+    /// How long it may run, in milliseconds: 120000 unless told otherwise. In the background: for ever unless told
+    /// otherwise.
+    #[schemars(range(min = 1))]
     timeout: Option<u64>,
     /// The directory in which it runs: the workspace unless told otherwise. Use this instead of cd.
     workdir: Option<String>,
     /// What it does, in five to ten words, for the people who watch.
     description: Option<String>,
+    /// Whether it is left running in the background: for what does not end by itself, such as a server. The result has
+    /// an id for the tool process.
+    background: Option<bool>,
 }
 
 /// The tool.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Bash {
-    spec: ToolSpec,
+    options: BashOptions,
 }
 
 impl Bash {
-    /// The tool.
-    pub fn new() -> Self {
-        Self { spec: arguments::spec::<Arguments>(NAME, DESCRIPTION) }
+    /// The tool, with these limits.
+    pub fn new(options: BashOptions) -> Self {
+        Self { options }
+    }
+
+    fn timeout(&self, asked: Option<u64>, background: bool) -> Result<Option<Duration>, ToolError> {
+        let most = self.options.max_timeout;
+        match asked.map(Duration::from_millis) {
+            None => Ok((!background).then_some(DEFAULT_TIMEOUT.min(most))),
+            Some(timeout) if timeout <= most || background => Ok(Some(timeout)),
+            Some(timeout) => Err(ToolError::Invalid(format!(
+                "`timeout` must be at most {}, not {}: for what takes longer, use background",
+                most.as_millis(),
+                timeout.as_millis()
+            ))),
+        }
     }
 }
 
-impl Default for Bash {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-struct Command {
+/// A command that may run.
+#[derive(Debug)]
+pub struct Task {
     command: String,
     workdir: Resolved,
-    timeout: Duration,
+    timeout: Option<Duration>,
     title: String,
+    background: bool,
 }
 
-impl Tool for Bash {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+impl TypedTool for Bash {
+    const NAME: &'static str = "bash";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/bash.md");
+    const RISK: Risk = Risk::Dangerous;
+    type Arguments = Arguments;
+    type Task = Task;
+
+    fn complete(&self, spec: &mut ToolSpec) {
+        let most = self.options.max_timeout.as_millis();
+        let sentence = format!("At most {most} when it is waited for.");
+        if let Some(timeout) = spec.parameters.pointer_mut("/properties/timeout/description") {
+            let described = timeout.as_str().unwrap_or_default();
+            *timeout = format!("{described} {sentence}").trim().into();
+        }
     }
 
-    fn risk(&self) -> Risk {
-        Risk::Dangerous
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let Arguments { command, timeout, workdir, description, background } = arguments;
+        let background = background.unwrap_or_default();
+        if command.trim().is_empty() {
+            return Err(ToolError::Invalid("the command is empty: write what shall run".into()));
+        }
+        if command.contains('\0') {
+            return Err(ToolError::Invalid("the command holds a NUL byte, which no command can".into()));
+        }
+        let timeout = self.timeout(timeout, background)?;
+        let workdir = resolve(workdir.unwrap_or_else(|| ".".into()), context).await?;
+        let preview =
+            if workdir.shown == "." { command.clone() } else { format!("in {}:\n{command}", workdir.shown) };
+        let preview = if background { format!("in the background:\n{preview}") } else { preview };
+        let described = description.filter(|text| !text.trim().is_empty());
+        let title = first_line(described.as_deref().unwrap_or(&command));
+        Ok(Ready {
+            accesses: vec![workdir.access(AccessKind::Execute)],
+            effect: Effect::Workspace,
+            recovery: Recovery::Interrupt,
+            preview,
+            title: title.clone(),
+            task: Task { command, workdir, timeout, title, background },
+        })
     }
 
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        prepare(input, context).boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        check_workdir(task.workdir.clone(), context).await?;
+        if context.cancel.is_cancelled() {
+            return Err(ToolError::Cancelled("the command was not started".into()));
+        }
+        let spec = Spec {
+            command: task.command,
+            workdir: task.workdir.path,
+            timeout: task.timeout,
+            environment: Environment::of_this_process(),
+            scope: context.processes.scope(),
+            most_tasks: self.options.most_tasks,
+        };
+        if task.background {
+            return background::start(spec, task.title, &self.options, context).await;
+        }
+        let mut output = Output {
+            buffer: CappedBuffer::new(context.output_file.clone(), context.pool.clone()),
+            live: Live::new(&*context.output),
+        };
+        let exit = process::run(&spec, &context.cancel, &mut output).await;
+        output.live.finish();
+        let exit = exit.map_err(|error| ToolError::Failed(error.to_string()))?;
+        let glance = output.buffer.last(report::GLANCE);
+        let capped = output.buffer.finish().await;
+        if exit.cancelled {
+            return Err(ToolError::Cancelled(report::cancelled(&capped)));
+        }
+        let limits = report::Limits { timeout: task.timeout, options: self.options };
+        Ok(report::result(task.title, &capped, glance, exit, limits))
     }
-
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        execute(plan, context).boxed()
-    }
-}
-
-async fn prepare(input: &Map<String, Value>, context: &CallContext) -> Result<Prepared, ToolError> {
-    let arguments: Arguments = arguments::parse(NAME, input)?;
-    let command = arguments.command;
-    if command.trim().is_empty() {
-        return Err(ToolError::Invalid("the command is empty: write what shall run".into()));
-    }
-    if command.contains('\0') {
-        return Err(ToolError::Invalid("the command holds a NUL byte, which no command can".into()));
-    }
-    let workdir = resolve(arguments.workdir.unwrap_or_else(|| ".".into()), context).await?;
-    let preview =
-        if workdir.shown == "." { command.clone() } else { format!("in {}:\n{command}", workdir.shown) };
-    let described = arguments.description.filter(|text| !text.trim().is_empty());
-    let title = first_line(described.as_deref().unwrap_or(&command));
-    Ok(Prepared {
-        accesses: vec![workdir.access(AccessKind::Execute)],
-        effect: Effect::Workspace,
-        recovery: Recovery::Interrupt,
-        preview,
-        title: title.clone(),
-        plan: Box::new(Command {
-            command,
-            workdir,
-            timeout: Duration::from_millis(
-                arguments.timeout.unwrap_or(DEFAULT_TIMEOUT).clamp(1, MAX_TIMEOUT),
-            ),
-            title,
-        }),
-    })
 }
 
 async fn resolve(workdir: String, context: &CallContext) -> Result<Resolved, ToolError> {
@@ -130,91 +176,10 @@ async fn resolve(workdir: String, context: &CallContext) -> Result<Resolved, Too
     resolved.map_err(|error| ToolError::Invalid(format!("workdir: {error}")))
 }
 
-/// For people: one line, not too long.
-fn first_line(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    match line.char_indices().nth(100) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
-}
-
-async fn execute(plan: Plan, context: &CallContext) -> Result<ToolOutput, ToolError> {
-    let Ok(plan) = plan.downcast::<Command>() else {
-        return Err(ToolError::Failed("bash was given the plan of another tool".into()));
-    };
-    check_workdir(plan.workdir.clone(), context).await?;
-    let spec = Spec {
-        command: plan.command,
-        workdir: plan.workdir.path,
-        timeout: plan.timeout,
-        environment: Environment::of_this_process(),
-    };
-    let mut output = Output {
-        buffer: CappedBuffer::new(context.output_file.clone(), context.pool.clone()),
-        live: Live::new(&*context.output),
-    };
-    let exit = process::run(&spec, &context.cancel, &mut output).await;
-    output.live.finish();
-    let exit = exit.map_err(|error| ToolError::Failed(error.to_string()))?;
-    let glance = output.buffer.last(GLANCE);
-    let capped = output.buffer.finish().await;
-    if exit.cancelled {
-        return Err(ToolError::Cancelled(cancelled(&capped)));
-    }
-    Ok(result(plan.title, &capped, glance, exit, plan.timeout))
-}
-
 /// It may have been replaced since it was judged.
 async fn check_workdir(workdir: Resolved, context: &CallContext) -> Result<(), ToolError> {
     let opened = context.pool.run(move || door::open_directory(&workdir).map(drop)).await;
     opened.map_err(|error| ToolError::Failed(format!("workdir: {error}")))
-}
-
-fn cancelled(capped: &Capped) -> String {
-    match capped.text.trim_end() {
-        "" => "the command was ended".to_owned(),
-        text => format!("the command was ended, after it had written:\n{text}"),
-    }
-}
-
-fn result(title: String, capped: &Capped, glance: String, exit: Exit, timeout: Duration) -> ToolOutput {
-    let mut output = match capped.text.as_str() {
-        "" => "(no output)".to_owned(),
-        text => text.to_owned(),
-    };
-    if let Some(note) = note(exit, timeout) {
-        if !output.ends_with('\n') {
-            output.push('\n');
-        }
-        output.push_str(&note);
-    }
-    let mut metadata = Map::new();
-    metadata.insert("exit".into(), exit.code.into());
-    metadata.insert("signal".into(), exit.signal.into());
-    metadata.insert("timedOut".into(), exit.timed_out.into());
-    metadata.insert("truncated".into(), capped.truncated.into());
-    metadata.insert("output".into(), glance.into());
-    runner::describe(capped, &mut metadata);
-    ToolOutput { title, output, metadata, attachments: Vec::new() }
-}
-
-/// What the model has to know of the end, unless it was a good one.
-fn note(exit: Exit, timeout: Duration) -> Option<String> {
-    if exit.timed_out {
-        return Some(format!(
-            "[The command did not end within {} ms, so it and all its processes were ended. If it needs longer, call \
-             again with a greater timeout (at most {MAX_TIMEOUT}). If it never ends, as a server does not, start it in \
-             the background with its output in a file: COMMAND > FILE 2>&1 &]",
-            timeout.as_millis()
-        ));
-    }
-    match (exit.code, exit.signal) {
-        (Some(0), _) => None,
-        (Some(code), _) => Some(format!("[exit code {code}]")),
-        (None, Some(signal)) => Some(format!("[ended by signal {signal}]")),
-        (None, None) => Some("[how the command ended is not known]".to_owned()),
-    }
 }
 
 /// Where output goes: to the model, capped, and to those who watch.

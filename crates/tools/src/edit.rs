@@ -1,33 +1,40 @@
 //! `edit`: one text in a file for another.
+//!
+//! A `Change` is looked for by a cascade of strategies, from exact to similar. What is not found for
+//! sure is refused with what is there instead.
 
-mod nearest;
+mod block;
+mod boundary;
+mod context;
+mod escape;
+mod exact;
+mod fit;
+mod folded;
+mod likeness;
+mod lines;
+pub(crate) mod nearest;
 mod replace;
+mod report;
 mod strategy;
+mod trimmed;
+mod whitespace;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use playhouse_policy::AccessKind;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use crate::arguments;
 use crate::files::document::{self, Content};
 use crate::files::seen::{self, Current};
 use crate::files::{self, change, diff};
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
-use replace::{Edited, Refusal};
-
-/// Places whose lines are told.
-const PLACES: usize = 10;
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 
 /// The arguments of `edit`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The file to change: relative to the workspace, or absolute inside of it.
     file_path: String,
     /// The text to replace, exactly as it is in the file, without line numbers. Empty to create a new file.
@@ -40,185 +47,190 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct Edit {
-    spec: ToolSpec,
-}
-
-impl Default for Edit {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("edit", include_str!("../../../prompts/tools/edit.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Edit;
 
 /// What a call changes.
-#[derive(Clone, Debug)]
-struct Task {
+#[derive(Debug)]
+pub struct Task {
     place: Resolved,
-    old: String,
-    new: String,
-    all: bool,
+    change: Change,
 }
 
-impl Tool for Edit {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+impl TypedTool for Edit {
+    const NAME: &'static str = "edit";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/edit.md");
+    const RISK: Risk = Risk::Dangerous;
+    type Arguments = Arguments;
+    type Task = Task;
+
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        files::must_name_a_file(&arguments.file_path)?;
+        let change = Change {
+            old: arguments.old_string,
+            new: arguments.new_string,
+            all: arguments.replace_all == Some(true),
+        };
+        change.must_differ()?;
+        let place = files::resolve(context, &arguments.file_path).await?;
+        let (task, preview) = files::reading(context, move || {
+            let preview = change.preview(&place.shown);
+            Ok((Task { place, change }, preview))
+        })
+        .await?;
+        Ok(Ready {
+            accesses: vec![task.place.access(AccessKind::Write)],
+            effect: Effect::Workspace,
+            recovery: Recovery::Interrupt,
+            preview,
+            title: task.place.shown.clone(),
+            task,
+        })
     }
 
-    fn risk(&self) -> Risk {
-        Risk::Dangerous
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let arguments: Arguments = arguments::parse("edit", input)?;
-            files::must_name_a_file(&arguments.file_path)?;
-            if arguments.old_string == arguments.new_string {
-                return Err(ToolError::Invalid(
-                    "oldString and newString are the same, so there is nothing to change".into(),
-                ));
-            }
-            let place = files::resolve(context, &arguments.file_path).await?;
-            let (old, new) = (arguments.old_string, arguments.new_string);
-            let task = Task { place, old, new, all: arguments.replace_all == Some(true) };
-            let (task, preview) = files::reading(context, move || {
-                let preview = task.preview();
-                Ok((task, preview))
-            })
-            .await?;
-            Ok(Prepared {
-                accesses: vec![task.place.access(AccessKind::Write)],
-                effect: Effect::Workspace,
-                recovery: Recovery::Interrupt,
-                preview,
-                title: task.place.shown.clone(),
-                plan: Box::new(task),
-            })
-        }
-        .boxed()
-    }
-
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let known = context.files.clone();
-            let place = task.place.clone();
-            files::changing(context, &place, move || task.run(&known)).await
-        }
-        .boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let known = context.files.clone();
+        let place = task.place.clone();
+        files::changing(context, &place, move || task.run(&known)).await
     }
 }
 
 impl Task {
+    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
+        let shown = &self.place.shown;
+        let before = seen::current(&self.place)?;
+        if let (Some(current), false) = (&before, self.change.creates()) {
+            must_be_editable(current, known, &self.place)?;
+        }
+        let applied = self.change.apply(shown, before.as_ref().map(|current| &current.bytes[..]))?;
+        let diff = change::put(known, &self.place, before.as_ref(), &applied.bytes)?;
+        let created = before.is_none();
+        let done = if created { "created" } else { "edited" };
+        let mut output =
+            change::output(&self.place, &format!("{done} {shown}, {}", applied.told), &diff, created);
+        if let Some(strategy) = applied.strategy {
+            output.metadata.insert("strategy".into(), strategy.into());
+            output.metadata.insert("replacements".into(), applied.replacements.into());
+        }
+        if let Some(warning) = applied.warning {
+            let first = output.output.find('\n').map_or(output.output.len(), |at| at + 1);
+            output.output.insert_str(first, &format!("warning: {warning}\n"));
+            output.metadata.insert("warning".into(), warning.into());
+        }
+        Ok(output)
+    }
+}
+
+/// Refuses a file that is binary, or that this session has not seen as it is.
+pub(crate) fn must_be_editable(
+    current: &Current,
+    known: &FileTracker,
+    place: &Resolved,
+) -> Result<(), ToolError> {
+    if document::classify(&current.bytes) == Content::Binary {
+        return Err(ToolError::Failed(format!(
+            "{} is a binary file, which edit does not change: use bash for it",
+            place.shown
+        )));
+    }
+    current.must_be_known(known, place)
+}
+
+/// One text for another.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// What is replaced; empty to create a file.
+    pub(crate) old: String,
+    /// What is put there.
+    pub(crate) new: String,
+    /// Whether every occurrence is.
+    pub(crate) all: bool,
+}
+
+/// What a [`Change`] made.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    /// The whole new content.
+    pub(crate) bytes: Vec<u8>,
+    /// Where it changed: `line 3`; of a new file, how many lines it has.
+    pub(crate) told: String,
+    /// How the text was found; `None` for a new file.
+    pub(crate) strategy: Option<&'static str>,
+    /// How many places were replaced.
+    pub(crate) replacements: usize,
+    /// What the model must know of how it was found.
+    pub(crate) warning: Option<String>,
+}
+
+impl Change {
+    /// Refuses a change that changes nothing.
+    pub(crate) fn must_differ(&self) -> Result<(), ToolError> {
+        if self.old == self.new {
+            return Err(ToolError::Invalid(
+                "oldString and newString are the same, so there is nothing to change".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether it makes a new file.
+    pub(crate) fn creates(&self) -> bool {
+        self.old.is_empty()
+    }
+
     /// What is replaced by what. The file itself is not looked at: the call says that when it runs.
-    fn preview(&self) -> String {
-        let old = (!self.old.is_empty()).then_some(self.old.as_bytes());
-        let mut preview = change::preview(&diff::unified(&self.place.shown, old, self.new.as_bytes()));
+    pub(crate) fn preview(&self, shown: &str) -> String {
+        let old = (!self.creates()).then_some(self.old.as_bytes());
+        let mut preview = change::preview(&diff::unified(shown, old, self.new.as_bytes()));
         if self.all {
             preview.push_str("(every occurrence)\n");
         }
         preview
     }
 
-    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
-        let shown = &self.place.shown;
-        let before = seen::current(&self.place)?;
-        match (&before, self.old.is_empty()) {
-            (None, true) => {
-                let diff = change::put(known, &self.place, None, self.new.as_bytes())?;
-                let lines = files::counted(document::line_count(self.new.as_bytes()), "line");
-                Ok(change::output(&self.place, &format!("created {shown}, {lines}"), &diff, true))
-            }
+    /// Makes the change in `before`, the content of the file that is shown as `shown`; `None` when there is no file.
+    ///
+    /// # Errors
+    /// What the model shall read: the text is not there, or not for sure, or not only once.
+    pub(crate) fn apply(&self, shown: &str, before: Option<&[u8]>) -> Result<Applied, ToolError> {
+        match (before, self.creates()) {
+            (None, true) => Ok(Applied {
+                bytes: self.new.as_bytes().to_vec(),
+                told: files::counted(document::line_count(self.new.as_bytes()), "line"),
+                strategy: None,
+                replacements: 0,
+                warning: None,
+            }),
             (None, false) => Err(ToolError::Failed(format!(
                 "{shown} does not exist: check the path with list or glob, or create the file with write"
             ))),
             (Some(_), true) => Err(ToolError::Invalid(format!(
                 "oldString is empty, which creates a file, but {shown} exists: say what to replace, or replace all of it with write"
             ))),
-            (Some(current), false) => self.change(current, known),
+            (Some(before), false) => self.replaced(shown, before),
         }
     }
 
-    fn change(&self, current: &Current, known: &FileTracker) -> Result<ToolOutput, ToolError> {
-        let shown = &self.place.shown;
-        if document::classify(&current.bytes) == Content::Binary {
-            return Err(ToolError::Failed(format!(
-                "{shown} is a binary file, which edit does not change: use bash for it"
-            )));
+    fn replaced(&self, shown: &str, before: &[u8]) -> Result<Applied, ToolError> {
+        let edited = replace::replace(before, &self.old, &self.new, self.all)
+            .map_err(|refusal| report::refused(shown, &refusal))?;
+        if edited.bytes == before {
+            return Err(ToolError::Invalid(match edited.difference {
+                None => format!(
+                    "oldString and newString differ only in line endings, and {shown} keeps its own: there is nothing to change"
+                ),
+                Some(_) => format!(
+                    "{shown} has newString already at {}, where oldString fits best: there is nothing to change",
+                    report::lines(&edited)
+                ),
+            }));
         }
-        current.must_be_known(known, &self.place)?;
-        let edited = replace::replace(&current.bytes, &self.old, &self.new, self.all)
-            .map_err(|refusal| self.refused(&refusal))?;
-        if edited.bytes == current.bytes {
-            return Err(ToolError::Invalid(format!(
-                "oldString and newString differ only in line endings, and {shown} keeps its own: there is nothing to change"
-            )));
-        }
-        let diff = change::put(known, &self.place, Some(current), &edited.bytes)?;
-        let mut output = change::output(&self.place, &self.summary(&edited), &diff, false);
-        output.metadata.insert("strategy".into(), edited.strategy.into());
-        output.metadata.insert("replacements".into(), edited.lines.len().into());
-        Ok(output)
-    }
-
-    fn summary(&self, edited: &Edited) -> String {
-        let shown = &self.place.shown;
-        match &edited.lines[..] {
-            [only] if only.start == only.end => format!("edited {shown}, line {}", only.start),
-            [only] => format!("edited {shown}, lines {}-{}", only.start, only.end),
-            all => {
-                let lines = told(all.iter().map(|lines| lines.start), all.len());
-                format!("edited {shown}, {} at lines {lines}", files::counted(all.len(), "place"))
-            }
-        }
-    }
-
-    fn refused(&self, refusal: &Refusal) -> ToolError {
-        let shown = &self.place.shown;
-        ToolError::Failed(match refusal {
-            Refusal::Absent { nearest, hint } => {
-                let mut text = format!("oldString was not found in {shown}; nothing was changed.");
-                if let Some(hint) = hint {
-                    text.push(' ');
-                    text.push_str(hint);
-                }
-                match nearest {
-                    Some(lines) => {
-                        text.push_str(" The nearest lines are:\n");
-                        text.push_str(lines);
-                    }
-                    None => text.push_str(" Nothing in the file is like it: read the file again"),
-                }
-                text
-            }
-            Refusal::Ambiguous { lines, count } => format!(
-                "oldString is in {shown} {count} times, at lines {}; nothing was changed. Add lines around it to oldString until it is unique, or set replaceAll",
-                told(lines.iter().copied(), *count)
-            ),
-            Refusal::TooMany { most } => format!(
-                "oldString is in {shown} over {most} times, too often for one call; nothing was changed. Use bash (sed) for it"
-            ),
-            Refusal::TooLarge { bytes } => format!(
-                "the file would have {}, and files are changed up to {} only; nothing was changed",
-                files::size(*bytes),
-                files::size(seen::LARGEST)
-            ),
+        Ok(Applied {
+            told: report::lines(&edited),
+            strategy: Some(edited.strategy),
+            replacements: edited.lines.len(),
+            warning: report::warning(&edited),
+            bytes: edited.bytes,
         })
     }
-}
-
-/// `1, 5, 9 and 3 more`.
-fn told(lines: impl Iterator<Item = usize>, count: usize) -> String {
-    let shown: Vec<String> = lines.take(PLACES).map(|line| line.to_string()).collect();
-    let more = count - shown.len().min(count);
-    let shown = shown.join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

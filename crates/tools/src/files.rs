@@ -7,9 +7,10 @@ pub(crate) mod document;
 pub(crate) mod ignored;
 pub(crate) mod pattern;
 pub(crate) mod seen;
+pub(crate) mod sweep;
 pub(crate) mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,11 +63,19 @@ pub(crate) async fn changing<T: Send + 'static>(
     resolved: &Resolved,
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    let paths = [resolved.path.clone()];
+    changing_all(context, std::slice::from_ref(&resolved.path), work).await
+}
+
+/// The same for several files. Their locks are taken in sorted order.
+pub(crate) async fn changing_all<T: Send + 'static>(
+    context: &CallContext,
+    paths: &[PathBuf],
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
     let guard = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(cancelled()),
-        guard = context.locks.lock(&paths) => guard,
+        guard = context.locks.lock(paths) => guard,
     };
     let started = Arc::new(AtomicBool::new(false));
     let (starts, cancel) = (started.clone(), context.cancel.clone());
@@ -132,13 +141,6 @@ pub(crate) fn size(bytes: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
         _ => format!("{:.1} GB", value / 1e9),
     }
-}
-
-/// What `prepare` of the same tool made.
-pub(crate) fn planned<T: 'static>(plan: crate::tool::Plan) -> Result<T, ToolError> {
-    plan.downcast().map(|plan| *plan).map_err(|_| {
-        ToolError::Failed("the call was prepared by another tool; this is a bug in the engine".into())
-    })
 }
 
 /// Refuses `path` where it can only be a directory.

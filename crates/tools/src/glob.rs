@@ -4,23 +4,21 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use playhouse_policy::AccessKind;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{Resolved, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments;
+use crate::files;
 use crate::files::directory::Kind;
 use crate::files::pattern::Patterns;
-use crate::files::walk::{Flow, Limits, Outcome, Walk};
-use crate::files::{self, walk};
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use crate::files::sweep::{Work, sweep};
+use crate::files::walk::{Flow, Found, Limits, Outcome, Report, Walk};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 
 /// Files that are shown.
 const SHOWN: usize = 100;
@@ -28,7 +26,7 @@ const SHOWN: usize = 100;
 /// The arguments of `glob`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The glob, relative to path: "*.rs" matches names at any depth, "src/**/*.{ts,tsx}" matches paths.
     pattern: String,
     /// The directory to search. Default: the workspace.
@@ -37,92 +35,77 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct Glob {
-    spec: ToolSpec,
-}
-
-impl Default for Glob {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("glob", include_str!("../../../prompts/tools/glob.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Glob;
 
 /// What a call looks for.
-struct Task {
+pub struct Task {
     place: Resolved,
     patterns: Patterns,
     pattern: String,
     limits: Limits,
 }
 
-impl Tool for Glob {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+impl TypedTool for Glob {
+    const NAME: &'static str = "glob";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/glob.md");
+    const RISK: Risk = Risk::Safe;
+    type Arguments = Arguments;
+    type Task = Task;
+
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let Arguments { pattern, path } = arguments;
+        let patterns = Patterns::parse("pattern", [pattern.as_str()])?;
+        let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
+        let title = files::search_title(&pattern, &place);
+        Ok(Ready {
+            accesses: vec![place.access(AccessKind::Read)],
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: title.clone(),
+            title,
+            task: Task { place, patterns, pattern, limits: Limits::default() },
+        })
     }
 
-    fn risk(&self) -> Risk {
-        Risk::Safe
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+        files::reading(context, move || task.run(&workspace, &cancel)).await
+    }
+}
+
+impl Work for Task {
+    type Hand = Newest;
+    type Batch = ();
+
+    fn hand(&self) -> Newest {
+        Newest::default()
     }
 
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let Arguments { pattern, path } = arguments::parse("glob", input)?;
-            let patterns = Patterns::parse("pattern", [pattern.as_str()])?;
-            let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
-            let title = files::search_title(&pattern, &place);
-            Ok(Prepared {
-                accesses: vec![place.access(AccessKind::Read)],
-                effect: Effect::None,
-                recovery: Recovery::Rerun,
-                preview: title.clone(),
-                title,
-                plan: Box::new(Task { place, patterns, pattern, limits: Limits::default() }),
-            })
+    fn visit(&self, newest: &mut Newest, _: &mut (), found: &Found<'_>) {
+        if found.kind == Kind::File && self.patterns.matches(found.path) {
+            // A file that is gone again was not there.
+            if let Ok(facts) = found.parent.facts(found.name) {
+                newest.add(found.path, (i128::from(facts.st_mtime), i128::from(facts.st_mtime_nsec)));
+            }
         }
-        .boxed()
-    }
-
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
-            files::reading(context, move || task.run(&workspace, &cancel)).await
-        }
-        .boxed()
     }
 }
 
 impl Task {
     fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         let start = files::start(workspace, &self.place)?;
-        let mut newest = Newest::default();
         let walk =
             Walk { hidden: self.patterns.names_hidden(), depth: usize::MAX, limits: self.limits, cancel };
-        let report = walk.run(start, &mut |found| {
-            if found.kind == Kind::File && self.patterns.matches(found.path) {
-                // A file that is gone again was not there.
-                if let Ok(facts) = found.parent.facts(found.name) {
-                    newest.add(found.path, (i128::from(facts.st_mtime), i128::from(facts.st_mtime_nsec)));
-                }
-            }
-            Flow::Go
-        });
+        let (report, hands) = sweep(&walk, start, self, &mut |()| Flow::Go);
         if report.outcome == Outcome::Cancelled {
             return Err(files::cancelled());
         }
+        let newest = hands.into_iter().reduce(Newest::merge).unwrap_or_default();
         Ok(self.output(newest, &report))
     }
 
-    fn output(&self, newest: Newest, report: &walk::Report) -> ToolOutput {
+    fn output(&self, newest: Newest, report: &Report) -> ToolOutput {
         let (found, paths) = (newest.count, newest.sorted());
         let mut output = String::new();
         for path in &paths {
@@ -136,8 +119,9 @@ impl Task {
             );
         } else if found > paths.len() {
             output.push_str(&format!(
-                "(the newest {} of {found}; narrow the pattern to see the others)\n",
-                paths.len()
+                "(the newest {} of {found}; {} more: narrow the pattern to see them)\n",
+                paths.len(),
+                found - paths.len()
             ));
         }
         output.push_str(&report.shortfall(&self.limits));
@@ -148,7 +132,7 @@ impl Task {
             title: files::search_title(&self.pattern, &self.place),
             output: output.trim_end().to_owned(),
             metadata,
-            attachments: Vec::new(),
+            ..ToolOutput::default()
         }
     }
 }
@@ -158,7 +142,7 @@ type Time = (i128, i128);
 
 /// The newest of many files, in memory for [`SHOWN`] of them.
 #[derive(Default)]
-struct Newest {
+pub(crate) struct Newest {
     /// The one to be dropped next on top: the oldest, and among those of one age the last by name.
     kept: BinaryHeap<(Reverse<Time>, String)>,
     count: usize,
@@ -170,10 +154,21 @@ impl Newest {
         if self.kept.len() == SHOWN && self.kept.peek().is_some_and(|(oldest, _)| modified < oldest.0) {
             return;
         }
-        self.kept.push((Reverse(modified), path.to_string_lossy().into_owned()));
+        self.keep((Reverse(modified), path.to_string_lossy().into_owned()));
+    }
+
+    fn keep(&mut self, file: (Reverse<Time>, String)) {
+        self.kept.push(file);
         if self.kept.len() > SHOWN {
             self.kept.pop();
         }
+    }
+
+    /// The newest of both.
+    fn merge(mut self, other: Self) -> Self {
+        self.count += other.count;
+        other.kept.into_iter().for_each(|file| self.keep(file));
+        self
     }
 
     fn sorted(self) -> Vec<String> {
@@ -199,5 +194,18 @@ mod tests {
         assert_eq!(sorted.len(), SHOWN);
         // 857 * 7 = 5999
         assert_eq!(sorted[..4], ["c", "a", "b", "f857"]);
+    }
+
+    #[test]
+    fn the_newest_of_several_are_the_newest_of_all() {
+        let (mut whole, mut parts) = (Newest::default(), [Newest::default(), Newest::default()]);
+        for number in 0..1_000_i128 {
+            // Several of each age, so that the names decide.
+            let (path, time) = (format!("f{number:03}"), ((number * 7) % 50, 0));
+            whole.add(Path::new(&path), time);
+            parts[usize::from(number % 3 == 0)].add(Path::new(&path), time);
+        }
+        let merged = parts.into_iter().reduce(Newest::merge).unwrap();
+        assert_eq!((merged.count, merged.sorted()), (whole.count, whole.sorted()));
     }
 }

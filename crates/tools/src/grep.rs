@@ -4,22 +4,19 @@ mod search;
 
 use std::fmt::Write as _;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use playhouse_policy::AccessKind;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::Resolved;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
-use crate::arguments;
 use crate::files;
 use crate::files::pattern::{Patterns, split_list};
 use crate::files::walk::Limits;
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 use search::{Search, Tally};
 
 /// The longest pattern, in bytes.
@@ -28,7 +25,7 @@ const LONGEST: usize = 10_000;
 /// The arguments of `grep`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The regular expression (Rust syntax), matched against single lines. "(?i)" in front ignores case.
     pattern: String,
     /// The directory or file to search. Default: the workspace.
@@ -40,76 +37,51 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct Grep {
-    spec: ToolSpec,
-}
-
-impl Default for Grep {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("grep", include_str!("../../../prompts/tools/grep.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Grep;
 
 /// What a call looks for.
-struct Task {
+pub struct Task {
     search: Search,
     pattern: String,
 }
 
-impl Tool for Grep {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+impl TypedTool for Grep {
+    const NAME: &'static str = "grep";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/grep.md");
+    const RISK: Risk = Risk::Safe;
+    type Arguments = Arguments;
+    type Task = Task;
+
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let Arguments { pattern, path, include } = arguments;
+        let include = match include.as_deref().map(split_list).filter(|list| !list.is_empty()) {
+            Some(list) => Some(Patterns::parse("include", list)?),
+            None => None,
+        };
+        let expression = pattern.clone();
+        // Compiling a hostile expression may take a while.
+        let matcher = files::reading(context, move || compile(&expression)).await?;
+        let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
+        let title = files::search_title(&pattern, &place);
+        let search = Search { place, matcher, include, limits: Limits::default() };
+        Ok(Ready {
+            accesses: vec![search.place.access(AccessKind::Read)],
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: title.clone(),
+            title,
+            task: Task { search, pattern },
+        })
     }
 
-    fn risk(&self) -> Risk {
-        Risk::Safe
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let Arguments { pattern, path, include } = arguments::parse("grep", input)?;
-            let include = match include.as_deref().map(split_list).filter(|list| !list.is_empty()) {
-                Some(list) => Some(Patterns::parse("include", list)?),
-                None => None,
-            };
-            let expression = pattern.clone();
-            // Compiling a hostile expression may take a while.
-            let matcher = files::reading(context, move || compile(&expression)).await?;
-            let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
-            let title = files::search_title(&pattern, &place);
-            let search = Search { place, matcher, include, limits: Limits::default() };
-            Ok(Prepared {
-                accesses: vec![search.place.access(AccessKind::Read)],
-                effect: Effect::None,
-                recovery: Recovery::Rerun,
-                preview: title.clone(),
-                title,
-                plan: Box::new(Task { search, pattern }),
-            })
-        }
-        .boxed()
-    }
-
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
-            files::reading(context, move || {
-                let tally = task.search.run(&workspace, &cancel)?;
-                Ok(output(&task.pattern, &task.search.place, &tally))
-            })
-            .await
-        }
-        .boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+        files::reading(context, move || {
+            let tally = task.search.run(&workspace, &cancel)?;
+            Ok(output(&task.pattern, &task.search.place, &tally))
+        })
+        .await
     }
 }
 
@@ -147,11 +119,12 @@ fn output(pattern: &str, place: &Resolved, tally: &Tally) -> ToolOutput {
             place.shown,
             files::counted(tally.searched, "file")
         );
-    } else if tally.more {
+    } else if tally.more > 0 {
         let _ = writeln!(
             output,
-            "\n(stopped after {} lines, there are more; narrow the pattern, the path or include to see them)",
-            tally.matches
+            "\n(stopped after {}; at least {} more: narrow the pattern, the path or include to see them)",
+            files::counted(tally.matches, "line"),
+            tally.more
         );
     }
     if tally.unsearchable > 0 {
@@ -161,12 +134,12 @@ fn output(pattern: &str, place: &Resolved, tally: &Tally) -> ToolOutput {
     let mut metadata = Map::new();
     metadata.insert("matches".into(), tally.matches.into());
     metadata.insert("files".into(), tally.files.into());
-    metadata.insert("truncated".into(), tally.more.into());
+    metadata.insert("truncated".into(), (tally.more > 0).into());
     ToolOutput {
         title: files::search_title(pattern, place),
         output: output.trim_end().to_owned(),
         metadata,
-        attachments: Vec::new(),
+        ..ToolOutput::default()
     }
 }
 

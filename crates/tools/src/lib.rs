@@ -6,10 +6,13 @@
 //!
 //! - [`tool`]: the trait, and what a call stands on ([`CallContext`])
 //! - [`Registry`]: the tools of an engine; the native ones, and those that are added
-//! - [`FunctionTool`]: a tool that is one function
+//! - [`TypedTool`], [`FunctionTool`]: short ways to write a tool; as two functions, or as one
+//! - [`Host`]: what the engine does for a call
 //! - [`runner`]: the one way in which calls are made
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
+//! - [`web`]: the tools that reach out, and the door to the network that they go through
+//! - [`outputs`]: the files that hold the whole of it, and their end
 //! - [`read`](mod@read), [`write`](mod@write), [`edit`], [`bash`], [`glob`], [`grep`], [`list`]: the native tools, one module for each
 //!
 //! A call, from the text that a model wrote to what it reads:
@@ -19,8 +22,8 @@
 //!
 //! use playhouse_policy::{Verdict, judge};
 //! use playhouse_protocol::message::CallInput;
-//! use playhouse_tools::{CallContext, OutputSink, Registry, runner};
-//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+//! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace};
 //! use tokio_util::sync::CancellationToken;
 //!
 //! struct Nobody;
@@ -31,6 +34,7 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 //! # runtime.block_on(async {
 //! let folder = tempfile::tempdir()?;
+//! let registry = Arc::new(Registry::native());
 //! let context = CallContext {
 //!     workspace: Arc::new(Workspace::open(folder.path(), folder.path().join("outputs"))?),
 //!     files: Arc::new(FileTracker::new()),
@@ -39,9 +43,10 @@
 //!     cancel: CancellationToken::new(),
 //!     output: Arc::new(Nobody),
 //!     output_file: folder.path().join("outputs/call.txt"),
+//!     host: Arc::new(Alone::new(registry.clone())),
+//!     processes: Processes::new().of("ses_1"),
 //! };
 //!
-//! let registry = Registry::native();
 //! let input = CallInput::from_model(r#"{"command": "echo $((6 * 7)); exit 3"}"#);
 //! let (tool, prepared) = runner::prepare(&registry, "bash", &input, &context).await?;
 //! assert_eq!(judge(&prepared.accesses), Verdict::Allow);
@@ -51,24 +56,40 @@
 //! # }).unwrap();
 //! ```
 
+pub mod apply_patch;
 pub mod arguments;
 pub mod bash;
+pub mod batch;
 pub mod edit;
 mod files;
 mod function;
 pub mod glob;
 pub mod grep;
+mod host;
 pub mod list;
+pub mod multiedit;
 mod names;
+pub mod notebook;
+mod options;
+pub mod outputs;
+mod patch;
+pub mod process;
+pub mod question;
 pub mod read;
 pub mod registry;
 pub mod runner;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod todo;
 pub mod tool;
 pub mod truncate;
+mod typed;
+pub mod web;
 pub mod write;
 
 pub use function::FunctionTool;
+pub use host::{Alone, Host};
+pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+pub use typed::{Ready, Typed, TypedTool};

@@ -2,23 +2,20 @@
 
 mod tree;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use playhouse_policy::AccessKind;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{Resolved, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments;
 use crate::files;
 use crate::files::directory::Kind;
 use crate::files::pattern::Patterns;
 use crate::files::walk::{Flow, Limits, Outcome, Report, Walk};
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 use tree::{Node, SHOWN, Tree};
 
 /// Entries that are looked at.
@@ -30,7 +27,7 @@ const GLOBS: usize = 100;
 /// The arguments of `list`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The directory to list. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
@@ -40,70 +37,44 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct List {
-    spec: ToolSpec,
-}
-
-impl Default for List {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("list", include_str!("../../../prompts/tools/list.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct List;
 
 /// What a call lists.
-struct Task {
+pub struct Task {
     place: Resolved,
     ignore: Patterns,
     limits: Limits,
 }
 
-impl Tool for List {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
+impl TypedTool for List {
+    const NAME: &'static str = "list";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/list.md");
+    const RISK: Risk = Risk::Safe;
+    type Arguments = Arguments;
+    type Task = Task;
 
-    fn risk(&self) -> Risk {
-        Risk::Safe
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let Arguments { path, ignore } = arguments::parse("list", input)?;
-            let ignore = ignore.unwrap_or_default();
-            if ignore.len() > GLOBS {
-                return Err(ToolError::Invalid(format!("ignore has more than {GLOBS} globs: give fewer")));
-            }
-            let ignore = Patterns::parse("ignore", ignore.iter().map(String::as_str))?;
-            let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
-            let limits = Limits { entries: LOOKED_AT, ..Limits::default() };
-            Ok(Prepared {
-                accesses: vec![place.access(AccessKind::Read)],
-                effect: Effect::None,
-                recovery: Recovery::Rerun,
-                preview: place.shown.clone(),
-                title: place.shown.clone(),
-                plan: Box::new(Task { place, ignore, limits }),
-            })
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let ignore = arguments.ignore.unwrap_or_default();
+        if ignore.len() > GLOBS {
+            return Err(ToolError::Invalid(format!("ignore has more than {GLOBS} globs: give fewer")));
         }
-        .boxed()
+        let ignore = Patterns::parse("ignore", ignore.iter().map(String::as_str))?;
+        let place = files::resolve(context, files::or_workspace(arguments.path.as_deref())).await?;
+        let limits = Limits { entries: LOOKED_AT, ..Limits::default() };
+        Ok(Ready {
+            accesses: vec![place.access(AccessKind::Read)],
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: place.shown.clone(),
+            title: place.shown.clone(),
+            task: Task { place, ignore, limits },
+        })
     }
 
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
-            files::reading(context, move || task.run(&workspace, &cancel)).await
-        }
-        .boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+        files::reading(context, move || task.run(&workspace, &cancel)).await
     }
 }
 
@@ -160,7 +131,7 @@ impl Task {
             title: self.place.shown.clone(),
             output: output.trim_end().to_owned(),
             metadata,
-            attachments: Vec::new(),
+            ..ToolOutput::default()
         }
     }
 }

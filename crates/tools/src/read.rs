@@ -1,29 +1,26 @@
 //! `read`: lines of a file, the names in a directory, an image or a PDF.
 
 mod listing;
-mod media;
+pub(crate) mod media;
 mod neighbours;
 mod page;
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read as _};
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use playhouse_policy::AccessKind;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::door::{self, DoorError, Kind};
 use playhouse_workspace::{FileTracker, Resolved, Workspace, hash};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments;
 use crate::files::document::{self, Content};
 use crate::files::{self, seen};
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 use page::{End, Page};
 
 /// Lines that are shown, unless the call asks for fewer.
@@ -32,7 +29,7 @@ const LIMIT: u64 = 2_000;
 /// The arguments of `read`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The file or directory: relative to the workspace, or absolute inside of it.
     file_path: String,
     /// The first line to show, counted from 1. Default 1.
@@ -44,72 +41,46 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct Read {
-    spec: ToolSpec,
-}
-
-impl Default for Read {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("read", include_str!("../../../prompts/tools/read.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Read;
 
 /// What a call reads.
 #[derive(Clone, Debug)]
-struct Task {
+pub struct Task {
     place: Resolved,
     offset: u64,
     limit: u64,
 }
 
-impl Tool for Read {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
+impl TypedTool for Read {
+    const NAME: &'static str = "read";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/read.md");
+    const RISK: Risk = Risk::Safe;
+    type Arguments = Arguments;
+    type Task = Task;
 
-    fn risk(&self) -> Risk {
-        Risk::Safe
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let arguments: Arguments = arguments::parse("read", input)?;
-            let limit = arguments.limit.unwrap_or(LIMIT).min(LIMIT);
-            if limit == 0 {
-                return Err(ToolError::Invalid("limit is 0: ask for at least 1 line".into()));
-            }
-            // Counting from 0 is a common slip, and what is meant is clear.
-            let offset = arguments.offset.unwrap_or(1).max(1);
-            let place = files::resolve(context, &arguments.file_path).await?;
-            Ok(Prepared {
-                accesses: vec![place.access(AccessKind::Read)],
-                effect: Effect::None,
-                recovery: Recovery::Rerun,
-                preview: place.shown.clone(),
-                title: place.shown.clone(),
-                plan: Box::new(Task { place, offset, limit }),
-            })
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let limit = arguments.limit.unwrap_or(LIMIT).min(LIMIT);
+        if limit == 0 {
+            return Err(ToolError::Invalid("limit is 0: ask for at least 1 line".into()));
         }
-        .boxed()
+        // Counting from 0 is a common slip, and what is meant is clear.
+        let offset = arguments.offset.unwrap_or(1).max(1);
+        let place = files::resolve(context, &arguments.file_path).await?;
+        Ok(Ready {
+            accesses: vec![place.access(AccessKind::Read)],
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: place.shown.clone(),
+            title: place.shown.clone(),
+            task: Task { place, offset, limit },
+        })
     }
 
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let (workspace, known) = (context.workspace.clone(), context.files.clone());
-            let cancel = context.cancel.clone();
-            files::reading(context, move || task.run(&workspace, &known, &cancel)).await
-        }
-        .boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let (workspace, known) = (context.workspace.clone(), context.files.clone());
+        let cancel = context.cancel.clone();
+        files::reading(context, move || task.run(&workspace, &known, &cancel)).await
     }
 }
 
@@ -170,6 +141,16 @@ impl Task {
         let next = last + 1;
         let note = match page.end {
             End::Cancelled => return Err(files::cancelled()),
+            End::TooFar { lines } => {
+                return Err(ToolError::Failed(format!(
+                    "{shown} ({}) has only {lines} lines in its first {}, and line {} is not looked for further on: use bash (sed -n '{},{}p', tail) for it",
+                    files::size(bytes),
+                    files::size(page::FAR),
+                    self.offset,
+                    self.offset,
+                    self.offset.saturating_add(self.limit - 1)
+                )));
+            }
             End::File { lines: 0 } if self.offset == 1 => format!("({shown} is empty)"),
             End::File { lines } if page.lines == 0 => {
                 return Err(ToolError::Failed(format!(
@@ -198,6 +179,6 @@ impl Task {
         metadata.insert("lines".into(), page.lines.into());
         metadata.insert("linesCut".into(), page.cut.into());
         metadata.insert("complete".into(), matches!(page.end, End::File { .. }).into());
-        Ok(ToolOutput { title: shown.clone(), output, metadata, attachments: Vec::new() })
+        Ok(ToolOutput { title: shown.clone(), output, metadata, ..ToolOutput::default() })
     }
 }

@@ -5,15 +5,23 @@ use std::sync::Arc;
 use playhouse_protocol::chat::ToolSpec;
 use thiserror::Error;
 
+use crate::apply_patch::ApplyPatch;
 use crate::bash::Bash;
+use crate::batch::Batch;
 use crate::edit::Edit;
 use crate::glob::Glob;
 use crate::grep::Grep;
 use crate::list::List;
+use crate::multiedit::MultiEdit;
 use crate::names::nearest;
+use crate::notebook::NotebookEdit;
+use crate::process::Process;
+use crate::question::Question;
 use crate::read::Read;
+use crate::todo::{TodoRead, TodoWrite};
+use crate::web::{CodeSearch, Door, WebFetch, WebSearch};
 use crate::write::Write;
-use crate::{Tool, ToolError};
+use crate::{NativeOptions, Tool, ToolError, Typed};
 
 /// The tools of an engine, in the order in which models are told of them.
 #[derive(Clone, Default)]
@@ -40,14 +48,31 @@ impl Registry {
 
     /// All tools that come with Playhouse.
     pub fn native() -> Self {
+        Self::native_with(NativeOptions::default())
+    }
+
+    /// The same, as an operator wants them.
+    pub fn native_with(options: NativeOptions) -> Self {
+        let NativeOptions { bash, web } = options;
         let tools: Vec<Arc<dyn Tool>> = vec![
-            Arc::new(Read::default()),
-            Arc::new(Write::default()),
-            Arc::new(Edit::default()),
-            Arc::new(Bash::new()),
-            Arc::new(Glob::default()),
-            Arc::new(Grep::default()),
-            Arc::new(List::default()),
+            Arc::new(Typed::new(Read)),
+            Arc::new(Typed::new(Write)),
+            Arc::new(Typed::new(Edit)),
+            Arc::new(Typed::new(Bash::new(bash))),
+            Arc::new(Typed::new(Glob)),
+            Arc::new(Typed::new(Grep)),
+            Arc::new(Typed::new(List)),
+            Arc::new(Typed::new(MultiEdit)),
+            Arc::new(Typed::new(TodoRead)),
+            Arc::new(Typed::new(TodoWrite)),
+            Arc::new(Typed::new(Question)),
+            Arc::new(Typed::new(Batch)),
+            Arc::new(Typed::new(ApplyPatch)),
+            Arc::new(Typed::new(NotebookEdit)),
+            Arc::new(Typed::new(WebFetch::new(Door::new(web.allow_private)))),
+            Arc::new(Typed::new(WebSearch::new(web.search.clone()))),
+            Arc::new(Typed::new(CodeSearch::new(web.search))),
+            Arc::new(Typed::new(Process)),
         ];
         Self { tools }
     }

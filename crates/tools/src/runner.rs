@@ -29,18 +29,30 @@ pub async fn prepare(
     context: &CallContext,
 ) -> Result<(Arc<dyn Tool>, Prepared), ToolError> {
     let tool = registry.find(name)?;
+    let prepared = prepare_with(&**tool, input, context).await?;
+    Ok((tool.clone(), prepared))
+}
+
+/// The same with a tool that was found.
+///
+/// # Errors
+/// As [`prepare`] has them.
+pub async fn prepare_with(
+    tool: &dyn Tool,
+    input: &CallInput,
+    context: &CallContext,
+) -> Result<Prepared, ToolError> {
     let input = match input {
         CallInput::Object(input) => input,
         CallInput::Malformed(written) => return Err(arguments::not_an_object(tool.spec(), written)),
     };
-    let prepared = tool.prepare(input, context);
     let prepared = tokio::select! {
         biased;
         () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
-        prepared = prepared => prepared,
+        prepared = tool.prepare(input, context) => prepared,
     };
     match prepared {
-        Ok(prepared) => Ok((tool.clone(), prepared)),
+        Ok(prepared) => Ok(prepared),
         Err(error) => Err(cap_error(error, context).await),
     }
 }

@@ -8,12 +8,15 @@ use futures::future::BoxFuture;
 use playhouse_policy::{Verdict, judge};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::message::CallInput;
+use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, WorkspaceError};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace, WorkspaceError};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallContext, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, runner};
+use crate::{
+    Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, runner,
+};
 
 /// Collects live output.
 #[derive(Debug, Default)]
@@ -61,6 +64,8 @@ pub fn context_with(
         cancel: CancellationToken::new(),
         output,
         output_file,
+        host: Arc::new(Alone::default()),
+        processes: Processes::new().of("ses_test"),
     })
 }
 
@@ -79,6 +84,38 @@ pub async fn call(
     match judge(&prepared.accesses) {
         Verdict::Allow => runner::execute(&*tool, prepared, context).await,
         Verdict::Ask { reason } | Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
+    }
+}
+
+/// A host with somebody behind it.
+#[derive(Clone, Default)]
+pub struct Person {
+    /// The tools.
+    pub tools: Arc<Registry>,
+    /// The session's list of things to do.
+    pub todos: Arc<[Todo]>,
+    /// How each question is answered; never without it.
+    pub answer: Option<QuestionAnswer>,
+}
+
+impl Host for Person {
+    fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
+        self.tools.find(tool).cloned()
+    }
+
+    fn judge(&self, _tool: &str, prepared: &Prepared) -> Verdict {
+        judge(&prepared.accesses)
+    }
+
+    fn todos(&self) -> Arc<[Todo]> {
+        Arc::clone(&self.todos)
+    }
+
+    fn ask(&self, _questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {
+        match self.answer.clone() {
+            Some(answer) => std::future::ready(answer).boxed(),
+            None => std::future::pending().boxed(),
+        }
     }
 }
 

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use playhouse_policy::Access;
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, SessionProcesses, Workspace};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
+
+use crate::Host;
 
 /// How dangerous a tool is without a rule about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -63,6 +66,10 @@ pub struct CallContext {
     pub output: Arc<dyn OutputSink>,
     /// File in which output that is too long for the model is kept; made when it is needed.
     pub output_file: PathBuf,
+    /// What the engine does for the call.
+    pub host: Arc<dyn Host>,
+    /// The session's commands that run in the background.
+    pub processes: SessionProcesses,
 }
 
 impl fmt::Debug for CallContext {
@@ -124,6 +131,8 @@ pub struct ToolOutput {
     pub metadata: Map<String, Value>,
     /// Images and documents for the model.
     pub attachments: Vec<NewAttachment>,
+    /// What the session's list of things to do becomes; `None` leaves it as it is.
+    pub todos: Option<Vec<Todo>>,
 }
 
 impl ToolOutput {

@@ -14,7 +14,8 @@ use playhouse_workspace::Pool;
 use playhouse_workspace::process::Receive;
 
 use crate::CallContext;
-use save::Saver;
+pub(crate) use cut::clean;
+pub(crate) use save::Saver;
 
 /// The most that a model reads of one result, in bytes.
 pub const MAX_BYTES: usize = 50 * 1024;

@@ -2,26 +2,22 @@
 
 use std::borrow::Cow;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use playhouse_policy::{AccessKind, Zone};
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use crate::arguments;
 use crate::files::document::{self, Endings, MARK};
 use crate::files::seen::{self, Current};
 use crate::files::{self, change, diff};
-use crate::tool::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::typed::{Ready, TypedTool};
 
 /// The arguments of `write`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The file to create or replace: relative to the workspace, or absolute inside of it.
     file_path: String,
     /// The whole content of the file.
@@ -29,71 +25,46 @@ struct Arguments {
 }
 
 /// The tool.
-#[derive(Debug)]
-pub struct Write {
-    spec: ToolSpec,
-}
-
-impl Default for Write {
-    fn default() -> Self {
-        Self { spec: arguments::spec::<Arguments>("write", include_str!("../../../prompts/tools/write.md")) }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Write;
 
 /// What a call writes.
-#[derive(Clone, Debug)]
-struct Task {
+#[derive(Debug)]
+pub struct Task {
     place: Resolved,
     content: String,
 }
 
-impl Tool for Write {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+impl TypedTool for Write {
+    const NAME: &'static str = "write";
+    const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/write.md");
+    const RISK: Risk = Risk::Dangerous;
+    type Arguments = Arguments;
+    type Task = Task;
+
+    async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
+        let Arguments { file_path, content } = arguments;
+        files::must_name_a_file(&file_path)?;
+        let task = Task { place: files::resolve(context, &file_path).await?, content };
+        let (task, preview) = files::reading(context, move || {
+            let preview = task.preview();
+            Ok((task, preview))
+        })
+        .await?;
+        Ok(Ready {
+            accesses: vec![task.place.access(AccessKind::Write)],
+            effect: Effect::Workspace,
+            recovery: Recovery::Interrupt,
+            preview,
+            title: task.place.shown.clone(),
+            task,
+        })
     }
 
-    fn risk(&self) -> Risk {
-        Risk::Dangerous
-    }
-
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Map<String, Value>,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        async move {
-            let Arguments { file_path, content } = arguments::parse("write", input)?;
-            files::must_name_a_file(&file_path)?;
-            let task = Task { place: files::resolve(context, &file_path).await?, content };
-            let (task, preview) = files::reading(context, move || {
-                let preview = task.preview();
-                Ok((task, preview))
-            })
-            .await?;
-            Ok(Prepared {
-                accesses: vec![task.place.access(AccessKind::Write)],
-                effect: Effect::Workspace,
-                recovery: Recovery::Interrupt,
-                preview,
-                title: task.place.shown.clone(),
-                plan: Box::new(task),
-            })
-        }
-        .boxed()
-    }
-
-    fn execute<'a>(
-        &'a self,
-        plan: Plan,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async move {
-            let task = files::planned::<Task>(plan)?;
-            let known = context.files.clone();
-            let place = task.place.clone();
-            files::changing(context, &place, move || task.run(&known)).await
-        }
-        .boxed()
+    async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
+        let known = context.files.clone();
+        let place = task.place.clone();
+        files::changing(context, &place, move || task.run(&known)).await
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Everything here blocks, so it belongs into the [`Pool`](crate::Pool).
 
+mod take;
 mod walk;
 mod write;
 
@@ -23,7 +24,8 @@ use thiserror::Error;
 use crate::Resolved;
 use walk::Spot;
 
-pub use write::{Expected, Written, create_parents, create_private, write_atomic};
+pub use take::{Taken, remove_empty, take};
+pub use write::{Expected, Written, create_parents, create_private, write_atomic, write_like};
 
 /// Why the door stays shut. The text names the place as people and models know it.
 #[derive(Debug, Error)]

@@ -9,6 +9,7 @@
 //! - [`ContentHash`] and [`FileTracker`]: what a session has seen of a file, to notice that others changed it
 //! - [`PathLocks`]: calls that change the same files take turns
 //! - [`Pool`]: where blocking work runs
+//! - [`Processes`]: commands that run in the background
 //! - [`process`]: commands with their whole process tree, their output and their end
 //!
 //! ```
@@ -30,6 +31,7 @@
 //! # }
 //! ```
 
+mod background;
 pub mod door;
 mod hash;
 mod locks;
@@ -39,6 +41,9 @@ mod resolve;
 mod root;
 mod tracker;
 
+pub use background::{
+    BackgroundCommand, BackgroundError, Processes, Reading, SessionProcesses, State, Unknown, WriteError,
+};
 pub use hash::{ContentHash, hash};
 pub use locks::{PathGuard, PathLocks};
 pub use pool::Pool;

@@ -1,46 +1,47 @@
 //! Commands, with their whole process tree, their output and their end.
 //!
-//! [`run`] is the only way in which Playhouse starts a program, so that another place to run in (a sandbox, another
-//! machine) can be put behind it. Rules that hold here:
+//! [`run`] and [`start`] are the only ways in which Playhouse starts a program, so that another place to run in (a
+//! sandbox, another machine) can be put behind them. Rules that hold here:
 //!
-//! - A command ends when its shell ends, is cancelled or runs out of time. A child in the background that holds the
-//!   output open holds nothing up.
+//! - A command ends when its shell ends, is cancelled, runs out of time or wants too many processes. A child in the
+//!   background that holds the output open holds nothing up.
 //! - Cancelled or out of time, its whole tree is told to end, and killed when it does not: within a second nothing of it
 //!   is left. That is so for children that changed their process group or session as well, where `/proc` shows them.
+//! - What a command leaves behind ends with its [`Scope`] ([`end_all`]), and at the latest with this process, also when
+//!   that is killed.
+//! - A command has at most so many processes and threads as its [`Spec`] says. What keeps to that depends on the machine,
+//!   and can be asked: [`limits_in_force`].
 //! - It gets none of this process's environment but what [`Environment`] lets through.
 //! - Its output is handed over piece by piece, and it is held back while the receiver is busy.
-//!
-//! A child is not bound to the life of this process by the kernel: that needs code between fork and exec, which safe Rust
-//! has no way to run.
 
 mod environment;
+mod limits;
+mod mark;
+mod running;
 mod tree;
+mod watchdog;
 
-use std::io::{self, PipeReader};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, Command};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use environment::Environment;
-use tree::Tree;
+pub use limits::{LimitsInForce, TaskLimit, limits_in_force};
+pub use mark::Scope;
+pub(crate) use mark::random;
+pub use running::Started;
+pub use tree::end_all;
+pub(crate) use tree::kill_all_detached;
 
-/// How much is read at once, in bytes: what a pipe holds.
-const CHUNK: usize = 64 * 1024;
-/// After the shell ended, its output is over when it was quiet for this long.
-const QUIET: Duration = Duration::from_millis(100);
-/// After the shell ended, children that go on writing are listened to for this long at most.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// So many processes and threads a command may have at once, unless it is said otherwise: enough for a build on a large
+/// machine.
+pub const USUAL_TASKS: u32 = 2048;
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -49,10 +50,23 @@ pub struct Spec {
     pub command: String,
     /// The directory in which it starts.
     pub workdir: PathBuf,
-    /// After this time it is ended.
-    pub timeout: Duration,
+    /// After this time it is ended; `None` when it may run for ever.
+    pub timeout: Option<Duration>,
     /// Its environment.
     pub environment: Environment,
+    /// What it belongs to.
+    pub scope: Scope,
+    /// How many processes and threads it may have at once, at least 8. See [`USUAL_TASKS`].
+    pub most_tasks: u32,
+}
+
+/// What a command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Nothing.
+    Empty,
+    /// What is written to [`Started::take_input`].
+    Written,
 }
 
 /// How a command ended.
@@ -66,6 +80,8 @@ pub struct Exit {
     pub timed_out: bool,
     /// It was ended since it was cancelled.
     pub cancelled: bool,
+    /// It wanted more processes and threads than it may have, so all of them were ended.
+    pub too_many_tasks: bool,
 }
 
 /// Why a command could not be run, or not be watched.
@@ -107,14 +123,16 @@ impl Receive for Vec<u8> {
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 /// # runtime.block_on(async {
 /// use std::time::Duration;
-/// use playhouse_workspace::process::{Environment, Spec, run};
+/// use playhouse_workspace::process::{Environment, Scope, Spec, USUAL_TASKS, run};
 /// use tokio_util::sync::CancellationToken;
 ///
 /// let spec = Spec {
 ///     command: "echo out; echo err >&2; exit 3".into(),
 ///     workdir: "/".into(),
-///     timeout: Duration::from_secs(10),
+///     timeout: Some(Duration::from_secs(10)),
 ///     environment: Environment::of_this_process(),
+///     scope: Scope::new(),
+///     most_tasks: USUAL_TASKS,
 /// };
 /// let mut output = Vec::new();
 /// let exit = run(&spec, &CancellationToken::new(), &mut output).await.unwrap();
@@ -132,136 +150,58 @@ pub async fn run(
     if cancel.is_cancelled() {
         return Ok(Exit { cancelled: true, ..Exit::default() });
     }
-    let mut running = Running::start(spec)?;
-    let end = tokio::select! {
-        biased;
-        () = cancel.cancelled() => End::Cancelled,
-        () = tokio::time::sleep(spec.timeout) => End::TimedOut,
-        end = running.watch(output) => End::Watched(end),
+    start(spec, Input::Empty).await?.wait(cancel, output).await
+}
+
+/// Starts a command. [`Started::wait`] takes its output and sees it to its end; dropped, it is killed with its tree.
+///
+/// # Errors
+/// When the shell cannot be started in that directory.
+pub async fn start(spec: &Spec, input: Input) -> Result<Started, ProcessError> {
+    let most_tasks = spec.most_tasks;
+    let hold = move |command: &Scope| {
+        let wall = limits::wall();
+        // Why it is not there was logged.
+        let _ = watchdog::ensure(wall.folder());
+        wall.hold(command, most_tasks)
     };
-    if let End::Watched(Ok(status)) = end {
-        running.over = true;
-        return Ok(Exit { code: status.code(), signal: status.signal(), ..Exit::default() });
-    }
-    let status = running.end(output).await?;
-    if let End::Watched(Err(error)) = end {
-        return Err(error.into());
-    }
-    Ok(Exit {
-        code: status.code(),
-        signal: status.signal(),
-        timed_out: matches!(end, End::TimedOut),
-        cancelled: matches!(end, End::Cancelled),
-    })
+    running::start(spec, input, hold).await
 }
 
-enum End {
-    Watched(io::Result<ExitStatus>),
-    TimedOut,
-    Cancelled,
-}
-
-/// A command that was started.
-struct Running {
-    child: Child,
-    /// Both its standard output and its standard error, so that their order is kept.
-    pipe: Receiver,
-    tree: Tree,
-    /// Whether nothing is left to be killed when this is dropped.
-    over: bool,
-}
-
-impl Running {
-    fn start(spec: &Spec) -> Result<Self, ProcessError> {
-        let marker = tree::Marker::new();
-        let (reader, writer) = io::pipe()?;
-        let mut command = Command::new(shell());
-        command
-            .arg("-c")
-            .arg(&spec.command)
-            .current_dir(&spec.workdir)
-            .env_clear()
-            .envs(spec.environment.variables())
-            .env(tree::MARKER_NAME, marker.value())
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone()?)
-            .stderr(writer)
-            .process_group(0)
-            .kill_on_drop(true);
-        let child = command.spawn().map_err(|source| ProcessError::Start {
-            shell: shell().to_owned(),
-            workdir: spec.workdir.clone(),
-            source,
-        })?;
-        // From here on, dropping `child` on an error kills the shell.
-        let tree = Tree::of(child.id(), marker);
-        let pipe = receiver(reader)?;
-        Ok(Self { child, pipe, tree, over: false })
-    }
-
-    /// Until the shell has ended and its output is handed over.
-    async fn watch(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
-        let mut buffer = vec![0; CHUNK];
-        let mut open = true;
-        let status = loop {
-            tokio::select! {
-                status = self.child.wait() => break status?,
-                count = self.pipe.read(&mut buffer), if open => match count? {
-                    0 => open = false,
-                    count => output.receive(&buffer[..count]).await,
-                },
-            }
-        };
-        let last = Instant::now() + LAST_WORDS;
-        while open && Instant::now() < last {
-            match tokio::time::timeout(QUIET, self.pipe.read(&mut buffer)).await {
-                Err(_) | Ok(Ok(0)) => open = false,
-                Ok(count) => output.receive(&buffer[..count?]).await,
-            }
-        }
-        Ok(status)
-    }
-
-    /// Ends the whole tree and hands over what is left in the pipe.
-    async fn end(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
-        self.tree.end(self.child.id().is_some()).await;
-        let mut buffer = vec![0; CHUNK];
-        if let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {
-            // A receiver that is stuck does not hold up the end.
-            let _ = tokio::time::timeout(QUIET, output.receive(&buffer[..count])).await;
-        }
-        // A shell that even SIGKILL does not end (it waits for a dead disk) is left to the runtime.
-        let status = tokio::time::timeout(QUIET, self.child.wait()).await??;
-        self.over = true;
-        Ok(status)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !self.over {
-            self.tree.kill_detached(self.child.id().is_some());
+/// The program and its arguments that run a command.
+fn words(command: &str, prelude: Option<Vec<OsString>>) -> (&'static Path, Vec<OsString>) {
+    let words = [OsString::from("-c"), OsString::from(command)];
+    match prelude {
+        None => (shell(), words.into()),
+        Some(prelude) => {
+            let then = prelude.into_iter().chain([shell().as_os_str().to_owned()]);
+            (Path::new(POSIX_SHELL), then.chain(words).collect())
         }
     }
 }
 
-fn receiver(reader: PipeReader) -> io::Result<Receiver> {
-    Receiver::from_owned_fd(OwnedFd::from(reader))
-}
+const POSIX_SHELL: &str = "/bin/sh";
 
 /// Models write for bash; where there is none, a POSIX shell must do.
 fn shell() -> &'static Path {
     static SHELL: OnceLock<PathBuf> = OnceLock::new();
-    SHELL.get_or_init(|| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let usual = ["/bin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
-        let mut directories = usual.into_iter().chain(std::env::split_paths(&path));
-        let bash = directories.find_map(|directory| {
-            let bash = directory.join("bash");
-            (bash.is_absolute() && bash.is_file()).then_some(bash)
-        });
-        bash.unwrap_or_else(|| PathBuf::from("/bin/sh"))
+    SHELL.get_or_init(|| find_program("bash").unwrap_or_else(|| PathBuf::from(POSIX_SHELL)))
+}
+
+/// A program, in the usual places first.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = environment::search_path();
+    let usual = ["/bin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    let mut directories = usual.into_iter().chain(std::env::split_paths(&path));
+    directories.find_map(|directory| {
+        let program = directory.join(name);
+        (program.is_absolute() && program.is_file()).then_some(program)
     })
+}
+
+/// The one place where programs are started from.
+fn program(path: &(impl AsRef<OsStr> + ?Sized)) -> std::process::Command {
+    std::process::Command::new(path)
 }
 
 #[cfg(test)]

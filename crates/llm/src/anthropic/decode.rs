@@ -164,7 +164,7 @@ impl Decode for Decoder {
         }
         let reported = self.stop_reason.as_deref().unwrap_or("no reason");
         let finish = match reported {
-            "end_turn" | "stop_sequence" => FinishReason::Stop,
+            "end_turn" | "stop_sequence" => self.parts.stopped(),
             "tool_use" => FinishReason::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
             "refusal" => FinishReason::ContentFilter,
@@ -172,7 +172,7 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let usage = self.usage.usage().filter(|_| self.usage_is_final);
-        Ok(Answer { finish, usage, model: self.model.take() })
+        Ok(Answer { finish, usage, model: self.model.take(), repairs: self.parts.take_repairs() })
     }
 }
 

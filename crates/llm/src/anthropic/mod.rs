@@ -7,6 +7,7 @@ use playhouse_protocol::chat::ChatMessage;
 use secrecy::SecretString;
 
 use crate::UsageConvention;
+use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
 use crate::head::{Head, Reminder, ToolChoice};
@@ -30,8 +31,8 @@ impl Dialect for Anthropic {
         headers
     }
 
-    fn call_id_limit(&self) -> usize {
-        64
+    fn call_id_form(&self, _: &Head) -> IdForm {
+        IdForm::UpTo(64)
     }
 
     fn write_head(&self, head: &Head, out: &mut Wire) {
@@ -42,7 +43,7 @@ impl Dialect for Anthropic {
         request::write_message(message, context, out);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
+    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
         request::write_reminder(reminder, out);
     }
 
@@ -58,7 +59,7 @@ impl Dialect for Anthropic {
     }
 
     fn takes_prefill(&self, head: &Head) -> bool {
-        request::thinking_budget(head).is_none()
+        request::thinking(head).is_none()
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

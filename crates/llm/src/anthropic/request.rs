@@ -7,20 +7,28 @@ use serde_json::{Map, Value};
 
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, Wire};
-use crate::head::{Head, Reminder};
+use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
 
-/// The smallest thinking budget that the provider takes.
-const LEAST_BUDGET: u64 = 1_024;
-/// What a budget leaves of the output limit at least: the limit holds for both.
-const ROOM_FOR_THE_ANSWER: u64 = 1_024;
 const LEAST_TOP_P_WITH_THINKING: f64 = 0.95;
 
+/// How a model is told to think: newer ones refuse a budget, older ones know nothing else.
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "enabled")]
-struct Thinking {
-    budget_tokens: u64,
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Thinking {
+    Enabled {
+        budget_tokens: u64,
+    },
+    Adaptive {
+        /// Without it these models keep what they think to themselves.
+        display: &'static str,
+    },
+}
+
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
 }
 
 #[derive(Serialize)]
@@ -118,9 +126,9 @@ pub(super) fn write_head(head: &Head, out: &mut Wire) {
 
 /// Thinking excludes a temperature and most of top-p, and newer models take one of the two only.
 fn write_sampling(head: &Head, bytes: &mut Vec<u8>) {
-    let budget = thinking_budget(head);
-    let temperature = number(head.temperature).filter(|_| budget.is_none());
-    let top_p = number(head.top_p).filter(|top_p| match budget {
+    let thinking = thinking(head);
+    let temperature = number(head.temperature).filter(|_| thinking.is_none());
+    let top_p = number(head.top_p).filter(|top_p| match thinking {
         Some(_) => *top_p >= LEAST_TOP_P_WITH_THINKING,
         None => temperature.is_none(),
     });
@@ -129,17 +137,21 @@ fn write_sampling(head: &Head, bytes: &mut Vec<u8>) {
             field(bytes, name, &value);
         }
     }
-    if let Some(budget_tokens) = budget {
-        field(bytes, "thinking", &Thinking { budget_tokens });
+    match thinking {
+        Some(Reasoning::Budget(budget_tokens)) => {
+            field(bytes, "thinking", &Thinking::Enabled { budget_tokens });
+        }
+        Some(Reasoning::Effort(effort)) => {
+            field(bytes, "thinking", &Thinking::Adaptive { display: "summarized" });
+            field(bytes, "output_config", &OutputConfig { effort: effort.name() });
+        }
+        None => {}
     }
 }
 
-/// The thinking budget that the output limit leaves room for; `None` where the model is not to think.
-pub(super) fn thinking_budget(head: &Head) -> Option<u64> {
-    let room = head.max_output.saturating_sub(ROOM_FOR_THE_ANSWER);
-    head.reasoning
-        .map(|reasoning| reasoning.budget().max(LEAST_BUDGET).min(room))
-        .filter(|budget| *budget >= LEAST_BUDGET)
+/// How much the model is told to think; `None` where it is not to.
+pub(super) fn thinking(head: &Head) -> Option<Reasoning> {
+    head.told_reasoning(Words::BudgetsFirst)
 }
 
 pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
@@ -194,7 +206,7 @@ fn user_block<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Block<'a>
 }
 
 fn file_block<'a>(file: &'a Attachment, context: &Context<'_>) -> Block<'a> {
-    match media::load(file, context.blobs) {
+    match media::load(file, context) {
         Media::Image { mime, data } => Block::Image { source: Source { media_type: mime, data } },
         Media::Pdf { filename, data } => {
             Block::Document { source: Source { media_type: media::PDF, data }, title: filename }

@@ -38,7 +38,10 @@ pub(crate) fn in_good_body(body: &[u8]) -> Option<ErrorInfo> {
     value.get("error").filter(|error| !error.is_null())?;
     let said = Said::from_json(&value);
     let code = said.code(said.status).unwrap_or(ErrorCode::BadAnswer);
-    Some(ErrorInfo::new(code, format!("the answer is an error: {}", said.text())))
+    let mut error = ErrorInfo::new(code, format!("the answer is an error: {}", said.text()));
+    error.status = said.status;
+    error.retry_after_ms = said.retry_after_ms;
+    Some(error)
 }
 
 /// An answer whose status is not 2xx.
@@ -58,7 +61,7 @@ pub(crate) struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// The error, which names the provider and what to do.
+    /// The error, which names the provider and what to do. When to try again is for the caller to say, who decides it.
     pub(crate) fn error(&self) -> ErrorInfo {
         let Self { endpoint, model, address, status, .. } = self;
         let provider = &endpoint.provider;
@@ -69,6 +72,11 @@ impl Refusal<'_> {
         let message = match (code, status) {
             (ErrorCode::Authentication, _) => {
                 format!("{provider} refused the key ({status}): {text}; {}", endpoint.key_advice())
+            }
+            (ErrorCode::UnknownModel, 403) => {
+                format!(
+                    "{provider} does not let this key use the model \"{model}\" (403): {text}; choose another model or another key"
+                )
             }
             (ErrorCode::UnknownModel, _) => {
                 format!("{provider} does not know the model \"{model}\" ({status}): {text}; check its name")
@@ -89,13 +97,10 @@ impl Refusal<'_> {
                 )
             }
             (ErrorCode::RateLimited, _) => {
-                let advice = wait.map_or("try again later".to_owned(), |wait| {
-                    format!("try again in {} s", wait.div_ceil(1000))
-                });
-                format!("{provider} asks for less traffic ({status}): {text}; {advice}")
+                format!("{provider} asks for less traffic ({status}): {text}")
             }
             (ErrorCode::ProviderUnavailable, _) => {
-                format!("{provider} failed ({status}): {text}; try again later")
+                format!("{provider} failed ({status}): {text}")
             }
             (_, 300..=399) => {
                 let target = self.header("location").map_or("another address", one_origin);

@@ -4,6 +4,7 @@ use playhouse_protocol::error::ErrorCode;
 use serde_json::Value;
 
 use super::body::{describe_body, one_line};
+use super::wait::told_wait_ms;
 
 /// What a provider said.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(super) struct Said {
     pub(super) retry_after_ms: Option<u64>,
     /// Whether it is the day's allowance that is used up.
     daily: bool,
+    /// Whether it came in one of the forms that providers use, and is no page of somebody between.
+    structured: bool,
 }
 
 /// A context that is too small, in each provider's own words.
@@ -127,6 +130,7 @@ impl Said {
             Value::String(message) => message.clone(),
             _ => match (text("message"), inner.get("detail")) {
                 ("", Some(Value::String(detail))) => detail.clone(),
+                ("", Some(Value::Array(faults))) => listed(faults),
                 ("", Some(detail)) => detail.to_string(),
                 (message, _) => message.to_owned(),
             },
@@ -135,8 +139,9 @@ impl Said {
             kind: one_line(&kinds.join(" ")),
             message: one_line(&message),
             status: inner.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()),
-            retry_after_ms: details.iter().find_map(retry_delay_ms),
+            retry_after_ms: details.iter().find_map(retry_delay_ms).or_else(|| told_wait_ms(&message)),
             daily: details.iter().any(is_daily),
+            structured: true,
         }
     }
 
@@ -170,6 +175,12 @@ impl Said {
     fn mentions(&self, words: &[&str]) -> bool {
         let text = format!("{} {}", self.kind, self.message).to_ascii_lowercase();
         words.iter().any(|word| text.contains(word))
+    }
+
+    /// Whether it speaks of a model, other than in the path of an address (`/v1/models/x`).
+    fn names_a_model(&self) -> bool {
+        let text = format!("{} {}", self.kind, self.message).to_ascii_lowercase();
+        text.match_indices("model").any(|(at, _)| !text[..at].ends_with('/'))
     }
 
     fn is_kind(&self, kinds: &[&str]) -> bool {
@@ -221,7 +232,7 @@ impl Said {
         if self.is_quota(status) {
             return Some(ErrorCode::QuotaExceeded);
         }
-        if !matches!(status, Some(401 | 403 | 529)) && self.mentions(OVERFLOW) {
+        if matches!(status, None | Some(400 | 413 | 422 | 429 | 500)) && self.mentions(OVERFLOW) {
             return Some(ErrorCode::ContextOverflow);
         }
         if matches!(status, None | Some(400 | 403 | 422 | 451)) && self.mentions(FILTER) {
@@ -229,7 +240,7 @@ impl Said {
         }
         let by_status = match status {
             Some(401 | 403) => Some(ErrorCode::Authentication),
-            Some(404) if self.mentions(&["model"]) => Some(ErrorCode::UnknownModel),
+            Some(404) if self.structured && self.names_a_model() => Some(ErrorCode::UnknownModel),
             Some(425 | 429 | 529) => Some(ErrorCode::RateLimited),
             Some(408 | 500..=599) => Some(ErrorCode::ProviderUnavailable),
             Some(300..=499) => Some(ErrorCode::BadRequest),
@@ -237,6 +248,16 @@ impl Said {
         };
         let by_kind = by_kind.iter().find(|(_, kinds)| self.is_kind(kinds)).map(|(code, _)| *code);
         match (by_status, by_kind) {
+            // Not every 403 is about the key: a project may lack a model, a region a feature.
+            (
+                Some(ErrorCode::Authentication),
+                Some(
+                    code @ (ErrorCode::UnknownModel
+                    | ErrorCode::ContentFilter
+                    | ErrorCode::RateLimited
+                    | ErrorCode::BadRequest),
+                ),
+            ) if status == Some(403) => Some(code),
             // A general refusal may be told apart by its type; the other classes of status are clear.
             (
                 Some(ErrorCode::BadRequest),
@@ -246,6 +267,23 @@ impl Said {
             (None, code) => code,
         }
     }
+}
+
+/// The faults that a validator found: where, and what. Its `input` repeats the request, which is not for messages.
+fn listed(faults: &[Value]) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    };
+    let fault = |fault: &Value| {
+        let place = fault.get("loc").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let place = place.iter().map(text).collect::<Vec<_>>().join(".");
+        let what = fault.get("msg").or(Some(fault)).map(text).unwrap_or_default();
+        if place.is_empty() { what } else { format!("{place}: {what}") }
+    };
+    let faults: Vec<String> = faults.iter().map(fault).filter(|fault| !fault.is_empty()).collect();
+    if faults.is_empty() { "the request is not valid".to_owned() } else { faults.join("; ") }
 }
 
 /// Google's way to say how long to wait: `{"retryDelay": "34.5s"}`.

@@ -168,7 +168,7 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let usage = self.usage.usage().filter(|_| self.usage_is_final);
-        Ok(Answer { finish, usage, model: self.model.take() })
+        Ok(Answer { finish, usage, model: self.model.take(), repairs: self.parts.take_repairs() })
     }
 }
 

@@ -8,6 +8,7 @@ use playhouse_protocol::chat::ChatMessage;
 use secrecy::SecretString;
 
 use crate::UsageConvention;
+use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
 use crate::head::{Head, Reminder, ToolChoice};
@@ -31,8 +32,8 @@ impl Dialect for Gemini {
         key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect()
     }
 
-    fn call_id_limit(&self) -> usize {
-        64
+    fn call_id_form(&self, _: &Head) -> IdForm {
+        IdForm::UpTo(64)
     }
 
     fn write_head(&self, head: &Head, out: &mut Wire) {
@@ -43,7 +44,7 @@ impl Dialect for Gemini {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
+    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
         request::write_reminder(reminder, out);
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{schema, wants_signatures};
 use crate::call_ids::clean_name;
 use crate::dialect::Context;
-use crate::head::{Head, Reasoning, Reminder};
+use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
 
@@ -120,13 +120,14 @@ struct Thinking {
 }
 
 impl Thinking {
-    /// Levels are known since the third generation; a budget is taken by all.
-    fn new(reasoning: Reasoning, model: &str) -> Self {
-        let (thinking_level, thinking_budget) = match reasoning {
-            Reasoning::Effort(effort) if wants_signatures(model) => (Some(effort.name()), None),
-            reasoning => (None, Some(reasoning.budget())),
+    /// Levels are known since the third generation.
+    fn of(head: &Head) -> Option<Self> {
+        let words = if wants_signatures(&head.model) { Words::Both } else { Words::BudgetsFirst };
+        let (thinking_level, thinking_budget) = match head.told_reasoning(words)? {
+            Reasoning::Effort(effort) => (Some(effort.name()), None),
+            Reasoning::Budget(tokens) => (None, Some(tokens)),
         };
-        Self { thinking_level, thinking_budget, include_thoughts: true }
+        Some(Self { thinking_level, thinking_budget, include_thoughts: true })
     }
 }
 
@@ -136,7 +137,7 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         max_output_tokens: head.max_output,
         temperature: number(head.temperature),
         top_p: number(head.top_p),
-        thinking_config: head.reasoning.map(|reasoning| Thinking::new(reasoning, &head.model)),
+        thinking_config: Thinking::of(head),
     };
     append(out, &generation);
     if !is_blank(&head.system) {
@@ -181,7 +182,7 @@ fn user_part<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Part<'a>> 
 }
 
 fn file_part<'a>(file: &'a Attachment, context: &Context<'_>) -> Part<'a> {
-    let data = match media::load(file, context.blobs) {
+    let data = match media::load(file, context) {
         Media::Image { mime: "image/gif", .. } => Piece::Note(media::note(file, media::WRONG_TYPE)),
         Media::Image { mime: mime_type, data } => Piece::InlineData { mime_type, data },
         Media::Pdf { data, .. } => Piece::InlineData { mime_type: media::PDF, data },

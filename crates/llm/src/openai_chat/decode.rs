@@ -4,11 +4,14 @@ use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::content::Content;
+use super::details::{self, Details};
 use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
 use crate::failure;
 use crate::json::{Text, text};
+use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
@@ -19,6 +22,8 @@ pub(super) struct Decoder {
     parts: Parts,
     /// Index and id of the call that began last.
     call: Option<(u64, String)>,
+    /// Reasoning that goes back as it came.
+    details: Details,
     /// Whether the model refused in words.
     refused: bool,
     /// Why the answer ended, in the provider's word.
@@ -61,7 +66,7 @@ struct Choice<'a> {
 #[derive(Deserialize)]
 struct Delta<'a> {
     #[serde(borrow)]
-    content: Option<Text<'a>>,
+    content: Option<Content<'a>>,
     #[serde(borrow)]
     refusal: Option<Text<'a>>,
     // Reasoning has two names, by server.
@@ -69,6 +74,7 @@ struct Delta<'a> {
     reasoning_content: Option<Text<'a>>,
     #[serde(borrow)]
     reasoning: Option<Text<'a>>,
+    reasoning_details: Option<Vec<Map<String, Value>>>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
@@ -111,7 +117,7 @@ impl Decode for Decoder {
         }
         for choice in chunk.choices.into_iter().flatten() {
             if choice.index.unwrap_or(0) == 0 {
-                self.choice(&choice, batch)?;
+                self.choice(choice, batch)?;
             }
         }
         Ok(())
@@ -137,7 +143,7 @@ impl Decode for Decoder {
         let Some(reported) = self.finish_reason.as_deref() else { return Err(cut("finish_reason")) };
         let finish = match reported {
             "stop" if self.refused => FinishReason::ContentFilter,
-            "stop" => FinishReason::Stop,
+            "stop" => self.parts.stopped(),
             "tool_calls" | "function_call" => FinishReason::ToolCalls,
             "length" | "model_length" => FinishReason::Length,
             "error" | "abort" | "insufficient_system_resource" => {
@@ -148,7 +154,8 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
-        Ok(Answer { finish, usage: self.usage(), model: self.model.take() })
+        let (model, repairs) = (self.model.take(), self.parts.take_repairs());
+        Ok(Answer { finish, usage: self.usage(), model, repairs })
     }
 }
 
@@ -158,6 +165,7 @@ impl Decoder {
             current: Current::Nothing,
             parts: Parts::default(),
             call: None,
+            details: Details::default(),
             refused: false,
             finish_reason: None,
             done: false,
@@ -166,24 +174,23 @@ impl Decoder {
         }
     }
 
-    fn choice(&mut self, choice: &Choice<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        if let Some(delta) = &choice.delta {
-            let reasoning = match text(&delta.reasoning_content) {
-                "" => text(&delta.reasoning),
-                reasoning => reasoning,
-            };
-            if !reasoning.is_empty() {
-                self.begin(Current::Reasoning, batch)?;
-                self.parts.reasoning(reasoning, batch);
+    fn choice(&mut self, choice: Choice<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if let Some(mut delta) = choice.delta {
+            let details = delta.reasoning_details.take().unwrap_or_default();
+            match (text(&delta.reasoning_content), text(&delta.reasoning)) {
+                ("", "") if !details.is_empty() => self.thought(&details::text(&details), batch)?,
+                ("", reasoning) | (reasoning, _) => self.thought(reasoning, batch)?,
             }
+            self.details.add(details);
             let refusal = text(&delta.refusal);
             self.refused |= !refusal.is_empty();
-            for piece in [text(&delta.content), refusal] {
-                if !piece.is_empty() {
-                    self.begin(Current::Text, batch)?;
-                    self.parts.text(piece, batch);
-                }
+            if let Some(content) = &delta.content {
+                content.each(|piece, thought| match thought {
+                    true => self.thought(piece, batch),
+                    false => self.said(piece, batch),
+                })?;
             }
+            self.said(refusal, batch)?;
             for call in delta.tool_calls.iter().flatten() {
                 self.call_delta(call, batch)?;
             }
@@ -191,6 +198,27 @@ impl Decoder {
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
             self.begin(Current::Nothing, batch)?;
+            // They are of the answer as a whole: a signature may come after the text that it signs has ended.
+            if let Some(details) = self.details.take() {
+                self.parts.opaque(details, batch);
+                self.parts.end(batch);
+            }
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, piece: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if !piece.is_empty() {
+            self.begin(Current::Text, batch)?;
+            self.parts.text(piece, batch);
+        }
+        Ok(())
+    }
+
+    fn thought(&mut self, piece: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if !piece.is_empty() {
+            self.begin(Current::Reasoning, batch)?;
+            self.parts.reasoning(piece, batch);
         }
         Ok(())
     }
@@ -214,7 +242,11 @@ impl Decoder {
         if self.is_another_call(delta.index, id, name)? {
             self.begin(Current::Nothing, batch)?;
             self.begin(Current::Call, batch)?;
-            let index = delta.index.unwrap_or_else(|| self.call.as_ref().map_or(0, |(last, _)| last + 1));
+            let last = self.call.as_ref().map(|(last, _)| *last);
+            if delta.index.is_none() || delta.index == last {
+                self.parts.note(Repair::CallIndex);
+            }
+            let index = delta.index.unwrap_or_else(|| last.map_or(0, |last| last + 1));
             self.call = Some((index, id.to_owned()));
             self.parts.call(id, name, batch);
         }

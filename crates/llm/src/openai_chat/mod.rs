@@ -1,15 +1,18 @@
 //! OpenAI Chat Completions, and the many servers that are compatible with it.
 
+mod content;
 mod decode;
+mod details;
 mod request;
 
 use playhouse_protocol::chat::ChatMessage;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::UsageConvention;
+use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{CallIdForm, Head, Reminder, ToolChoice};
 
 /// The dialect.
 pub(crate) struct OpenaiChat;
@@ -24,8 +27,11 @@ impl Dialect for OpenaiChat {
         key.map(|key| ("authorization", bearer(key))).into_iter().collect()
     }
 
-    fn call_id_limit(&self) -> usize {
-        40
+    fn call_id_form(&self, head: &Head) -> IdForm {
+        match head.chat.call_ids {
+            CallIdForm::Usual => IdForm::UpTo(40),
+            CallIdForm::NineAlphanumeric => IdForm::NineAlphanumeric,
+        }
     }
 
     fn write_head(&self, head: &Head, out: &mut Wire) {
@@ -36,8 +42,8 @@ impl Dialect for OpenaiChat {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
-        request::write_reminder(reminder, out);
+    fn write_reminder(&self, reminder: &Reminder, bridge: bool, out: &mut Vec<u8>) {
+        request::write_reminder(reminder, bridge, out);
     }
 
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {

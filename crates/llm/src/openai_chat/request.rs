@@ -1,17 +1,21 @@
 //! Requests of Chat Completions.
 
+use playhouse_protocol::capability::ReasoningField;
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::details;
 use crate::call_ids::clean_name;
 use crate::dialect::Context;
-use crate::head::{Head, OutputLimitField, Reminder};
+use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 /// What stands between the texts of one message: servers of this dialect take one text more gladly than several.
 const BETWEEN_TEXTS: &str = "\n\n";
+/// What the model says between results and the user, where a server wants that it says something.
+const BRIDGE: &str = "I have the results.";
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -24,6 +28,10 @@ enum Message<'a> {
     },
     Assistant {
         content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasoning_details: Vec<Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call>,
     },
@@ -31,6 +39,18 @@ enum Message<'a> {
         tool_call_id: String,
         content: &'a str,
     },
+}
+
+impl Message<'_> {
+    /// An answer of text alone.
+    fn said(text: &str) -> Self {
+        Self::Assistant {
+            content: Some(text.to_owned()),
+            reasoning_content: None,
+            reasoning_details: Vec::new(),
+            tool_calls: Vec::new(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -96,7 +116,7 @@ impl<'a> Tool<'a> {
 pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"model":"#);
     append(out, &head.model);
-    out.extend_from_slice(match head.output_limit_field {
+    out.extend_from_slice(match head.chat.output_limit_field {
         OutputLimitField::MaxTokens => br#","max_tokens":"#,
         OutputLimitField::MaxCompletionTokens => br#","max_completion_tokens":"#,
     });
@@ -106,13 +126,14 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
             field(out, name, &value);
         }
     }
-    if let Some(reasoning) = head.reasoning {
-        field(out, "reasoning_effort", reasoning.effort().name());
-    }
+    write_reasoning(head, out);
     if let Some(key) = &head.cache_key {
         field(out, "prompt_cache_key", key);
     }
-    out.extend_from_slice(br#","stream":true,"stream_options":{"include_usage":true}"#);
+    out.extend_from_slice(br#","stream":true"#);
+    if head.chat.stream_options {
+        out.extend_from_slice(br#","stream_options":{"include_usage":true}"#);
+    }
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
         append(out, &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
@@ -123,37 +144,66 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     }
 }
 
+fn write_reasoning(head: &Head, out: &mut Vec<u8>) {
+    let words = match head.chat.reasoning_words {
+        ReasoningWords::Effort => Words::Efforts,
+        ReasoningWords::Object => Words::Both,
+        ReasoningWords::ThinkingBudget => Words::Budgets,
+    };
+    match (head.told_reasoning(words), head.chat.reasoning_words) {
+        (Some(Reasoning::Effort(effort)), ReasoningWords::Object) => {
+            field(out, "reasoning", &json!({"effort": effort.name()}));
+        }
+        (Some(Reasoning::Budget(tokens)), ReasoningWords::Object) => {
+            field(out, "reasoning", &json!({"max_tokens": tokens}));
+        }
+        (Some(Reasoning::Effort(effort)), _) => field(out, "reasoning_effort", effort.name()),
+        (Some(Reasoning::Budget(tokens)), _) => {
+            field(out, "enable_thinking", &true);
+            field(out, "thinking_budget", &tokens);
+        }
+        (None, _) => {}
+    }
+}
+
 pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Vec<u8>) {
     match message {
         ChatMessage::User { parts } => {
             let pieces = parts.iter().filter_map(|part| user_piece(part, context)).collect();
             if let Some(content) = content(pieces) {
-                append(out, &Message::User { content });
+                let bridge = *context.after_results && !context.chat.user_after_results;
+                write_user(content, bridge, out);
+                *context.after_results = false;
             }
         }
         ChatMessage::Assistant { parts } => {
             context.ids.begin_message();
             if let Some(message) = assistant(parts, context) {
                 append(out, &message);
+                *context.after_results = false;
             }
         }
         ChatMessage::Results { results } => write_results(results, context, out),
     }
 }
 
-pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
+pub(super) fn write_reminder(reminder: &Reminder, bridge: bool, out: &mut Vec<u8>) {
     match reminder {
-        Reminder::Assistant(text) if !is_blank(text) => {
-            append(
-                out,
-                &Message::Assistant { content: Some(text.trim_end().to_owned()), tool_calls: Vec::new() },
-            );
-        }
+        Reminder::Assistant(text) if !is_blank(text) => append(out, &Message::said(text.trim_end())),
         Reminder::User(text) if !is_blank(text) => {
-            append(out, &Message::User { content: Content::Text(text.clone()) });
+            write_user(Content::Text(text.clone()), bridge, out);
         }
         _ => {}
     }
+}
+
+/// `bridge`: whether an answer of the model must stand before it.
+fn write_user(content: Content, bridge: bool, out: &mut Vec<u8>) {
+    if bridge {
+        append(out, &Message::said(BRIDGE));
+        out.push(b',');
+    }
+    append(out, &Message::User { content });
 }
 
 /// Texts alone as one text, anything else as it is; `None` where there is nothing.
@@ -174,7 +224,7 @@ fn content(pieces: Vec<Piece>) -> Option<Content> {
 fn user_piece(part: &UserPart, context: &Context<'_>) -> Option<Piece> {
     match part {
         UserPart::Text { text } => (!is_blank(text)).then(|| Piece::Text { text: text.clone() }),
-        UserPart::File(file) => Some(file_piece(media::load(file, context.blobs))),
+        UserPart::File(file) => Some(file_piece(media::load(file, context))),
     }
 }
 
@@ -193,6 +243,8 @@ fn file_piece(media: Media<'_>) -> Piece {
 
 fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Message<'static>> {
     let mut texts = Vec::new();
+    let mut thoughts = Vec::new();
+    let mut reasoning_details = Vec::new();
     let mut tool_calls = Vec::new();
     for part in parts {
         match part {
@@ -202,15 +254,33 @@ fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Messa
                 let function = CalledFunction { name: clean_name(name), arguments };
                 tool_calls.push(Call { id: context.ids.call(id), function });
             }
-            AssistantPart::Text { .. } | AssistantPart::Reasoning { .. } => {}
+            AssistantPart::Reasoning { text, opaque } => {
+                if !is_blank(text) {
+                    thoughts.push(text.as_str());
+                }
+                reasoning_details
+                    .extend(opaque.as_ref().and_then(details::of).into_iter().flatten().cloned());
+            }
+            AssistantPart::Text { .. } => {}
         }
     }
     let content = (!texts.is_empty()).then(|| texts.join(BETWEEN_TEXTS));
-    (content.is_some() || !tool_calls.is_empty()).then_some(Message::Assistant { content, tool_calls })
+    let wanted = |field| context.chat.reasoning_field == Some(field);
+    // Empty where another model thought, and kept that to itself: the field itself is asked for.
+    let reasoning_content = wanted(ReasoningField::ReasoningContent).then(|| thoughts.join(BETWEEN_TEXTS));
+    if !wanted(ReasoningField::ReasoningDetails) {
+        reasoning_details.clear();
+    }
+    (content.is_some() || !tool_calls.is_empty()).then_some(Message::Assistant {
+        content,
+        reasoning_content,
+        reasoning_details,
+        tool_calls,
+    })
 }
 
 /// A message for each result; their attachments follow in one message of the user, since results hold text only here.
-fn write_results(results: &[ResultPart], context: &Context<'_>, out: &mut Vec<u8>) {
+fn write_results(results: &[ResultPart], context: &mut Context<'_>, out: &mut Vec<u8>) {
     let mut pieces = Vec::new();
     for (index, result) in results.iter().enumerate() {
         if index > 0 {
@@ -220,12 +290,14 @@ fn write_results(results: &[ResultPart], context: &Context<'_>, out: &mut Vec<u8
         for file in &result.attachments {
             let text = format!("\"{}\", from the call {tool_call_id} of {}:", file.filename, result.name);
             pieces.push(Piece::Text { text });
-            pieces.push(file_piece(media::load(file, context.blobs)));
+            pieces.push(file_piece(media::load(file, context)));
         }
         append(out, &Message::Tool { tool_call_id, content: output_or_note(&result.output) });
     }
+    *context.after_results |= !results.is_empty();
     if let Some(content) = content(pieces) {
         out.push(b',');
-        append(out, &Message::User { content });
+        write_user(content, !context.chat.user_after_results, out);
+        *context.after_results = false;
     }
 }

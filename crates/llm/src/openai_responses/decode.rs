@@ -174,7 +174,8 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
-        Ok(Answer { finish, usage: self.usage.usage(), model: self.model.take() })
+        let (model, repairs) = (self.model.take(), self.parts.take_repairs());
+        Ok(Answer { finish, usage: self.usage.usage(), model, repairs })
     }
 }
 

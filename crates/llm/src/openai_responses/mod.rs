@@ -7,6 +7,7 @@ use playhouse_protocol::chat::ChatMessage;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::UsageConvention;
+use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
 use crate::head::{Head, Reminder, ToolChoice};
@@ -24,8 +25,8 @@ impl Dialect for OpenaiResponses {
         key.map(|key| ("authorization", bearer(key))).into_iter().collect()
     }
 
-    fn call_id_limit(&self) -> usize {
-        64
+    fn call_id_form(&self, _: &Head) -> IdForm {
+        IdForm::UpTo(64)
     }
 
     fn write_head(&self, head: &Head, out: &mut Wire) {
@@ -36,7 +37,7 @@ impl Dialect for OpenaiResponses {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, out: &mut Vec<u8>) {
+    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
         request::write_reminder(reminder, out);
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::call_ids::clean_name;
 use crate::dialect::Context;
-use crate::head::{Head, Reasoning, Reminder};
+use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
 
@@ -92,12 +92,6 @@ struct ReasoningOptions {
     summary: &'static str,
 }
 
-impl ReasoningOptions {
-    fn new(reasoning: Reasoning) -> Self {
-        Self { effort: reasoning.effort().name(), summary: "auto" }
-    }
-}
-
 pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"model":"#);
     append(out, &head.model);
@@ -108,9 +102,11 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
             field(out, name, &value);
         }
     }
-    if let Some(reasoning) = head.reasoning {
-        field(out, "reasoning", &ReasoningOptions::new(reasoning));
-        // Only of models that reason: others refuse to be asked for it.
+    if let Some(Reasoning::Effort(effort)) = head.told_reasoning(Words::Efforts) {
+        field(out, "reasoning", &ReasoningOptions { effort: effort.name(), summary: "auto" });
+    }
+    // Models that reason do so unasked, too.
+    if head.reasons || head.reasoning.is_some() {
         field(out, "include", &["reasoning.encrypted_content"]);
     }
     if let Some(key) = &head.cache_key {
@@ -168,7 +164,7 @@ fn user_piece<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Piece<'a>
 }
 
 fn file_piece<'a>(file: &'a Attachment, context: &Context<'_>) -> Piece<'a> {
-    match media::load(file, context.blobs) {
+    match media::load(file, context) {
         Media::Image { mime, data } => Piece::InputImage { image_url: format!("data:{mime};base64,{data}") },
         Media::Pdf { filename, data } => {
             Piece::InputFile { filename, file_data: format!("data:{};base64,{data}", media::PDF) }

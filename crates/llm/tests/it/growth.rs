@@ -1,7 +1,10 @@
 //! Requests grow, they don't change: otherwise a provider's prompt cache would not hit.
 
 use bytes::Bytes;
-use playhouse_llm::{DialectKind, Effort, Head, Reasoning, Reminder, ToolChoice, Transcript};
+use playhouse_llm::{
+    CallIdForm, ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, Reminder, ToolChoice, Transcript,
+};
+use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::{Attachment, BlobRef};
 use proptest::collection::vec;
@@ -45,6 +48,7 @@ fn assistant_part() -> impl Strategy<Value = AssistantPart> {
         Just(Some(json!({"thought_signature": "t", "on": "call"}))),
         Just(Some(json!({"thought_signature": "t", "on": "text"}))),
         Just(Some(json!({"thought_signature": "t", "on": "thought"}))),
+        Just(Some(json!({"reasoning_details": [{"type": "reasoning.text", "text": "t"}, 7]}))),
         Just(Some(json!(7))),
     ];
     prop_oneof![
@@ -99,20 +103,52 @@ fn sampling() -> impl Strategy<Value = Head> {
         Just(Some(Reasoning::Effort(Effort::Low))),
         any::<u64>().prop_map(|tokens| Some(Reasoning::Budget(tokens))),
     ];
-    (any::<Option<f64>>(), any::<Option<f64>>(), reasoning, any::<Option<String>>()).prop_map(
-        |(temperature, top_p, reasoning, cache_key)| Head {
+    let form = proptest::option::of((any::<bool>(), any::<Option<(u64, Option<u64>)>>()).prop_map(
+        |(efforts, budget)| ReasoningForm {
+            efforts: if efforts { vec![Effort::High, Effort::Max] } else { Vec::new() },
+            budget: budget.map(|(min, max)| BudgetRange { min, max }),
+        },
+    ));
+    (any::<Option<f64>>(), any::<Option<f64>>(), reasoning, form, any::<Option<String>>(), chat()).prop_map(
+        |(temperature, top_p, reasoning, reasoning_form, cache_key, chat)| Head {
+            chat,
             temperature,
             top_p,
             reasoning,
+            reasoning_form,
             cache_key,
             ..Head::default()
         },
     )
 }
 
+fn chat() -> impl Strategy<Value = ChatFacts> {
+    let field = prop_oneof![
+        Just(None),
+        Just(Some(ReasoningField::ReasoningContent)),
+        Just(Some(ReasoningField::ReasoningDetails)),
+    ];
+    let words = prop_oneof![
+        Just(ReasoningWords::Effort),
+        Just(ReasoningWords::Object),
+        Just(ReasoningWords::ThinkingBudget),
+    ];
+    (any::<[bool; 3]>(), field, words).prop_map(
+        |([stream_options, nine, user_after_results], reasoning_field, reasoning_words)| ChatFacts {
+            stream_options,
+            reasoning_field,
+            reasoning_words,
+            call_ids: if nine { CallIdForm::NineAlphanumeric } else { CallIdForm::Usual },
+            user_after_results,
+            ..ChatFacts::USUAL
+        },
+    )
+}
+
 fn head() -> impl Strategy<Value = Head> {
     let model = prop_oneof![text(), Just("gemini-3-pro".to_owned())];
-    (model, text(), 0..3usize, 0..9_000u64, sampling()).prop_map(|(model, system, tools, max_output, sampling)| Head {
+    let facts = any::<[bool; 3]>();
+    (model, text(), 0..3usize, 0..9_000u64, facts, sampling()).prop_map(|(model, system, tools, max_output, [image, pdf, reasons], sampling)| Head {
         model,
         system,
         tools: (0..tools)
@@ -123,6 +159,8 @@ fn head() -> impl Strategy<Value = Head> {
             })
             .collect(),
         max_output,
+        modalities: Modalities { image, pdf },
+        reasons,
         ..sampling
     })
 }
@@ -158,7 +196,9 @@ fn blocks(message: &Value, list: &str) -> Vec<Value> {
 }
 
 /// Every id of a call is acceptable, is unique, and has its result; and nothing is empty.
-fn check_calls(request: &Value, dialect: DialectKind) {
+/// `strict`: nor does the user speak directly after results.
+fn check_messages(request: &Value, dialect: DialectKind, strict: bool) {
+    let mut after_results = false;
     let mut calls = Vec::new();
     let mut results = Vec::new();
     for message in request[list(dialect)].as_array().unwrap() {
@@ -173,6 +213,9 @@ fn check_calls(request: &Value, dialect: DialectKind) {
                 }
             }
             DialectKind::OpenaiChat => {
+                let bare = message["role"] == "user" && after_results;
+                assert!(!(bare && strict), "the user speaks directly after results");
+                after_results = message["role"] == "tool";
                 calls.extend(
                     message["tool_calls"].as_array().into_iter().flatten().map(|call| call["id"].clone()),
                 );
@@ -217,7 +260,7 @@ proptest! {
                 let whole = request(&mut transcript);
                 let value: Value = serde_json::from_str(&whole).unwrap();
                 prop_assert!(whole.matches(MARKER).count() <= 4);
-                check_calls(&value, dialect);
+                check_messages(&value, dialect, !head.chat.user_after_results);
 
                 let now = whole.replace(MARKER, "");
                 let kept = before.strip_suffix("]}").unwrap();

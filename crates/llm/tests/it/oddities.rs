@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use playhouse_llm::{DialectKind, StreamEvent};
-use playhouse_llm::{Endpoint, Limits, UsageConvention, send};
+use playhouse_llm::{DialectKind, Endpoint, Limits, Repair, Repairs, StreamEvent, UsageConvention, send};
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::usage::{Quality, Tokens};
@@ -97,6 +96,39 @@ fn calling(dialect: DialectKind, calls: &[(&str, &str)]) -> String {
     }
 }
 
+fn made(repairs: &Repairs) -> Vec<(Repair, u32)> {
+    repairs.iter().collect()
+}
+
+#[tokio::test]
+async fn a_sound_answer_needs_no_repair() {
+    for dialect in ALL {
+        let (_, end) = run(dialect, Scripted::stream([everything(dialect)])).await;
+        let answer = end.unwrap();
+        assert!(answer.repairs.is_empty(), "{dialect:?}: {:?}", answer.repairs);
+    }
+}
+
+#[tokio::test]
+async fn calls_without_a_fitting_index_are_told_apart() {
+    for (indexes, times) in [([json!(0), json!(0)], 1), ([Value::Null, Value::Null], 2)] {
+        let call = |(id, index): (&str, &Value)| {
+            let function = json!({"name": "read", "arguments": "{}"});
+            json!({"choices": [{"delta": {"tool_calls": [{"index": index, "id": id, "function": function}]}}]})
+        };
+        let mut events: Vec<Value> = ["a", "b"].into_iter().zip(&indexes).map(call).collect();
+        events.push(json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}));
+        let stream = openai_chat::stream(&events);
+        let (pieces, end) = run(DialectKind::OpenaiChat, Scripted::stream([stream])).await;
+        assert_eq!(pieces.iter().filter(|piece| matches!(piece, StreamEvent::CallStart { .. })).count(), 2);
+        let answer = end.unwrap();
+        assert_eq!(answer.finish, FinishReason::ToolCalls);
+        let repairs = made(&answer.repairs);
+        let expected = [(Repair::CallIndex, times), (Repair::StoppedWithCalls, 1), (Repair::NoUsage, 1)];
+        assert_eq!(repairs, expected);
+    }
+}
+
 #[tokio::test]
 async fn two_calls_with_one_id_are_two_calls() {
     for dialect in ALL {
@@ -111,7 +143,9 @@ async fn two_calls_with_one_id_are_two_calls() {
             StreamEvent::PartEnd,
         ];
         assert_eq!(pieces, expected, "{dialect:?}");
-        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+        let answer = end.unwrap();
+        assert_eq!(answer.finish, FinishReason::ToolCalls);
+        assert_eq!(made(&answer.repairs)[0], (Repair::RepeatedCallId, 1), "{dialect:?}");
     }
 }
 
@@ -136,7 +170,8 @@ async fn an_answer_without_usage_has_none() {
         let (pieces, end) = run(dialect, Scripted::stream([saying(dialect, "x")])).await;
         assert_eq!(pieces, vec![text("x"), StreamEvent::PartEnd]);
         let answer = end.unwrap();
-        assert_eq!((answer.finish, answer.usage), (FinishReason::Stop, None), "{dialect:?}");
+        assert_eq!((answer.finish, &answer.usage), (FinishReason::Stop, &None), "{dialect:?}");
+        assert_eq!(made(&answer.repairs), [(Repair::NoUsage, 1)], "{dialect:?}");
     }
     let early = [
         json!({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": {"promptTokenCount": 7}}),
@@ -232,7 +267,10 @@ async fn figures_are_read_as_the_endpoint_says() {
         };
         let sent = send(&server, &endpoint, MODEL, attempt(), bytes::Bytes::new(), Limits::default());
         let (_, end) = read(sent.await.unwrap()).await;
-        let usage = end.unwrap().usage.unwrap();
+        let answer = end.unwrap();
+        let repaired = made(&answer.repairs) == [(Repair::UnreconciledUsage, 1)];
+        assert_eq!(repaired, quality == Quality::Unreconciled, "{provider}");
+        let usage = answer.usage.unwrap();
         assert_eq!((usage.tokens, usage.quality), (tokens, quality), "{provider}");
         assert_eq!(usage.raw, Some(figures.clone()), "both figures are kept");
     }

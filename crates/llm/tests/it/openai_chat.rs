@@ -102,6 +102,72 @@ async fn every_reason_has_its_meaning() {
     assert_eq!(end.unwrap().finish, FinishReason::ContentFilter);
 }
 
+/// What OpenRouter sends of a model whose reasoning is signed, and part of it encrypted.
+#[tokio::test]
+async fn details_of_reasoning_are_kept_whole_beside_its_text() {
+    let detail = |more: Value| {
+        let mut detail = json!({"type": "reasoning.text", "index": 0, "format": "f-1"});
+        detail.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        detail
+    };
+    let encrypted = json!({"type": "reasoning.encrypted", "index": 1, "id": "rs_1", "data": "eA=="});
+    let events = [
+        delta(json!({"reasoning": "look ", "reasoning_details": [detail(json!({"text": "look "}))]})),
+        delta(json!({"reasoning": "first", "reasoning_details": [detail(json!({"text": "first"}))]})),
+        delta(json!({"content": "Well.", "reasoning": null})),
+        delta(json!({"content": "", "reasoning_details": [detail(json!({"signature": "c2ln"}))]})),
+        delta(json!({"reasoning_details": [encrypted]})),
+        finish("stop"),
+        usage(),
+    ];
+    let (pieces, end) = run(DialectKind::OpenaiChat, Scripted::stream([stream(&events)])).await;
+    let whole = detail(json!({"text": "look first", "signature": "c2ln"}));
+    let expected = vec![
+        reasoning("look first"),
+        StreamEvent::PartEnd,
+        text("Well."),
+        StreamEvent::PartEnd,
+        StreamEvent::ReasoningOpaque(json!({"reasoning_details": [whole, encrypted]})),
+        StreamEvent::PartEnd,
+    ];
+    assert_eq!(pieces, expected);
+    assert_eq!(end.unwrap().finish, FinishReason::Stop);
+
+    let silent = [
+        delta(json!({"reasoning_details": [{"type": "reasoning.summary", "summary": "so"}]})),
+        delta(json!({"content": "x"})),
+        finish("stop"),
+    ];
+    let (pieces, _) = run(DialectKind::OpenaiChat, Scripted::stream([stream(&silent)])).await;
+    assert_eq!(pieces[0], reasoning("so"), "where the text stands nowhere else");
+}
+
+/// What Mistral's models send while they think, and some after it.
+#[tokio::test]
+async fn content_in_pieces_is_reasoning_and_text() {
+    let thinking = |words: &str| json!({"type": "thinking", "thinking": [{"type": "text", "text": words}]});
+    let events = [
+        delta(json!({"role": "assistant", "content": ""})),
+        delta(json!({"content": [thinking("h\u{e9}, "), thinking("\"well\"")]})),
+        delta(json!({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "yes"}]})),
+        delta(
+            json!({"content": [{"type": "reference", "reference_ids": [1]}, {"type": "text", "text": "."}]}),
+        ),
+        delta(json!({"content": " \u{1f3ad}"})),
+        finish("stop"),
+        usage(),
+    ];
+    let (pieces, end) = run(DialectKind::OpenaiChat, Scripted::stream([stream(&events)])).await;
+    let expected = vec![
+        reasoning("h\u{e9}, \"well\""),
+        StreamEvent::PartEnd,
+        text("yes. \u{1f3ad}"),
+        StreamEvent::PartEnd,
+    ];
+    assert_eq!(pieces, expected);
+    assert_eq!(end.unwrap().finish, FinishReason::Stop);
+}
+
 /// Servers that are compatible in their own way: calls without index, with the same index, repeated ids and names.
 #[tokio::test]
 async fn calls_are_told_apart_however_they_are_numbered() {

@@ -1,6 +1,9 @@
 //! How a request says how much the model may think, and what it then must not say.
 
-use playhouse_llm::{DialectKind, Effort, Head, Reasoning, Reminder, ToolChoice, Transcript};
+use playhouse_llm::{
+    ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, Reminder, ToolChoice, Transcript,
+};
+use playhouse_protocol::capability::{BudgetRange, Effort, ReasoningForm};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage};
 use serde_json::{Map, Value, json};
 
@@ -39,6 +42,91 @@ fn each_dialect_has_its_words_for_it() {
     assert_eq!(request(DialectKind::Gemini, &third)["generationConfig"]["thinkingConfig"], level);
 }
 
+/// What a request says of reasoning.
+fn told(dialect: DialectKind, head: &Head) -> Value {
+    let request = request(dialect, head);
+    let words =
+        ["thinking", "output_config", "reasoning_effort", "reasoning", "enable_thinking", "thinking_budget"];
+    let said = words.into_iter().filter_map(|word| Some((word.to_owned(), request.get(word)?.clone())));
+    let gemini = request.pointer("/generationConfig/thinkingConfig").cloned();
+    Value::Object(said.chain(gemini.map(|told| ("thinkingConfig".to_owned(), told))).collect())
+}
+
+/// Efforts alone; a budget alone; both; neither.
+fn forms() -> [ReasoningForm; 4] {
+    let efforts = vec![Effort::High, Effort::Max];
+    let budget = Some(BudgetRange { min: 128, max: Some(9_000) });
+    [
+        ReasoningForm { efforts: efforts.clone(), budget: None },
+        ReasoningForm { efforts: Vec::new(), budget },
+        ReasoningForm { efforts, budget },
+        ReasoningForm::default(),
+    ]
+}
+
+#[test]
+fn a_model_is_told_in_words_that_it_takes() {
+    let adaptive = json!({"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}});
+    let enabled = |budget: u64| json!({"thinking": {"type": "enabled", "budget_tokens": budget}});
+    let effort = json!({"reasoning_effort": "high"});
+    let summary = json!({"reasoning": {"effort": "high", "summary": "auto"}});
+    let level = json!({"thinkingConfig": {"thinkingLevel": "high", "includeThoughts": true}});
+    let budget = |tokens: u64| json!({"thinkingConfig": {"thinkingBudget": tokens, "includeThoughts": true}});
+    let nothing = json!({});
+    let many = Reasoning::Budget(90_000);
+    for (dialect, model, reasoning, expected) in [
+        (DialectKind::Anthropic, "m", LOW, [&adaptive, &enabled(4_096), &enabled(4_096), &nothing]),
+        (DialectKind::Anthropic, "m", many, [&adaptive, &enabled(9_000), &enabled(9_000), &nothing]),
+        (DialectKind::OpenaiChat, "m", LOW, [&effort, &nothing, &effort, &nothing]),
+        (DialectKind::OpenaiChat, "m", many, [&effort, &nothing, &effort, &nothing]),
+        (DialectKind::OpenaiResponses, "m", LOW, [&summary, &nothing, &summary, &nothing]),
+        (DialectKind::Gemini, "gemini-3-pro", LOW, [&level, &budget(4_096), &level, &nothing]),
+        (DialectKind::Gemini, "gemini-3-pro", many, [&level, &budget(9_000), &budget(9_000), &nothing]),
+        (DialectKind::Gemini, "gemini-2.5-pro", LOW, [&level, &budget(4_096), &budget(4_096), &nothing]),
+    ] {
+        for (form, expected) in forms().into_iter().zip(expected) {
+            let head = Head { model: model.into(), reasoning_form: Some(form.clone()), ..head(reasoning) };
+            assert_eq!(&told(dialect, &head), expected, "{dialect:?} {model} {reasoning:?} {form:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_of_chat_completions_has_words_of_its_own() {
+    let effort = json!({"reasoning": {"effort": "high"}});
+    let tokens = |tokens: u64| json!({"reasoning": {"max_tokens": tokens}});
+    let budget = |tokens: u64| json!({"enable_thinking": true, "thinking_budget": tokens});
+    let nothing = json!({});
+    for (reasoning_words, reasoning, expected) in [
+        (ReasoningWords::Object, LOW, [&effort, &tokens(4_096), &effort, &nothing]),
+        (ReasoningWords::Object, Reasoning::Budget(1), [&effort, &tokens(128), &tokens(128), &nothing]),
+        (ReasoningWords::ThinkingBudget, LOW, [&nothing, &budget(4_096), &budget(4_096), &nothing]),
+        (ReasoningWords::ThinkingBudget, HIGH, [&nothing, &budget(9_000), &budget(9_000), &nothing]),
+    ] {
+        let chat = ChatFacts { reasoning_words, ..ChatFacts::USUAL };
+        for (form, expected) in forms().into_iter().zip(expected) {
+            let head = Head { chat, reasoning_form: Some(form), ..head(reasoning) };
+            assert_eq!(&told(DialectKind::OpenaiChat, &head), expected, "{reasoning:?}");
+        }
+        let unknown = told(DialectKind::OpenaiChat, &Head { chat, ..head(LOW) });
+        let expected = if reasoning_words == ReasoningWords::Object {
+            json!({"reasoning": {"effort": "low"}})
+        } else {
+            budget(4_096)
+        };
+        assert_eq!(unknown, expected);
+    }
+}
+
+#[test]
+fn a_model_that_reasons_is_asked_for_its_reasoning_encrypted_also_if_it_does_so_unasked() {
+    let include = |head: &Head| request(DialectKind::OpenaiResponses, head)["include"].clone();
+    let encrypted = json!(["reasoning.encrypted_content"]);
+    assert_eq!(include(&Head { reasons: true, ..Head::default() }), encrypted);
+    assert_eq!(include(&head(LOW)), encrypted);
+    assert_eq!(include(&Head::default()), Value::Null, "others refuse to be asked");
+}
+
 #[test]
 fn without_reasoning_there_is_no_word_of_it() {
     for dialect in ALL {
@@ -60,9 +148,14 @@ fn a_budget_leaves_room_for_the_answer_or_there_is_none() {
         (0, 4_096, None),
     ] {
         let head = Head { max_output, ..head(Reasoning::Budget(asked)) };
-        let request = request(DialectKind::Anthropic, &head);
-        assert_eq!(request.pointer("/thinking/budget_tokens").and_then(Value::as_u64), sent, "{request}");
-        assert!(sent.is_none_or(|budget| budget < request["max_tokens"].as_u64().unwrap()));
+        for (dialect, path) in [
+            (DialectKind::Anthropic, "/thinking/budget_tokens"),
+            (DialectKind::Gemini, "/generationConfig/thinkingConfig/thinkingBudget"),
+        ] {
+            let request = request(dialect, &head);
+            assert_eq!(request.pointer(path).and_then(Value::as_u64), sent, "{request}");
+            assert!(sent.is_none_or(|budget| budget < max_output));
+        }
     }
 }
 
@@ -82,6 +175,8 @@ fn sampling_is_sent_where_it_is_taken() {
         sent.retain(|name, _| ["temperature", "top_p", "topP"].contains(&name.as_str()));
         assert_eq!(Value::Object(sent), expected, "{dialect:?} {reasoning:?}");
     }
+    let adaptive = Head { temperature: Some(0.5), reasoning_form: Some(forms()[0].clone()), ..head(LOW) };
+    assert_eq!(request(DialectKind::Anthropic, &adaptive)["temperature"], Value::Null);
     let wide = Head { top_p: Some(0.98), ..head(LOW) };
     assert_eq!(request(DialectKind::Anthropic, &wide)["top_p"], 0.98, "thinking takes this much");
     let odd = Head { temperature: Some(f64::NAN), top_p: Some(f64::INFINITY), ..Head::default() };
@@ -120,6 +215,8 @@ fn a_model_that_thinks_is_not_given_the_beginning_of_its_answer() {
         assert_eq!(role(dialect, &Head { reasoning: None, ..head(LOW) }), plain, "{dialect:?}");
         assert_eq!(role(dialect, &head(LOW)), thinking, "{dialect:?}");
     }
+    let adaptive = Head { reasoning_form: Some(forms()[0].clone()), ..head(LOW) };
+    assert_eq!(role(DialectKind::Anthropic, &adaptive), "user");
     let small = Head { max_output: 1000, ..head(LOW) };
     assert_eq!(role(DialectKind::Anthropic, &small), "assistant", "there is no room to think");
 }

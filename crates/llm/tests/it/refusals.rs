@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
     Case { status: 400, headers: &[], body: r#"{"error":{"code":"model_not_found","message":"no such"}}"#,
         code: ErrorCode::UnknownModel, says: &["\"acme-1\""] },
     Case { status: 429, headers: &[("retry-after", "7")], body: r#"{"error":{"type":"rate_limit_error","message":"too many"}}"#,
-        code: ErrorCode::RateLimited, says: &["too many", "try again in 7 s"] },
+        code: ErrorCode::RateLimited, says: &["acme asks for less traffic (429): too many"] },
     Case { status: 529, headers: &[], body: r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
         code: ErrorCode::RateLimited, says: &["Overloaded"] },
     Case { status: 429, headers: &[], body: r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"You exceeded your current quota"}}"#,
@@ -38,7 +38,7 @@ const CASES: &[Case] = &[
     Case { status: 403, headers: &[], body: r#"{"code":"The caller does not have permission","error":"Your team has used all available credits or reached its monthly spending limit."}"#,
         code: ErrorCode::QuotaExceeded, says: &["monthly spending limit"] },
     Case { status: 429, headers: &[], body: r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.5s"}]}}"#,
-        code: ErrorCode::RateLimited, says: &["try again in 35 s"] },
+        code: ErrorCode::RateLimited, says: &["check your plan"] },
     Case { status: 429, headers: &[], body: r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},{"retryDelay":"34s"}]}}]"#,
         code: ErrorCode::QuotaExceeded, says: &["plan and credit"] },
     Case { status: 400, headers: &[], body: r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}"#,
@@ -61,6 +61,24 @@ const CASES: &[Case] = &[
         code: ErrorCode::ContentFilter, says: &["filtered the request for acme-1 (400)"] },
     Case { status: 403, headers: &[], body: r#"{"code":"forbidden","error":"Content violates usage guidelines."}"#,
         code: ErrorCode::ContentFilter, says: &["usage guidelines"] },
+    Case { status: 403, headers: &[], body: r#"{"error":{"message":"Project `p` does not have access to model `acme-1`","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+        code: ErrorCode::UnknownModel, says: &["does not let this key use the model \"acme-1\" (403)", "does not have access"] },
+    Case { status: 403, headers: &[], body: r#"{"error":{"message":"You are not allowed to sample from this model","type":"invalid_request_error","code":null}}"#,
+        code: ErrorCode::BadRequest, says: &["not allowed to sample"] },
+    Case { status: 403, headers: &[], body: r#"{"error":{"message":"Country not supported","type":"request_forbidden","code":"unsupported_country_region_territory"}}"#,
+        code: ErrorCode::Authentication, says: &["Country not supported"] },
+    Case { status: 404, headers: &[], body: r#"{"error":{"code":404,"message":"models/acme-1 is not found for API version v1beta","status":"NOT_FOUND"}}"#,
+        code: ErrorCode::UnknownModel, says: &["models/acme-1 is not found"] },
+    Case { status: 404, headers: &[], body: r#"{"message":"no route for /v1beta/models/acme-1:streamGenerateContent"}"#,
+        code: ErrorCode::BadRequest, says: &["has nothing at https://api.acme.test/v1/", "base_url"] },
+    Case { status: 404, headers: &[("content-type", "text/html")], body: "<html><title>Model railways</title></html>",
+        code: ErrorCode::BadRequest, says: &["Model railways", "base_url"] },
+    Case { status: 503, headers: &[], body: r#"{"error":{"message":"the pool for this context window is busy"}}"#,
+        code: ErrorCode::ProviderUnavailable, says: &["context window"] },
+    Case { status: 422, headers: &[], body: r#"{"detail":[{"type":"missing","loc":["body","messages",0,"x"],"msg":"Field required","input":{"system":"the prompt is too long; usage policy"}},{"loc":["body"],"msg":"odd"}]}"#,
+        code: ErrorCode::BadRequest, says: &["(422): body.messages.0.x: Field required; body: odd"] },
+    Case { status: 422, headers: &[], body: r#"{"detail":[{"input":"the prompt is too long"}]}"#,
+        code: ErrorCode::BadRequest, says: &["the request is not valid"] },
     Case { status: 500, headers: &[], body: r#"{"error":"it broke"}"#, code: ErrorCode::ProviderUnavailable, says: &["it broke"] },
     Case { status: 502, headers: &[("content-type", "text/html")], body: "<html>\r\n<head><title>502 Bad Gateway</title></head><body>long</body></html>",
         code: ErrorCode::ProviderUnavailable, says: &["an HTML page titled \"502 Bad Gateway\""] },
@@ -99,6 +117,15 @@ async fn the_wait_that_a_server_asks_for_is_kept() {
         let error =
             ask(DialectKind::Anthropic, &Scripted::refusal(429, &[(name, value)], "")).await.unwrap_err();
         assert_eq!(error.retry_after_ms, expected, "{name}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_only_the_message_tells_is_kept() {
+    let body = r#"{"error":{"message":"Rate limit reached. Please try again in 6s. Visit x","type":"tokens","code":"rate_limit_exceeded"}}"#;
+    for (headers, expected) in [(&[][..], 6_000), (&[("retry-after", "9")][..], 9_000)] {
+        let error = ask(DialectKind::OpenaiChat, &Scripted::refusal(429, headers, body)).await.unwrap_err();
+        assert_eq!((error.code, error.retry_after_ms), (ErrorCode::RateLimited, Some(expected)));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use playhouse_llm::{
-    DialectKind, Effort, Head, OutputLimitField, Reasoning, Reminder, ToolChoice, Transcript,
+    CallIdForm, ChatFacts, DialectKind, Head, OutputLimitField, Reasoning, Reminder, ToolChoice, Transcript,
 };
+use playhouse_protocol::capability::{Effort, Modalities, ReasoningField};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::{Attachment, BlobRef};
 use serde_json::{Map, Value, json};
@@ -21,6 +22,7 @@ fn head() -> Head {
         system: "You are a coding agent.".into(),
         tools: vec![tool("read"), tool("edit")].into(),
         max_output: 8192,
+        modalities: Modalities { image: true, pdf: true },
         temperature: Some(0.5),
         ..Head::default()
     }
@@ -217,11 +219,144 @@ fn the_output_limit_has_the_name_that_the_server_knows() {
         (OutputLimitField::MaxTokens, "max_tokens"),
         (OutputLimitField::MaxCompletionTokens, "max_completion_tokens"),
     ] {
-        let head = Head { output_limit_field: field, ..head() };
+        let chat = ChatFacts { output_limit_field: field, ..ChatFacts::default() };
+        let head = Head { chat, ..head() };
         let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto, None);
         let request: Value = serde_json::from_slice(&request).unwrap();
         assert_eq!(request[name], 8192);
         let limits = request.as_object().unwrap().keys().filter(|key| key.starts_with("max_")).count();
         assert_eq!(limits, 1);
+    }
+}
+
+#[test]
+fn usage_is_asked_for_where_the_field_is_taken() {
+    for (stream_options, expected) in [(true, json!({"include_usage": true})), (false, Value::Null)] {
+        let head = Head { chat: ChatFacts { stream_options, ..ChatFacts::USUAL }, ..head() };
+        let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto, None);
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        assert_eq!((&request["stream"], &request["stream_options"]), (&json!(true), &expected));
+    }
+}
+
+/// The assistant's and the tools' messages of the conversation, as a server of Chat Completions gets them.
+fn answers(chat: ChatFacts) -> Vec<Value> {
+    let request =
+        transcript(DialectKind::OpenaiChat, &Head { chat, ..head() }).request(ToolChoice::Auto, None);
+    let mut request: Value = serde_json::from_slice(&request).unwrap();
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.retain(|message| ["assistant", "tool"].iter().any(|role| message["role"] == *role));
+    messages.clone()
+}
+
+#[test]
+fn reasoning_goes_back_to_a_server_that_wants_it() {
+    let field = |chat: ChatFacts| -> Vec<Option<String>> {
+        let answers = answers(chat).into_iter().filter(|message| message["role"] == "assistant");
+        answers.map(|message| message["reasoning_content"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(field(ChatFacts::USUAL), [None, None]);
+    let thought = "look first\n\nnothing to send back\n\nlook\n\nfirst".to_owned();
+    let wanted = ChatFacts { reasoning_field: Some(ReasoningField::ReasoningContent), ..ChatFacts::USUAL };
+    assert_eq!(field(wanted), [Some(thought), Some(String::new())], "also where there was none");
+}
+
+#[test]
+fn details_of_reasoning_go_back_as_they_came() {
+    let detail =
+        |index: u64| json!({"type": "reasoning.text", "index": index, "text": "t", "signature": "s"});
+    let kept = |details: Value| thought("", Some(json!({ "reasoning_details": details })));
+    let step = ChatMessage::Assistant {
+        parts: vec![
+            thought("look first", None),
+            kept(json!([detail(0)])),
+            called("c1", "read", json!({})),
+            kept(json!([detail(1), {"type": "reasoning.encrypted", "data": "eA=="}])),
+        ],
+    };
+    let sent = |reasoning_field| {
+        let chat = ChatFacts { reasoning_field, ..ChatFacts::USUAL };
+        let mut transcript = Transcript::new(DialectKind::OpenaiChat, &Head { chat, ..Head::default() });
+        transcript.push(&step, &blobs);
+        let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto, None)).unwrap();
+        request["messages"][0].clone()
+    };
+    let back = sent(Some(ReasoningField::ReasoningDetails));
+    let all = json!([detail(0), detail(1), {"type": "reasoning.encrypted", "data": "eA=="}]);
+    assert_eq!((&back["reasoning_details"], &back["reasoning_content"]), (&all, &Value::Null));
+    for field in [None, Some(ReasoningField::ReasoningContent)] {
+        assert_eq!(sent(field)["reasoning_details"], Value::Null);
+    }
+}
+
+/// The roles of the messages of a request.
+fn roles(request: &Bytes) -> Vec<String> {
+    let request: Value = serde_json::from_slice(request).unwrap();
+    let messages = request["messages"].as_array().unwrap().iter();
+    messages.map(|message| message["role"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_model_says_something_between_results_and_the_user_where_a_server_wants_it() {
+    let chat = ChatFacts { user_after_results: false, ..ChatFacts::USUAL };
+    let mut strict = transcript(DialectKind::OpenaiChat, &Head { chat, ..head() });
+    let told =
+        ["system", "user", "assistant", "tool", "tool", "assistant", "user", "user", "assistant", "tool"];
+    assert_eq!(roles(&strict.request(ToolChoice::Auto, None)), told, "the first result has an image");
+    let last = |request: &Bytes| roles(request)[told.len()..].join(" ");
+    let sum_up = Reminder::User("sum up".into());
+    assert_eq!(last(&strict.request(ToolChoice::None, Some(&sum_up))), "assistant user");
+    let begun = Reminder::Assistant("that was the last step".into());
+    assert_eq!(last(&strict.request(ToolChoice::None, Some(&begun))), "assistant");
+    strict.push(&ChatMessage::User { parts: vec![user_text(" ")] }, &blobs);
+    assert_eq!(last(&strict.request(ToolChoice::Auto, None)), "", "it says nothing");
+    strict.push(&ChatMessage::User { parts: vec![user_text("stop")] }, &blobs);
+    strict.push(&ChatMessage::User { parts: vec![user_text("go on")] }, &blobs);
+    let request = strict.request(ToolChoice::None, Some(&sum_up));
+    assert_eq!(last(&request), "assistant user user user");
+    let mut usual = transcript(DialectKind::OpenaiChat, &head());
+    usual.push(&ChatMessage::User { parts: vec![user_text("stop")] }, &blobs);
+    let roles = roles(&usual.request(ToolChoice::Auto, None)).join(" ");
+    assert!(roles.contains("tool user user assistant") && roles.ends_with("tool user"), "{roles}");
+}
+
+#[test]
+fn a_model_reads_a_note_for_a_file_of_a_kind_that_it_does_not_read() {
+    let image = "\\\"shot.png\\\" (image/png, 3 bytes) is not shown: this model reads no images";
+    let result = "\\\"z.webp\\\" (image/webp, 3 bytes) is not shown: this model reads no images";
+    let pdf = "\\\"spec.pdf\\\" (application/pdf, 3 bytes) is not shown: this model reads no PDF documents";
+    // "png", "webp" and "pdf" in base64, which is what the files hold.
+    let (png, webp, document) = ("cG5n", "d2VicA==", "cGRm");
+    for dialect in ALL {
+        let sent = |image: bool, pdf: bool| {
+            let head = Head { modalities: Modalities { image, pdf }, ..head() };
+            String::from_utf8(transcript(dialect, &head).request(ToolChoice::Auto, None).to_vec()).unwrap()
+        };
+        let neither = sent(false, false);
+        for note in [image, result, pdf] {
+            assert!(neither.contains(note), "{dialect:?}: {note} in {neither}");
+        }
+        for content in [png, webp, document] {
+            assert!(!neither.contains(&format!("{content}\"")), "{dialect:?}: {neither}");
+        }
+        let images = sent(true, false);
+        assert!(images.contains(webp) && images.contains(pdf) && !images.contains(image), "{images}");
+        assert!(sent(true, true).contains(&format!("{document}\"")));
+    }
+}
+
+#[test]
+fn calls_have_ids_of_nine_characters_where_a_server_wants_such() {
+    let nine = ChatFacts { call_ids: CallIdForm::NineAlphanumeric, ..ChatFacts::USUAL };
+    let (mut calls, mut results) = (Vec::new(), Vec::new());
+    for message in answers(nine) {
+        let id = |value: &Value| value.as_str().unwrap().to_owned();
+        calls.extend(message["tool_calls"].as_array().into_iter().flatten().map(|call| id(&call["id"])));
+        results.extend(message.get("tool_call_id").map(id));
+    }
+    assert_eq!(calls, results);
+    assert_eq!(calls.len(), 3);
+    for id in &calls {
+        assert!(id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{id}");
     }
 }

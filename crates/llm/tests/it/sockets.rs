@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use playhouse_llm::{AnswerStream, DialectKind, Endpoint, HttpTransport, Limits, send};
+use playhouse_llm::{AnswerStream, Connections, DialectKind, Endpoint, Http2, HttpTransport, Limits, send};
 use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
@@ -136,10 +136,10 @@ async fn a_connection_that_breaks_in_the_middle_cuts_the_stream() {
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_without_an_answer_is_a_failed_connection() {
+async fn a_connection_that_closes_without_an_answer_may_have_been_worked_on() {
     let (address, server) = serve(vec![Vec::new()]);
     let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::Connection);
+    assert_eq!(error.code, ErrorCode::NoAnswer);
     assert!(error.message.contains("broke before an answer began"), "{error}");
     server.join().unwrap();
 }
@@ -156,14 +156,56 @@ async fn a_refused_connection_names_the_address_and_asks_for_the_server() {
     assert!(error.message.ends_with("is the server running?"), "{error}");
 }
 
+/// A server whose queue of connections is full drops what else comes, as one behind a firewall does.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_connection_is_given_up() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let knock = || TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200));
+    let waiting: Vec<TcpStream> = (0..64).map_while(|_| knock().ok()).collect();
+    assert!(waiting.len() < 64, "the test needs a system that bounds the queue of a listener");
+    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Connection);
+    assert!(error.message.contains(&format!("could not connect to http://{address}")), "{error}");
+    assert!(error.message.contains("within 10 s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_http2_is_said_not_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut preface = [0; 24];
+        connection.read_exact(&mut preface).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").unwrap();
+        preface
+    });
+    let connections = Connections { http2: Http2::PriorKnowledge, ..Connections::default() };
+    let endpoint = Endpoint { connections, ..endpoint_at(address) };
+    let error = ask(&HttpTransport::new(), &endpoint).await.unwrap_err();
+    assert_eq!(&server.join().unwrap(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert_eq!(error.code, ErrorCode::NoAnswer);
+    assert!(error.message.contains("does the server speak HTTP/2?"), "{error}");
+}
+
 #[tokio::test]
 async fn addresses_and_keys_that_cannot_be_used_are_named_but_not_shown() {
     let transport = HttpTransport::new();
     let base = endpoint(DialectKind::OpenaiChat);
-    for base_url in ["api.acme.test/v1", "ftp://user:hidden@api.acme.test", "http://", ""] {
+    for (base_url, code) in [
+        ("api.acme.test/v1", ErrorCode::Misconfigured),
+        ("ftp://user:hidden@api.acme.test", ErrorCode::Misconfigured),
+        ("https://user:hidden@api.acme.test:99999/v1", ErrorCode::Misconfigured),
+        // The path of the dialect becomes the host.
+        ("http://", ErrorCode::Connection),
+        ("", ErrorCode::Misconfigured),
+    ] {
         let error =
             ask(&transport, &Endpoint { base_url: base_url.into(), ..base.clone() }).await.unwrap_err();
-        assert_eq!(error.code, ErrorCode::Connection, "{error}");
+        assert_eq!(error.code, code, "{error}");
         assert!(error.message.contains("base_url") && !error.message.contains("hidden"), "{error}");
     }
     let error = ask(&transport, &Endpoint { key: Some("a\nb".into()), ..base }).await.unwrap_err();
@@ -214,7 +256,7 @@ async fn a_server_without_tls_is_told_from_one_that_is_down() {
     let endpoint =
         Endpoint { base_url: format!("https://{address}/v1"), ..endpoint(DialectKind::OpenaiChat) };
     let error = ask(&HttpTransport::new(), &endpoint).await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::Connection);
+    assert_eq!(error.code, ErrorCode::Misconfigured, "{error}");
     assert!(
         error.message.contains("does not speak TLS"),
         "the test needs CA certificates on the machine: {error}"

@@ -7,7 +7,10 @@ use playhouse_llm::{DialectKind, Limits, send};
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 
-use crate::support::{ALL, KEY, MODEL, Scripted, Then, ask, attempt, endpoint, everything, read, run};
+use crate::support::{
+    ALL, KEY, MODEL, Scripted, Then, ask, attempt, endpoint, everything, everything_decoded, merge, read,
+    run, text,
+};
 
 #[tokio::test]
 async fn a_stream_cut_anywhere_before_its_end_is_never_an_answer() {
@@ -36,6 +39,23 @@ async fn silence_ends_a_stream() {
         let error = end.unwrap_err();
         assert_eq!(error.code, ErrorCode::StreamCut);
         assert_eq!(error.message, "acme: nothing came for 30 s");
+    }
+}
+
+/// Slow is not silent.
+#[tokio::test(start_paused = true)]
+async fn one_byte_a_second_is_an_answer() {
+    for dialect in ALL {
+        let bytes = everything(dialect).into_bytes();
+        let count = bytes.len() as u64;
+        let mut server = Scripted::stream(bytes.into_iter().map(|byte| vec![byte]));
+        server.then = Then::EverySecond;
+        let begin = tokio::time::Instant::now();
+        let (batches, end) = read(ask(dialect, &server).await.unwrap()).await;
+        assert_eq!(merge(batches.concat()), everything_decoded(dialect), "{dialect:?}");
+        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+        // The clock is the runtime's; what follows the end marker is not waited for.
+        assert!((count - 2..=count).contains(&begin.elapsed().as_secs()), "{dialect:?}: {count} bytes");
     }
 }
 
@@ -81,19 +101,23 @@ async fn a_page_with_a_good_status_is_quoted() {
 #[tokio::test]
 async fn json_with_a_good_status_is_read_as_an_error_or_quoted() {
     let json = [("content-type", "application/json")];
-    for (body, code, quoted) in [
+    let google = r#"{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"7s"}]}}"#;
+    for (body, code, status, wait, quoted) in [
         (
             r#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#,
             ErrorCode::RateLimited,
+            200,
+            None,
             "slow down",
         ),
-        (r#"{"error":"what"}"#, ErrorCode::BadAnswer, "what"),
-        (r#"{"choices":[{"message":{}}]}"#, ErrorCode::BadAnswer, "\"choices\""),
+        (google, ErrorCode::RateLimited, 429, Some(7_000), "slow"),
+        (r#"{"error":"what"}"#, ErrorCode::BadAnswer, 200, None, "what"),
+        (r#"{"choices":[{"message":{}}]}"#, ErrorCode::BadAnswer, 200, None, "\"choices\""),
     ] {
         for dialect in ALL {
             let (_, end) = run(dialect, Scripted::refusal(200, &json, body)).await;
             let error = end.unwrap_err();
-            assert_eq!((error.code, error.status), (code, Some(200)));
+            assert_eq!((error.code, error.status, error.retry_after_ms), (code, Some(status), wait));
             assert!(error.message.contains(quoted), "{error}");
         }
     }
@@ -110,6 +134,71 @@ async fn an_answer_has_a_largest_size() {
         assert_eq!(error.code, ErrorCode::BadAnswer);
         assert!(error.message.contains("larger than 4000 bytes"), "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn comments_do_not_hold_a_whole_answer() {
+    let mut chunks = vec![
+        r#"data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}"#.to_owned() + "\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#.to_owned() + "\n\n",
+    ];
+    chunks.resize(1_000, ": keep-alive\n\n".to_owned());
+    let begun = tokio::time::Instant::now();
+    let server = Scripted { then: Then::EverySecond, ..Scripted::stream(chunks) };
+    let (events, end) = run(DialectKind::OpenaiChat, server).await;
+    assert_eq!(events[0], text("hi"));
+    end.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_has_a_longest_time_whatever_comes() {
+    for dialect in ALL {
+        let chunks = vec![": keep-alive\n\n"; 1_000];
+        let server = Scripted { then: Then::EverySecond, ..Scripted::stream(chunks) };
+        let limits = Limits { attempt: Duration::from_secs(100), ..Limits::default() };
+        let answer = send(&server, &endpoint(dialect), MODEL, attempt(), Bytes::new(), limits).await.unwrap();
+        let error = read(answer).await.1.unwrap_err();
+        assert_eq!(error.code, ErrorCode::StreamCut);
+        assert!(error.message.contains("not whole after 100 s"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_body_of_an_error_is_not_waited_for() {
+    for (status, headers) in [(500, &[][..]), (200, &[("content-type", "text/plain")][..])] {
+        let begun = tokio::time::Instant::now();
+        let chunks = vec![Bytes::from_static(b"a"); 1_000];
+        let server = Scripted { then: Then::EverySecond, chunks, ..Scripted::refusal(status, headers, "") };
+        let error = ask(DialectKind::OpenaiChat, &server).await.unwrap_err();
+        assert!(error.message.contains("aaa"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_ignores_its_limit_is_not_read_on() {
+    let piece = "x".repeat(1_000);
+    let call = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}}]}}]}"#;
+    for (first, delta) in [
+        (None, format!(r#"{{"content":"{piece}"}}"#)),
+        (None, format!(r#"{{"reasoning_content":"{piece}"}}"#)),
+        (Some(call), format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":"{piece}"}}}}]}}"#)),
+    ] {
+        let first = first.map(|data| format!("data: {data}\n\n"));
+        let more = format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
+        let chunks: Vec<String> = first.into_iter().chain(std::iter::repeat_n(more, 100)).collect();
+        let server = Scripted { then: Then::Slowly, ..Scripted::stream(chunks) };
+        let limits = Limits { answer: 10_000, ..Limits::default() };
+        let endpoint = endpoint(DialectKind::OpenaiChat);
+        let answer = send(&server, &endpoint, MODEL, attempt(), Bytes::new(), limits).await.unwrap();
+        let (batches, end) = read(answer).await;
+        let error = end.unwrap_err();
+        assert_eq!(error.code, ErrorCode::OutputLimit, "{error}");
+        assert!(batches.len() < 20 && !error.code.is_retryable(), "{} batches", batches.len());
+    }
+    let usual = Limits::default().for_output(8_192);
+    assert_eq!((usual.answer, usual.for_output(1 << 20).answer), (16 << 20, 32 << 20));
 }
 
 #[tokio::test]
@@ -189,9 +278,11 @@ async fn a_server_that_does_not_begin_to_answer_is_given_up() {
         }
     }
     let limits = Limits { head: Duration::from_secs(5), ..Limits::default() };
-    let error = send(&Mute, &endpoint(DialectKind::Anthropic), MODEL, attempt(), Bytes::new(), limits)
-        .await
-        .unwrap_err();
-    assert_eq!(error.code, ErrorCode::Connection);
-    assert!(error.message.contains("within 5 s") && error.message.contains("acme"), "{error}");
+    for dialect in ALL {
+        let endpoint = endpoint(dialect);
+        let sent = send(&Mute, &endpoint, MODEL, attempt(), Bytes::new(), limits);
+        let error = sent.await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::NoAnswer);
+        assert!(error.message.contains("within 5 s") && error.message.contains("acme"), "{error}");
+    }
 }

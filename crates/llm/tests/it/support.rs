@@ -52,6 +52,8 @@ pub(crate) enum Then {
     Hang,
     /// It ends the body; and each chunk comes alone, however soon it is asked for.
     Slowly,
+    /// It ends the body; and each chunk comes a second after the one before it.
+    EverySecond,
 }
 
 /// A server that gives one answer, whatever it is asked.
@@ -96,6 +98,10 @@ impl Transport for Scripted {
         let body = match self.then {
             Then::End => chunks.boxed(),
             Then::Slowly => chunks.then(|chunk| tokio::task::yield_now().map(|()| chunk)).boxed(),
+            Then::EverySecond => {
+                let second = || tokio::time::sleep(Duration::from_secs(1));
+                chunks.then(move |chunk| second().map(|()| chunk)).boxed()
+            }
             Then::Hang => chunks.chain(stream::pending()).boxed(),
         };
         let response = HttpResponse { status: self.status, headers: self.headers.clone(), body };
@@ -116,7 +122,8 @@ pub(crate) fn attempt() -> AttemptId {
 }
 
 pub(crate) async fn ask(dialect: DialectKind, server: &Scripted) -> Result<AnswerStream, ErrorInfo> {
-    let limits = Limits { silence: Duration::from_secs(30), ..Limits::default() };
+    let (silence, attempt_time) = (Duration::from_secs(30), Duration::from_secs(24 * 3_600));
+    let limits = Limits { silence, attempt: attempt_time, ..Limits::default() };
     send(server, &endpoint(dialect), MODEL, attempt(), Bytes::from_static(b"{}"), limits).await
 }
 

@@ -51,6 +51,10 @@ async fn many_answers_share_a_connection() {
         read(response).await.unwrap()
     }));
     assert!(answers.await.iter().all(|answer| answer == expected.as_bytes()));
+    let entries = mock.journal().entries();
+    let (in_process, streams) = entries.split_first().unwrap();
+    assert_eq!((in_process.connection, in_process.http2), (None, false));
+    assert!(streams.iter().all(|entry| (entry.connection, entry.http2) == (Some(1), true)));
     server.shutdown().await;
 }
 

@@ -32,6 +32,8 @@ async fn an_entry_says_what_was_asked_and_answered() {
         at,
         arrived_us,
         sent_us,
+        connection: None,
+        http2: false,
         path: "/v1/messages?x=1".to_owned(),
         dialect: Some(Dialect::Anthropic),
         attempt: Some("att_1".to_owned()),

@@ -11,7 +11,7 @@ use crate::effect::{CallReport, Effect, PreparedCall, Stamp};
 use crate::fold::{CallPhase, FoldError, OpenCall, StepPhase};
 
 impl Machine {
-    fn open_calls(&self) -> &[OpenCall] {
+    pub(super) fn open_calls(&self) -> &[OpenCall] {
         match self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).map(|step| &step.phase) {
             Some(StepPhase::Finished { calls, .. }) => calls,
             _ => &[],
@@ -160,7 +160,11 @@ impl Machine {
             Some(CallState::Pending | CallState::Asking) => stamp.now,
         };
         let ended: Timestamp = stamp.now.max(started);
-        let CallReport { outcome, title, output, metadata, attachments } = report;
+        let CallReport { outcome, title, output, metadata, attachments, todos } = report;
+        self.withdraw_question(call, stamp)?;
+        if let Some(todos) = todos {
+            self.append(Record::TodosChanged { todos }, stamp.now)?;
+        }
         let result = CallResult { outcome, title, output, metadata, attachments, started, ended };
         self.append(Record::CallSettled { call, result }, stamp.now)
     }
@@ -196,7 +200,8 @@ impl Machine {
     pub(super) fn resume_calls(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         for call in self.unsettled() {
             let CallPhase::Intended { recovery, .. } = call.phase else { continue };
-            if recovery == Recovery::Rerun {
+            // One that asks finds its request in the log when it runs again.
+            if matches!(recovery, Recovery::Rerun | Recovery::Reattach) {
                 continue;
             }
             let text = "interrupted: the engine stopped while this call ran. effects unknown: check before you repeat it";

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use playhouse_policy::Verdict;
-use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId};
+use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
 use playhouse_protocol::record::{Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart};
-use playhouse_protocol::usage::{Prices, Tokens, Usage};
+use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
     AttemptReport, CallReport, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt, PreparedCall,
@@ -21,8 +22,10 @@ pub(crate) fn model() -> ModelRef {
 struct TestFacts;
 
 impl Facts for TestFacts {
-    fn prices(&self, _: &ModelRef, _: u64) -> Prices {
-        Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() }
+    fn prices(&self, _: &ModelRef) -> PriceList {
+        let usual = Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() };
+        let double = Prices { input: Some(2.into()), output: Some(4.into()), ..Prices::default() };
+        PriceList { usual, long: vec![LongContext { above: 200_000, prices: double }] }
     }
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
@@ -45,9 +48,10 @@ pub(crate) struct Harness {
     pub(crate) log: Vec<Entry>,
     pub(crate) ids: IdGenerator,
     pub(crate) clock: u64,
-    /// Attempts and consents in the order in which they came up.
+    /// Attempts, consents and requests with questions in the order in which they came up.
     pub(crate) attempts: Vec<AttemptId>,
     pub(crate) consents: Vec<ConsentId>,
+    pub(crate) questions: Vec<QuestionId>,
     tickets: u64,
     names: HashMap<String, String>,
 }
@@ -74,6 +78,7 @@ impl Harness {
             clock: 1_000,
             attempts: Vec::new(),
             consents: Vec::new(),
+            questions: Vec::new(),
             tickets: 0,
             names: HashMap::new(),
         }
@@ -100,6 +105,7 @@ impl Harness {
                     match &entry.record {
                         Record::AttemptStarted(started) => self.attempts.push(started.attempt),
                         Record::ConsentAsked(asked) => self.consents.push(asked.consent),
+                        Record::QuestionAsked(asked) => self.questions.push(asked.question),
                         _ => {}
                     }
                 }
@@ -224,6 +230,18 @@ impl Harness {
         self.on(Input::Call(call, CallReport::text(CallOutcome::Done, format!("{tool} did it"))))
     }
 
+    /// The tool of this name asks one question, as it runs.
+    pub(crate) fn ask(&mut self, tool: &str) -> Vec<String> {
+        let call = self.call(tool);
+        self.on(Input::Ask(call, vec![question()]))
+    }
+
+    /// Somebody answers the newest request.
+    pub(crate) fn reply_to_question(&mut self, answers: Option<Vec<Vec<String>>>) -> Vec<String> {
+        let (ticket, question) = (self.ticket(), *self.questions.last().expect("something was asked"));
+        self.on(Input::AnswerQuestion(ticket, question, answers))
+    }
+
     fn name(&self, id: &str) -> String {
         self.names.get(id).cloned().unwrap_or_else(|| "?".into())
     }
@@ -254,6 +272,9 @@ impl Harness {
             Effect::Execute { call, after_flush } => {
                 let name = self.name(call.as_str());
                 format!("execute {name}{}", if *after_flush { " after flush" } else { "" })
+            }
+            Effect::TellAnswer(call, answer) => {
+                format!("tell {} {}", self.name(call.as_str()), answer_word(answer))
             }
             Effect::CancelAttempt(_) => "cancel attempt".into(),
             Effect::CancelCall(call) => format!("cancel {}", self.name(call.as_str())),
@@ -295,6 +316,8 @@ impl Harness {
                 let text = format!("{answer:?}").to_lowercase();
                 text.split(' ').next().unwrap_or_default().to_owned()
             }
+            Record::QuestionSettled { answer, .. } => answer_word(answer),
+            Record::TodosChanged { todos } => todos.len().to_string(),
             Record::TurnEnded(ended) => format!("{} {}", self.name(ended.turn.as_str()), ended.outcome),
             _ => return record.kind().to_owned(),
         };
@@ -305,6 +328,35 @@ impl Harness {
 pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
     let recovery = if effect == CallEffect::None { Recovery::Rerun } else { Recovery::Interrupt };
     PreparedCall { effect, recovery, verdict, preview: "a preview".into() }
+}
+
+/// A call that asks, and goes on waiting after a crash.
+pub(crate) fn prepared_question() -> PreparedCall {
+    PreparedCall { recovery: Recovery::Reattach, ..prepared(CallEffect::None, Verdict::Allow) }
+}
+
+/// One question with the options `yes` and `no`, and nothing else to say.
+pub(crate) fn question() -> Question {
+    let option =
+        |label: &str| QuestionOption { label: label.to_owned(), description: format!("say {label}") };
+    Question {
+        question: "Go on?".to_owned(),
+        header: "Going on".to_owned(),
+        options: vec![option("yes"), option("no")],
+        multiple: false,
+        custom: false,
+    }
+}
+
+fn answer_word(answer: &QuestionAnswer) -> String {
+    match answer {
+        QuestionAnswer::Answered { answers } => {
+            answers.iter().map(|chosen| chosen.join("+")).collect::<Vec<_>>().join("/")
+        }
+        QuestionAnswer::Rejected => "rejected".to_owned(),
+        QuestionAnswer::TimedOut => "timed out".to_owned(),
+        QuestionAnswer::Withdrawn => "withdrawn".to_owned(),
+    }
 }
 
 fn retry() -> RetryPolicy {

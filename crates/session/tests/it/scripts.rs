@@ -6,7 +6,7 @@ use playhouse_protocol::message::{CallOutcome, FinishReason};
 use playhouse_protocol::record::{ConsentAnswer, Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
-use playhouse_session::{AttemptReport, CallReport, Deadline, Input, chat};
+use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, chat};
 
 use crate::harness::{Harness, model, prepared};
 
@@ -38,6 +38,28 @@ fn a_prompt_runs_until_the_model_stops() {
     assert_eq!((ended.steps, ended.totals.attempts), (2, 2));
     assert_eq!(ended.totals.cost, Cost("0.00004".parse().unwrap()));
     assert!(h.machine.session().is_idle());
+}
+
+#[test]
+fn a_request_is_charged_as_long_by_what_was_reported_and_not_by_what_was_expected() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    let Some(Record::AttemptStarted(started)) = h.log.last().map(|entry| &entry.record) else {
+        panic!("an attempt started")
+    };
+    assert!(started.estimated_input < 200_000);
+    assert_eq!(started.long_prices.len(), 1, "the prices of the moment are durable, all of them");
+    // Whoever has the session now counts by what was durable.
+    let replayed = Session::replay(&h.log).unwrap();
+    assert_eq!(&replayed, h.machine.session());
+    let AttemptReport::Finished(mut answer) = h.finished("ok", &[], FinishReason::Stop) else {
+        panic!("it is finished")
+    };
+    answer.usage.as_mut().unwrap().tokens.input = 300_000;
+    let attempt = h.attempts[0];
+    h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
+    let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
+    assert_eq!(ended.totals.cost, Cost("0.60002".parse().unwrap()));
 }
 
 #[test]

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use playhouse_policy::Verdict;
-use playhouse_protocol::id::{AttemptId, ConsentId, PartId};
+use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::question::{QuestionAnswer, Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::{ConsentAnswer, Effect as CallEffect, Record};
 use playhouse_protocol::{ErrorCode, Timestamp, WhenBusy};
 use playhouse_session::{CallReport, Deadline, Effect, Input, Session, chat};
 use proptest::prelude::*;
 
-use crate::harness::{Harness, model, prepared};
+use crate::harness::{Harness, model, prepared, question};
 
 /// What an outside world has to do for the machine.
 #[derive(Debug, Default)]
@@ -20,6 +21,12 @@ struct World {
     preparing: BTreeSet<PartId>,
     executing: BTreeSet<PartId>,
     asking: BTreeSet<ConsentId>,
+    /// Requests with questions that are open.
+    questions: BTreeSet<QuestionId>,
+    /// Running calls that wait for an answer.
+    waiting: BTreeSet<PartId>,
+    /// What calls were told that somebody or the clock said.
+    told: BTreeMap<PartId, QuestionAnswer>,
     deadlines: Vec<Deadline>,
     executed: BTreeMap<PartId, (u32, bool)>,
     replies: usize,
@@ -43,6 +50,14 @@ impl World {
                 Effect::KillCall(call) => {
                     self.preparing.remove(&call);
                     self.executing.remove(&call);
+                    self.waiting.remove(&call);
+                }
+                Effect::TellAnswer(call, answer) => {
+                    // Nobody hears it before the call runs again and asks.
+                    if self.waiting.remove(&call) && answer != QuestionAnswer::Withdrawn {
+                        let before = self.told.entry(call).or_insert_with(|| answer.clone());
+                        assert_eq!(*before, answer, "a call that runs again is told the same");
+                    }
                 }
                 Effect::Arm(deadline, _) => self.deadlines.push(deadline),
                 Effect::RetryLater { step, .. } => self.deadlines.push(Deadline::Retry { step }),
@@ -54,6 +69,10 @@ impl World {
                             }
                             Record::ConsentSettled { consent, .. } => {
                                 assert!(self.asking.remove(&consent));
+                            }
+                            Record::QuestionAsked(asked) => assert!(self.questions.insert(asked.question)),
+                            Record::QuestionSettled { question, .. } => {
+                                assert!(self.questions.remove(&question));
                             }
                             _ => {}
                         }
@@ -69,6 +88,7 @@ impl World {
         self.attempts.clear();
         self.preparing.clear();
         self.executing.clear();
+        self.waiting.clear();
         self.deadlines.clear();
         self.asked = self.replies;
     }
@@ -81,7 +101,7 @@ fn pick<T: Copy>(set: &BTreeSet<T>, by: u8) -> Option<T> {
 const TOOLS: [&[&str]; 5] = [&[], &[], &["read"], &["bash", "read"], &["read", "grep", "edit", "glob"]];
 
 fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
-    let effects = match choice % 14 {
+    let effects = match choice % 17 {
         0 | 1 => {
             let when = [WhenBusy::Queue, WhenBusy::Reject, WhenBusy::Interrupt, WhenBusy::Steer];
             let limit = (by.is_multiple_of(3)).then_some(u32::from(by % 4) + 1);
@@ -131,8 +151,10 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
         9 | 10 => {
             let Some(call) = pick(&world.executing, by) else { return };
             world.executing.remove(&call);
+            world.waiting.remove(&call);
             let outcome = [CallOutcome::Done, CallOutcome::Failed, CallOutcome::Crashed][usize::from(by) % 3];
-            h.raw(Input::Call(call, CallReport::text(outcome, "output")))
+            let todos = by.is_multiple_of(4).then(|| todos(usize::from(by) % 3));
+            h.raw(Input::Call(call, CallReport { todos, ..CallReport::text(outcome, "output") }))
         }
         11 => {
             let Some(consent) = pick(&world.asking, by) else { return };
@@ -152,12 +174,40 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             let deadline = world.deadlines.remove(usize::from(by) % world.deadlines.len());
             h.raw(Input::Deadline(deadline))
         }
+        13 | 14 => {
+            let silent: BTreeSet<PartId> = world.executing.difference(&world.waiting).copied().collect();
+            let Some(call) = pick(&silent, by) else { return };
+            world.waiting.insert(call);
+            h.raw(Input::Ask(call, vec![question(); usize::from(by) % 4 + 1]))
+        }
+        15 => {
+            let Some(question) = pick(&world.questions, by) else { return };
+            // Some of these fit the number of questions, and some do not.
+            let yes = || vec!["yes".to_owned()];
+            let answers = (!by.is_multiple_of(5)).then(|| vec![yes(); usize::from(by) % 4 + 1]);
+            let ticket = h.ticket();
+            world.asked += 1;
+            h.raw(Input::AnswerQuestion(ticket, question, answers))
+        }
         _ => {
             world.crash();
             h.crash_raw()
         }
     };
     world.take(effects);
+    let open = h.machine.session().open_questions();
+    for call in &world.waiting {
+        assert!(open.iter().any(|asked| asked.call == *call), "call {call} would wait for ever");
+    }
+}
+
+fn todos(count: usize) -> Vec<Todo> {
+    let todo = |number| Todo {
+        content: format!("thing {number}"),
+        status: TodoStatus::Pending,
+        priority: TodoPriority::Low,
+    };
+    (0..count).map(todo).collect()
 }
 
 impl Harness {
@@ -177,7 +227,11 @@ fn drain(h: &mut Harness, world: &mut World) {
             h.raw(Input::Attempt(attempt, report))
         } else if let Some(call) = world.preparing.pop_first() {
             h.raw(Input::Prepared(call, Ok(prepared(CallEffect::None, Verdict::Allow))))
+        } else if let Some(question) = world.questions.first().copied() {
+            // The clock may be the one who settles it.
+            h.raw(Input::Deadline(Deadline::Question { question }))
         } else if let Some(call) = world.executing.pop_first() {
+            world.waiting.remove(&call);
             h.raw(Input::Call(call, CallReport::text(CallOutcome::Done, "output")))
         } else if let Some(consent) = world.asking.first().copied() {
             let ticket = h.ticket();
@@ -199,6 +253,7 @@ fn check(h: &Harness, world: &World) {
     let mut open_prompts = BTreeSet::new();
     let mut open_attempts = BTreeSet::new();
     let mut open_calls = BTreeMap::new();
+    let mut open_questions = BTreeMap::new();
     let mut last = Timestamp::default();
     for (index, entry) in h.log.iter().enumerate() {
         assert_eq!(entry.seq.0, index as u64 + 1);
@@ -215,11 +270,22 @@ fn check(h: &Harness, world: &World) {
             }
             Record::AttemptEnded(ended) => assert!(open_attempts.remove(&ended.attempt)),
             Record::CallProposed(proposed) => assert!(open_calls.insert(proposed.call, 0).is_none()),
-            Record::CallSettled { call, .. } => *open_calls.get_mut(call).unwrap() += 1,
+            Record::QuestionAsked(asked) => {
+                assert!(open_questions.insert(asked.question, asked.call).is_none());
+            }
+            Record::QuestionSettled { question, .. } => assert!(open_questions.remove(question).is_some()),
+            Record::TodosChanged { .. } => {
+                let next = h.log.get(index + 1).map(|entry| &entry.record);
+                assert!(matches!(next, Some(Record::CallSettled { .. })), "{next:?}");
+            }
+            Record::CallSettled { call, .. } => {
+                *open_calls.get_mut(call).unwrap() += 1;
+                assert!(open_questions.values().all(|asking| asking != call), "it asks no more");
+            }
             _ => {}
         }
     }
-    assert!(open_prompts.is_empty() && open_attempts.is_empty());
+    assert!(open_prompts.is_empty() && open_attempts.is_empty() && open_questions.is_empty());
     assert!(open_calls.values().all(|results| *results == 1), "{open_calls:?}");
     for (call, (times, mutating)) in &world.executed {
         assert!(!mutating || *times == 1, "call {call} has effects and ran {times} times");
@@ -264,6 +330,8 @@ proptest! {
             match &entry.record {
                 Record::ConsentAsked(asked) => { world.asking.insert(asked.consent); }
                 Record::ConsentSettled { consent, .. } => { world.asking.remove(consent); }
+                Record::QuestionAsked(asked) => { world.questions.insert(asked.question); }
+                Record::QuestionSettled { question, .. } => { world.questions.remove(question); }
                 _ => {}
             }
         }

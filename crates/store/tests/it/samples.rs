@@ -2,9 +2,12 @@
 
 use std::sync::mpsc::sync_channel;
 
-use playhouse_protocol::id::{AttemptId, ConsentId, PartId};
+use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part,
+};
+use playhouse_protocol::question::{
+    Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
@@ -38,6 +41,10 @@ pub(crate) fn attempt(number: u64) -> AttemptId {
 
 fn consent(number: u64) -> ConsentId {
     ConsentId::parse(&format!("per_{number:012x}Cons1234567890")).unwrap()
+}
+
+fn question(number: u64) -> QuestionId {
+    QuestionId::parse(&format!("que_{number:012x}Ques1234567890")).unwrap()
 }
 
 pub(crate) fn model() -> ModelRef {
@@ -82,6 +89,7 @@ pub(crate) fn started(number: u64, turn: u64) -> Record {
         model: model(),
         estimated_input: 1_200,
         prices: Prices { input: Some("3".parse().unwrap()), ..Prices::default() },
+        long_prices: Vec::new(),
         steered: Vec::new(),
         last: false,
     })
@@ -182,6 +190,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 cache_write_1h: Some("6".parse().unwrap()),
                 reasoning: None,
             },
+            long_prices: Vec::new(),
             steered: vec![message(8)],
             last: true,
         }),
@@ -228,6 +237,31 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         Record::ConsentSettled {
             consent: consent(12),
             answer: ConsentAnswer::Decline { message: Some("not there".to_owned()) },
+        },
+        Record::QuestionAsked(QuestionAsked {
+            question: question(13),
+            call: part(11),
+            questions: vec![Question {
+                question: "Which one is \"right\"?".to_owned(),
+                header: "The right one".to_owned(),
+                options: vec![QuestionOption {
+                    label: "Both".to_owned(),
+                    description: "as they are\nnow".to_owned(),
+                }],
+                multiple: true,
+                custom: false,
+            }],
+        }),
+        Record::QuestionSettled {
+            question: question(13),
+            answer: QuestionAnswer::Answered { answers: vec![vec!["Both".to_owned()], Vec::new()] },
+        },
+        Record::TodosChanged {
+            todos: vec![Todo {
+                content: "look at \u{1f3ad}".to_owned(),
+                status: TodoStatus::InProgress,
+                priority: TodoPriority::Medium,
+            }],
         },
         Record::CallIntended(CallIntended {
             call: part(11),

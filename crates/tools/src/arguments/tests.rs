@@ -32,12 +32,12 @@ struct Change {
     line: u64,
 }
 
-fn read(value: Value) -> Result<Arguments, String> {
+fn accepted(value: Value) -> Result<Arguments, String> {
     parse("change", value.as_object().unwrap()).map_err(|error| error.to_string())
 }
 
 fn refused(value: Value) -> String {
-    read(value).unwrap_err()
+    accepted(value).unwrap_err()
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn what_is_meant_well_is_read() {
         changes: vec![Change { line: 2 }],
         title: None,
     };
-    assert_eq!(read(given), Ok(expected));
-    assert_eq!(read(json!({"filePath": "a", "mode": "part"})).unwrap().mode, Some(Mode::Part));
+    assert_eq!(accepted(given), Ok(expected));
+    assert_eq!(accepted(json!({"filePath": "a", "mode": "part"})).unwrap().mode, Some(Mode::Part));
 }
 
 #[test]
@@ -103,8 +103,58 @@ fn what_does_not_fit_is_named() {
         let error = refused(given);
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("It takes {filePath: string, firstLine?: integer"), "{error}");
-        assert!(error.len() < 600, "{error}");
+        assert!(error.len() < 800, "{error}");
     }
+}
+
+/// The call that is proposed for these arguments.
+fn proposed(given: Value) -> Option<Value> {
+    let error = refused(given);
+    let (_, call) = error.split_once("The nearest right call: change ")?;
+    Some(serde_json::from_str(call).unwrap())
+}
+
+#[test]
+fn the_nearest_right_call_is_shown() {
+    let cases = [
+        (json!({"file_path": "a"}), json!({"filePath": "a"})),
+        (json!({"path": "a", "first_line": "3"}), json!({"filePath": "a", "firstLine": 3})),
+        // Nothing is near, but one is missing and one is left over.
+        (json!({"target": "a"}), json!({"filePath": "a"})),
+        (json!({"filePath": "a", "frobnicate": 1}), json!({"filePath": "a"})),
+        (json!({"filePath": 5, "title": null}), json!({"filePath": "5"})),
+        (json!({"filePath": ["a"], "replaceAll": "yes"}), json!({"filePath": "a", "replaceAll": true})),
+        (json!({"filePath": "a", "firstLine": 1.7}), json!({"filePath": "a", "firstLine": 2})),
+        (json!({"filePath": "a", "firstLine": 0}), json!({"filePath": "a", "firstLine": 1})),
+        (json!({"filePath": "a", "firstLine": "900"}), json!({"filePath": "a", "firstLine": 100})),
+        (json!({"filePath": "a", "mode": "Part"}), json!({"filePath": "a", "mode": "part"})),
+        (
+            json!({"filePath": "a", "changes": {"lin": "1"}}),
+            json!({"filePath": "a", "changes": [{"line": 1}]}),
+        ),
+        (
+            json!({"filePath": "a", "changes": "[{\"line\": 1}]"}),
+            json!({"filePath": "a", "changes": [{"line": 1}]}),
+        ),
+    ];
+    for (given, expected) in cases {
+        assert_eq!(proposed(given.clone()), Some(expected), "{given}");
+    }
+    // What cannot be known is not made up.
+    for given in
+        [json!({}), json!({"filePath": "a", "mode": "sideways"}), json!({"filePath": "a", "changes": [{}]})]
+    {
+        assert_eq!(proposed(given.clone()), None, "{given}");
+    }
+}
+
+#[test]
+fn a_proposed_call_is_short_and_fits() {
+    let call = proposed(json!({"file_path": "ü".repeat(1_000), "firstLine": 7})).unwrap();
+    assert_eq!(call["filePath"], format!("{}… (and 950 more characters)", "ü".repeat(50)));
+    assert!(accepted(call).is_ok());
+    let many: Vec<Value> = (0..1_000).map(|line| json!({"line": line, "lime": 1})).collect();
+    assert_eq!(proposed(json!({"filePath": "a", "changes": many})), None);
 }
 
 #[test]
@@ -117,5 +167,7 @@ fn text_that_is_no_object_is_refused_with_the_place() {
         "{error}"
     );
     let error = not_an_object(&spec, "[1]").to_string();
-    assert!(error.contains("must be one JSON object"), "{error}");
+    assert!(error.contains("must be one JSON object") && error.ends_with("arguments that fit"), "{error}");
+    let error = not_an_object(&spec, r#"[{"file_path": "a"}]"#).to_string();
+    assert!(error.ends_with(r#"The nearest right call: change {"filePath":"a"}"#), "{error}");
 }

@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use playhouse_policy::Zone;
 use playhouse_protocol::message::CallInput;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::Registry;
 use crate::testing::{self, Recorder};
+use crate::{Prepared, Registry, Typed, runner};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -18,13 +18,17 @@ struct Fixture {
 
 /// The workspace is `work`, with `src` in it.
 fn fixture() -> Fixture {
+    fixture_with(BashOptions::default())
+}
+
+fn fixture_with(options: BashOptions) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     fs_err::create_dir_all(folder.path().join("work/src")).unwrap();
     let recorder = Arc::new(Recorder::default());
     let outputs = folder.path().join("outputs");
     let context = testing::context_with(&folder.path().join("work"), &outputs, recorder.clone()).unwrap();
     let mut registry = Registry::new();
-    registry.add(Arc::new(Bash::new())).unwrap();
+    registry.add(Arc::new(Typed::new(Bash::new(options)))).unwrap();
     Fixture { folder, registry, recorder, context }
 }
 
@@ -191,4 +195,86 @@ async fn no_secret_reaches_a_command() {
     let output = fixture().run("env").await.output;
     assert!(!output.contains("CARGO_MANIFEST_DIR") && !output.contains(&given), "{output}");
     assert!(output.contains("TERM=dumb") && output.contains("PATH="), "{output}");
+}
+
+#[tokio::test]
+async fn the_longest_time_is_configured_and_told() {
+    let options = BashOptions { max_timeout: Duration::from_secs(1), ..BashOptions::default() };
+    let fixture = fixture_with(options);
+    let spec = fixture.registry.get("bash").unwrap().spec();
+    let described = spec.parameters["properties"]["timeout"]["description"].as_str().unwrap();
+    assert!(described.ends_with("At most 1000 when it is waited for."), "{described}");
+    let error = fixture.refused(json!({"command": "ls", "timeout": 1_001})).await;
+    assert_eq!(error, "`timeout` must be at most 1000, not 1001: for what takes longer, use background");
+    // The usual time is not longer than the longest.
+    let output = fixture.run("sleep 600").await;
+    assert_eq!(output.metadata["timedOut"], true);
+    assert!(fixture.prepare(json!({"command": "ls", "timeout": 9_000, "background": true})).await.is_ok());
+}
+
+#[tokio::test]
+async fn too_many_processes_are_ended_and_told() {
+    let fixture = fixture_with(BashOptions { most_tasks: 16, ..BashOptions::default() });
+    let output = fixture.run("for i in $(seq 40); do sleep 600 & done; wait").await.output;
+    assert!(output.contains("[The command wanted more than 16 processes and threads at once"), "{output}");
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_end_is_ended_in_time() {
+    let fixture = fixture();
+    let command = "trap '' TERM; (trap '' TERM; sleep 600) & sleep 600; sleep 600";
+    let output = fixture.call(json!({"command": command, "timeout": 100})).await.unwrap();
+    assert_eq!(output.metadata["timedOut"], true);
+    assert_eq!(output.metadata["signal"], 9);
+}
+
+#[tokio::test]
+async fn what_is_in_the_background_returns_at_once() {
+    let fixture = fixture();
+    let prepared = fixture.prepare(json!({"command": "ls", "background": true})).await.unwrap();
+    assert_eq!(prepared.preview, "in the background:\nls");
+    let output = fixture.call(json!({"command": "echo begun; exec sleep 600", "background": true})).await;
+    let output = output.unwrap();
+    let id = output.metadata["processId"].as_str().unwrap();
+    let expected = format!(
+        "[It runs in the background as {id}. Use the tool process to read, write to or end it.] It has written so \
+         far:\nbegun"
+    );
+    assert_eq!(output.output, expected);
+    assert_eq!((&output.metadata["running"], &output.metadata["background"]), (&json!(true), &json!(true)));
+    let file = output.metadata["outputPath"].as_str().unwrap();
+    assert_eq!(fs_err::read_to_string(file).unwrap(), "begun\n");
+    fixture.context.processes.end().await;
+}
+
+#[tokio::test]
+async fn what_fails_at_once_in_the_background_says_so() {
+    let fixture = fixture();
+    let output = fixture.call(json!({"command": "echo oops >&2; exit 7", "background": true})).await.unwrap();
+    assert_eq!(output.output, "oops\n[It has ended already: exit code 7]");
+    assert_eq!((&output.metadata["running"], &output.metadata["exit"]), (&json!(false), &json!(7)));
+}
+
+#[tokio::test]
+async fn only_so_many_run_in_the_background() {
+    let fixture = fixture_with(BashOptions { most_background: 1, ..BashOptions::default() });
+    let input = json!({"command": "sleep 600", "background": true});
+    fixture.call(input.clone()).await.unwrap();
+    let error = fixture.call(input).await.unwrap_err().to_string();
+    assert!(error.contains("1 commands run in the background, and no more than 1 may"), "{error}");
+    fixture.context.processes.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_before_it_begins_starts_nothing() {
+    let tool = Bash::default();
+    for background in [false, true] {
+        let fixture = fixture_with(BashOptions::default());
+        let arguments = json!({"command": "touch made", "background": background});
+        let ready = tool.prepare(serde_json::from_value(arguments).unwrap(), &fixture.context).await.unwrap();
+        fixture.context.cancel.cancel();
+        let error = tool.execute(ready.task, &fixture.context).await.unwrap_err();
+        assert!(matches!(error, ToolError::Cancelled(_)), "{error}");
+        assert!(!fixture.folder.path().join("work/made").exists());
+    }
 }

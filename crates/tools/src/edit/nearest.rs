@@ -1,6 +1,9 @@
-//! What a file has instead of the text that an edit did not find.
+//! What a file has, in place of or where the text of an edit was looked for, shown as `read` shows it.
 
 use std::fmt::Write as _;
+use std::ops::Range;
+
+use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::files::document::cut_characters;
 
@@ -20,7 +23,7 @@ const ENOUGH: usize = 50;
 ///
 /// The most telling line of `wanted` (its longest) is compared with each line of the file by the pairs of bytes that
 /// both have, so the cost is linear in the file.
-pub(super) fn nearest(text: &[u8], wanted: &[u8]) -> Option<String> {
+pub(crate) fn nearest(text: &[u8], wanted: &[u8]) -> Option<String> {
     let wanted: Vec<&[u8]> = lines(wanted).collect();
     let (place, telling) = wanted.iter().enumerate().max_by_key(|(_, line)| line.trim_ascii().len())?;
     let telling = Pairs::of(telling);
@@ -34,10 +37,44 @@ pub(super) fn nearest(text: &[u8], wanted: &[u8]) -> Option<String> {
     let first = line?.saturating_sub(place);
     let mut shown = String::new();
     for (index, line) in lines(text).enumerate().skip(first).take(wanted.len().min(SHOWN)) {
-        let line = String::from_utf8_lossy(&line[..line.len().min(4 * WIDTH)]);
-        let _ = writeln!(shown, "{}\t{}", index + 1, cut_characters(&line, WIDTH).0);
+        show(&mut shown, index + 1, line);
     }
     Some(shown)
+}
+
+/// The lines that hold the beginning of `range` in `text`, at most `most` of them, numbered as `read` numbers them.
+pub(super) fn excerpt(text: &[u8], range: &Range<usize>, most: usize) -> Excerpt {
+    let start = memrchr(b'\n', &text[..range.start]).map_or(0, |at| at + 1);
+    let before = memchr_iter(b'\n', &text[..start]).count();
+    let last = before + 1 + memchr_iter(b'\n', &text[start..range.end.max(start + 1) - 1]).count();
+    let mut shown = String::new();
+    let mut rest = &text[start..];
+    for number in before + 1..=last.min(before + most.min(SHOWN)) {
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
+        show(&mut shown, number, &rest[..end]);
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    if last > before + SHOWN && most > 1 {
+        let _ = writeln!(shown, "({} more lines)", last - before - SHOWN);
+    }
+    Excerpt { first: before + 1, last, shown }
+}
+
+/// Lines of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Excerpt {
+    /// Number of the first, from 1.
+    pub(super) first: usize,
+    /// Number of the last.
+    pub(super) last: usize,
+    /// Their text, each line with its number.
+    pub(super) shown: String,
+}
+
+fn show(shown: &mut String, number: usize, line: &[u8]) {
+    // A character has at most four bytes, so what is cut off here would not be shown anyway.
+    let line = String::from_utf8_lossy(&line[..line.len().min(4 * WIDTH)]);
+    let _ = writeln!(shown, "{number}\t{}", cut_characters(&line, WIDTH).0);
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {

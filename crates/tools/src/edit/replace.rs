@@ -1,19 +1,26 @@
 //! The replacement itself: bytes in, bytes out.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::memchr_iter;
+use memchr::{memchr_iter, memmem};
 
-use super::nearest::nearest;
-use super::strategy::STRATEGIES;
-use crate::files::document::{Endings, Unified, line_count, split_mark, with_ending};
+use super::nearest::{Excerpt, excerpt, nearest};
+use super::strategy::{Found, MOST, Place, STRATEGIES, Search, Strategy};
+use crate::files::document::{Endings, Unified, is_numbered, line_count, split_mark, with_ending};
 use crate::files::seen::LARGEST;
 
-/// Occurrences whose lines are counted for a refusal.
+/// Places that are told of in a refusal.
 const TOLD: usize = 10;
 
-/// Places that are replaced in one call: each takes memory of its own.
-const MOST: usize = 1_000_000;
+/// Lines of a doubtful place that are told of.
+const SHOWN: usize = 12;
+
+/// Bytes of a new text from which it is no accident that the file has it already.
+const TELLING: usize = 8;
+
+/// The largest text, in bytes, in which other than exact occurrences are looked for: their strategies take memory for each line.
+const APPROXIMATE: usize = 20_000_000;
 
 /// A changed content.
 #[derive(Debug)]
@@ -24,6 +31,8 @@ pub(super) struct Edited {
     pub(super) lines: Vec<Lines>,
     /// How the text was found.
     pub(super) strategy: &'static str,
+    /// What differed, unless the text was found exactly.
+    pub(super) difference: Option<&'static str>,
 }
 
 /// First and last line of a place, from 1.
@@ -47,10 +56,21 @@ pub(super) enum Refusal {
     },
     /// It is there more than once, and one was meant.
     Ambiguous {
-        /// The lines of the first ones.
-        lines: Vec<usize>,
+        /// What differs in each of them, unless they are exact.
+        difference: Option<&'static str>,
+        /// The first line of the first ones.
+        places: Vec<Excerpt>,
         /// How many there are.
         count: usize,
+    },
+    /// There is one place, which is too doubtful.
+    Doubtful {
+        /// How it was found.
+        strategy: &'static str,
+        /// The place.
+        place: Excerpt,
+        /// Why it is not taken.
+        reason: String,
     },
     /// It is there too often to replace it everywhere.
     TooMany {
@@ -73,90 +93,110 @@ pub(super) fn replace(bytes: &[u8], old: &str, new: &str, all: bool) -> Result<E
     let mark = bytes.len() - body.len();
     let (_, old) = split_mark(old.as_bytes());
     let wanted = with_ending(old, b"\n");
+    let plain = with_ending(new.as_bytes(), b"\n");
     let unified = Unified::of(body);
-    let (strategy, places) = find(&unified.text, &wanted, all)?;
+    let (strategy, places) = find(&Search::new(&unified.text, &wanted, &plain, all))?;
 
-    let replacement = match Endings::of(body).most() {
-        Some(ending) => with_ending(new.as_bytes(), ending),
-        None => new.as_bytes().into(),
-    };
-    let places: Vec<Range<usize>> = places
+    let ending = Endings::of(body).most();
+    let replacement = ending.map_or(new.as_bytes().into(), |ending| with_ending(new.as_bytes(), ending));
+    let patches: Vec<Patch<'_>> = places
         .iter()
-        .map(|place| unified.original(place))
-        .map(|place| place.start + mark..place.end + mark)
+        .map(|place| {
+            let range = unified.original(&place.range);
+            let new = match (&place.new, ending) {
+                (None, _) => Cow::Borrowed(&*replacement),
+                (Some(own), Some(ending)) => with_ending(own, ending),
+                (Some(own), None) => Cow::Borrowed(&**own),
+            };
+            Patch { range: range.start + mark..range.end + mark, new }
+        })
         .collect();
-    let removed: usize = places.iter().map(Range::len).sum();
-    let size = (bytes.len() - removed) as u64 + places.len() as u64 * replacement.len() as u64;
+    let removed: usize = patches.iter().map(|patch| patch.range.len()).sum();
+    let added: u64 = patches.iter().map(|patch| patch.new.len() as u64).sum();
+    let size = (bytes.len() - removed) as u64 + added;
     if size > LARGEST {
         return Err(Refusal::TooLarge { bytes: size });
     }
-    Ok(splice(bytes, &places, &replacement, strategy))
+    Ok(splice(bytes, &patches, strategy))
 }
 
-/// The places to replace, by the first strategy that finds any.
-fn find(text: &[u8], wanted: &[u8], all: bool) -> Result<(&'static str, Vec<Range<usize>>), Refusal> {
-    for strategy in STRATEGIES {
-        let places = strategy.find(text, wanted, MOST + 1);
-        match (&places[..], all) {
-            ([], _) => {}
-            (_, true) if places.len() > MOST => return Err(Refusal::TooMany { most: MOST }),
-            (_, true) => return Ok((strategy.name(), places)),
-            ([only], false) => {
-                return match strategy.another(text, wanted, only) {
-                    None => Ok((strategy.name(), places)),
-                    Some(other) => Err(ambiguous(text, &[only.clone(), other])),
-                };
+/// The places to replace, by the first strategy that is sure of any.
+fn find(search: &Search<'_>) -> Result<(&'static dyn Strategy, Vec<Place>), Refusal> {
+    let large = search.text.len() > APPROXIMATE;
+    let mut doubt = None;
+    let tried = if search.wanted.is_empty() {
+        0
+    } else if large {
+        1
+    } else {
+        STRATEGIES.len()
+    };
+    for strategy in &STRATEGIES[..tried] {
+        match strategy.find(search) {
+            Found::Nothing => {}
+            Found::Places(places) if search.all && places.len() > MOST => {
+                return Err(Refusal::TooMany { most: MOST });
             }
-            (_, false) => return Err(ambiguous(text, &places)),
+            Found::Places(places) if search.all || places.len() == 1 => return Ok((*strategy, places)),
+            Found::Places(places) | Found::TooAlike(places) => {
+                return Err(ambiguous(search.text, *strategy, &places));
+            }
+            Found::Doubt { range, reason } => doubt = doubt.or(Some((strategy.name(), range, reason))),
         }
     }
-    Err(Refusal::Absent { nearest: nearest(text, wanted), hint: hint(wanted) })
+    if let Some((strategy, range, reason)) = doubt {
+        return Err(Refusal::Doubtful { strategy, place: excerpt(search.text, &range, SHOWN), reason });
+    }
+    Err(Refusal::Absent { nearest: nearest(search.text, search.wanted), hint: hint(search, large) })
 }
 
-fn ambiguous(text: &[u8], places: &[Range<usize>]) -> Refusal {
-    let mut lines = Vec::new();
-    let (mut line, mut from) = (1, 0);
-    for place in places.iter().take(TOLD) {
-        line += memchr_iter(b'\n', &text[from..place.start]).count();
-        from = place.start;
-        lines.push(line);
-    }
-    Refusal::Ambiguous { lines, count: places.len() }
+fn ambiguous(text: &[u8], strategy: &dyn Strategy, places: &[Place]) -> Refusal {
+    let told = places.iter().take(TOLD).map(|place| excerpt(text, &place.range, 1)).collect();
+    Refusal::Ambiguous { difference: difference(strategy), places: told, count: places.len() }
+}
+
+fn difference(strategy: &dyn Strategy) -> Option<&'static str> {
+    (strategy.name() != STRATEGIES[0].name()).then(|| strategy.difference())
 }
 
 /// What models are known to do wrong.
-fn hint(wanted: &[u8]) -> Option<&'static str> {
-    let numbered = |line: &[u8]| {
-        let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        digits > 0 && line.get(digits) == Some(&b'\t')
-    };
-    let mut lines = wanted.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).peekable();
-    if lines.peek().is_some() && lines.all(numbered) {
+fn hint(search: &Search<'_>, large: bool) -> Option<&'static str> {
+    let wanted = search.wanted;
+    if is_numbered(wanted) {
         Some("Leave out the line numbers and the tab after them, which only read adds.")
     } else if String::from_utf8_lossy(wanted).contains('\u{fffd}') {
         Some("Leave out \u{fffd}, which stands for bytes that are not UTF-8.")
+    } else if search.new.trim_ascii().len() >= TELLING && memmem::find(search.text, search.new).is_some() {
+        Some("newString is in the file already: maybe this was done before.")
+    } else if large {
+        Some("In a file of this size only exactly this text is looked for.")
     } else {
         None
     }
 }
 
-fn splice(bytes: &[u8], places: &[Range<usize>], replacement: &[u8], strategy: &'static str) -> Edited {
-    let mut made = Vec::with_capacity(bytes.len() + places.len() * replacement.len());
-    let mut lines = Vec::with_capacity(places.len());
-    let height = line_count(replacement).max(1);
-    let breaks = memchr_iter(b'\n', replacement).count();
+/// Bytes of the file, and what is put in their place.
+struct Patch<'a> {
+    range: Range<usize>,
+    new: Cow<'a, [u8]>,
+}
+
+fn splice(bytes: &[u8], patches: &[Patch<'_>], strategy: &dyn Strategy) -> Edited {
+    let added: usize = patches.iter().map(|patch| patch.new.len()).sum();
+    let mut made = Vec::with_capacity(bytes.len() + added);
+    let mut lines = Vec::with_capacity(patches.len());
     let (mut line, mut from) = (1, 0);
-    for place in places {
-        let kept = &bytes[from..place.start];
+    for Patch { range, new } in patches {
+        let kept = &bytes[from..range.start];
         line += memchr_iter(b'\n', kept).count();
-        lines.push(Lines { start: line, end: line + height - 1 });
-        line += breaks;
+        lines.push(Lines { start: line, end: line + line_count(new).max(1) - 1 });
+        line += memchr_iter(b'\n', new).count();
         made.extend_from_slice(kept);
-        made.extend_from_slice(replacement);
-        from = place.end;
+        made.extend_from_slice(new);
+        from = range.end;
     }
     made.extend_from_slice(&bytes[from..]);
-    Edited { bytes: made, lines, strategy }
+    Edited { bytes: made, lines, strategy: strategy.name(), difference: difference(strategy) }
 }
 
 #[cfg(test)]

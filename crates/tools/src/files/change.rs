@@ -15,7 +15,7 @@ const DIFF_FOR_CLIENTS: usize = 32 * 1024;
 const DIFF_FOR_MODEL: usize = 6 * 1024;
 
 /// Bytes of a diff that a person sees before agreeing to it.
-const DIFF_FOR_CONSENT: usize = 16 * 1024;
+pub(crate) const DIFF_FOR_CONSENT: usize = 16 * 1024;
 
 /// Makes `bytes` the content of the file at `resolved`, which is `before` now.
 pub(crate) fn put(
@@ -48,7 +48,7 @@ pub(crate) fn output(resolved: &Resolved, summary: &str, diff: &Diff, created: b
     metadata.insert("additions".into(), Value::from(diff.additions));
     metadata.insert("deletions".into(), Value::from(diff.deletions));
     metadata.insert("created".into(), Value::from(created));
-    ToolOutput { title: resolved.shown.clone(), output, metadata, attachments: Vec::new() }
+    ToolOutput { title: resolved.shown.clone(), output, metadata, ..ToolOutput::default() }
 }
 
 /// What a person sees before agreeing to a change.

@@ -170,6 +170,16 @@ pub(crate) fn line_count(bytes: &[u8]) -> usize {
     memchr_iter(b'\n', bytes).count() + usize::from(!bytes.is_empty() && !bytes.ends_with(b"\n"))
 }
 
+/// Whether the lines of `text` all begin with a number and a tab, as `read` shows them; empty lines do not count.
+pub(crate) fn is_numbered(text: &[u8]) -> bool {
+    let numbered = |line: &[u8]| {
+        let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        digits > 0 && line.get(digits) == Some(&b'\t')
+    };
+    let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).peekable();
+    lines.peek().is_some() && lines.all(numbered)
+}
+
 /// At most `limit` characters from the front of `text`, and whether that is less than all.
 pub(crate) fn cut_characters(text: &str, limit: usize) -> (&str, bool) {
     match text.char_indices().nth(limit) {
@@ -208,6 +218,12 @@ mod tests {
             (line_count(b""), line_count(b"a"), line_count(b"a\n"), line_count(b"a\nb")),
             (0, 1, 1, 2)
         );
+    }
+
+    #[test]
+    fn lines_with_the_numbers_of_read_are_told() {
+        assert!(is_numbered(b"1\tone\n\n12\ttwo\n"));
+        assert!(!is_numbered(b"1\tone\ntwo\n") && !is_numbered(b"\n") && !is_numbered(b"\tx"));
     }
 
     proptest! {

@@ -1,8 +1,9 @@
-//! What `.gitignore` and `.ignore` files say.
+//! What `.gitignore`, `.ignore` and `.rgignore` files say.
 //!
 //! The files come from the workspace, which nobody vouches for. So they are read through open handles, never through a
-//! link, never when they are pipes, and only up to a size; and only those inside the workspace count, so that what
-//! lies in a home directory around it has no say.
+//! link, never when they are pipes, and only up to a size. Only those inside the workspace count, whether or not it is a
+//! repository: what lies in a home directory around it, and the user's global excludes, belong to whoever runs the
+//! engine and not to the session, and would make the same tree look different from machine to machine.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -21,6 +22,7 @@ const LARGEST: u64 = 128 * 1024;
 #[derive(Debug)]
 pub(crate) struct Rules {
     parent: Option<Arc<Rules>>,
+    rgignore: Gitignore,
     ignore: Gitignore,
     gitignore: Gitignore,
     exclude: Gitignore,
@@ -38,7 +40,7 @@ impl Rules {
         parent: Option<Arc<Self>>,
     ) -> Option<Arc<Self>> {
         let is_repository = has(".git");
-        if !is_repository && !has(".gitignore") && !has(".ignore") {
+        if !is_repository && ![".gitignore", ".ignore", ".rgignore"].into_iter().any(has) {
             return parent;
         }
         let file = |name| if has(name) { load(directory, path, name) } else { Gitignore::empty() };
@@ -49,6 +51,7 @@ impl Rules {
             Gitignore::empty()
         };
         Some(Arc::new(Self {
+            rgignore: file(".rgignore"),
             ignore: file(".ignore"),
             gitignore: file(".gitignore"),
             exclude,
@@ -57,31 +60,33 @@ impl Rules {
         }))
     }
 
-    /// Whether `path` (from the same `/`) is to be left out. What a directory nearer to it says counts more, and
-    /// `.ignore` counts more than `.gitignore`, which counts more than `.git/info/exclude`.
-    pub(crate) fn ignores(&self, path: &Path, is_directory: bool) -> bool {
-        let mut gitignore = Match::None;
-        let mut exclude = Match::None;
+    /// What is said of `path` (from the same `/`): that it is to be left out, that it is to be shown, or nothing.
+    ///
+    /// `.rgignore` counts more than `.ignore`, which counts more than `.gitignore`, which counts more than
+    /// `.git/info/exclude`; of files of one name, the one nearest to the path counts most.
+    pub(crate) fn ignores(&self, path: &Path, is_directory: bool) -> Option<bool> {
+        let mut said = [const { None }; 4];
         let mut inside_repository = true;
         let mut rules = Some(self);
         while let Some(here) = rules {
-            match here.ignore.matched(path, is_directory) {
-                Match::None => {}
-                found => return found.is_ignore(),
-            }
-            if inside_repository {
-                if gitignore.is_none() {
-                    gitignore = here.gitignore.matched(path, is_directory);
+            let files = [&here.rgignore, &here.ignore, &here.gitignore, &here.exclude];
+            // A repository inside another one has rules of its own.
+            let count = if inside_repository { 4 } else { 2 };
+            for (said, file) in said.iter_mut().zip(files).take(count) {
+                if said.is_none() {
+                    *said = match file.matched(path, is_directory) {
+                        Match::None => None,
+                        found => Some(found.is_ignore()),
+                    };
                 }
-                if exclude.is_none() {
-                    exclude = here.exclude.matched(path, is_directory);
-                }
-                // A repository inside another one has rules of its own.
-                inside_repository = !here.is_repository;
             }
+            if said[0].is_some() {
+                break;
+            }
+            inside_repository &= !here.is_repository;
             rules = here.parent.as_deref();
         }
-        if gitignore.is_none() { exclude.is_ignore() } else { gitignore.is_ignore() }
+        said.into_iter().flatten().next()
     }
 }
 

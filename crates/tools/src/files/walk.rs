@@ -1,13 +1,14 @@
-//! A walk through a directory tree, in the order of names, that obeys ignore files and follows no link.
+//! A walk through a directory tree, in the order of paths, that obeys ignore files and follows no link.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::directory::{Directory, Entry, Kind};
+use super::directory::{Directory, Entries, Kind};
 use super::ignored::Rules;
 
 /// Directories inside each other that are entered. Each costs an open handle.
@@ -121,7 +122,8 @@ impl Report {
 /// A walk that is set up.
 #[derive(Debug)]
 pub(crate) struct Walk<'a> {
-    /// Whether names that begin with a dot are shown. `.git` never is.
+    /// Whether all names that begin with a dot are shown, and not only those that an ignore file asks for (`!.github`).
+    /// `.git` never is.
     pub(crate) hidden: bool,
     /// How deep it goes; 1 is only what lies in the first directory.
     pub(crate) depth: usize,
@@ -131,28 +133,86 @@ pub(crate) struct Walk<'a> {
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// A directory that a walk is in.
-struct Level {
+/// A directory that a walk came to, with what it holds.
+#[derive(Debug)]
+pub(super) struct Level {
     directory: Directory,
+    place: PathBuf,
     rules: Option<Arc<Rules>>,
-    entries: std::vec::IntoIter<Entry>,
+    entries: Entries,
+}
+
+/// What is done with what a walk comes to, in the order of paths: a directory comes before what it holds.
+pub(super) trait Visitor {
+    /// A directory that is shown.
+    fn directory(&mut self, found: &Found<'_>) -> Flow;
+
+    /// Anything else, the entry of `level` at `index`. Whether it is shown has to be found out with [`Lens::find`].
+    fn other(&mut self, level: &Arc<Level>, index: usize) -> Flow;
+}
+
+/// Finds out about entries, one after the other, in memory that is used again.
+#[derive(Clone, Debug)]
+pub(super) struct Lens {
+    hidden: bool,
+    /// Bytes of a place that lead to where the walk began.
+    above: usize,
+    place: PathBuf,
+}
+
+impl Lens {
+    /// The entry of `level` at `index`, if it is to be shown.
+    pub(super) fn find<'a>(&'a mut self, level: &'a Level, index: usize) -> Option<Found<'a>> {
+        let (name, kind) = level.entries.get(index)?;
+        let is_hidden = !self.hidden && name.as_bytes().starts_with(b".");
+        if name == ".git" || (is_hidden && level.rules.is_none()) {
+            return None;
+        }
+        self.place.as_mut_os_string().clear();
+        self.place.push(&level.place);
+        self.place.push(name);
+        let ignored =
+            level.rules.as_ref().and_then(|rules| rules.ignores(&self.place, kind == Kind::Directory));
+        if ignored.unwrap_or(is_hidden) {
+            return None;
+        }
+        let path = Path::new(OsStr::from_bytes(&self.place.as_os_str().as_bytes()[self.above..]));
+        Some(Found { path, kind, parent: &level.directory, name })
+    }
+
+    /// The kind of the entry of `level` at `index`.
+    pub(super) fn is_directory(level: &Level, index: usize) -> bool {
+        level.entries.get(index).is_some_and(|(_, kind)| kind == Kind::Directory)
+    }
 }
 
 impl Walk<'_> {
-    /// Walks from `start` on. `visit` is called for everything that is not ignored: a directory comes before what it
-    /// holds.
-    pub(crate) fn run(self, start: Start, visit: &mut dyn FnMut(&Found<'_>) -> Flow) -> Report {
+    /// Walks from `start` on. `visit` is called for everything that is shown: a directory comes before what it holds.
+    pub(crate) fn run(&self, start: Start, visit: &mut dyn FnMut(&Found<'_>) -> Flow) -> Report {
+        let lens = self.lens(&start);
+        self.traverse(start, &mut Sequential { lens, visit })
+    }
+
+    /// For entries of the walk that begins at `start`.
+    pub(super) fn lens(&self, start: &Start) -> Lens {
+        // Between `/` and what is below it there is no other slash.
+        let length = start.place.as_os_str().len();
+        Lens { hidden: self.hidden, above: if length > 1 { length + 1 } else { 1 }, place: PathBuf::new() }
+    }
+
+    /// Walks from `start` on, one entry after the other.
+    pub(super) fn traverse(&self, start: Start, visitor: &mut dyn Visitor) -> Report {
         let deadline = Instant::now() + self.limits.time;
         let mut report = Report { outcome: Outcome::Complete, unreadable: 0 };
         let mut left = self.limits.entries;
-        let mut place = start.place;
-        let prefix = place.clone();
-        let mut levels = Vec::new();
-        match self.enter(start.directory, &place, start.rules, &mut left) {
-            Some(level) => levels.push(level),
+        let mut lens = self.lens(&start);
+        // The directories that the walk is in, and how far it came in each.
+        let mut levels: Vec<(Arc<Level>, usize)> = Vec::new();
+        match self.enter(start.directory, start.place, start.rules, &mut left) {
+            Some(level) => levels.push((level, 0)),
             None => report.unreadable += 1,
         }
-        while let Some(level) = levels.last_mut() {
+        while let Some((level, next)) = levels.last_mut() {
             if self.cancel.is_cancelled() {
                 report.outcome = Outcome::Cancelled;
                 return report;
@@ -161,33 +221,32 @@ impl Walk<'_> {
                 report.outcome = Outcome::Time;
                 return report;
             }
-            let Some(Entry { name, kind }) = level.entries.next() else {
+            let index = *next;
+            *next += 1;
+            if index >= level.entries.len() {
                 levels.pop();
-                place.pop();
                 continue;
-            };
-            place.push(&name);
-            let is_directory = kind == Kind::Directory;
-            if self.shows(&name)
-                && !level.rules.as_ref().is_some_and(|rules| rules.ignores(&place, is_directory))
-            {
-                let path = place.strip_prefix(&prefix).unwrap_or(&place);
-                match visit(&Found { path, kind, parent: &level.directory, name: &name }) {
-                    Flow::Stop => {
-                        report.outcome = Outcome::Stopped;
-                        return report;
-                    }
-                    Flow::Go if is_directory && levels.len() < self.depth => {
-                        if let Some(level) = self.descend(&levels, &name, &place, &mut left) {
-                            levels.push(level);
-                            continue;
-                        }
-                        report.unreadable += 1;
-                    }
-                    Flow::Go | Flow::Pass => {}
-                }
             }
-            place.pop();
+            let flow = if Lens::is_directory(level, index) {
+                let level = level.clone();
+                let Some(found) = lens.find(&level, index) else { continue };
+                match visitor.directory(&found) {
+                    Flow::Go if levels.len() < self.depth => {
+                        match self.descend(levels.len(), &level, found.name, &mut left) {
+                            Some(inner) => levels.push((inner, 0)),
+                            None => report.unreadable += 1,
+                        }
+                        Flow::Go
+                    }
+                    flow => flow,
+                }
+            } else {
+                visitor.other(level, index)
+            };
+            if flow == Flow::Stop {
+                report.outcome = Outcome::Stopped;
+                return report;
+            }
         }
         if self.cancel.is_cancelled() {
             report.outcome = Outcome::Cancelled;
@@ -197,175 +256,43 @@ impl Walk<'_> {
         report
     }
 
-    fn shows(&self, name: &OsStr) -> bool {
-        name != ".git" && (self.hidden || !name.as_encoded_bytes().starts_with(b"."))
-    }
-
-    fn descend(&self, levels: &[Level], name: &OsString, place: &Path, left: &mut usize) -> Option<Level> {
-        let parent = levels.last().filter(|_| levels.len() < DEPTH)?;
-        let directory = parent.directory.child(name).ok()?;
-        self.enter(directory, place, parent.rules.clone(), left)
+    fn descend(&self, depth: usize, outer: &Level, name: &OsStr, left: &mut usize) -> Option<Arc<Level>> {
+        if depth >= DEPTH {
+            return None;
+        }
+        let directory = outer.directory.child(name).ok()?;
+        self.enter(directory, outer.place.join(name), outer.rules.clone(), left)
     }
 
     fn enter(
         &self,
         directory: Directory,
-        place: &Path,
+        place: PathBuf,
         outer: Option<Arc<Rules>>,
         left: &mut usize,
-    ) -> Option<Level> {
+    ) -> Option<Arc<Level>> {
         let (entries, more) = directory.entries(*left, &|| self.cancel.is_cancelled()).ok()?;
         *left = if more { 0 } else { *left - entries.len() };
-        let has = |name: &str| {
-            entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(name))).is_ok()
-        };
-        let rules = Rules::within(&directory, place, &has, outer);
-        Some(Level { directory, rules, entries: entries.into_iter() })
+        let rules = Rules::within(&directory, &place, &|name| entries.has(name), outer);
+        Some(Arc::new(Level { directory, place, rules, entries }))
+    }
+}
+
+/// Visits everything on the spot.
+struct Sequential<'a> {
+    lens: Lens,
+    visit: &'a mut dyn FnMut(&Found<'_>) -> Flow,
+}
+
+impl Visitor for Sequential<'_> {
+    fn directory(&mut self, found: &Found<'_>) -> Flow {
+        (self.visit)(found)
+    }
+
+    fn other(&mut self, level: &Arc<Level>, index: usize) -> Flow {
+        self.lens.find(level, index).map_or(Flow::Go, |found| (self.visit)(&found))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use super::*;
-
-    /// A tree of files (`name` or `name=content`) and directories (`name/`).
-    fn tree(entries: &[&str]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for entry in entries {
-            let (name, content) = entry.split_once('=').unwrap_or((entry, ""));
-            let path = root.path().join(name);
-            fs_err::create_dir_all(path.parent().unwrap()).unwrap();
-            if name.ends_with('/') {
-                fs_err::create_dir_all(path).unwrap();
-            } else {
-                fs_err::write(path, content).unwrap();
-            }
-        }
-        root
-    }
-
-    #[allow(clippy::disallowed_methods)]
-    fn open(path: &Path) -> Directory {
-        Directory::new(File::open(path).unwrap().into())
-    }
-
-    fn walk_with(root: &Path, inner: &str, limits: Limits, hidden: bool) -> (Vec<String>, Report) {
-        let cancel = CancellationToken::new();
-        let mut seen = Vec::new();
-        let start = Start::below(open(root), Path::new(inner)).unwrap();
-        let walk = Walk { hidden, depth: usize::MAX, limits, cancel: &cancel };
-        let report = walk.run(start, &mut |found| {
-            seen.push(found.path.to_str().unwrap().to_owned());
-            Flow::Go
-        });
-        (seen, report)
-    }
-
-    fn walk(root: &Path, inner: &str) -> Vec<String> {
-        walk_with(root, inner, Limits::default(), false).0
-    }
-
-    #[test]
-    fn names_come_in_order_and_hidden_ones_do_not() {
-        let root = tree(&["b", "a/z", "a/b/c", ".hidden", ".git/config", "c/"]);
-        assert_eq!(walk(root.path(), ""), ["a", "a/b", "a/b/c", "a/z", "b", "c"]);
-        let (all, _) = walk_with(root.path(), "", Limits::default(), true);
-        assert_eq!(all, [".hidden", "a", "a/b", "a/b/c", "a/z", "b", "c"]);
-    }
-
-    #[test]
-    fn ignore_files_are_obeyed_also_above_the_start_and_without_a_repository() {
-        let root = tree(&[
-            ".gitignore=*.log\n/target\nsub/deep/secret\n",
-            "a.log",
-            "a.txt",
-            "target/x",
-            "sub/.gitignore=!keep.log\n",
-            "sub/keep.log",
-            "sub/b.log",
-            "sub/target/y",
-            "sub/deep/secret",
-            "sub/deep/c.log",
-            "sub/deep/open",
-        ]);
-        let seen = walk(root.path(), "");
-        assert_eq!(
-            seen,
-            ["a.txt", "sub", "sub/deep", "sub/deep/open", "sub/keep.log", "sub/target", "sub/target/y"]
-        );
-        assert_eq!(walk(root.path(), "sub/deep"), ["open"]);
-        assert_eq!(walk(root.path(), "target"), ["x"], "what is named outright is searched");
-    }
-
-    #[test]
-    fn a_plain_ignore_file_beats_gitignore_and_a_nested_repository_has_its_own_rules() {
-        let root = tree(&[
-            ".gitignore=x\ny\n",
-            ".ignore=!x\n",
-            ".git/info/exclude=z\n",
-            "x",
-            "y",
-            "z",
-            "inner/.git/HEAD",
-            "inner/y",
-            "inner/z",
-        ]);
-        assert_eq!(walk(root.path(), ""), ["inner", "inner/y", "inner/z", "x"]);
-    }
-
-    #[test]
-    fn links_are_not_followed_and_hostile_ignore_files_are_harmless() {
-        let root = tree(&["a/b", "piped/c", "linked/d"]);
-        std::os::unix::fs::symlink("/", root.path().join("out")).unwrap();
-        std::os::unix::fs::symlink("/dev/zero", root.path().join("linked/.gitignore")).unwrap();
-        let pipe = root.path().join("piped/.gitignore");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        assert_eq!(walk(root.path(), ""), ["a", "a/b", "linked", "linked/d", "out", "piped", "piped/c"]);
-        assert!(Start::below(open(root.path()), Path::new("out/etc")).is_err());
-    }
-
-    #[test]
-    fn a_walk_ends_at_its_limits() {
-        let root = tree(&["a/1", "a/2", "b/1", "c/1"]);
-        let few = Limits { entries: 4, ..Limits::default() };
-        let (seen, report) = walk_with(root.path(), "", few, false);
-        assert_eq!(report.outcome, Outcome::Entries);
-        assert!(seen.len() <= 4, "{seen:?}");
-        assert!(report.shortfall(&few).contains("stopped after 4 entries"));
-
-        let none = Limits { time: Duration::ZERO, ..Limits::default() };
-        assert_eq!(walk_with(root.path(), "", none, false).1.outcome, Outcome::Time);
-    }
-
-    #[test]
-    fn a_cancelled_walk_visits_nothing_more() {
-        let root = tree(&["a", "b", "c"]);
-        let cancel = CancellationToken::new();
-        let mut seen = 0;
-        let walk = Walk { hidden: false, depth: usize::MAX, limits: Limits::default(), cancel: &cancel };
-        let start = Start::below(open(root.path()), Path::new("")).unwrap();
-        let report = walk.run(start, &mut |_| {
-            seen += 1;
-            cancel.cancel();
-            Flow::Go
-        });
-        assert_eq!((seen, report.outcome), (1, Outcome::Cancelled));
-    }
-
-    #[test]
-    fn a_tree_deeper_than_the_limit_is_told() {
-        let root = tempfile::tempdir().unwrap();
-        fs_err::create_dir_all(root.path().join("d/".repeat(DEPTH + 5))).unwrap();
-        let (seen, report) = walk_with(root.path(), "", Limits::default(), false);
-        assert_eq!((seen.len(), report.unreadable), (DEPTH, 1));
-    }
-}
+mod tests;

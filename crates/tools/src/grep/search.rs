@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use grep_matcher::LineTerminator;
@@ -13,15 +14,18 @@ use playhouse_workspace::door::{self, Kind};
 use playhouse_workspace::{Resolved, Workspace};
 use tokio_util::sync::CancellationToken;
 
-use crate::files;
 use crate::files::document::cut_characters;
 use crate::files::pattern::Patterns;
-use crate::files::walk::{Flow, Limits, Outcome, Walk};
-use crate::files::{directory, shown_below};
+use crate::files::sweep::{Work, sweep};
+use crate::files::walk::{Flow, Found, Limits, Walk};
+use crate::files::{self, directory, shown_below};
 use crate::tool::ToolError;
 
 /// Lines that are shown.
-const SHOWN: usize = 100;
+pub(super) const SHOWN: usize = 100;
+
+/// Lines of one file that are counted when there is no room to show them.
+const COUNTED: usize = 1_000;
 
 /// Characters of a line that are shown.
 const LINE: usize = 500;
@@ -49,8 +53,8 @@ pub(super) struct Tally {
     pub(super) matches: usize,
     /// Files that they are in.
     pub(super) files: usize,
-    /// Whether there are more lines.
-    pub(super) more: bool,
+    /// How many more lines there are at least; none when all are shown.
+    pub(super) more: usize,
     /// Files that were searched.
     pub(super) searched: usize,
     /// Files that could not be.
@@ -62,84 +66,141 @@ pub(super) struct Tally {
 impl Search {
     /// Searches the file or the tree.
     pub(super) fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<Tally, ToolError> {
-        let watch = Watch { cancel, deadline: Instant::now() + self.limits.time };
-        let mut searcher = SearcherBuilder::new()
-            .line_terminator(LineTerminator::crlf())
-            .line_number(true)
-            .binary_detection(BinaryDetection::quit(0))
-            .memory_map(MmapChoice::never())
-            .heap_limit(Some(LONGEST))
-            .build();
+        let hunt = Hunt {
+            search: self,
+            watch: Watch { cancel, deadline: Instant::now() + self.limits.time },
+            lines: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        };
         let mut tally = Tally::default();
         if door::facts(&self.place)?.is_none_or(|facts| facts.kind != Kind::Directory) {
             let file = door::open_read(&self.place)?;
-            self.search(&mut searcher, file, &self.place.shown, &mut tally, &watch);
+            let mut batch = Batch::default();
+            hunt.search(&mut hunt.hand(), &mut batch, file, &|| self.place.shown.clone());
+            tally.add(batch);
         } else {
-            self.walk(workspace, &mut searcher, &mut tally, &watch)?;
+            let start = files::start(workspace, &self.place)?;
+            let hidden = self.include.as_ref().is_some_and(Patterns::names_hidden);
+            let walk = Walk { hidden, depth: usize::MAX, limits: self.limits, cancel };
+            let (report, _) = sweep(&walk, start, &hunt, &mut |batch| tally.add(batch));
+            tally.shortfall = report.shortfall(&self.limits);
         }
         if cancel.is_cancelled() {
             return Err(files::cancelled());
         }
         Ok(tally)
     }
+}
 
-    fn walk(
-        &self,
-        workspace: &Workspace,
-        searcher: &mut Searcher,
-        tally: &mut Tally,
-        watch: &Watch<'_>,
-    ) -> Result<(), ToolError> {
-        let start = files::start(workspace, &self.place)?;
-        let hidden = self.include.as_ref().is_some_and(Patterns::names_hidden);
-        let walk = Walk { hidden, depth: usize::MAX, limits: self.limits, cancel: watch.cancel };
-        let mut report = walk.run(start, &mut |found| {
-            if found.kind != directory::Kind::File || !self.includes(found.path) {
-                return Flow::Go;
+impl Tally {
+    /// Adds what comes next in the order of paths. Stops when there is more than can be shown.
+    fn add(&mut self, batch: Batch) -> Flow {
+        self.searched += batch.searched;
+        self.unsearchable += batch.unsearchable;
+        for file in batch.found {
+            self.add_file(&file);
+            if self.more > 0 {
+                return Flow::Stop;
             }
-            let shown = shown_below(&self.place, found.path);
-            match found.parent.open(found.name) {
-                Ok(file) => self.search(searcher, file, &shown, tally, watch),
-                Err(_) => tally.unsearchable += 1,
-            }
-            if tally.more || watch.is_over() { Flow::Stop } else { Flow::Go }
-        });
-        if report.outcome == Outcome::Stopped && !tally.more {
-            report.outcome = Outcome::Time;
         }
-        tally.shortfall = report.shortfall(&self.limits);
-        Ok(())
+        Flow::Go
     }
 
+    fn add_file(&mut self, file: &FileLines) {
+        let mut shown = 0;
+        for line in file.text.split_inclusive('\n') {
+            if self.matches == SHOWN || self.text.len() >= BYTES {
+                break;
+            }
+            if shown == 0 {
+                let gap = if self.files > 0 { "\n" } else { "" };
+                let _ = writeln!(self.text, "{gap}{}", file.path);
+                self.files += 1;
+            }
+            self.text.push_str(line);
+            self.matches += 1;
+            shown += 1;
+        }
+        self.more = file.count - shown;
+    }
+}
+
+/// What was found in some files.
+#[derive(Debug, Default)]
+struct Batch {
+    found: Vec<FileLines>,
+    searched: usize,
+    unsearchable: usize,
+}
+
+/// What was found in a file.
+#[derive(Debug)]
+struct FileLines {
+    /// As it is shown.
+    path: String,
+    text: String,
+    count: usize,
+}
+
+/// A search that runs.
+struct Hunt<'a> {
+    search: &'a Search,
+    watch: Watch<'a>,
+    /// Lines that were found so far, anywhere.
+    lines: AtomicUsize,
+    /// Their bytes.
+    bytes: AtomicUsize,
+}
+
+impl Work for Hunt<'_> {
+    type Hand = Searcher;
+    type Batch = Batch;
+
+    fn hand(&self) -> Searcher {
+        SearcherBuilder::new()
+            .line_terminator(LineTerminator::crlf())
+            .line_number(true)
+            .binary_detection(BinaryDetection::quit(0))
+            .memory_map(MmapChoice::never())
+            .heap_limit(Some(LONGEST))
+            .build()
+    }
+
+    fn visit(&self, searcher: &mut Searcher, batch: &mut Batch, found: &Found<'_>) {
+        if found.kind != directory::Kind::File || !self.includes(found.path) {
+            return;
+        }
+        match found.parent.open(found.name) {
+            Ok(file) => self.search(searcher, batch, file, &|| shown_below(&self.search.place, found.path)),
+            Err(_) => batch.unsearchable += 1,
+        }
+    }
+
+    fn has_enough(&self) -> bool {
+        self.lines.load(Ordering::Relaxed) > SHOWN || self.bytes.load(Ordering::Relaxed) > 2 * BYTES
+    }
+}
+
+impl Hunt<'_> {
     fn includes(&self, path: &Path) -> bool {
-        self.include.as_ref().is_none_or(|include| include.matches(path))
+        self.search.include.as_ref().is_none_or(|include| include.matches(path))
     }
 
-    fn search(&self, searcher: &mut Searcher, file: File, shown: &str, tally: &mut Tally, watch: &Watch<'_>) {
-        let mut lines = Lines {
-            room: BYTES.saturating_sub(tally.text.len()),
-            left: SHOWN - tally.matches,
-            ..Lines::default()
-        };
-        let result = searcher.search_reader(&self.matcher, Watched { file, watch }, &mut lines);
-        if result.is_err() && !watch.is_over() {
-            tally.unsearchable += 1;
+    fn search(&self, searcher: &mut Searcher, batch: &mut Batch, file: File, path: &dyn Fn() -> String) {
+        let mut lines = Lines::default();
+        let result =
+            searcher.search_reader(&self.search.matcher, Watched { file, watch: &self.watch }, &mut lines);
+        if result.is_err() && !self.watch.is_over() {
+            batch.unsearchable += 1;
         } else if !lines.is_binary {
-            tally.searched += 1;
+            batch.searched += 1;
         }
-        if lines.is_binary || (lines.count == 0 && !lines.more) {
+        if lines.is_binary || lines.count == 0 {
             return;
         }
-        tally.more = lines.more;
-        if lines.count == 0 {
-            return;
-        }
-        if tally.files > 0 {
-            tally.text.push('\n');
-        }
-        let _ = write!(tally.text, "{shown}\n{}", lines.text);
-        tally.matches += lines.count;
-        tally.files += 1;
+        self.lines.fetch_add(lines.count, Ordering::Relaxed);
+        self.bytes.fetch_add(lines.text.len(), Ordering::Relaxed);
+        batch.found.push(FileLines { path: path(), text: lines.text, count: lines.count });
     }
 }
 
@@ -173,13 +234,10 @@ impl Read for Watched<'_> {
 /// The matching lines of one file.
 #[derive(Debug, Default)]
 struct Lines {
+    /// Those that may be shown.
     text: String,
+    /// All of them, up to a point.
     count: usize,
-    /// Lines that may still be shown.
-    left: usize,
-    /// Bytes that may still be used.
-    room: usize,
-    more: bool,
     is_binary: bool,
 }
 
@@ -187,17 +245,15 @@ impl Sink for Lines {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        if self.count == self.left || self.text.len() >= self.room {
-            self.more = true;
-            return Ok(false);
-        }
-        let bytes = found.bytes().trim_ascii_end();
-        let line = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LINE + 4)]);
-        let (shown, cut) = cut_characters(&line, LINE);
-        let number = found.line_number().unwrap_or_default();
-        let _ = writeln!(self.text, "{number}\t{shown}{}", if cut { "… (line cut)" } else { "" });
         self.count += 1;
-        Ok(true)
+        if self.count <= SHOWN && self.text.len() < BYTES {
+            let bytes = found.bytes().trim_ascii_end();
+            let line = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LINE + 4)]);
+            let (shown, cut) = cut_characters(&line, LINE);
+            let number = found.line_number().unwrap_or_default();
+            let _ = writeln!(self.text, "{number}\t{shown}{}", if cut { "… (line cut)" } else { "" });
+        }
+        Ok(self.count < SHOWN + COUNTED)
     }
 
     fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {

@@ -72,5 +72,5 @@ pub(super) fn list(
     let mut metadata = Map::new();
     metadata.insert("filePath".into(), place.path.to_string_lossy().into());
     metadata.insert("entries".into(), shown.into());
-    Ok(ToolOutput { title: place.shown.clone(), output, metadata, attachments: Vec::new() })
+    Ok(ToolOutput { title: place.shown.clone(), output, metadata, ..ToolOutput::default() })
 }

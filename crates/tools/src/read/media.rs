@@ -14,7 +14,7 @@ use crate::tool::{NewAttachment, ToolError, ToolOutput};
 const LARGEST: u64 = 5_000_000;
 
 /// The media type of a file that begins with `head`, if models can be shown it.
-pub(super) fn kind(head: &[u8]) -> Option<&'static str> {
+pub(crate) fn kind(head: &[u8]) -> Option<&'static str> {
     match head {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
@@ -58,6 +58,7 @@ pub(super) fn attach(
         output: format!("{} ({mime}, {}) is attached", place.shown, files::size(content.len() as u64)),
         metadata,
         attachments: vec![NewAttachment { mime: mime.to_owned(), filename, content: content.into() }],
+        ..ToolOutput::default()
     })
 }
 

@@ -14,7 +14,10 @@ pub(super) const LINE: usize = 2_000;
 pub(super) const BYTES: usize = 49 * 1024;
 
 /// How far the end of an overlong line is looked for. A file of one endless line must not be read to its end.
-const SKIPPED: usize = 1024 * 1024;
+const SKIPPED: u64 = 1024 * 1024;
+
+/// How far the first line that is asked for is looked for, in bytes: there is no other way to it than counting lines.
+pub(super) const FAR: u64 = 250_000_000;
 
 /// Lines that are passed between two looks at whether the call was cancelled.
 const BETWEEN_LOOKS: u64 = 4096;
@@ -33,6 +36,11 @@ pub(super) enum End {
     Bytes,
     /// The last shown line is so long that its end was not looked for.
     LongLine,
+    /// The first line was not found within [`FAR`] bytes.
+    TooFar {
+        /// Lines that were passed.
+        lines: u64,
+    },
     /// The call was cancelled.
     Cancelled,
 }
@@ -60,15 +68,17 @@ pub(super) fn page(
     cancelled: &dyn Fn() -> bool,
 ) -> io::Result<Page> {
     let mut page = Page { text: String::new(), lines: 0, cut: 0, lossy: false, end: End::Lines };
+    let mut left = FAR;
     for line in 1..first {
         if line % BETWEEN_LOOKS == 0 && cancelled() {
             return Ok(Page { end: End::Cancelled, ..page });
         }
-        match skip_line(&mut reader, usize::MAX, cancelled)? {
+        match skip_line(&mut reader, &mut left, cancelled)? {
             Skip::Line => {}
             Skip::Last => return Ok(Page { end: End::File { lines: line }, ..page }),
             Skip::Nothing => return Ok(Page { end: End::File { lines: line - 1 }, ..page }),
-            Skip::GaveUp => return Ok(Page { end: End::Cancelled, ..page }),
+            Skip::GaveUp if cancelled() => return Ok(Page { end: End::Cancelled, ..page }),
+            Skip::GaveUp => return Ok(Page { end: End::TooFar { lines: line - 1 }, ..page }),
         }
     }
     let mut bytes = Vec::new();
@@ -153,7 +163,7 @@ fn take_line(
             return Ok(Skip::Line);
         }
         if line.len() == wanted {
-            return match skip_line(reader, SKIPPED, cancelled)? {
+            return match skip_line(reader, &mut { SKIPPED }, cancelled)? {
                 Skip::Nothing => Ok(Skip::Last),
                 other => Ok(other),
             };
@@ -161,23 +171,24 @@ fn take_line(
     }
 }
 
-/// Passes the rest of a line, at most about `most` bytes of it.
-fn skip_line(reader: &mut impl BufRead, most: usize, cancelled: &dyn Fn() -> bool) -> io::Result<Skip> {
-    let mut passed = 0_usize;
+/// Passes the rest of a line. Gives up when that takes more than about `left` bytes, of which it takes what it passed.
+fn skip_line(reader: &mut impl BufRead, left: &mut u64, cancelled: &dyn Fn() -> bool) -> io::Result<Skip> {
+    let mut passed = false;
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
-            return Ok(if passed == 0 { Skip::Nothing } else { Skip::Last });
+            return Ok(if passed { Skip::Last } else { Skip::Nothing });
         }
-        if let Some(at) = memchr(b'\n', buffer) {
-            reader.consume(at + 1);
-            return Ok(Skip::Line);
-        }
-        let length = buffer.len();
+        let end = memchr(b'\n', buffer).map(|at| at + 1);
+        let length = end.unwrap_or(buffer.len());
         reader.consume(length);
-        passed = passed.saturating_add(length);
-        if passed >= most || cancelled() {
+        passed = true;
+        *left = left.saturating_sub(length as u64);
+        if *left == 0 || (end.is_none() && cancelled()) {
             return Ok(Skip::GaveUp);
+        }
+        if end.is_some() {
+            return Ok(Skip::Line);
         }
     }
 }
@@ -240,6 +251,14 @@ mod tests {
         assert_eq!(page.end, End::Cancelled);
         let lines = super::page(BufReader::new(io::repeat(b'\n')), u64::MAX, 1, &|| true).unwrap();
         assert_eq!(lines.end, End::Cancelled);
+    }
+
+    #[test]
+    fn a_line_that_lies_too_far_is_not_looked_for() {
+        let one = super::page(BufReader::new(io::repeat(b'y')), 2, 1, &|| false).unwrap();
+        assert_eq!(one.end, End::TooFar { lines: 0 });
+        let text = io::Read::chain(&b"a\nb\n"[..], io::repeat(b'y'));
+        assert_eq!(super::page(BufReader::new(text), 9, 1, &|| false).unwrap().end, End::TooFar { lines: 2 });
     }
 
     #[test]

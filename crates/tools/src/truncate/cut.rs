@@ -51,7 +51,7 @@ fn next_character_boundary(text: &[u8], at: usize) -> usize {
 }
 
 /// Bytes as text. Each run of bytes that are no text, and of control characters, becomes one `�`.
-pub(super) fn clean(bytes: &[u8]) -> String {
+pub(crate) fn clean(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut after_mark = false;
     let mut push = |text: &mut String, character: Option<char>| match character {

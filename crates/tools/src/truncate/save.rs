@@ -15,7 +15,7 @@ const BLOCK: usize = 256 * 1024;
 
 /// Writes to a file that is made with the first write. After an error it only remembers the error: a full disk is no
 /// reason to end a command.
-pub(super) struct Saver {
+pub(crate) struct Saver {
     path: PathBuf,
     pool: Pool,
     pending: Vec<u8>,
@@ -34,12 +34,12 @@ struct Writing {
 }
 
 impl Saver {
-    pub(super) fn new(path: PathBuf, pool: Pool) -> Self {
+    pub(crate) fn new(path: PathBuf, pool: Pool) -> Self {
         Self { path, pool, pending: Vec::new(), taken: 0, writing: None, file: None, error: None }
     }
 
     /// Takes what still fits into the file. Call [`Self::write_when_full`] after it.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         let room = MAX_FILE_BYTES - self.taken;
         let fitting = usize::try_from(room).map_or(bytes, |room| &bytes[..room.min(bytes.len())]);
         self.taken += fitting.len() as u64;
@@ -63,7 +63,8 @@ impl Saver {
         }
     }
 
-    async fn write(&mut self) {
+    /// Writes what was added.
+    pub(crate) async fn write(&mut self) {
         self.settle().await;
         if self.error.is_some() {
             self.pending = Vec::new();

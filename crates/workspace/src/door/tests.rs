@@ -82,7 +82,7 @@ fn new_files_come_with_their_directories() {
     create_parents(&file).unwrap();
     assert!(write_atomic(&file, b"x", Expected::Nothing).unwrap().created);
     assert_eq!(fixture.content("work/a/b/c"), "x");
-    assert!(matches!(create_parents(&fixture.resolve("dir/new/x")), Ok(())));
+    assert_eq!(create_parents(&fixture.resolve("dir/new/x")).unwrap(), [fixture.base.join("work/dir/new")]);
 }
 
 #[test]
@@ -183,4 +183,56 @@ fn private_files_are_private_and_follow_no_link() {
     drop(create_private(&path).unwrap());
     assert_eq!(fixture.content("secret/file"), "secret");
     assert!(!fs_err::symlink_metadata(&path).unwrap().is_symlink());
+}
+
+#[test]
+fn a_taken_file_goes_back_as_it_was() {
+    let fixture = fixture();
+    let file = fixture.resolve("dir/file");
+    let path = fixture.base.join("work/dir/file");
+    fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let before = fs_err::metadata(&path).unwrap();
+    let same = || {
+        let now = fs_err::metadata(&path).unwrap();
+        assert_eq!((now.ino(), now.mode(), now.mtime()), (before.ino(), before.mode(), before.mtime()));
+        assert_eq!(fixture.names("dir"), [("file".to_owned(), Kind::File)]);
+    };
+    let taken = take(&file, Expected::Content(hash(b"old"))).unwrap();
+    assert!(facts(&file).unwrap().is_none());
+    taken.put_back().unwrap();
+    same();
+    drop(take(&file, Expected::Anything).unwrap());
+    same();
+    assert!(matches!(take(&file, Expected::Content(hash(b"new"))), Err(DoorError::Changed(_))));
+    assert!(matches!(take(&fixture.resolve("dir"), Expected::Anything), Err(DoorError::Directory(_))));
+    assert!(matches!(take(&fixture.resolve("none"), Expected::Anything), Err(DoorError::Missing(_))));
+    same();
+
+    let taken = take(&file, Expected::Anything).unwrap();
+    let target = fixture.resolve("dir/moved");
+    write_like(&target, b"moved", &taken).unwrap();
+    taken.remove().unwrap();
+    assert_eq!(fixture.names("dir"), [("moved".to_owned(), Kind::File)]);
+    assert_eq!(fs_err::metadata(&target.path).unwrap().mode() & 0o777, 0o750);
+}
+
+#[test]
+fn a_taken_file_does_not_replace_what_came_in_its_place() {
+    let fixture = fixture();
+    let taken = take(&fixture.resolve("dir/file"), Expected::Anything).unwrap();
+    fs_err::write(fixture.base.join("work/dir/file"), "other").unwrap();
+    let error = taken.put_back().unwrap_err().to_string();
+    assert!(error.starts_with("dir/file (kept beside it as .playhouse-"), "{error}");
+    assert_eq!(fixture.content("work/dir/file"), "other");
+    assert_eq!(fixture.names("dir").len(), 2);
+}
+
+#[test]
+fn made_directories_are_removed_unless_they_are_used() {
+    let fixture = fixture();
+    let made = create_parents(&fixture.resolve("a/b/c/file")).unwrap();
+    assert_eq!(made, ["work/a", "work/a/b", "work/a/b/c"].map(|path| fixture.base.join(path)));
+    fs_err::write(fixture.base.join("work/a/other"), "").unwrap();
+    remove_empty(&made);
+    assert_eq!(fixture.names("a"), [("other".to_owned(), Kind::File)]);
 }

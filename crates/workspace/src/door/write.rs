@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::walk::{self, Spot};
-use super::{DoorError, Kind, open_at};
+use super::{DoorError, Kind, Taken, open_at};
 use crate::{ContentHash, Resolved, hash};
 
 /// What the writer believes to stand at the place.
@@ -45,6 +46,24 @@ pub struct Written {
 /// When the file is not the `expected` one, is read-only, is no regular file, or has no directory (see
 /// [`create_parents`]), and when the place was replaced.
 pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> Result<Written, DoorError> {
+    write(resolved, content, expected, None)
+}
+
+/// Writes a new file at `resolved`, with the permissions (and, where the system allows it, the owner) of the file that
+/// was taken away, as if that one had been moved.
+///
+/// # Errors
+/// As [`write_atomic`]; also when there is something.
+pub fn write_like(resolved: &Resolved, content: &[u8], taken: &Taken) -> Result<Written, DoorError> {
+    write(resolved, content, Expected::Nothing, Some(taken.stat()))
+}
+
+fn write(
+    resolved: &Resolved,
+    content: &[u8],
+    expected: Expected,
+    like: Option<&Stat>,
+) -> Result<Written, DoorError> {
     let spot = Spot::of(resolved)?;
     let before = match spot.stat() {
         Ok(stat) => Some(stat),
@@ -54,7 +73,7 @@ pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> 
     check_writable(&spot, resolved, before.as_ref(), expected)?;
     let mut temporary = Temporary::create(&spot)?;
     temporary.file.write_all(content).map_err(|error| DoorError::from_io(&resolved.shown, error))?;
-    if let Some(stat) = &before {
+    if let Some(stat) = before.as_ref().or(like) {
         keep_permissions(&temporary.file, stat).map_err(|error| spot.error(error))?;
     }
     check_content(resolved, expected)?;
@@ -63,7 +82,7 @@ pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> 
 }
 
 /// Whether what stands there may be replaced at all, before any work is done.
-fn check_writable(
+pub(super) fn check_writable(
     spot: &Spot<'_>,
     resolved: &Resolved,
     before: Option<&Stat>,
@@ -87,7 +106,7 @@ fn check_writable(
 }
 
 /// Compares the content as late as possible.
-fn check_content(resolved: &Resolved, expected: Expected) -> Result<(), DoorError> {
+pub(super) fn check_content(resolved: &Resolved, expected: Expected) -> Result<(), DoorError> {
     let Expected::Content(expected) = expected else { return Ok(()) };
     let mut file = super::open_read(resolved).map_err(|error| match error {
         DoorError::Missing(shown) => DoorError::Changed(shown),
@@ -119,6 +138,28 @@ fn keep_permissions(file: &File, before: &Stat) -> Result<(), Errno> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode) & permissions)
 }
 
+/// A name for a file that is there for a moment only. No two calls give the same one.
+pub(super) fn temporary_name() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(format!(".playhouse-{}-{count}.tmp", std::process::id()))
+}
+
+/// Renames `from` to `to` in `directory`, where nothing may stand there.
+pub(super) fn rename_new(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE) {
+        // Some file systems cannot say "do not replace": then a look before has to do.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => rustix::fs::renameat(directory, from, directory, to),
+                Ok(_) => Err(Errno::EXIST),
+                Err(error) => Err(error),
+            }
+        }
+        result => result,
+    }
+}
+
 /// A file beside the place, removed again unless it is put in place.
 struct Temporary<'a> {
     spot: &'a Spot<'a>,
@@ -129,11 +170,9 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     fn create(spot: &'a Spot<'a>) -> Result<Self, DoorError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         loop {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = PathBuf::from(format!(".playhouse-{}-{count}.tmp", std::process::id()));
+            let name = temporary_name();
             match open_at(&spot.directory, &name, flags, Mode::from_raw_mode(0o666)) {
                 Ok(file) => return Ok(Self { spot, name, file: File::from(file), placed: false }),
                 // Left by a process that was killed and had the same number.
@@ -145,22 +184,11 @@ impl<'a> Temporary<'a> {
 
     fn put_in_place(mut self, expected: Expected) -> Result<(), DoorError> {
         let (directory, name) = (&self.spot.directory, self.spot.name);
-        let replace = || rustix::fs::renameat(directory, &self.name, directory, name);
         let result = match expected {
-            Expected::Nothing => {
-                match rustix::fs::renameat_with(
-                    directory,
-                    &self.name,
-                    directory,
-                    name,
-                    RenameFlags::NOREPLACE,
-                ) {
-                    // Some file systems cannot, and it was not there a moment ago.
-                    Err(Errno::INVAL | Errno::NOSYS) => replace(),
-                    result => result,
-                }
+            Expected::Nothing => rename_new(directory, &self.name, name),
+            Expected::Anything | Expected::Content(_) => {
+                rustix::fs::renameat(directory, &self.name, directory, name)
             }
-            Expected::Anything | Expected::Content(_) => replace(),
         };
         result.map_err(|error| self.spot.error(error))?;
         self.placed = true;
@@ -176,34 +204,44 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Creates the directories above `resolved` that do not exist yet.
+/// Creates the directories above `resolved` that do not exist yet, and gives those that it made, the upper ones first.
 ///
 /// # Errors
-/// When one of them is no directory or may not be made, and when the place was replaced.
-pub fn create_parents(resolved: &Resolved) -> Result<(), DoorError> {
-    let (parent, _) = walk::split(&resolved.path);
-    let error = |error| DoorError::from_errno(&resolved.shown, error);
+/// When one of them is no directory or may not be made, and when the place was replaced. Nothing new is left then.
+pub fn create_parents(resolved: &Resolved) -> Result<Vec<PathBuf>, DoorError> {
+    let mut made = Vec::new();
+    match create_missing(&resolved.path, &mut made) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            super::remove_empty(&made);
+            Err(DoorError::from_errno(&resolved.shown, error))
+        }
+    }
+}
+
+fn create_missing(path: &Path, made: &mut Vec<PathBuf>) -> Result<(), Errno> {
+    let (parent, _) = walk::split(path);
     let mut missing = Vec::new();
     let mut deepest = parent;
     let mut directory = loop {
         match walk::open_directory(deepest) {
             Ok(directory) => break directory,
             Err(Errno::NOENT) => {
-                let (above, name) = walk::split(deepest);
-                missing.push(name);
-                deepest = above;
+                missing.push(deepest);
+                deepest = walk::split(deepest).0;
             }
-            Err(errno) => return Err(error(errno)),
+            Err(errno) => return Err(errno),
         }
     };
-    for name in missing.into_iter().rev().map(Path::new) {
+    for path in missing.into_iter().rev() {
+        let name = Path::new(walk::split(path).1);
         match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => made.push(path.to_owned()),
             // Someone else wants it as well.
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(error(errno)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
         }
-        directory =
-            open_at(&directory, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(error)?;
+        directory = open_at(&directory, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     }
     Ok(())
 }

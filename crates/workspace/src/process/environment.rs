@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
+use super::mark;
+
 /// Names that are passed down: where programs and their settings lie, and how to speak to the user. Everything else
 /// stays here, since any name may hold a secret.
 const PASSED_DOWN: &[&str] = &[
@@ -68,6 +70,19 @@ impl Environment {
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
+}
+
+/// The longest list of marks that is taken over, in bytes: far more than any nesting that makes sense.
+const MAX_MARKS: usize = 4096;
+
+/// The marks of the command in which this process runs, where it was started by one.
+pub(super) fn outer_marks() -> Option<OsString> {
+    std::env::var_os(mark::NAME).filter(|marks| marks.len() <= MAX_MARKS)
+}
+
+/// Where this process looks for programs.
+pub(super) fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_default()
 }
 
 fn is_passed_down(name: &OsStr) -> bool {

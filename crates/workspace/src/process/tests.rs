@@ -6,8 +6,10 @@ fn spec(command: &str) -> Spec {
     Spec {
         command: command.to_owned(),
         workdir: PathBuf::from("/"),
-        timeout: Duration::from_secs(60),
+        timeout: Some(Duration::from_secs(60)),
         environment: Environment::of_this_process(),
+        scope: Scope::new(),
+        most_tasks: USUAL_TASKS,
     }
 }
 
@@ -167,8 +169,10 @@ async fn children_with_a_session_of_their_own_are_found() {
 #[tokio::test]
 async fn out_of_time_ends_the_tree_and_keeps_the_output() {
     let sleeper = sleeper(5);
-    let spec =
-        Spec { timeout: Duration::from_millis(300), ..spec(&format!("echo begun; {sleeper} & {sleeper}")) };
+    let spec = Spec {
+        timeout: Some(Duration::from_millis(300)),
+        ..spec(&format!("echo begun; {sleeper} & {sleeper}"))
+    };
     let mut output = Vec::new();
     let exit = run(&spec, &CancellationToken::new(), &mut output).await.unwrap();
     assert!(exit.timed_out && !exit.cancelled, "{exit:?}");
@@ -206,7 +210,7 @@ async fn a_busy_receiver_holds_the_command_back_and_can_be_left() {
             std::future::pending().boxed()
         }
     }
-    let spec = Spec { timeout: Duration::from_millis(300), ..spec("yes") };
+    let spec = Spec { timeout: Some(Duration::from_millis(300)), ..spec("yes") };
     let cancel = CancellationToken::new();
     let exit = run(&spec, &cancel, &mut Stuck).await.unwrap();
     assert!(exit.timed_out);

@@ -1,45 +1,36 @@
 //! All processes of a command, and their end.
 //!
-//! A process belongs to a command when it is in the shell's process group, descends from such a process, or carries the
-//! command's marker in its environment. The last one finds those that left the group *and* lost their parent.
+//! A process belongs to a command when it is in the shell's process group, descends from such a process, carries the
+//! command's mark in its environment, or is in its control group. The last two find those that left the group *and* lost
+//! their parent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::time::Instant;
 
+use super::limits::{self, CommandGroup};
+use super::mark::Scope;
+
 #[cfg(target_os = "linux")]
 mod proc;
+#[cfg(all(test, target_os = "linux"))]
+pub(super) use proc::count;
+#[cfg(target_os = "linux")]
+pub(super) use proc::{Counted, tasks_of_machine, tasks_of_user};
 
 /// How long processes have between being told to end and being killed.
 const GRACE: Duration = Duration::from_millis(300);
-/// After this time what is still there is left alone: it waits in the kernel, or is not ours to kill.
+/// After this time nobody waits any more for what is still there: it waits in the kernel, or is not ours to kill, or
+/// there are very many.
 const LIMIT: Duration = Duration::from_millis(800);
+/// So long those are killed that nobody waits for, and those of which there are too many.
+const LONG_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether they are gone.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The variable by which a command's processes are known.
-pub(super) const MARKER_NAME: &str = "PLAYHOUSE_COMMAND";
-
-/// Names one command among those of this process.
-#[derive(Clone, Debug)]
-pub(super) struct Marker(Arc<str>);
-
-impl Marker {
-    pub(super) fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(format!("{}-{count}", std::process::id()).into())
-    }
-
-    pub(super) fn value(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The processes of a command.
+/// The processes of a command, or of all commands of a scope.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     /// The shell, which leads the process group.
@@ -49,32 +40,55 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn of(leader: Option<u32>, marker: Marker) -> Self {
+    /// Those of one command.
+    pub(super) fn of(leader: Option<u32>, command: Scope, group: Option<&Arc<CommandGroup>>) -> Self {
         let leader = leader.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        #[cfg(target_os = "linux")]
-        return Self { leader, strays: proc::Strays::of(leader, &marker) };
-        #[cfg(not(target_os = "linux"))]
-        {
-            drop(marker);
-            Self { leader }
-        }
+        Self::new(leader, command, group.into_iter().cloned().collect())
+    }
+
+    /// Those that commands of a scope left behind, and those of commands that run. Blocks for a moment.
+    fn within(scope: &Scope) -> Self {
+        Self::new(None, scope.clone(), limits::groups_within(scope))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn new(leader: Option<Pid>, scope: Scope, groups: Vec<Arc<CommandGroup>>) -> Self {
+        Self { leader, strays: proc::Strays::of(leader, scope, groups) }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new(leader: Option<Pid>, _scope: Scope, _groups: Vec<Arc<CommandGroup>>) -> Self {
+        Self { leader }
     }
 
     /// Tells all to end, then kills those that did not. `leader_held`: the shell was not reaped yet, so that its number
     /// cannot belong to another group.
     pub(super) async fn end(&self, leader_held: bool) {
         let start = Instant::now();
-        let mut alive = self.signal_all(Signal::TERM, leader_held).await;
+        let mut alive = self.blocking(move |tree| tree.tell(leader_held)).await;
         while alive && start.elapsed() < GRACE {
             tokio::time::sleep(LOOK).await;
-            alive = self.is_alive().await;
+            alive = self.blocking(move |tree| tree.is_alive(leader_held)).await;
         }
+        if alive {
+            self.kill_until(start + LIMIT, leader_held).await;
+        }
+    }
+
+    /// Kills all, of which there are too many: they leave no time for being asked.
+    pub(super) async fn end_storm(&self, leader_held: bool) {
+        self.signal_group(Signal::KILL, leader_held);
+        self.blocking(move |tree| tree.kill_storm()).await;
+        self.kill_until(Instant::now() + LONG_LIMIT, leader_held).await;
+    }
+
+    async fn kill_until(&self, deadline: Instant, leader_held: bool) {
         // Once more until none is left, since a process may have made another one meanwhile.
-        while alive && start.elapsed() < LIMIT {
-            alive = self.signal_all(Signal::KILL, leader_held).await;
-            if alive {
-                tokio::time::sleep(LOOK).await;
+        while self.blocking(move |tree| tree.kill(leader_held)).await {
+            if Instant::now() > deadline {
+                return self.kill_detached(leader_held);
             }
+            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -82,17 +96,20 @@ impl Tree {
     /// takes too long for where this is called.
     pub(super) fn kill_detached(&self, leader_held: bool) {
         self.signal_group(Signal::KILL, leader_held);
-        #[cfg(target_os = "linux")]
-        {
-            let strays = self.strays.clone();
-            let start = std::time::Instant::now();
-            let kill = move || {
-                while strays.signal(Signal::KILL) > 0 && start.elapsed() < LIMIT {
-                    std::thread::sleep(LOOK);
-                }
-            };
-            // Without a thread the group is dead all the same.
-            let _ = std::thread::Builder::new().name("kill-command".into()).spawn(kill);
+        let tree = self.clone();
+        // By then the shell is reaped, so only its marks and its group tell what is left of it.
+        let kill = move || {
+            hurry();
+            tree.kill_until_gone();
+        };
+        // Without a thread the group is dead all the same.
+        let _ = std::thread::Builder::new().name("kill-command".into()).spawn(kill);
+    }
+
+    fn kill_until_gone(&self) {
+        let start = std::time::Instant::now();
+        while self.kill(false) && start.elapsed() < LONG_LIMIT {
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -102,38 +119,103 @@ impl Tree {
         rustix::process::kill_process_group(leader, signal).ok().map(|()| leader)
     }
 
-    /// Whether there was any.
-    #[cfg(target_os = "linux")]
-    async fn signal_all(&self, signal: Signal, leader_held: bool) -> bool {
+    async fn blocking(&self, work: impl FnOnce(&Self) -> bool + Send + 'static) -> bool {
         let tree = self.clone();
-        let work = move || {
-            // Those outside of the group are found through their parents, which must live for that.
-            let found = tree.strays.find();
-            let reached = tree.signal_group(signal, leader_held);
-            // Nobody is told twice, since a command may answer each time.
-            let others =
-                |process: &&proc::Process| !reached.is_some_and(|leader| process.is_in_group_of(leader));
-            found.iter().filter(others).for_each(|process| process.signal(signal));
-            !found.is_empty()
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or(false)
+        tokio::task::spawn_blocking(move || work(&tree)).await.unwrap_or(false)
+    }
+
+    /// Tells all to end. Whether there was any.
+    #[cfg(target_os = "linux")]
+    fn tell(&self, leader_held: bool) -> bool {
+        // Those outside of the group are found through their parents, which must live for that.
+        let found = self.strays.find(leader_held);
+        let reached = self.signal_group(Signal::TERM, leader_held);
+        // Nobody is told twice, since a command may answer each time.
+        let others = |process: &&proc::Process| !reached.is_some_and(|leader| process.is_in_group_of(leader));
+        found.iter().filter(others).for_each(|process| process.signal(Signal::TERM));
+        !found.is_empty()
+    }
+
+    /// Whether there was any is not known.
+    #[cfg(target_os = "linux")]
+    fn kill_storm(&self) -> bool {
+        self.strays.kill_storm();
+        true
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn kill_storm(&self) -> bool {
+        true
+    }
+
+    /// Kills all. Whether there was any.
+    #[cfg(target_os = "linux")]
+    fn kill(&self, leader_held: bool) -> bool {
+        // Those of the group all at once, before one of them can make another.
+        self.signal_group(Signal::KILL, leader_held);
+        self.strays.kill(leader_held) > 0
     }
 
     #[cfg(target_os = "linux")]
-    async fn is_alive(&self) -> bool {
-        let strays = self.strays.clone();
-        tokio::task::spawn_blocking(move || !strays.find().is_empty()).await.unwrap_or(false)
+    fn is_alive(&self, leader_held: bool) -> bool {
+        !self.strays.find(leader_held).is_empty()
     }
 
     /// Without `/proc` nobody knows; a held shell may live.
     #[cfg(not(target_os = "linux"))]
-    async fn signal_all(&self, signal: Signal, leader_held: bool) -> bool {
-        self.signal_group(signal, leader_held);
-        leader_held && signal == Signal::TERM
+    fn tell(&self, leader_held: bool) -> bool {
+        self.signal_group(Signal::TERM, leader_held);
+        leader_held
     }
 
     #[cfg(not(target_os = "linux"))]
-    async fn is_alive(&self) -> bool {
-        true
+    fn kill(&self, leader_held: bool) -> bool {
+        self.signal_group(Signal::KILL, leader_held);
+        false
     }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_alive(&self, leader_held: bool) -> bool {
+        leader_held
+    }
+}
+
+/// Ends what commands of a scope left behind, and those that run: told to end first, then killed. Nothing of them is left
+/// within a second, where `/proc` shows them. Looks through all processes of the machine, so it is for scopes in which
+/// commands ran.
+pub async fn end_all(scope: &Scope) {
+    let wanted = scope.clone();
+    if let Ok(tree) = tokio::task::spawn_blocking(move || Tree::within(&wanted)).await {
+        tree.end(false).await;
+    }
+}
+
+/// The same at once, without telling them and without waiting for it, also where no runtime is left.
+pub(crate) fn kill_all_detached(scope: &Scope) {
+    let scope = scope.clone();
+    let kill = move || kill_all(&scope);
+    // Without a thread they end with this process.
+    let _ = std::thread::Builder::new().name("kill-commands".into()).spawn(kill);
+}
+
+/// Kills all processes of a scope. Blocks until they are gone.
+pub(super) fn kill_all(scope: &Scope) {
+    let tree = Tree::within(scope);
+    tree.kill_storm();
+    tree.kill_until_gone();
+}
+
+/// Kills all that a command left behind in its group. Blocks until it is gone.
+pub(super) fn kill_group(command: Scope, group: CommandGroup) {
+    hurry();
+    let tree = Tree::new(None, command, vec![Arc::new(group)]);
+    tree.kill_storm();
+    tree.kill_until_gone();
+}
+
+/// Lets this thread run before those that it is to kill, where this process may do that.
+pub(super) fn hurry() {
+    #[cfg(target_os = "linux")]
+    // On Linux, without a number, it is this thread's own.
+    let _ = rustix::process::setpriority_process(None, -20);
 }

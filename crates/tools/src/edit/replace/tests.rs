@@ -1,4 +1,6 @@
 use proptest::prelude::*;
+// The trait of this name is that of generated values here.
+use proptest::strategy::Strategy;
 
 use super::*;
 
@@ -8,7 +10,9 @@ fn edit(bytes: &[u8], old: &str, new: &str, all: bool) -> Result<Vec<u8>, Refusa
 
 fn ambiguous_at(result: Result<Vec<u8>, Refusal>) -> (Vec<usize>, usize) {
     match result {
-        Err(Refusal::Ambiguous { lines, count }) => (lines, count),
+        Err(Refusal::Ambiguous { places, count, .. }) => {
+            (places.iter().map(|place| place.first).collect(), count)
+        }
         other => panic!("must be ambiguous, is {other:?}"),
     }
 }
@@ -94,6 +98,92 @@ fn a_result_that_is_too_large_is_refused_before_it_is_made() {
     assert_eq!(refusal, Refusal::TooLarge { bytes: 100_000_000 });
 }
 
+#[test]
+fn a_doubtful_place_is_told_of_with_its_lines() {
+    let text = b"a\nbegin\n  one = 1\n  two = 2\nend\nb\n";
+    match edit(text, "begin\n  eins := 100\n  zwei = 2\nend\n", "x", false) {
+        Err(Refusal::Doubtful { strategy, place, .. }) => {
+            assert_eq!((strategy, place.first, place.last), ("block-anchor", 2, 5));
+            assert_eq!(place.shown, "2\tbegin\n3\t  one = 1\n4\t  two = 2\n5\tend\n");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn in_a_huge_file_only_the_exact_text_is_looked_for() {
+    let mut text = b"0123456789abcde\n".repeat(APPROXIMATE / 16 + 1);
+    text.extend_from_slice(b"the end \n");
+    assert!(edit(&text, "the end \n", "x", false).is_ok());
+    match edit(&text, "the end\n\n", "x", false) {
+        Err(Refusal::Absent { hint: Some(hint), .. }) => {
+            assert!(hint.contains("only exactly this text"), "{hint}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a model does to a text that it copies.
+#[derive(Clone, Copy, Debug)]
+enum Slip {
+    None,
+    TrailingSpace,
+    NotIndented,
+    TooFar,
+    Tabs,
+    DoubleSpaces,
+    Escaped,
+    BlankLines,
+    Misspelt,
+    OneLine,
+}
+
+fn slip() -> impl Strategy<Value = Slip> {
+    use Slip::*;
+    prop::sample::select(vec![
+        None,
+        TrailingSpace,
+        NotIndented,
+        TooFar,
+        Tabs,
+        DoubleSpaces,
+        Escaped,
+        BlankLines,
+        Misspelt,
+        OneLine,
+    ])
+}
+
+impl Slip {
+    fn made(self, text: &str) -> String {
+        let each = |change: &dyn Fn(&str) -> String| text.lines().map(|line| change(line) + "\n").collect();
+        match self {
+            Self::None => text.to_owned(),
+            Self::TrailingSpace => each(&|line| format!("{line}  ")),
+            Self::NotIndented => each(&|line| line.strip_prefix("  ").unwrap_or(line).to_owned()),
+            Self::TooFar => each(&|line| format!("    {line}")),
+            Self::Tabs => text.replace("  ", "\t"),
+            Self::DoubleSpaces => text.replace(' ', "  "),
+            Self::Escaped => text.replace('"', "\\\""),
+            Self::BlankLines => format!("\n\n{text}\n"),
+            Self::Misspelt => text.replacen("call", "coll", 1),
+            Self::OneLine => text.replace('\n', " "),
+        }
+    }
+}
+
+/// Some lines of code, and which of them are copied.
+fn code() -> impl Strategy<Value = (Vec<String>, std::ops::Range<usize>)> {
+    let line = "(  ){0,3}(call\\(\"[a-e]{2}\"\\);|if [xy] \\{|\\}|return [0-9]|)[ \t]{0,1}";
+    prop::collection::vec(line, 1..14).prop_flat_map(|lines| {
+        let count = lines.len();
+        (
+            Just(lines),
+            (0..count, 1..8_usize).prop_map(move |(start, height)| start..(start + height).min(count)),
+        )
+    })
+}
+
 proptest! {
     #[test]
     fn replacing_is_what_str_replace_does(
@@ -103,6 +193,7 @@ proptest! {
     ) {
         let found = text.matches(&old).count();
         match replace(text.as_bytes(), &old, &new, true) {
+            Ok(edited) if edited.difference.is_some() => prop_assert_eq!(found, 0),
             Ok(edited) => {
                 prop_assert_eq!(edited.bytes, text.replace(&old, &new).into_bytes());
                 prop_assert_eq!(edited.lines.len(), found);
@@ -110,12 +201,14 @@ proptest! {
             Err(_) => prop_assert_eq!(found, 0),
         }
         match replace(text.as_bytes(), &old, &new, false) {
+            Ok(edited) if edited.difference.is_some() => prop_assert_eq!(found, 0),
             Ok(edited) => {
                 prop_assert_eq!(found, 1);
                 prop_assert_eq!(edited.bytes, text.replacen(&old, &new, 1).into_bytes());
             }
-            Err(Refusal::Absent { .. }) => prop_assert_eq!(found, 0),
-            Err(Refusal::Ambiguous { count, .. }) => prop_assert!(count > 1 && found > 0),
+            Err(Refusal::Absent { .. } | Refusal::Doubtful { .. }) => prop_assert_eq!(found, 0),
+            Err(Refusal::Ambiguous { difference: None, count, .. }) => prop_assert!(count > 1 && found > 0),
+            Err(Refusal::Ambiguous { count, .. }) => prop_assert!(count > 1 && found == 0),
             Err(other) => prop_assert!(false, "{other:?}"),
         }
     }
@@ -135,5 +228,106 @@ proptest! {
         let text = format!("{before}{inside}{after}");
         let made = replace(text.as_bytes(), &format!("|{old}|"), &format!("|{new}|"), false).unwrap();
         prop_assert_eq!(made.bytes, format!("{before}{new}{after}").into_bytes());
+    }
+
+    /// Whatever strategy finds the text: only the places that it names change, and putting back what was there gives
+    /// the file as it was.
+    #[test]
+    fn only_the_places_that_a_strategy_names_change(
+        (lines, copied) in code(),
+        slip in slip(),
+        new in "((  ){0,2}[a-e\"]{1,4}\n){0,4}",
+        keep in 0..3_usize,
+        all in any::<bool>(),
+        crlf in any::<bool>(),
+        mark in any::<bool>(),
+    ) {
+        let plain: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let copy: String = lines[copied].iter().map(|line| format!("{line}\n")).collect();
+        let old = slip.made(&copy);
+        // The edit leaves some lines at the front alone.
+        let new = old.split_inclusive('\n').take(keep).collect::<String>() + &new;
+        let ending = if crlf { "\r\n" } else { "\n" };
+        let front = if mark { "\u{feff}" } else { "" };
+        let file = format!("{front}{}", plain.replace('\n', ending));
+        let search = Search::new(plain.as_bytes(), old.as_bytes(), new.as_bytes(), all);
+        match (find(&search), replace(file.as_bytes(), &old, &new, all)) {
+            (Ok((strategy, places)), Ok(edited)) => {
+                prop_assert_eq!(edited.strategy, strategy.name());
+                prop_assert_eq!(edited.lines.len(), places.len());
+                let (mut made, mut from, mut back) = (String::from(front), 0, Vec::new());
+                for place in &places {
+                    prop_assert!(place.range.start >= from && !place.range.is_empty());
+                    made.push_str(&plain[from..place.range.start].replace('\n', ending));
+                    let put = place.new.as_deref().unwrap_or(new.as_bytes());
+                    let put = String::from_utf8(put.to_vec()).unwrap().replace('\n', ending);
+                    back.push((made.len()..made.len() + put.len(), &plain[place.range.clone()]));
+                    made.push_str(&put);
+                    from = place.range.end;
+                }
+                made.push_str(&plain[from..].replace('\n', ending));
+                prop_assert_eq!(&edited.bytes, made.as_bytes());
+                for (range, was) in back.iter().rev() {
+                    made.replace_range(range.clone(), &was.replace('\n', ending));
+                }
+                prop_assert_eq!(made, file);
+            }
+            (Err(one), Err(other)) => prop_assert_eq!(one, other),
+            (one, other) => prop_assert!(false, "{:?} and {:?}", one.is_ok(), other.is_ok()),
+        }
+    }
+
+    /// The texts have capitals that nothing around them has, so each of them is there exactly once.
+    #[test]
+    fn the_inverse_gives_the_original(
+        before in "[ab \n]{0,20}",
+        old in "[AB][AB \n]{0,5}",
+        new in "[XY][XY \n]{0,5}",
+        after in "[ab \n]{0,20}",
+        crlf in any::<bool>(),
+        mark in any::<bool>(),
+    ) {
+        let ending = if crlf { "\r\n" } else { "\n" };
+        let front = if mark { "\u{feff}" } else { "" };
+        // One line ending stays, which shows what the file's own is.
+        let text = format!("{front}|\n{before}{old}{after}").replace('\n', ending);
+        let there = replace(text.as_bytes(), &old, &new, false).unwrap();
+        prop_assert_eq!((there.strategy, there.lines.len()), ("exact", 1));
+        let back = replace(&there.bytes, &new, &old, false).unwrap();
+        prop_assert_eq!((back.strategy, back.lines.len()), ("exact", 1));
+        prop_assert_eq!(back.bytes, text.into_bytes());
+    }
+
+    #[test]
+    fn replacing_in_two_halves_is_replacing_in_the_whole(
+        one in "[ab\n]{0,30}",
+        other in "[ab\n]{0,30}",
+        old in "[ab]{1,3}",
+        new in "[abc\n]{0,4}",
+    ) {
+        let exact = |text: &str| match replace(text.as_bytes(), &old, &new, true) {
+            Ok(edited) if edited.difference.is_none() => edited.bytes,
+            _ => text.as_bytes().to_vec(),
+        };
+        let whole = exact(&format!("{one}|\n|{other}"));
+        prop_assert_eq!(whole, [exact(&format!("{one}|\n")), exact(&format!("|{other}"))].concat());
+    }
+
+    #[test]
+    fn nothing_panics_whatever_the_bytes(
+        text in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b" \t\r\n\\\"ab{}".to_vec())], 0..200),
+        old in "[ \t\r\nab{}\\\"\u{a0}\u{fc}\u{1f680}]{0,40}",
+        new in ".{0,20}",
+        all in any::<bool>(),
+        part in any::<prop::sample::Index>(),
+    ) {
+        let _ = replace(&text, &old, &new, all);
+        // A part of the text itself, which is there at least nearly.
+        let lossy = String::from_utf8_lossy(&text).into_owned();
+        let start = part.index(lossy.len() + 1);
+        if let Some(own) = lossy.get(start..) {
+            let _ = replace(&text, own, &new, all);
+            let _ = replace(&text, &own.replace(' ', "\t"), &new, all);
+        }
     }
 }

@@ -118,7 +118,11 @@ async fn an_edit_that_does_not_fit_is_refused_with_what_is_there() {
     let house = House::with(&["a.rs=fn add(a: u32) {\n    let x = 1;\n    let y = 1;\n}\n"]);
     house.good("read", json!({"filePath": "a.rs"})).await;
     let edit = |old: &str, new: &str| json!({"filePath": "a.rs", "oldString": old, "newString": new});
-    insta::assert_snapshot!(house.bad("edit", edit("= 1;", "= 2;")).await, @"oldString is in a.rs 2 times, at lines 2, 3; nothing was changed. Add lines around it to oldString until it is unique, or set replaceAll");
+    insta::assert_snapshot!(house.bad("edit", edit("= 1;", "= 2;")).await, @r"
+    oldString is in a.rs 2 times, at lines 2, 3; nothing was changed. Add lines around it to oldString until it is unique, or set replaceAll:
+    2	    let x = 1;
+    3	    let y = 1;
+    ");
     insta::assert_snapshot!(house.bad("edit", edit("fn add(a: u64) {\n    let x = 1;", "")).await, @r"
     oldString was not found in a.rs; nothing was changed. The nearest lines are:
     1	fn add(a: u32) {

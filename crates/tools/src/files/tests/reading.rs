@@ -121,23 +121,31 @@ async fn a_long_line_is_cut() {
 #[tokio::test]
 async fn a_large_file_is_read_as_far_as_it_is_shown() {
     let house = House::with(&[]);
-    // A gigabyte, of which the file system stores a few lines.
+    // Ten gigabytes, of which the file system stores a few lines.
     let path = house.path("log");
     house.put("log", "a line of a log\n".repeat(1_000).as_bytes());
-    fs_err::OpenOptions::new().write(true).open(&path).unwrap().set_len(1_000_000_000).unwrap();
+    fs_err::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000_000_000).unwrap();
     let page = house.call("read", json!({"filePath": "log", "limit": 2})).await.unwrap();
     insta::assert_snapshot!(page.output, @r"
     1	a line of a log
     2	a line of a log
-    (lines 1-2 of a file of 1.0 GB; read on with offset 3)
+    (lines 1-2 of a file of 10.0 GB; read on with offset 3)
     ");
-    // The last line is a gigabyte of nothing, and nobody looks for its end.
+    // The last line is gigabytes of nothing, and nobody looks for its end.
     let end = house.good("read", json!({"filePath": "log", "offset": 1000})).await;
     assert!(end.contains("line 1001 is over 1 MB long"), "{}", &end[end.len() - 200..]);
 
+    // Where a line begins is only known to who counts, and that has an end, too.
+    insta::assert_snapshot!(house.bad("read", json!({"filePath": "log", "offset": 1_002, "limit": 9})).await, @"log (10.0 GB) has only 1000 lines in its first 250.0 MB, and line 1002 is not looked for further on: use bash (sed -n '1002,1010p', tail) for it");
+
     let sparse = fs_err::File::create(house.path("sparse")).unwrap();
-    sparse.set_len(1_000_000_000).unwrap();
-    assert!(house.bad("read", json!({"filePath": "sparse"})).await.contains("binary file (1.0 GB)"));
+    sparse.set_len(10_000_000_000).unwrap();
+    assert!(house.bad("read", json!({"filePath": "sparse"})).await.contains("binary file (10.0 GB)"));
+    assert!(
+        house.bad("read", json!({"filePath": "sparse", "offset": 9_999_999})).await.contains("binary file")
+    );
+    let found = house.good("grep", json!({"pattern": "line of", "path": "sparse"})).await;
+    assert!(found.starts_with("no line matches"), "{found}");
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn only_a_hundred_files_are_shown() {
     }
     let found = house.call("glob", json!({"pattern": "f*"})).await.unwrap();
     assert_eq!(found.output.lines().count(), 101);
-    assert!(found.output.ends_with("(the newest 100 of 130; narrow the pattern to see the others)"));
+    assert!(found.output.ends_with("(the newest 100 of 130; 30 more: narrow the pattern to see them)"));
     assert_eq!((&found.metadata["count"], &found.metadata["truncated"]), (&json!(130), &json!(true)));
 }
 
@@ -88,17 +88,22 @@ async fn a_search_stops_at_a_hundred_lines() {
     let all = house.call("grep", json!({"pattern": "hit"})).await.unwrap();
     assert!(!all.output.contains("stopped"));
     assert_eq!((&all.metadata["matches"], &all.metadata["truncated"]), (&json!(100), &json!(false)));
-    house.put("c", b"hit\n");
+    house.put("c", b"hit\nhit\n");
+    house.put("d", b"hit\n");
     let more = house.call("grep", json!({"pattern": "hit"})).await.unwrap();
     assert!(
         more.output.ends_with(
-            "(stopped after 100 lines, there are more; narrow the pattern, the path or include to see them)"
+            "(stopped after 100 lines; at least 2 more: narrow the pattern, the path or include to see them)"
         ),
         "{}",
         more.output
     );
     assert_eq!((&more.metadata["matches"], &more.metadata["truncated"]), (&json!(100), &json!(true)));
     assert!(!more.output.contains("\nc\n"));
+
+    house.put("a", "hit\n".repeat(5_000).as_bytes());
+    let many = house.good("grep", json!({"pattern": "hit", "path": "a"})).await;
+    assert!(many.contains("(stopped after 100 lines; at least 1000 more: "), "{many}");
 }
 
 #[tokio::test]

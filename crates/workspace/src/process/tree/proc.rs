@@ -1,24 +1,28 @@
-//! Finding the processes of a command in `/proc`.
+//! Finding processes in `/proc`.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::{MARKER_NAME, Marker};
+use crate::process::limits::CommandGroup;
+use crate::process::mark::Scope;
 
-/// What all processes of a command have in common.
+/// What all processes of a command, or of several, have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Strays {
-    leader: i32,
+    /// The shell, as long as its number cannot belong to another process.
+    leader: Option<i32>,
     /// When the shell was started, in ticks since the machine was. Nothing older belongs to the command.
     since: u64,
-    /// `NAME=value` as it stands in an environment.
-    marker: Arc<[u8]>,
+    scope: Scope,
+    /// The control groups that hold them.
+    groups: Vec<Arc<CommandGroup>>,
 }
 
 /// A process as it was found. Its number may pass to another one when it ends, number and start together may not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     id: i32,
     /// When it was started, in ticks.
@@ -29,23 +33,26 @@ pub(super) struct Process {
 struct Status {
     process: Process,
     parent: i32,
+    threads: u64,
     is_dead: bool,
 }
 
 impl Strays {
-    pub(super) fn of(leader: Option<Pid>, marker: &Marker) -> Self {
-        let leader = leader.map_or(0, |leader| leader.as_raw_pid());
-        let since = status(leader).map_or(0, |status| status.process.since);
-        let marker = format!("{MARKER_NAME}={}", marker.value()).into_bytes().into();
-        Self { leader, since, marker }
+    pub(super) fn of(leader: Option<Pid>, scope: Scope, groups: Vec<Arc<CommandGroup>>) -> Self {
+        let leader = leader.map(|leader| leader.as_raw_pid());
+        let since = leader.and_then(status).map_or(0, |status| status.process.since);
+        Self { leader, since, scope, groups }
     }
 
-    /// All processes of the command that live, the shell among them.
-    pub(super) fn find(&self) -> Vec<Process> {
+    /// All processes that live, the shell among them. `leader_held`: the number of the shell is still its own.
+    pub(super) fn find(&self, leader_held: bool) -> Vec<Process> {
         let all: Vec<Status> =
             process_ids().filter_map(status).filter(|status| status.process.since >= self.since).collect();
-        let mut ours: HashSet<i32> =
-            all.iter().filter(|status| self.is_known(status)).map(|status| status.process.id).collect();
+        let leader = self.leader.filter(|_| leader_held);
+        let mut ours: HashSet<i32> = self.groups.iter().flat_map(|group| group.members()).collect();
+        ours.extend(
+            all.iter().filter(|status| self.is_known(status, leader)).map(|status| status.process.id),
+        );
         let children = all.iter().fold(HashMap::<i32, Vec<i32>>::new(), |mut children, status| {
             children.entry(status.parent).or_default().push(status.process.id);
             children
@@ -59,22 +66,33 @@ impl Strays {
         all.iter().filter(lives).map(|status| status.process).collect()
     }
 
-    /// Sends `signal` to all that live, and says how many there were.
-    pub(super) fn signal(&self, signal: Signal) -> usize {
-        let found = self.find();
-        found.iter().for_each(|process| process.signal(signal));
+    /// Kills all that live, and says how many there were.
+    pub(super) fn kill(&self, leader_held: bool) -> usize {
+        self.groups.iter().for_each(|group| group.close());
+        let found = self.find(leader_held);
+        found.iter().for_each(|process| process.signal(Signal::KILL));
         found.len()
     }
 
-    fn is_known(&self, status: &Status) -> bool {
-        let id = status.process.id;
-        id == self.leader || status.process.group == self.leader || (!status.is_dead && self.is_marked(id))
+    /// The same for processes that make new ones as fast as they can, and take the time that it needs to find them: each
+    /// process group is killed as a whole as soon as one of it is found.
+    pub(super) fn kill_storm(&self) {
+        self.groups.iter().for_each(|group| group.close());
+        let mut killed = HashSet::new();
+        let members = self.groups.iter().flat_map(|group| group.members());
+        let marked = process_ids().filter(|id| mark_of(*id, &self.scope).is_some());
+        for status in members.chain(marked).filter_map(status) {
+            if killed.insert(status.process.group) {
+                status.process.signal_group(Signal::KILL);
+            }
+            status.process.signal(Signal::KILL);
+        }
     }
 
-    fn is_marked(&self, id: i32) -> bool {
-        // Other users' processes cannot be read, and are not the command's.
-        let Ok(environment) = fs_err::read(format!("/proc/{id}/environ")) else { return false };
-        environment.split(|byte| *byte == 0).any(|variable| variable == &*self.marker)
+    fn is_known(&self, status: &Status, leader: Option<i32>) -> bool {
+        let (id, group) = (status.process.id, status.process.group);
+        leader.is_some_and(|leader| id == leader || group == leader)
+            || (!status.is_dead && mark_of(id, &self.scope).is_some())
     }
 }
 
@@ -97,6 +115,89 @@ impl Process {
             Err(_) => rustix::process::kill_process(pid, signal),
         };
     }
+
+    /// Sends a signal to its process group, unless that is the one of this process. The groups of a command's processes
+    /// hold no others.
+    fn signal_group(self, signal: Signal) {
+        let group = Pid::from_raw(self.group).filter(|group| *group != rustix::process::getpgrp());
+        // An error means that it is gone.
+        let _ = group.map(|group| rustix::process::kill_process_group(group, signal));
+    }
+}
+
+/// How many tasks the machine has.
+pub(in crate::process) fn tasks_of_machine() -> u64 {
+    // "0.01 0.05 0.00 2/345 6789": the fourth field is running/all.
+    let text = fs_err::read_to_string("/proc/loadavg").unwrap_or_default();
+    let all = text.split(' ').nth(3).and_then(|tasks| tasks.split('/').nth(1)?.parse().ok());
+    // Not known: whoever asks has to count them.
+    all.unwrap_or(u64::MAX)
+}
+
+/// How many tasks this user has.
+pub(in crate::process) fn tasks_of_user() -> u64 {
+    let user = rustix::process::getuid().as_raw();
+    let is_ours = |id: &i32| fs_err::metadata(format!("/proc/{id}")).is_ok_and(|facts| facts.uid() == user);
+    process_ids().filter(is_ours).filter_map(status).map(|status| status.threads).sum()
+}
+
+/// How many processes carry a mark within `scope`.
+#[cfg(test)]
+pub(in crate::process) fn count(scope: &Scope) -> u64 {
+    process_ids().filter(|id| mark_of(*id, scope).is_some()).count() as u64
+}
+
+/// How many tasks the commands within a scope have.
+#[derive(Debug, Default)]
+pub(in crate::process) struct Counted {
+    commands: HashMap<Vec<u8>, Command>,
+}
+
+#[derive(Debug, Default)]
+struct Command {
+    tasks: u64,
+    /// One process of each process group.
+    groups: HashMap<i32, Process>,
+}
+
+impl Counted {
+    /// Counts. With `stop` all process groups of commands within `scope` are stopped, each as soon as one of it is found.
+    pub(in crate::process) fn all(scope: &Scope, stop: bool) -> Self {
+        let mut counted = Self::default();
+        for status in process_ids().filter_map(status).filter(|status| !status.is_dead) {
+            let Some(mark) = mark_of(status.process.id, scope) else { continue };
+            let command = counted.commands.entry(mark).or_default();
+            command.tasks += status.threads;
+            if command.groups.insert(status.process.group, status.process).is_none() && stop {
+                status.process.signal_group(Signal::STOP);
+            }
+        }
+        counted
+    }
+
+    /// How many tasks a command has; `None` when it has none.
+    pub(in crate::process) fn tasks(&self, mark: &str) -> Option<u64> {
+        self.commands.get(mark.as_bytes()).map(|command| command.tasks)
+    }
+
+    /// Kills the groups of those of which `is_over` says so, and lets the others go on if they were `stopped`.
+    pub(in crate::process) fn settle(&self, stopped: bool, is_over: impl Fn(&[u8]) -> bool) {
+        for (mark, command) in &self.commands {
+            let signal = match (is_over(mark), stopped) {
+                (true, _) => Signal::KILL,
+                (false, true) => Signal::CONT,
+                (false, false) => continue,
+            };
+            command.groups.values().for_each(|process| process.signal_group(signal));
+        }
+    }
+}
+
+/// The mark of a process that belongs to `scope`.
+fn mark_of(id: i32, scope: &Scope) -> Option<Vec<u8>> {
+    // Other users' processes cannot be read, and are not ours.
+    let environment = fs_err::read(format!("/proc/{id}/environ")).ok()?;
+    scope.find_in(&environment).map(<[u8]>::to_vec)
 }
 
 fn process_ids() -> impl Iterator<Item = i32> {
@@ -116,6 +217,7 @@ fn parse(id: i32, line: &[u8]) -> Option<Status> {
     Some(Status {
         is_dead: matches!(*fields.first()?, "Z" | "X"),
         parent: fields.get(1)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
         process: Process { id, since: fields.get(19)?.parse().ok()?, group: fields.get(2)?.parse().ok()? },
     })
 }
@@ -126,10 +228,11 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let line = b"7 (a) S 1 (b\n) Z 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 991 0 0";
+        let line = b"7 (a) S 1 (b\n) Z 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 6 0 991 0 0";
         let status = parse(7, line).unwrap();
         assert!(status.is_dead);
         assert_eq!((status.parent, status.process.group, status.process.since), (3, 4, 991));
+        assert_eq!(status.threads, 6);
         assert!(parse(7, b"7 (a").is_none());
         assert!(parse(7, b"7 (a) S 1").is_none());
     }
@@ -140,5 +243,7 @@ mod tests {
         let status = status(id).unwrap();
         assert_eq!(Some(status.parent), rustix::process::getppid().map(|parent| parent.as_raw_pid()));
         assert!(process_ids().any(|found| found == id));
+        assert!(status.threads > 0 && tasks_of_user() >= status.threads);
+        assert!((status.threads..u64::MAX).contains(&tasks_of_machine()));
     }
 }

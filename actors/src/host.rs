@@ -1,0 +1,85 @@
+//! What a session does for its running calls.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use playhouse_policy::{Verdict, judge};
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
+use playhouse_tools::{Host, Prepared, Tool, ToolError};
+use ractor::ActorRef;
+use tokio::sync::oneshot;
+
+use crate::session::SessionMessage;
+use crate::shared::Shared;
+
+/// The session's list of things to do, as its calls see it. The session actor sets it, calls read it.
+#[derive(Clone, Debug)]
+pub(crate) struct TodoList(Arc<Mutex<Arc<[Todo]>>>);
+
+impl TodoList {
+    pub(crate) fn new(todos: &[Todo]) -> Self {
+        Self(Arc::new(Mutex::new(Arc::from(todos))))
+    }
+
+    pub(crate) fn set(&self, todos: &[Todo]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::from(todos);
+    }
+
+    fn get(&self) -> Arc<[Todo]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The host of one call.
+pub(crate) struct SessionHost {
+    pub(crate) call: PartId,
+    pub(crate) agent: String,
+    /// The tools that nobody may use; `*` stands for all.
+    pub(crate) denied: Arc<BTreeSet<String>>,
+    pub(crate) todos: TodoList,
+    pub(crate) session: ActorRef<SessionMessage>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl SessionHost {
+    /// Why a tool that there is may not be used.
+    pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
+        let Self { agent, denied, shared, .. } = self;
+        shared.tools.get(tool)?;
+        if denied.contains(tool) || denied.contains("*") {
+            return Some(format!("the tool {tool} is denied by the configuration"));
+        }
+        let allowed = shared.directory.allows(agent, tool);
+        (!allowed).then(|| format!("the agent {agent} may not use the tool {tool}"))
+    }
+}
+
+impl Host for SessionHost {
+    fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
+        match self.refusal(tool) {
+            Some(refusal) => Err(ToolError::Failed(refusal)),
+            None => self.shared.tools.find(tool).cloned(),
+        }
+    }
+
+    fn judge(&self, _tool: &str, prepared: &Prepared) -> Verdict {
+        judge(&prepared.accesses)
+    }
+
+    fn todos(&self) -> Arc<[Todo]> {
+        self.todos.get()
+    }
+
+    fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {
+        async move {
+            let (answer, answered) = oneshot::channel();
+            // A session that is gone asks again when it comes back.
+            drop(self.session.send_message(SessionMessage::Ask(self.call, questions, answer)));
+            answered.await.unwrap_or(QuestionAnswer::Withdrawn)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,113 @@
+//! Keeps the folders of saved outputs small, as long as an engine runs.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use playhouse_tools::outputs;
+use playhouse_workspace::Pool;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// How long after a sweep the next one begins.
+const PERIOD: Duration = Duration::from_secs(3_600);
+
+/// Sweeps at once, and then every hour. Ends when it is stopped or dropped.
+#[derive(Debug)]
+pub(crate) struct Sweeper(CancellationToken);
+
+impl Sweeper {
+    /// Removes from `folder` what was saved longer than `keep` ago; `None` keeps everything.
+    pub(crate) fn start(folder: PathBuf, keep: Option<Duration>, pool: Pool) -> Self {
+        let cancel = CancellationToken::new();
+        if let Some(keep) = keep {
+            let ended = cancel.clone();
+            // Not awaited: it holds nothing but the token, and is over soon after that is cancelled.
+            drop(tokio::spawn(async move {
+                let work = sweep_every_period(folder, keep, pool, ended.clone());
+                tokio::select! {
+                    () = ended.cancelled() => {}
+                    () = work => {}
+                }
+            }));
+        }
+        Self(cancel)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.0.cancel();
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn sweep_every_period(folder: PathBuf, keep: Duration, pool: Pool, cancel: CancellationToken) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // Before the beginning of time nothing was saved.
+        let Some(time) = SystemTime::now().checked_sub(keep) else { continue };
+        let (place, cancel) = (folder.clone(), cancel.clone());
+        match pool.run(move || outputs::sweep(&place, time, &cancel)).await {
+            Ok(swept) if swept == outputs::Swept::default() => {}
+            Ok(swept) => tracing::info!(?swept, "old outputs were removed"),
+            Err(error) => tracing::warn!(%error, "old outputs cannot be removed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// An output that a session saved so long ago.
+    fn saved(folder: &Path, number: u64, age: Duration) -> PathBuf {
+        let path = folder.join(format!("ses_{number:012x}Sess1234567890/prt.txt"));
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(&path, "x").unwrap();
+        let file = fs_err::File::options().write(true).open(&path).unwrap();
+        file.file().set_modified(SystemTime::now() - age).unwrap();
+        path
+    }
+
+    /// Waits until the file is gone. Time is paused: it goes on only when nothing is at work.
+    async fn gone(path: &Path) {
+        while path.exists() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_sweeps_at_once_and_then_every_hour_until_it_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = tokio::time::Instant::now();
+        let first = saved(folder.path(), 1, 3 * HOUR);
+        let sweeper = Sweeper::start(folder.path().to_owned(), Some(2 * HOUR), Pool::new(1));
+        gone(&first).await;
+        assert!(begun.elapsed() < HOUR);
+        let (second, young) = (saved(folder.path(), 2, 3 * HOUR), saved(folder.path(), 3, HOUR));
+        gone(&second).await;
+        assert!(begun.elapsed() >= HOUR && young.exists());
+        sweeper.stop();
+        let third = saved(folder.path(), 4, 3 * HOUR);
+        tokio::time::sleep(5 * HOUR).await;
+        assert!(third.exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_limit_everything_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = saved(folder.path(), 1, 1_000 * HOUR);
+        let _sweeper = Sweeper::start(folder.path().to_owned(), None, Pool::new(1));
+        tokio::time::sleep(5 * HOUR).await;
+        assert!(old.exists());
+    }
+}

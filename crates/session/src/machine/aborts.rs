@@ -1,0 +1,120 @@
+//! Aborts: what is at work is cancelled, and the turns end when all of it has reported.
+
+use std::collections::HashSet;
+
+use playhouse_protocol::id::{MessageId, PartId};
+use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{Record, Reply};
+
+use super::{ABORT_GRACE_MS, LiveCall, Machine};
+use crate::effect::{Deadline, Effect, Stamp, Ticket};
+use crate::fold::FoldError;
+use crate::settle::estimated_usage;
+
+/// An abort under way: the turn ends when nothing is at work any more.
+#[derive(Debug, Default)]
+pub(super) struct Abort {
+    tickets: Vec<Ticket>,
+    /// Prompts that waited when it began.
+    queued: HashSet<MessageId>,
+    turns: u32,
+}
+
+impl Machine {
+    /// Cancels whatever is at work. The turn ends when all of it has reported: see [`Self::finish_abort`].
+    pub(super) fn begin_abort(&mut self, ticket: Option<Ticket>) {
+        let queued: HashSet<MessageId> =
+            self.session.queue.iter().map(|queued| queued.prompt.message).collect();
+        let already = self.live.abort.is_some();
+        let abort = self.live.abort.get_or_insert_default();
+        abort.tickets.extend(ticket);
+        abort.turns =
+            u32::from(self.session.turn.is_some()) + u32::try_from(queued.len()).unwrap_or(u32::MAX);
+        abort.queued = queued;
+        if already {
+            return;
+        }
+        self.live.retrying = None;
+        if let Some(attempt) = self.live.attempt {
+            self.effects.push(Effect::CancelAttempt(attempt));
+        }
+        let mut calls: Vec<(PartId, bool)> = self
+            .live
+            .calls
+            .iter()
+            .map(|(call, state)| (*call, matches!(state, LiveCall::Ready(_))))
+            .collect();
+        calls.sort_unstable();
+        for (call, ready) in calls {
+            // A tool that only waits for its turn has nothing to report.
+            if ready {
+                self.live.calls.remove(&call);
+                self.effects.push(Effect::KillCall(call));
+            } else {
+                self.effects.push(Effect::CancelCall(call));
+            }
+        }
+        if let (Some(turn), true) = (&self.session.turn, self.is_at_work()) {
+            self.effects.push(Effect::Arm(Deadline::AbortGrace { turn: turn.id }, ABORT_GRACE_MS));
+        }
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.live.attempt.is_some() || !self.live.calls.is_empty()
+    }
+
+    /// Ends the aborted turns as soon as nothing is at work for them.
+    pub(super) fn finish_abort(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        if self.live.abort.is_none() || self.is_at_work() {
+            return Ok(());
+        }
+        self.cancel_idle_calls(stamp)?;
+        let Some(abort) = self.live.abort.take() else { return Ok(()) };
+        if self.session.turn.is_some() {
+            self.end_turn(TurnOutcome::Aborted, None, stamp)?;
+        }
+        let waiting: Vec<MessageId> = self
+            .session
+            .queue
+            .iter()
+            .map(|queued| queued.prompt.message)
+            .filter(|prompt| abort.queued.contains(prompt))
+            .collect();
+        for turn in waiting {
+            let ended = TurnEnded {
+                turn,
+                outcome: TurnOutcome::Aborted,
+                error: None,
+                steps: 0,
+                totals: Totals::default(),
+            };
+            self.append(Record::TurnEnded(ended), stamp.now)?;
+        }
+        for ticket in abort.tickets {
+            self.reply(ticket, Ok(Reply::Aborted { turns: abort.turns }));
+        }
+        Ok(())
+    }
+
+    /// What was cancelled did not end in time: kills it, and settles it as if it had reported.
+    pub(super) fn on_abort_grace(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let same = self.session.turn.as_ref().is_some_and(|running| running.id == turn);
+        if self.live.abort.is_none() || !same {
+            return Ok(());
+        }
+        if let Some(attempt) = self.live.attempt.take() {
+            self.effects.push(Effect::KillAttempt(attempt));
+            if let Some((step, open)) = self.attempting() {
+                let usage = estimated_usage(None, open.estimated_input, 0);
+                self.end_attempt(&open, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
+                self.finish_step(step, Vec::new(), FinishReason::Aborted, None, stamp)?;
+            }
+        }
+        let mut calls: Vec<PartId> = self.live.calls.drain().map(|(call, _)| call).collect();
+        calls.sort_unstable();
+        self.effects.extend(calls.into_iter().map(Effect::KillCall));
+        Ok(())
+    }
+}

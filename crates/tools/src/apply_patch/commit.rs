@@ -1,0 +1,210 @@
+//! Carrying out a plan: all of it, or nothing.
+//!
+//! Files that go are first only taken aside, so that they can be put back as they were. What has been done is written
+//! down as it is done, and undone in the opposite order when something fails, and also when this code panics.
+
+use std::path::PathBuf;
+
+use playhouse_workspace::door::{self, DoorError, Expected, Taken};
+use playhouse_workspace::{ContentHash, FileTracker, Resolved};
+
+use super::plan::{Change, Planned};
+use crate::files::seen::{self, Current};
+use crate::tool::ToolError;
+
+/// Makes the files what `planned` says.
+///
+/// # Errors
+/// When a file cannot be changed, or is not what it was when it was planned. Every file is then as it was before, or
+/// the error says which is not.
+pub(super) fn commit(planned: &[Planned], known: &FileTracker) -> Result<(), ToolError> {
+    let mut journal = Journal { done: Vec::new(), known };
+    let written = journal.carry_out(planned).map_err(|error| journal.undo(&error))?;
+    let left = journal.settle();
+
+    for (place, bytes, hash) in written {
+        seen::remember(known, place, bytes, hash);
+    }
+    for planned in planned {
+        if matches!(planned.change, Change::Delete { .. } | Change::Update { to: Some(_), .. }) {
+            known.forget(&planned.place.path);
+        }
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(ToolError::Failed(format!(
+        "the patch was applied, but not all files could be removed: {}",
+        left.join("; ")
+    )))
+}
+
+/// What was done so far.
+struct Journal<'a> {
+    done: Vec<Done<'a>>,
+    known: &'a FileTracker,
+}
+
+enum Done<'a> {
+    /// A file was taken aside.
+    Took(Taken),
+    /// A file was made, and these directories for it.
+    Made { place: &'a Resolved, hash: ContentHash },
+    /// Directories were made.
+    MadeDirectories(Vec<PathBuf>),
+    /// A file got other content.
+    Changed { place: &'a Resolved, before: &'a Current, hash: ContentHash },
+}
+
+/// A file that was written: where, what, and its hash.
+type Written<'a> = (&'a Resolved, &'a [u8], ContentHash);
+
+impl<'a> Journal<'a> {
+    /// First files go, so that others may come where they were; then files change, and come.
+    fn carry_out(&mut self, planned: &'a [Planned]) -> Result<Vec<Written<'a>>, DoorError> {
+        let mut written = Vec::with_capacity(planned.len());
+        for Planned { place, change } in planned {
+            if let Change::Delete { before } = change {
+                self.take(place, before)?;
+            }
+        }
+        for Planned { place, change } in planned {
+            match change {
+                Change::Delete { .. } => {}
+                Change::Add { bytes } => written.push(self.make(place, bytes, None)?),
+                Change::Update { before, bytes, to: Some(to), .. } => {
+                    let taken = self.take(place, before)?;
+                    written.push(self.make(to, bytes, Some(taken))?);
+                }
+                Change::Update { before, bytes, .. } if before.bytes == *bytes => {}
+                Change::Update { before, bytes, .. } => {
+                    let hash = door::write_atomic(place, bytes, Expected::Content(before.hash))?.hash;
+                    self.done.push(Done::Changed { place, before, hash });
+                    written.push((place, bytes, hash));
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Takes a file aside, and gives its place in the journal.
+    fn take(&mut self, place: &Resolved, before: &Current) -> Result<usize, DoorError> {
+        let taken = door::take(place, Expected::Content(before.hash))?;
+        self.done.push(Done::Took(taken));
+        Ok(self.done.len() - 1)
+    }
+
+    /// Makes a file; one that was moved is like the one that was `taken` for it.
+    fn make(
+        &mut self,
+        place: &'a Resolved,
+        bytes: &'a [u8],
+        taken: Option<usize>,
+    ) -> Result<Written<'a>, DoorError> {
+        let directories = door::create_parents(place)?;
+        if !directories.is_empty() {
+            self.done.push(Done::MadeDirectories(directories));
+        }
+        let hash = match taken.and_then(|index| self.done.get(index)) {
+            Some(Done::Took(taken)) => door::write_like(place, bytes, taken)?.hash,
+            _ => door::write_atomic(place, bytes, Expected::Nothing)?.hash,
+        };
+        self.done.push(Done::Made { place, hash });
+        Ok((place, bytes, hash))
+    }
+
+    /// Removes for good what was taken aside. Gives what could not be removed, and is back in its place.
+    fn settle(mut self) -> Vec<String> {
+        let done = std::mem::take(&mut self.done);
+        let removed = done.into_iter().filter_map(|done| match done {
+            Done::Took(taken) => taken.remove().err(),
+            Done::Made { .. } | Done::MadeDirectories(_) | Done::Changed { .. } => None,
+        });
+        removed.map(|error| error.to_string()).collect()
+    }
+
+    /// Undoes everything, and says what came of it.
+    fn undo(&mut self, error: &DoorError) -> ToolError {
+        let lost = self.put_back();
+        let mut text = format!("the patch was not applied: {error}. ");
+        if lost.is_empty() {
+            text.push_str("Every file is as it was before");
+        } else {
+            text.push_str("What was done until then was undone, apart from this, which needs a look: ");
+            text.push_str(&lost.join("; "));
+        }
+        ToolError::Failed(text)
+    }
+
+    /// Undoes everything, the last thing first. Gives what could not be undone.
+    fn put_back(&mut self) -> Vec<String> {
+        let mut lost = Vec::new();
+        while let Some(done) = self.done.pop() {
+            let undone = match done {
+                Done::Took(taken) => taken.put_back(),
+                // Content that somebody else wrote meanwhile is not thrown away.
+                Done::Made { place, hash } => {
+                    door::take(place, Expected::Content(hash)).and_then(Taken::remove)
+                }
+                Done::MadeDirectories(directories) => {
+                    door::remove_empty(&directories);
+                    Ok(())
+                }
+                Done::Changed { place, before, hash } => {
+                    let restored = door::write_atomic(place, &before.bytes, Expected::Content(hash));
+                    restored.map(|written| seen::remember(self.known, place, &before.bytes, written.hash))
+                }
+            };
+            lost.extend(undone.err().map(|error| error.to_string()));
+        }
+        lost
+    }
+}
+
+impl Drop for Journal<'_> {
+    fn drop(&mut self) {
+        self.put_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_workspace::{Workspace, hash};
+
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_meanwhile_is_not_thrown_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("repo");
+        fs_err::create_dir_all(root.join("made")).unwrap();
+        let workspace = Workspace::open(&root, folder.path().join("outputs")).unwrap();
+        let place = |name: &str| workspace.resolve(name).unwrap();
+        let [changed, made, gone, free] = ["changed", "made/new", "gone", "free"].map(place);
+        for place in [&changed, &gone, &free] {
+            fs_err::write(&place.path, "old").unwrap();
+        }
+        let known = FileTracker::new();
+        let before = seen::current(&changed).unwrap().unwrap();
+        let take = |place: &Resolved| Done::Took(door::take(place, Expected::Anything).unwrap());
+        let mut journal = Journal {
+            done: vec![
+                take(&gone),
+                take(&free),
+                Done::MadeDirectories(vec![root.join("made")]),
+                Done::Made { place: &made, hash: hash(b"patched") },
+                Done::Changed { place: &changed, before: &before, hash: hash(b"patched") },
+            ],
+            known: &known,
+        };
+        for place in [&changed, &made, &gone] {
+            fs_err::write(&place.path, "theirs").unwrap();
+        }
+        let error = journal.undo(&DoorError::ReadOnly("last".into())).to_string();
+        let expected = "the patch was not applied: last is read-only: its permissions allow nobody, or not this user, to write it. What was done until then was undone, apart from this, which needs a look: changed changed meanwhile: read it again, then repeat the change; made/new changed meanwhile: read it again, then repeat the change; gone (kept beside it as .playhouse-";
+        assert!(error.starts_with(expected), "{error}");
+        for (place, content) in [(&changed, "theirs"), (&made, "theirs"), (&gone, "theirs"), (&free, "old")] {
+            assert_eq!(fs_err::read_to_string(&place.path).unwrap(), content, "{}", place.shown);
+        }
+    }
+}

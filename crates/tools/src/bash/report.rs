@@ -1,0 +1,98 @@
+//! What is told of a command that has ended.
+
+use std::time::Duration;
+
+use playhouse_workspace::process::Exit;
+use serde_json::Map;
+
+use super::BashOptions;
+use crate::ToolOutput;
+use crate::runner;
+use crate::truncate::Capped;
+
+/// How much of the end of the output clients get with the result, in bytes.
+pub(super) const GLANCE: usize = 2048;
+
+/// What held the command.
+pub(super) struct Limits {
+    pub(super) timeout: Option<Duration>,
+    pub(super) options: BashOptions,
+}
+
+/// For people: one line, not too long.
+pub(crate) fn first_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(100) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+pub(super) fn cancelled(capped: &Capped) -> String {
+    match capped.text.trim_end() {
+        "" => "the command was ended".to_owned(),
+        text => format!("the command was ended, after it had written:\n{text}"),
+    }
+}
+
+pub(super) fn result(
+    title: String,
+    capped: &Capped,
+    glance: String,
+    exit: Exit,
+    limits: Limits,
+) -> ToolOutput {
+    let mut output = match capped.text.as_str() {
+        "" => "(no output)".to_owned(),
+        text => text.to_owned(),
+    };
+    if let Some(note) = note(exit, &limits) {
+        if !output.ends_with('\n') {
+            output.push('\n');
+        }
+        output.push_str(&note);
+    }
+    let mut metadata = Map::new();
+    metadata.insert("exit".into(), exit.code.into());
+    metadata.insert("signal".into(), exit.signal.into());
+    metadata.insert("timedOut".into(), exit.timed_out.into());
+    metadata.insert("truncated".into(), capped.truncated.into());
+    metadata.insert("output".into(), glance.into());
+    runner::describe(capped, &mut metadata);
+    ToolOutput { title, output, metadata, ..ToolOutput::default() }
+}
+
+/// What the model has to know of the end, unless it was a good one.
+fn note(exit: Exit, limits: &Limits) -> Option<String> {
+    if let Some(timeout) = limits.timeout.filter(|_| exit.timed_out) {
+        return Some(format!(
+            "[The command did not end within {} ms, so it and all its processes were ended. If it needs longer, call \
+             again with a greater timeout (at most {}). If it never ends, as a server does not, start it with \
+             background: true]",
+            timeout.as_millis(),
+            limits.options.max_timeout.as_millis()
+        ));
+    }
+    if exit.too_many_tasks {
+        return Some(format!(
+            "[The command wanted more than {} processes and threads at once, so all of them were ended. If it means to \
+             do much at once, let it do less (as make -j4)]",
+            limits.options.most_tasks
+        ));
+    }
+    match ending(exit) {
+        _ if exit.code == Some(0) => None,
+        ending => Some(format!("[{ending}]")),
+    }
+}
+
+/// How a command ended, in a few words.
+pub(crate) fn ending(exit: Exit) -> String {
+    match (exit.code, exit.signal) {
+        _ if exit.too_many_tasks => "ended since it wanted too many processes".to_owned(),
+        _ if exit.timed_out => "ended since its time was over".to_owned(),
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "how the command ended is not known".to_owned(),
+    }
+}

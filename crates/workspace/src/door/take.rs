@@ -1,0 +1,114 @@
+//! Taking a file away, in a way that can be taken back.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Stat};
+use rustix::io::Errno;
+
+use super::walk::{self, Spot};
+use super::write::{check_content, check_writable, rename_new, temporary_name};
+use super::{DoorError, Expected};
+use crate::Resolved;
+
+/// A file that is away from its place. It waits beside it under another name, so that putting it back gives everything
+/// back: content, permissions, owner, times. Dropped, it goes back as far as that is possible.
+#[derive(Debug)]
+#[must_use = "the file goes back to its place when this is dropped"]
+pub struct Taken {
+    directory: OwnedFd,
+    name: OsString,
+    aside: PathBuf,
+    shown: String,
+    stat: Stat,
+    settled: bool,
+}
+
+/// Takes the file at `resolved` away from its place.
+///
+/// # Errors
+/// When there is no regular file, or not the `expected` one, or it is read-only, and when the place was replaced.
+pub fn take(resolved: &Resolved, expected: Expected) -> Result<Taken, DoorError> {
+    let spot = Spot::of(resolved)?;
+    let stat = spot.stat()?;
+    check_writable(&spot, resolved, Some(&stat), expected)?;
+    check_content(resolved, expected)?;
+    let aside = loop {
+        let aside = temporary_name();
+        match rename_new(&spot.directory, spot.name, &aside) {
+            Ok(()) => break aside,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(spot.error(error)),
+        }
+    };
+    let name = spot.name.as_os_str().to_owned();
+    let taken =
+        Taken { directory: spot.directory, name, aside, shown: resolved.shown.clone(), stat, settled: false };
+    // The one whose content was compared, and not another that came into its place since.
+    let moved = rustix::fs::statat(&taken.directory, &taken.aside, AtFlags::SYMLINK_NOFOLLOW);
+    let same = |moved: &Stat| {
+        (moved.st_dev, moved.st_ino, moved.st_size, moved.st_mtime, moved.st_mtime_nsec)
+            == (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
+    };
+    match moved {
+        Ok(moved) if same(&moved) => Ok(taken),
+        _ => {
+            let shown = taken.shown.clone();
+            taken.put_back()?;
+            Err(DoorError::Changed(shown))
+        }
+    }
+}
+
+impl Taken {
+    /// Puts the file back.
+    ///
+    /// # Errors
+    /// When something stands at its place; the file is then left under its other name, which the error tells.
+    pub fn put_back(mut self) -> Result<(), DoorError> {
+        self.settled = true;
+        rename_new(&self.directory, &self.aside, Path::new(&self.name)).map_err(|error| DoorError::Io {
+            path: format!("{} (kept beside it as {})", self.shown, self.aside.display()),
+            source: error.into(),
+        })
+    }
+
+    /// Removes the file for good.
+    ///
+    /// # Errors
+    /// When the system refuses; the file is then put back.
+    pub fn remove(mut self) -> Result<(), DoorError> {
+        match rustix::fs::unlinkat(&self.directory, &self.aside, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {
+                self.settled = true;
+                Ok(())
+            }
+            Err(error) => Err(DoorError::from_errno(&self.shown, error)),
+        }
+    }
+
+    /// Permissions and owner, for a file that takes its place elsewhere.
+    pub(super) fn stat(&self) -> &Stat {
+        &self.stat
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if !self.settled {
+            let _ = rename_new(&self.directory, &self.aside, Path::new(&self.name));
+        }
+    }
+}
+
+/// Removes the directories that [`create_parents`](super::create_parents) made, as far as they are empty.
+pub fn remove_empty(made: &[PathBuf]) {
+    for path in made.iter().rev() {
+        let (parent, name) = walk::split(path);
+        if let Ok(directory) = walk::open_directory(parent) {
+            // One that is not empty serves somebody else by now.
+            let _ = rustix::fs::unlinkat(&directory, Path::new(name), AtFlags::REMOVEDIR);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A command from its start to its end.
+
+use std::io::{self, PipeReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::limits::Hold;
+use super::mark::Scope;
+use super::tree::Tree;
+use super::{Exit, Input, ProcessError, Receive, Spec, mark, program, shell, words};
+
+/// How much is read at once, in bytes: what a pipe holds.
+const CHUNK: usize = 64 * 1024;
+/// After the shell ended, its output is over when it was quiet for this long.
+const QUIET: Duration = Duration::from_millis(100);
+/// After the shell ended, children that go on writing are listened to for this long at most.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often it is looked whether a command has too many tasks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A command that was started. Dropped, it is killed with its tree.
+#[derive(Debug)]
+pub struct Started {
+    child: Child,
+    id: u32,
+    /// Both its standard output and its standard error, so that their order is kept.
+    pipe: Receiver,
+    tree: Tree,
+    hold: Hold,
+    timeout: Option<Duration>,
+    /// Whether nothing is left to be killed when this is dropped.
+    over: bool,
+}
+
+enum End {
+    Watched(io::Result<ExitStatus>),
+    TimedOut,
+    Cancelled,
+    TooManyTasks,
+}
+
+/// Starts a command. `hold` makes, where it may block, what bounds the one of this scope.
+pub(super) async fn start(
+    spec: &Spec,
+    input: Input,
+    hold: impl FnOnce(&Scope) -> Hold + Send + 'static,
+) -> Result<Started, ProcessError> {
+    let scope = spec.scope.command();
+    let (variable, command) = (scope.variable(), scope.clone());
+    let hold = tokio::task::spawn_blocking(move || hold(&command)).await.map_err(io::Error::other)?;
+    let (reader, writer) = io::pipe()?;
+    let (first, rest) = words(&spec.command, hold.prelude());
+    let mut command = program(first);
+    command
+        .args(rest)
+        .current_dir(&spec.workdir)
+        .env_clear()
+        .envs(spec.environment.variables())
+        .env(mark::NAME, variable)
+        .stdin(match input {
+            Input::Empty => Stdio::null(),
+            Input::Written => Stdio::piped(),
+        })
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    let mut command = Command::from(command);
+    let child = command.kill_on_drop(true).spawn().map_err(|source| ProcessError::Start {
+        shell: shell().to_owned(),
+        workdir: spec.workdir.clone(),
+        source,
+    })?;
+    // From here on, dropping `child` on an error kills the shell.
+    let tree = Tree::of(child.id(), scope, hold.group());
+    let (id, pipe) = (child.id().unwrap_or_default(), receiver(reader)?);
+    Ok(Started { child, id, pipe, tree, hold, timeout: spec.timeout, over: false })
+}
+
+fn receiver(reader: PipeReader) -> io::Result<Receiver> {
+    Receiver::from_owned_fd(OwnedFd::from(reader))
+}
+
+impl Started {
+    /// The number of the shell's process, which leads a process group.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where its standard input is written, if that was asked for and not taken before.
+    pub fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Hands over its output until it has ended. Cancelled, it is ended with its tree; so it is when it runs out of time
+    /// or has too many tasks.
+    ///
+    /// # Errors
+    /// When it cannot be watched; it is ended then.
+    pub async fn wait(
+        mut self,
+        cancel: &CancellationToken,
+        output: &mut dyn Receive,
+    ) -> Result<Exit, ProcessError> {
+        let (timeout, hold) = (self.timeout, self.hold.clone());
+        let mut end = tokio::select! {
+            biased;
+            () = cancel.cancelled() => End::Cancelled,
+            () = after(timeout) => End::TimedOut,
+            () = too_many_tasks(&hold) => End::TooManyTasks,
+            end = self.watch(output) => End::Watched(end),
+        };
+        if let End::Watched(Ok(status)) = end {
+            if !self.hold.is_over() {
+                self.over = true;
+                return Ok(Exit { code: status.code(), signal: status.signal(), ..Exit::default() });
+            }
+            // Its shell has ended, and what makes processes without end has not.
+            end = End::TooManyTasks;
+        }
+        let status = self.end(output).await?;
+        if let End::Watched(Err(error)) = end {
+            return Err(error.into());
+        }
+        Ok(Exit {
+            code: status.code(),
+            signal: status.signal(),
+            timed_out: matches!(end, End::TimedOut),
+            cancelled: matches!(end, End::Cancelled),
+            too_many_tasks: matches!(end, End::TooManyTasks),
+        })
+    }
+
+    /// Until the shell has ended and its output is handed over.
+    async fn watch(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
+        let mut buffer = vec![0; CHUNK];
+        let mut open = true;
+        let status = loop {
+            tokio::select! {
+                status = self.child.wait() => break status?,
+                count = self.pipe.read(&mut buffer), if open => match count? {
+                    0 => open = false,
+                    count => output.receive(&buffer[..count]).await,
+                },
+            }
+        };
+        let last = Instant::now() + LAST_WORDS;
+        while open && Instant::now() < last {
+            match tokio::time::timeout(QUIET, self.pipe.read(&mut buffer)).await {
+                Err(_) | Ok(Ok(0)) => open = false,
+                Ok(count) => output.receive(&buffer[..count?]).await,
+            }
+        }
+        Ok(status)
+    }
+
+    /// Ends the whole tree and hands over what is left in the pipe.
+    async fn end(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
+        let leader_held = self.child.id().is_some();
+        if self.hold.is_over() {
+            self.tree.end_storm(leader_held).await;
+        } else {
+            self.tree.end(leader_held).await;
+        }
+        let mut buffer = vec![0; CHUNK];
+        if let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {
+            // A receiver that is stuck does not hold up the end.
+            let _ = tokio::time::timeout(QUIET, output.receive(&buffer[..count])).await;
+        }
+        // A shell that even SIGKILL does not end (it waits for a dead disk) is left to the runtime.
+        let status = tokio::time::timeout(QUIET, self.child.wait()).await??;
+        self.over = true;
+        Ok(status)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.over {
+            self.tree.kill_detached(self.child.id().is_some());
+        }
+    }
+}
+
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn too_many_tasks(hold: &Hold) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if hold.is_over() {
+            return;
+        }
+    }
+}
