@@ -128,7 +128,7 @@ async fn make(
     match context.host.judge(name, &prepared) {
         Verdict::Allow => runner::execute(&*tool, prepared, context).await,
         Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
-        Verdict::Ask { reason } => Err(ToolError::Failed(format!(
+        Verdict::Ask { reason, .. } => Err(ToolError::Failed(format!(
             "{reason}. Somebody has to agree to it, which a batch does not wait for: call {name} by itself"
         ))),
     }

@@ -83,7 +83,7 @@ pub async fn call(
     let (tool, prepared) = runner::prepare(registry, name, &input, context).await?;
     match judge(&prepared.accesses) {
         Verdict::Allow => runner::execute(&*tool, prepared, context).await,
-        Verdict::Ask { reason } | Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
+        Verdict::Ask { reason, .. } | Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
     }
 }
 

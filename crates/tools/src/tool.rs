@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use playhouse_policy::Access;
+pub use playhouse_policy::Risk;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
@@ -16,18 +17,6 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::Host;
-
-/// How dangerous a tool is without a rule about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// It only reads the workspace or the session.
-    Safe,
-    /// It reaches out (web tools).
-    Moderate,
-    /// It changes the workspace or runs commands.
-    Dangerous,
-}
 
 /// Why a call has no good result. The text is what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -109,7 +109,7 @@ impl Machine {
                 self.effects.push(Effect::KillCall(call));
                 self.settle(call, CallReport::text(CallOutcome::Declined, reason), stamp)
             }
-            Verdict::Ask { reason } if !consented => {
+            Verdict::Ask { reason, .. } if !consented => {
                 // The tool's plan would grow old: it is prepared again when there is an answer.
                 self.effects.push(Effect::KillCall(call));
                 let asked = ConsentAsked {

@@ -340,7 +340,7 @@ fn consent_holds_back_what_follows_and_is_asked_once() {
     let mut h = Harness::new();
     h.prompt("one");
     h.answer("", &["bash", "read"]);
-    let ask = Verdict::Ask { reason: "it is dangerous".into() };
+    let ask = Verdict::Ask { reason: "it is dangerous".into(), wants: Vec::new() };
     assert_eq!(h.judged("bash", Effect::Workspace, ask.clone()), ["append consent.asked", "kill bash"]);
     let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
     assert_eq!(
@@ -360,7 +360,7 @@ fn a_declined_call_tells_the_model_why() {
     let mut h = Harness::new();
     h.prompt("one");
     h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
     let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
     let decline = ConsentAnswer::Decline { message: Some("use make".into()) };
     assert_eq!(
@@ -383,7 +383,7 @@ fn an_abort_withdraws_a_request_for_consent() {
     let mut h = Harness::new();
     h.prompt("one");
     h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
     assert_eq!(
         h.abort(),
         [
@@ -425,7 +425,7 @@ fn after_a_crash_a_request_for_consent_still_waits() {
     let mut h = Harness::new();
     h.prompt("one");
     h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into() });
+    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
     assert!(h.crash().is_empty());
     let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
     let lines = h.on(Input::Answer(ticket, consent, ConsentAnswer::Once));

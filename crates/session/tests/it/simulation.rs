@@ -137,7 +137,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             let effect =
                 if tool == "bash" || tool == "edit" { CallEffect::Workspace } else { CallEffect::None };
             let verdict = match by % 5 {
-                0 => Verdict::Ask { reason: "r".into() },
+                0 => Verdict::Ask { reason: "r".into(), wants: Vec::new() },
                 1 => Verdict::Deny { reason: "r".into() },
                 _ => Verdict::Allow,
             };

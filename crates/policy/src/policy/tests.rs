@@ -1,0 +1,128 @@
+use super::*;
+
+fn rules(rules: &[(&str, &str, Action)]) -> Rules {
+    rules.iter().map(|(permission, pattern, action)| Rule::new(permission, pattern, *action)).collect()
+}
+
+fn bash(subject: &str) -> Want {
+    Want::new("bash", subject, Risk::Dangerous)
+}
+
+fn action(policy: &Policy, want: Want) -> Action {
+    match policy.judge(&[want]) {
+        Verdict::Allow => Action::Allow,
+        Verdict::Ask { .. } => Action::Ask,
+        Verdict::Deny { .. } => Action::Deny,
+    }
+}
+
+use Action::{Allow, Ask, Deny};
+
+#[test]
+fn without_a_rule_the_risk_decides() {
+    let policy = Policy::default();
+    assert_eq!(action(&policy, Want::new("glob", "*", Risk::Safe)), Allow);
+    assert_eq!(action(&policy, Want::new("webfetch", "https://a", Risk::Moderate)), Ask);
+    assert_eq!(action(&policy, bash("ls")), Ask);
+    let open = Policy { moderate: Allow, ..Policy::default() };
+    assert_eq!(action(&open, Want::new("webfetch", "https://a", Risk::Moderate)), Allow);
+}
+
+#[test]
+fn within_a_layer_the_last_match_wins_and_a_stronger_layer_decides() {
+    let configuration = rules(&[
+        ("*", "*", Allow),
+        ("bash", "*", Ask),
+        ("bash", "git status *", Allow),
+        ("bash", "rm -rf *", Deny),
+    ]);
+    let mut policy = Policy { configuration, ..Policy::default() };
+    assert_eq!(action(&policy, bash("git status")), Allow);
+    assert_eq!(action(&policy, bash("git push")), Ask);
+    assert_eq!(action(&policy, bash("rm -rf /")), Deny);
+    assert_eq!(action(&policy, Want::new("edit", "a.rs", Risk::Dangerous)), Allow);
+    policy.agent = rules(&[("bash", "*", Deny)]);
+    assert_eq!(action(&policy, bash("git status")), Deny);
+    policy.session = rules(&[("bash", "git *", Allow), ("bash", "rm *", Allow)]);
+    assert_eq!(action(&policy, bash("git push")), Allow, "an agent's deny is not final");
+    assert_eq!(action(&policy, bash("rm -rf /")), Deny, "the operator's is");
+}
+
+#[test]
+fn a_workspace_makes_things_stricter_only() {
+    let configuration = rules(&[("bash", "*", Ask), ("edit", "*", Allow)]);
+    let workspace = rules(&[("bash", "*", Allow), ("edit", "*.lock", Deny), ("read", "*", Ask)]);
+    let policy = Policy { configuration, workspace, ..Policy::default() };
+    assert_eq!(action(&policy, bash("ls")), Ask);
+    assert_eq!(action(&policy, Want::new("edit", "a.rs", Risk::Dangerous)), Allow);
+    assert_eq!(action(&policy, Want::new("edit", "Cargo.lock", Risk::Dangerous)), Deny);
+    assert_eq!(action(&policy, Want::new("read", "a.rs", Risk::Safe)), Ask);
+}
+
+#[test]
+fn what_is_in_doubt_may_be_anything() {
+    let doubtful = |subject: &str| Want { doubt: Some("$X".into()), ..bash(subject) };
+    let all = Policy { configuration: rules(&[("bash", "*", Allow)]), ..Policy::default() };
+    assert_eq!(action(&all, doubtful("$X y")), Allow, "all is allowed, whatever it is");
+    let but = |pattern: &str, action| Policy {
+        configuration: rules(&[("bash", "*", Allow), ("bash", pattern, action)]),
+        ..Policy::default()
+    };
+    assert_eq!(action(&but("rm *", Deny), doubtful("$X y")), Ask);
+    assert_eq!(action(&but("rm *", Ask), doubtful("$X y")), Ask);
+    let some = Policy { configuration: rules(&[("bash", "echo *", Allow)]), ..Policy::default() };
+    assert_eq!(action(&some, bash("echo a")), Allow);
+    assert_eq!(action(&some, doubtful("echo $X")), Ask);
+    let few = Policy {
+        configuration: rules(&[("bash", "*", Deny), ("bash", "echo *", Allow)]),
+        ..Policy::default()
+    };
+    assert_eq!(action(&few, doubtful("echo $X")), Deny);
+}
+
+#[test]
+fn what_only_a_person_can_allow_is_asked_whatever_rules_say() {
+    let policy = Policy {
+        configuration: rules(&[("*", "*", Allow)]),
+        session: rules(&[("external_directory", "*", Allow)]),
+        ..Policy::default()
+    };
+    let outside = Want::new("external_directory", "/etc/hosts", Risk::Dangerous);
+    assert_eq!(action(&policy, outside.clone()), Allow);
+    assert_eq!(action(&policy, Want { in_person: true, ..outside }), Ask);
+}
+
+#[test]
+fn the_strictest_of_all_wants_counts_and_all_that_ask_are_told() {
+    let configuration = rules(&[("bash", "ls *", Allow), ("bash", "rm *", Deny)]);
+    let policy = Policy { configuration, ..Policy::default() };
+    let Verdict::Ask { wants, .. } = policy.judge(&[bash("ls"), bash("make"), bash("cargo test")]) else {
+        panic!("it must ask")
+    };
+    assert_eq!(wants.iter().map(|want| want.subject.as_str()).collect::<Vec<_>>(), ["make", "cargo test"]);
+    let Verdict::Deny { reason } = policy.judge(&[bash("make"), bash("rm x")]) else {
+        panic!("must be denied")
+    };
+    assert!(
+        reason.contains("configuration") && reason.contains("rm *") && reason.contains("rm x"),
+        "{reason}"
+    );
+    assert_eq!(policy.judge(&[]), Verdict::Allow);
+}
+
+#[test]
+fn a_tool_that_is_denied_everywhere_is_hidden() {
+    let hidden = |list: &[(&str, &str, Action)]| {
+        Policy { configuration: rules(list), ..Policy::default() }.is_hidden("bash")
+    };
+    assert!(hidden(&[("bash", "*", Deny)]));
+    assert!(hidden(&[("*", "*", Deny)]));
+    assert!(hidden(&[("bash", "ls", Allow), ("*", "*", Deny), ("bash", "rm *", Deny)]));
+    assert!(!hidden(&[("bash", "*", Deny), ("bash", "ls", Allow)]));
+    assert!(!hidden(&[("bash", "rm *", Deny)]));
+    assert!(!hidden(&[("edit", "*", Deny)]));
+    let agent = Policy { agent: rules(&[("bash", "*", Deny)]), ..Policy::default() };
+    assert!(agent.is_hidden("bash"));
+    let session = Policy { session: rules(&[("bash", "ls", Allow)]), ..agent };
+    assert!(!session.is_hidden("bash"));
+}

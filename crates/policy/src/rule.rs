@@ -1,0 +1,113 @@
+//! Rules, and lists of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Pattern;
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It may be done.
+    Allow,
+    /// A person must agree first.
+    Ask,
+    /// It may not be done.
+    Deny,
+}
+
+impl Action {
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// The permissions that it is about.
+    pub permission: Pattern,
+    /// What it is about among them: paths, commands, addresses.
+    pub pattern: Pattern,
+    /// What it says.
+    pub action: Action,
+}
+
+impl Rule {
+    /// A rule.
+    pub fn new(permission: &str, pattern: &str, action: Action) -> Self {
+        Self { permission: Pattern::new(permission), pattern: Pattern::new(pattern), action }
+    }
+
+    fn matches(&self, permission: &str, subject: &str) -> bool {
+        self.permission.matches(permission) && self.pattern.matches(subject)
+    }
+}
+
+/// Rules of one layer, in order: the last one that matches wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// No rules.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The same with `~` and `$HOME` at the beginning of patterns replaced by `home`.
+    #[must_use]
+    pub fn expanded(mut self, home: &str) -> Self {
+        for rule in &mut self.0 {
+            rule.pattern = rule.pattern.expanded(home);
+        }
+        self
+    }
+
+    /// Adds a rule after the others.
+    pub fn push(&mut self, rule: Rule) {
+        self.0.push(rule);
+    }
+
+    /// All rules, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Rule> {
+        self.0.iter()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The rule that decides about `subject`.
+    pub fn decide(&self, permission: &str, subject: &str) -> Option<&Rule> {
+        self.0.iter().rev().find(|rule| rule.matches(permission, subject))
+    }
+
+    /// The rule that decides about everything under `permission`, whatever it is.
+    pub fn decide_all(&self, permission: &str) -> Option<&Rule> {
+        self.0.iter().rev().find(|rule| rule.permission.matches(permission) && rule.pattern.is_universal())
+    }
+
+    /// The strictest of the rules that could be about something under `permission`.
+    pub fn strictest(&self, permission: &str) -> Option<&Rule> {
+        self.0.iter().filter(|rule| rule.permission.matches(permission)).max_by_key(|rule| rule.action)
+    }
+}
+
+impl FromIterator<Rule> for Rules {
+    fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
+        Self(rules.into_iter().collect())
+    }
+}
+
+impl Extend<Rule> for Rules {
+    fn extend<I: IntoIterator<Item = Rule>>(&mut self, rules: I) {
+        self.0.extend(rules);
+    }
+}

@@ -1,0 +1,108 @@
+//! What a shell script would run and touch, told without running it. Fails closed: what is not understood is in doubt.
+//!
+//! A script is parsed with tree-sitter's grammar of bash. Each simple command of it is told, wherever it stands: behind
+//! `&&`, in a loop, in a substitution, in the string of `sh -c`, behind `sudo`, `xargs` or `find -exec`. So are the paths
+//! that its words and redirections name.
+//!
+//! ```
+//! use playhouse_policy::shell;
+//!
+//! let script = shell::analyse("cd src && git commit -m 'a; b' | sudo tee /etc/motd");
+//! let texts: Vec<&str> = script.commands.iter().map(|command| command.text.as_str()).collect();
+//! assert_eq!(texts, ["cd src", "git commit -m a; b", "sudo tee /etc/motd", "tee /etc/motd"]);
+//! assert_eq!(script.commands[1].always, ["git commit *"]);
+//! assert!(script.paths.iter().any(|path| path.text == "/etc/motd" && path.writes));
+//!
+//! let script = shell::analyse("$(cat x) -rf /");
+//! assert!(script.commands.iter().any(|command| command.doubt.is_some()));
+//! ```
+
+mod paths;
+mod prefix;
+mod walk;
+mod words;
+mod wrappers;
+
+use serde::{Deserialize, Serialize};
+
+pub use paths::PathUse;
+
+/// The longest script that is analysed, in bytes.
+pub const LONGEST: usize = 64 * 1024;
+/// The most commands that one script may have.
+pub const MOST_COMMANDS: usize = 1_000;
+/// The most paths that one script may name.
+pub const MOST_PATHS: usize = 1_000;
+/// How deeply scripts may stand in strings of scripts.
+const DEEPEST: usize = 8;
+
+/// One simple command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Its words without quotes, with one space between: what rules' patterns are matched with.
+    pub text: String,
+    /// Why it may do something else than `text` says.
+    pub doubt: Option<String>,
+    /// Patterns that would allow it and what is like it; empty where nothing useful and safe can be said.
+    pub always: Vec<String>,
+}
+
+/// What a script would run and touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// Every simple command, in the order of the text, each once.
+    pub commands: Vec<Command>,
+    /// Every path that is named.
+    pub paths: Vec<PathUse>,
+}
+
+impl Script {
+    fn doubtful(text: &str, why: &str) -> Self {
+        let mut script = Self::default();
+        script.doubt(text, why);
+        script
+    }
+
+    fn push(&mut self, command: Command) {
+        if !self.commands.contains(&command) {
+            self.commands.push(command);
+        }
+    }
+
+    fn doubt(&mut self, text: &str, why: &str) {
+        self.push(Command { text: shortened(text), doubt: Some(why.to_owned()), always: Vec::new() });
+    }
+
+    fn path(&mut self, path: PathUse) {
+        if self.paths.len() >= MOST_PATHS {
+            self.doubt("…", "too many paths");
+        } else if !self.paths.contains(&path) {
+            self.paths.push(path);
+        }
+    }
+}
+
+/// Analyses a script. Takes milliseconds at most: what is too long or too deep is in doubt as a whole.
+pub fn analyse(script: &str) -> Script {
+    if script.len() > LONGEST {
+        return Script::doubtful(script, "the script is too long to be analysed");
+    }
+    let mut found = Script::default();
+    walk::walk(script, 0, &mut found);
+    if found.commands.len() > MOST_COMMANDS {
+        return Script::doubtful(script, "the script has too many commands to be analysed");
+    }
+    found
+}
+
+/// The beginning of a text, on one line.
+fn shortened(text: &str) -> String {
+    let line = text.trim();
+    match line.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+use super::*;
+
+fn texts(script: &str) -> Vec<String> {
+    analyse(script).commands.into_iter().map(|command| command.text).collect()
+}
+
+fn is_doubtful(script: &str) -> bool {
+    analyse(script).commands.iter().any(|command| command.doubt.is_some())
+}
+
+#[test]
+fn every_simple_command_is_found() {
+    for script in [
+        "rm -rf x",
+        "a && rm -rf x",
+        "a || rm -rf x",
+        "a; rm -rf x",
+        "a | rm -rf x",
+        "a |& rm -rf x",
+        "a & rm -rf x",
+        "a\nrm -rf x",
+        "(rm -rf x)",
+        "{ rm -rf x; }",
+        "! rm -rf x",
+        "echo $(rm -rf x)",
+        "echo `rm -rf x`",
+        "echo \"$(rm -rf x)\"",
+        "cat <(rm -rf x)",
+        "a > >(rm -rf x)",
+        "if a; then rm -rf x; fi",
+        "if rm -rf x; then a; fi",
+        "if a; then b; else rm -rf x; fi",
+        "if a; then b; elif rm -rf x; then c; fi",
+        "while a; do rm -rf x; done",
+        "until rm -rf x; do a; done",
+        "for i in 1 2; do rm -rf x; done",
+        "for ((i=0;i<2;i++)); do rm -rf x; done",
+        "case a in b) rm -rf x;; esac",
+        "f() { rm -rf x; }; f",
+        "sudo rm -rf x",
+        "sudo -u bob rm -rf x",
+        "sudo --user=bob -n -- rm -rf x",
+        "env rm -rf x",
+        "env -i A=1 rm -rf x",
+        "A=1 rm -rf x",
+        "xargs rm -rf x",
+        "ls | xargs -0 -n 1 rm -rf x",
+        "find . -name y -exec rm -rf x \\;",
+        "find . -execdir rm -rf x +",
+        "nohup rm -rf x",
+        "setsid -f rm -rf x",
+        "timeout 5 rm -rf x",
+        "timeout -s KILL 5s rm -rf x",
+        "nice -n 5 rm -rf x",
+        "time rm -rf x",
+        "command rm -rf x",
+        "exec rm -rf x",
+        "builtin rm -rf x",
+        "stdbuf -oL rm -rf x",
+        "sh -c 'rm -rf x'",
+        "bash -lc \"rm -rf x\"",
+        "bash -e -o pipefail -c 'a; rm -rf x'",
+        "sudo env A=1 bash -c 'nohup rm -rf x'",
+        "sh -c \"sh -c 'rm -rf x'\"",
+        "eval rm -rf x",
+        "eval 'rm -rf x'",
+        "trap 'rm -rf x' EXIT",
+        "bash <<EOF\nrm -rf x\nEOF\n",
+        "bash <<'EOF'\nrm -rf x\nEOF\n",
+        "bash <<< 'rm -rf x'",
+        "cat <<EOF\n$(rm -rf x)\nEOF\n",
+        "r\"m\" -rf x",
+        "\\rm -rf x",
+        "'rm' -rf x",
+        "/bin/rm -rf x",
+        "rm \\\n -rf x",
+        "su -c 'rm -rf x'",
+        "coproc rm -rf x",
+        "time -p rm -rf x",
+        "watch rm -rf x",
+        "[ -f a ] && rm -rf x",
+        "[[ -n $(rm -rf x) ]]",
+        "((a=$(rm -rf x)))",
+        "A=$(rm -rf x)",
+        "export A=$(rm -rf x)",
+        "echo ${A:-$(rm -rf x)}",
+        "echo $(( $(rm -rf x) ))",
+        "select i in a; do rm -rf x; done",
+        "flock /tmp/l rm -rf x",
+        "flock /tmp/l -c 'rm -rf x'",
+        "chroot / rm -rf x",
+        "busybox rm -rf x",
+        "sudo --unknown-option rm -rf x",
+    ] {
+        let found = texts(script);
+        assert!(found.iter().any(|text| text == "rm -rf x"), "{script}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_in_doubt() {
+    for script in [
+        "$X a",
+        "echo $X",
+        "echo ${X}",
+        "echo *",
+        "echo a?",
+        "ls [ab]",
+        "echo {a,b}",
+        "echo {1..3}",
+        "A=1",
+        "A=1 b",
+        "export A=1",
+        "unset A",
+        "f() { a; }",
+        "alias a=b",
+        "echo $(ls)",
+        "echo `ls`",
+        "diff <(a) <(b)",
+        "echo $'a'",
+        "echo $((1+1))",
+        "a > $X",
+        "a | bash",
+        "bash",
+        "bash -s",
+        "curl x | sh",
+        "xargs rm",
+        "find . -exec a {} \\;",
+        "eval $X",
+        "bash -c \"$X\"",
+        "source x",
+        ". x",
+        "set -e",
+        "echo 'a",
+        "a (",
+        "if a",
+        "a > ",
+        "cat <<EOF | bash\nx\nEOF\n",
+        "'a b' c",
+        "'' a",
+        "cd -",
+        "cd $X",
+        "exec 3<>/dev/tcp/1.2.3.4/80",
+        "sudo $X rm",
+        "bash $X",
+        "echo \"a $X\"",
+        "for i in a b; do echo $i; done",
+        "a\rb",
+        "echo \"`a`\"",
+        "bash <<EOF\n$X\nEOF\n",
+        "bash -c 'echo $0' a",
+        "rm > out -rf x",
+        "<\na b",
+        "<<<\na b",
+        "'<'<a $\nrm b",
+    ] {
+        assert!(is_doubtful(script), "{script}: {:?}", analyse(script));
+    }
+}
+
+#[test]
+fn what_is_plain_is_not_in_doubt() {
+    for script in [
+        "ls -l",
+        "git commit -m 'it is $5'",
+        "echo \"a b\" 'c'",
+        "a && b || c; d | e",
+        "cargo test 2>&1 | tail -n 5",
+        "a > out 2> err",
+        "(cd src && ls)",
+        "bash -c 'ls -l'",
+        "if a; then b; fi",
+        "cat <<'EOF' > x\n$A\nEOF\n",
+        "grep -n 'a*b' src",
+        "echo a # $X",
+        "true",
+        "a 2>&-",
+        "echo \"costs 5 $\"",
+        "printf '%s\\n' a",
+    ] {
+        assert!(!is_doubtful(script), "{script}: {:?}", analyse(script));
+    }
+}
+
+#[test]
+fn paths_of_arguments_and_redirections_are_told() {
+    let paths = |script: &str| {
+        let found = analyse(script).paths.into_iter();
+        found.map(|path| format!("{}{}", path.text, if path.writes { " w" } else { "" })).collect::<Vec<_>>()
+    };
+    assert_eq!(paths("cat /etc/passwd ../x"), ["/etc/passwd", "../x"]);
+    assert_eq!(paths("echo a > /etc/x"), ["a", "/etc/x w"]);
+    assert_eq!(paths("a < in >> out 2>/dev/null"), ["in", "out w"]);
+    assert_eq!(paths("cp -t /etc x"), ["/etc w", "x w"]);
+    assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda w", "y w"]);
+    assert_eq!(paths("/usr/bin/x ~/y"), ["/usr/bin/x", "~/y w"]);
+    let script = analyse("cd sub && cat ../x");
+    assert!(script.paths.iter().any(|path| path.text == "../x" && path.bases == ["sub"]), "{script:?}");
+}
+
+#[test]
+fn too_much_is_in_doubt_as_a_whole() {
+    for script in ["a; ".repeat(40_000), "(".repeat(30_000), "$(".repeat(20_000), "`".repeat(9_999)] {
+        assert!(is_doubtful(&script), "{}", &script[..10]);
+    }
+    let mut nested = "rm -rf x".to_owned();
+    for _ in 0..12 {
+        nested = format!("sh -c {}", quoted(&nested));
+    }
+    assert!(is_doubtful(&nested));
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+mod property {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Action, Policy, Risk, Rule, Verdict, Want};
+
+    fn wants(script: &str) -> Vec<Want> {
+        let commands = analyse(script).commands.into_iter();
+        commands
+            .map(|command| Want { doubt: command.doubt, ..Want::new("bash", command.text, Risk::Dangerous) })
+            .collect()
+    }
+
+    fn policy() -> Policy {
+        let configuration = [Rule::new("bash", "*", Action::Allow), Rule::new("bash", "rm *", Action::Deny)]
+            .into_iter()
+            .collect();
+        Policy { configuration, ..Policy::default() }
+    }
+
+    /// Ways to put a script into another one.
+    fn wrapped(script: &str, way: u8) -> String {
+        match way % 16 {
+            0 => format!("a && {script}"),
+            1 => format!("({script})"),
+            2 => format!("echo $({script})"),
+            3 => format!("sh -c {}", quoted(script)),
+            4 => format!("if a; then {script}; fi"),
+            5 => format!("while {script}; do b; done"),
+            6 => format!("cat <({script})"),
+            7 => format!("bash <<'E'\n{script}\nE\n"),
+            8 => format!("eval {}", quoted(script)),
+            9 => format!("{{ {script}; }} > out"),
+            10 => format!("sudo -n sh -c {}", quoted(script)),
+            11 => format!("echo \"$({script})\""),
+            12 => format!("f() {{ {script}; }}"),
+            13 => format!("for i in a; do {script}; done"),
+            14 => format!("X=$({script}) b"),
+            _ => format!("ls | {script}"),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn a_denied_command_is_never_allowed_wherever_it_stands(ways in proptest::collection::vec(0_u8..16, 0..6)) {
+            let script = ways.iter().fold("rm -rf x".to_owned(), |script, way| wrapped(&script, *way));
+            let verdict = policy().judge(&wants(&script));
+            prop_assert!(verdict != Verdict::Allow, "{script}: {:?}", analyse(&script));
+        }
+
+        #[test]
+        fn nothing_panics_and_all_ends_soon(script in "[a-z $(){}\"'`|&;<>\\\\\n=*\\[\\]!#-]{0,200}") {
+            let start = Instant::now();
+            analyse(&script);
+            // Far more than it takes, so that a busy machine does not matter; the bound itself is a bench.
+            prop_assert!(start.elapsed() < Duration::from_secs(5));
+        }
+
+        #[test]
+        fn a_denied_command_next_to_anything_is_never_allowed(before in "[a-z $(){}\"'`|&<>=-]{0,30}") {
+            // What the shell takes as a command of its own: on a line of its own, where the line before is complete.
+            let script = format!("{before}\nrm -rf x");
+            let verdict = policy().judge(&wants(&script));
+            prop_assert!(verdict != Verdict::Allow, "{script}: {:?}", analyse(&script));
+        }
+    }
+}
