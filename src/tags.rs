@@ -135,8 +135,10 @@ impl Tags {
 
     /// A call has its result. One that may not run has this tag only.
     pub(crate) fn settled(&mut self, call: PartId, result: &CallResult) -> Option<String> {
+        let announced = self.running.contains(&call);
         let mut tagged = self.take(call)?;
-        if !result.title.is_empty() {
+        // Who was shown a title when it began finds it by that again.
+        if !result.title.is_empty() && (tagged.title.is_empty() || !announced) {
             tagged.title.clone_from(&result.title);
         }
         Some(match result.outcome {
@@ -213,6 +215,17 @@ mod tests {
         );
         assert_eq!(tags.settled(part(1), &result(CallOutcome::Done, "", "")), None);
         assert!(tags.close().is_empty());
+    }
+
+    #[test]
+    fn a_call_has_one_title() {
+        let mut tags = Tags::default();
+        for (number, before, shown) in [(1, "make all", "make all"), (2, "", "of the result")] {
+            tags.proposed(&proposed(number, "", "bash"), before.to_owned());
+            tags.running(part(number)).unwrap();
+            let end = tags.settled(part(number), &result(CallOutcome::Done, "of the result", "")).unwrap();
+            assert!(end.contains(&format!("title=\"{shown}\"")), "{end}");
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ async fn execute(state: &mut CallState) -> CallReport {
 
 /// Stores what the tool attached, and makes the result.
 async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> CallReport {
-    let ToolOutput { title, output, metadata, attachments, todos } = output;
+    let ToolOutput { title, output, metadata, attachments, todos, seen: _ } = output;
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {
         let (blobs, tenant) = (Arc::clone(&shared.store.blobs), Arc::clone(tenant));

@@ -1,12 +1,11 @@
 //! A session's conversation in the wire format of one model: kept between steps, handed to the step actor and back.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use playhouse_llm::{Reminder, ToolChoice, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
-use playhouse_protocol::message::{Attachment, BlobRef};
+use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{ErrorInfo, ModelRef};
 
 use crate::directory::{Profile, ProfileRequest};
@@ -43,7 +42,7 @@ impl Conversation {
         new: Vec<ChatMessage>,
         messages: usize,
     ) -> Result<(), ErrorInfo> {
-        let blobs = read_blobs(shared, &request.tenant, &new).await;
+        let tenant = request.tenant.clone();
         // An abort drops this future while it waits for the pool, and the transcript with it: then it holds nothing.
         self.messages = 0;
         let ready = match self.ready.take() {
@@ -55,10 +54,20 @@ impl Conversation {
                 Ready { profile: Arc::new(profile), transcript }
             }
         };
-        let large = new.iter().map(size).sum::<usize>() > LARGE || !blobs.is_empty();
+        let large = new.iter().map(size).sum::<usize>() > LARGE || new.iter().any(holds_files);
+        let blobs = Arc::clone(&shared.store.blobs);
         let push = move |mut ready: Ready| {
+            // One at a time, and only those that the request carries. One that cannot be read is left out: the model is
+            // told so in its place.
+            let load = |blob: &BlobRef| match blobs.get(&tenant, blob) {
+                Ok(content) => Some(Bytes::from(content)),
+                Err(error) => {
+                    tracing::error!(blob = %blob.hash, %error, "an attachment cannot be read");
+                    None
+                }
+            };
             for message in &new {
-                ready.transcript.push(message, &|blob: &BlobRef| blobs.get(&blob.hash).cloned());
+                ready.transcript.push(message, &load);
             }
             ready
         };
@@ -105,37 +114,10 @@ fn size(message: &ChatMessage) -> usize {
     }
 }
 
-fn attachments(message: &ChatMessage) -> Vec<&Attachment> {
+fn holds_files(message: &ChatMessage) -> bool {
     match message {
-        ChatMessage::User { parts } => parts
-            .iter()
-            .filter_map(|part| match part {
-                UserPart::File(file) => Some(file),
-                UserPart::Text { .. } => None,
-            })
-            .collect(),
-        ChatMessage::Assistant { .. } => Vec::new(),
-        ChatMessage::Results { results } => results.iter().flat_map(|result| &result.attachments).collect(),
+        ChatMessage::User { parts } => parts.iter().any(|part| matches!(part, UserPart::File(_))),
+        ChatMessage::Assistant { .. } => false,
+        ChatMessage::Results { results } => results.iter().any(|result| !result.attachments.is_empty()),
     }
-}
-
-/// The content of all attachments, by hash. One that cannot be read is left out: the model is told so in its place.
-async fn read_blobs(shared: &Arc<Shared>, tenant: &str, messages: &[ChatMessage]) -> HashMap<String, Bytes> {
-    let wanted: Vec<BlobRef> =
-        messages.iter().flat_map(attachments).map(|attachment| attachment.blob.clone()).collect();
-    if wanted.is_empty() {
-        return HashMap::new();
-    }
-    let (blobs, tenant) = (Arc::clone(&shared.store.blobs), tenant.to_owned());
-    let read = move || {
-        let mut found = HashMap::new();
-        for blob in wanted {
-            match blobs.get(&tenant, &blob) {
-                Ok(content) => drop(found.insert(blob.hash, Bytes::from(content))),
-                Err(error) => tracing::error!(blob = %blob.hash, %error, "an attachment cannot be read"),
-            }
-        }
-        found
-    };
-    shared.pool.run(read).await
 }

@@ -114,7 +114,7 @@ impl Engine {
             store,
             directory,
             tools: Arc::new(tools),
-            locks: Arc::new(PathLocks::new()),
+            locks: PathLocks::of_this_process(),
             processes: Processes::new(),
             question_wait_ms: u64::try_from(question_wait.as_millis()).unwrap_or(u64::MAX),
             pool: Pool::new(threads),

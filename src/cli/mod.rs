@@ -14,6 +14,7 @@ mod asker;
 mod attach;
 mod demo;
 mod interrupt;
+mod leftovers;
 mod models;
 #[cfg(test)]
 mod readme_test;

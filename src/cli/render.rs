@@ -101,7 +101,7 @@ impl Renderer {
 
     fn propose(&mut self, proposed: &CallProposed) {
         if self.format == Format::Tags {
-            self.tags.proposed(proposed, argument(&proposed.input));
+            self.tags.proposed(proposed, title(&proposed.input));
         } else {
             self.calls.insert(proposed.call, label(proposed));
         }
@@ -391,6 +391,18 @@ fn listed(todos: &[Todo]) -> String {
 /// What to call a call, in one short line.
 fn label(proposed: &CallProposed) -> String {
     format!("{} {}", proposed.tool, argument(&proposed.input)).trim_end().to_owned()
+}
+
+/// What a call is said to do, where it says so, as in the title of its result.
+fn title(input: &CallInput) -> String {
+    let described = match input {
+        CallInput::Object(object) => object.get("description").and_then(serde_json::Value::as_str),
+        CallInput::Malformed(_) => None,
+    };
+    match described.map(str::trim).filter(|text| !text.is_empty()) {
+        Some(text) => first_line(text),
+        None => argument(input),
+    }
 }
 
 /// The argument that tells most about a call, in one short line.

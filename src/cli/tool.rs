@@ -74,7 +74,8 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
         model.step(mock_llm::call(call.tool.clone(), Value::Object(call.input.clone())))
     });
     // Nothing else of these calls is kept, so that they need no data directory.
-    let outputs = tempfile::Builder::new().prefix("playhouse-tool-").tempdir()?;
+    super::leftovers::sweep(&std::env::temp_dir());
+    let outputs = tempfile::Builder::new().prefix(&super::leftovers::prefix()).tempdir()?;
     let house = House::builder(common.settings()?)
         .outputs(outputs.path())
         .mock(mock_llm::Script::new().model("by-hand", model))

@@ -205,15 +205,21 @@ fn a_file_that_is_not_utf_8_is_not_garbled() {
         Model::new()
             .step(call("read", json!({"filePath": "latin.txt"})))
             .step(call("edit", json!({"filePath": "latin.txt", "oldString": "gr", "newString": "GR"})))
+            .step(call("read", json!({"filePath": "wide.txt"})))
+            .step(call("edit", json!({"filePath": "wide.txt", "oldString": "g", "newString": "G"})))
             .step(text("So be it.")),
     );
-    let content = b"gr\xfc\xdfe\n";
-    stage.write("latin.txt", content);
+    stage.write("latin.txt", b"gr\xfc\xdfe\n");
+    let wide = b"\xff\xfeg\0r\0\n\0";
+    stage.write("wide.txt", wide);
     stage.run(["Go."]).is(0);
     let results = results(&stage);
-    failed(&results[0], "iconv");
-    failed(&results[1], "is a binary file");
-    assert_eq!(fs_err::read(stage.workspace.join("latin.txt")).unwrap(), content);
+    assert_eq!((results[0].outcome, results[1].outcome), (CallOutcome::Done, CallOutcome::Done));
+    assert!(results[0].output.contains("(the file is not UTF-8"), "{}", results[0].output);
+    assert_eq!(fs_err::read(stage.workspace.join("latin.txt")).unwrap(), b"GR\xfc\xdfe\n");
+    failed(&results[2], "iconv");
+    failed(&results[3], "is a binary file");
+    assert_eq!(fs_err::read(stage.workspace.join("wide.txt")).unwrap(), wide);
 }
 
 #[test]

@@ -61,6 +61,16 @@ fn calls_are_tags_between_the_text_of_the_model() {
 }
 
 #[test]
+fn a_call_has_the_same_title_when_it_begins_and_when_it_ends() {
+    let input = json!({"command": "true", "description": "Do nothing"});
+    let stage = Stage::new(Model::new().step(mock_llm::call("bash", input)).step(text("Done.")));
+    let ended = stage.run(["--format", "tags", "Go."]).is(0);
+    let tags: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("<opencode-tool ")).collect();
+    let titles: Vec<&str> = tags.iter().map(|tag| attribute(tag, "title")).collect();
+    assert_eq!(titles, ["Do nothing", "Do nothing"]);
+}
+
+#[test]
 fn an_aborted_turn_closes_what_it_opened() {
     use rustix::process::{Pid, Signal, kill_process};
     let stage = Stage::new(

@@ -1,5 +1,7 @@
 //! What every dialect must be able to do.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ChatMessage;
@@ -103,4 +105,6 @@ pub(crate) struct Context<'a> {
     pub(crate) ids: &'a mut CallIds,
     /// Loads an attachment.
     pub(crate) blobs: &'a dyn Fn(&BlobRef) -> Option<Bytes>,
+    /// How many bytes of files the conversation may still carry.
+    pub(crate) file_room: Cell<u64>,
 }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use playhouse_protocol::message::Attachment;
 
 use crate::dialect::Context;
+use crate::transcript::MAX_FILE_BYTES;
 
 /// An attachment as it can be sent.
 pub(crate) enum Media<'a> {
@@ -46,6 +47,14 @@ pub(crate) fn load<'a>(file: &'a Attachment, context: &Context<'_>) -> Media<'a>
         None if !reads.pdf => return note("this model reads no PDF documents"),
         _ => {}
     }
+    // Counted by what it is said to have, so that a conversation is the same whether a blob can be read or not.
+    let Some(left) = context.file_room.get().checked_sub(file.blob.size) else {
+        let most = MAX_FILE_BYTES / 1_000_000;
+        return note(&format!(
+            "all files of a conversation together may have {most} MB, and this one is beyond that"
+        ));
+    };
+    context.file_room.set(left);
     match (context.blobs)(&file.blob) {
         None => note("its content could not be loaded"),
         Some(content) if content.is_empty() => note("it is empty"),

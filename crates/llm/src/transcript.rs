@@ -1,5 +1,7 @@
 //! A conversation, kept as the bytes of a request.
 
+use std::cell::Cell;
+
 use bytes::{Bytes, BytesMut};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ChatMessage;
@@ -12,6 +14,11 @@ use crate::head::{ChatFacts, Head, Reminder, ToolChoice};
 /// How many of the last user-side messages carry a cache marker: the newest, so that the next request can read what this
 /// one writes, and the one before it, which the last request wrote.
 const MARKED_MESSAGES: usize = 2;
+
+/// The most that the files of a conversation have in all, in bytes. Each is sent with every request, in base64, and providers
+/// refuse requests of more than 20 MB or so: then every later one too. The first ones stay and later ones are left out,
+/// since what was sent must not change.
+pub(crate) const MAX_FILE_BYTES: u64 = 12_000_000;
 
 /// A conversation serialized in one dialect.
 ///
@@ -45,6 +52,8 @@ pub struct Transcript {
     pushed: usize,
     /// The ids of the calls so far.
     ids: CallIds,
+    /// How many bytes of files may still come.
+    file_room: u64,
 }
 
 impl std::fmt::Debug for Transcript {
@@ -74,11 +83,12 @@ impl Transcript {
             recent: Wire::default(),
             pushed: 0,
             ids: CallIds::new(dialect.call_id_form(head)),
+            file_room: MAX_FILE_BYTES,
         }
     }
 
-    /// Adds a message. `blobs` loads the content of attachments; what it cannot load, and what the dialect cannot carry,
-    /// becomes a note. A message that has nothing to send is counted and left out.
+    /// Adds a message. `blobs` loads the content of attachments; what it cannot load, what the dialect cannot carry, and files
+    /// beyond 12 MB in all become notes. A message that has nothing to send is counted and left out.
     pub fn push(&mut self, message: &ChatMessage, blobs: &dyn Fn(&BlobRef) -> Option<Bytes>) {
         self.pushed += 1;
         let before = self.recent.bytes.len();
@@ -93,8 +103,11 @@ impl Transcript {
             after_results: &mut self.after_results,
             ids: &mut self.ids,
             blobs,
+            file_room: Cell::new(self.file_room),
         };
         self.dialect.write_message(message, &mut context, &mut self.recent);
+        let file_room = context.file_room.get();
+        self.file_room = file_room;
         if self.recent.bytes.len() == content {
             self.recent.bytes.truncate(before);
         }
@@ -173,6 +186,7 @@ fn copy_with_markers(wire: &Wire, marker: &str, body: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use playhouse_protocol::chat::UserPart;
+    use playhouse_protocol::message::Attachment;
 
     use super::*;
 
@@ -202,6 +216,35 @@ mod tests {
             let next = transcript.request(ToolChoice::Auto, None);
             assert!(next.len() <= room, "the test needs room for the next request");
             assert_eq!(next.as_ptr(), place);
+        }
+    }
+
+    #[test]
+    fn files_beyond_what_a_request_carries_become_notes_and_those_before_stay() {
+        let file = |size: u64| {
+            let blob = BlobRef { hash: format!("{size}"), size };
+            UserPart::File(Attachment { mime: "image/png".into(), filename: format!("{size}.png"), blob })
+        };
+        let load = |blob: &BlobRef| Some(Bytes::from(vec![b'x'; usize::try_from(blob.size).unwrap()]));
+        for dialect in [
+            DialectKind::Anthropic,
+            DialectKind::OpenaiChat,
+            DialectKind::OpenaiResponses,
+            DialectKind::Gemini,
+        ] {
+            let modalities = Modalities { image: true, pdf: true };
+            let mut transcript = Transcript::new(dialect, &Head { modalities, ..Head::default() });
+            for size in [5_000_000, 4_999_999, 4_999_998, 4_999_997, 100] {
+                transcript.push(&ChatMessage::User { parts: vec![file(size)] }, &load);
+            }
+            let body = transcript.request(ToolChoice::Auto, None);
+            assert!(body.len() < 16_000_000, "{dialect:?}: {}", body.len());
+            let body = std::str::from_utf8(&body).unwrap();
+            let left_out =
+                |size: u64| body.contains(&format!("{size}.png\\\" (image/png, {size} bytes) is not shown"));
+            let left_out: Vec<bool> =
+                [5_000_000, 4_999_999, 4_999_998, 4_999_997, 100].into_iter().map(left_out).collect();
+            assert_eq!(left_out, [false, false, true, true, false], "{dialect:?}");
         }
     }
 

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use paths::PathUse;
 
 /// The longest script that is analysed, in bytes.
-pub const LONGEST: usize = 64 * 1024;
+pub const LONGEST: usize = 16 * 1024;
 /// The most commands that one script may have.
 pub const MOST_COMMANDS: usize = 1_000;
 /// The most paths that one script may name.
@@ -82,7 +82,7 @@ impl Script {
     }
 }
 
-/// Analyses a script. Takes milliseconds at most: what is too long or too deep is in doubt as a whole.
+/// Analyses a script. Takes some 30 ms at most: what is too long or too deep is in doubt as a whole.
 pub fn analyse(script: &str) -> Script {
     if script.len() > LONGEST {
         return Script::doubtful(script, "the script is too long to be analysed");

@@ -12,7 +12,7 @@ mod report;
 
 use std::collections::HashMap;
 use std::iter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
@@ -113,6 +113,23 @@ impl TypedTool for ApplyPatch {
     }
 }
 
+/// Refuses a `path` whose last name is a link: what leads to `place` would stay, and what it leads to would go.
+fn must_be_no_link(path: &str, place: &Resolved, workspace: &Workspace) -> Result<(), ToolError> {
+    let (path, parent) = (Path::new(path), Path::new(path).parent());
+    let Some(name) = path.file_name() else { return Ok(()) };
+    let parent = parent.and_then(Path::to_str).filter(|parent| !parent.is_empty()).unwrap_or(".");
+    let parent = workspace.resolve(parent).map_err(|error| ToolError::Invalid(error.to_string()))?;
+    if parent.path.join(name) == place.path {
+        return Ok(());
+    }
+    Err(ToolError::Invalid(format!(
+        "{} is a link to {}: a patch neither deletes nor moves links, nor files through them. Name {} itself, or use bash (rm, mv) for the link",
+        path.display(),
+        place.shown,
+        place.shown
+    )))
+}
+
 impl Task {
     /// Reads `text`, and looks where its paths lead.
     fn read(text: &str, workspace: &Workspace) -> Result<Self, ToolError> {
@@ -140,6 +157,9 @@ impl Task {
         let mut known = HashMap::new();
         for section in patch.sections {
             let place = resolve(&section.path)?;
+            if matches!(section.action, Action::Delete | Action::Update { to: Some(_), .. }) {
+                must_be_no_link(&section.path, &place, workspace)?;
+            }
             let deed = match section.action {
                 Action::Add(content) => Deed::Add(content),
                 Action::Delete => Deed::Delete,

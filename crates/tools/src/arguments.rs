@@ -81,12 +81,17 @@ fn misfit(
 ) -> ToolError {
     let takes = short(schema);
     let call = mended::mended(given, schema);
-    let nearest = is_right(call.clone()).then(|| mended::shown(tool, call)).flatten();
+    let right = mended::says_something(&call, schema) && is_right(call.clone());
+    let nearest = right.then(|| mended::shown(tool, call)).flatten();
     let advice = nearest.map_or_else(
         || "Write the call again with arguments that fit".to_owned(),
         |call| format!("The nearest right call: {call}"),
     );
-    ToolError::Invalid(format!("the arguments of {tool} do not fit: {reason}. It takes {takes}. {advice}"))
+    let stop = if reason.ends_with('?') { "" } else { "." };
+    ToolError::Invalid(format!(
+        "the arguments of {tool} do not fit: {reason}{stop} It takes {takes} (in short; `?` marks what may be left out). \
+         {advice}"
+    ))
 }
 
 #[cfg(test)]

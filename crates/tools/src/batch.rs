@@ -1,8 +1,10 @@
 //! `batch`: several calls that change nothing, at once.
 //!
-//! Each is found, prepared, judged, run and capped as a call by itself would be; the batch only puts the results together.
+//! Each is found, prepared, judged and run as a call by itself would be. Their results share the room of one: a file that
+//! is shown only in part for that reason is not seen.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
@@ -14,11 +16,19 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::tool::{CallContext, NewAttachment, Risk, ToolError, ToolOutput};
-use crate::{Ready, TypedTool, runner};
+use crate::files::document::cut_characters;
+use crate::runner::{self, Attachable};
+use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
+use crate::truncate::{self, Room};
+use crate::{Ready, TypedTool};
 
 /// The most calls of a batch.
 const MOST_CALLS: usize = 25;
+/// Characters of a tool's name, and of a title, over a result.
+const TOOL: usize = 64;
+const TITLE: usize = 100;
+/// Bytes between two results, generously.
+const BETWEEN: usize = 32;
 /// Tools that are of no use in a batch, whatever they change.
 const NOT_HERE: [&str; 2] = [Batch::NAME, crate::question::Question::NAME];
 
@@ -48,9 +58,11 @@ pub struct Item {
 
 /// What became of one call.
 struct Ended {
+    number: usize,
     tool: String,
-    title: String,
-    result: Result<(String, Vec<NewAttachment>), ToolError>,
+    result: Result<ToolOutput, ToolError>,
+    /// With a file of its own for what is too long.
+    context: CallContext,
 }
 
 impl TypedTool for Batch {
@@ -87,7 +99,7 @@ impl TypedTool for Batch {
             let done = ended.iter().filter(|call| call.result.is_ok()).count();
             return Err(ToolError::Cancelled(format!("{done} of {} calls had ended", ended.len())));
         }
-        Ok(output(ended))
+        Ok(output(ended).await)
     }
 }
 
@@ -100,14 +112,10 @@ async fn run(call: Item, number: usize, context: &CallContext) -> Ended {
     let context = CallContext { output_file: beside(&context.output_file, number), ..context.clone() };
     // Boxed: there may be many of them, and what a tool holds may be large.
     let made = AssertUnwindSafe(make(&tool, parameters, &context)).catch_unwind().boxed();
-    let (title, result) = match made.await {
-        Ok(Ok(output)) => (output.title, Ok((output.output, output.attachments))),
-        Ok(Err(error)) => (String::new(), Err(error)),
-        Err(panic) => {
-            (String::new(), Err(ToolError::Failed(format!("the tool crashed: {}", reason(&*panic)))))
-        }
-    };
-    Ended { tool, title, result }
+    let result = made
+        .await
+        .unwrap_or_else(|panic| Err(ToolError::Failed(format!("the tool crashed: {}", reason(&*panic)))));
+    Ended { number, tool, result, context }
 }
 
 async fn make(
@@ -119,14 +127,14 @@ async fn make(
         return Err(ToolError::Invalid(format!("{name} cannot be called in a batch: call it by itself")));
     }
     let tool = context.host.find(name)?;
-    let prepared = runner::prepare_with(&*tool, &CallInput::Object(parameters), context).await?;
+    let prepared = runner::prepare_uncapped(&*tool, &CallInput::Object(parameters), context).await?;
     if prepared.effect != Effect::None {
         return Err(ToolError::Invalid(format!(
             "{name} has effects, and a batch takes only calls that change nothing: call it by itself"
         )));
     }
     match context.host.judge(name, &prepared) {
-        Verdict::Allow => runner::execute(&*tool, prepared, context).await,
+        Verdict::Allow => runner::execute_uncapped(&*tool, prepared, context).await,
         Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
         Verdict::Ask { reason, .. } => Err(ToolError::Failed(format!(
             "{reason}. Somebody has to agree to it, which a batch does not wait for: call {name} by itself"
@@ -145,35 +153,100 @@ fn reason(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")
 }
 
-fn output(ended: Vec<Ended>) -> ToolOutput {
-    let calls = ended.len();
-    let (mut texts, mut results, mut attachments) = (Vec::new(), Vec::new(), Vec::new());
-    for (Ended { tool, title, result }, number) in ended.into_iter().zip(1..) {
-        let ok = result.is_ok();
-        let (word, text) = match result {
-            Ok((text, attached)) => {
-                attachments.extend(attached);
-                ("", text)
-            }
-            Err(error) => ("error: ", error.to_string()),
+impl Ended {
+    /// What stands over its result.
+    fn head(&self) -> String {
+        let (tool, _) = cut_characters(&self.tool, TOOL);
+        let title = self.result.as_ref().map_or("", |output| output.title.as_str());
+        let (title, cut) = cut_characters(title, TITLE);
+        let (space, dots) = (if title.is_empty() { "" } else { " " }, if cut { "…" } else { "" });
+        let word = if self.result.is_ok() { "" } else { "error: " };
+        format!("[{}] {tool}{space}{title}{dots}\n{word}", self.number)
+    }
+
+    /// How much there is to read of it.
+    fn size(&self) -> Room {
+        let text = match &self.result {
+            Ok(output) => Cow::Borrowed(output.output.as_str()),
+            Err(error) => Cow::Owned(error.to_string()),
         };
-        let about = if title.is_empty() { String::new() } else { format!(" {title}") };
-        texts.push(format!("[{number}] {tool}{about}\n{word}{text}"));
-        results.push(json!({"tool": tool, "ok": ok, "title": title}));
+        Room { bytes: text.len(), lines: truncate::line_count(&text) }
+    }
+
+    async fn capped(self, room: Room) -> Self {
+        let result = match self.result {
+            Ok(output) => Ok(runner::cap_output(output, room, &self.context).await),
+            Err(error) => Err(runner::cap_error(error, room, &self.context).await),
+        };
+        Self { result, ..self }
+    }
+}
+
+/// One result of all of them. They share the room of one: short ones are shown as a whole, and long ones get equal parts of
+/// what is left.
+async fn output(mut ended: Vec<Ended>) -> ToolOutput {
+    let mut attachable = Attachable::new();
+    ended.iter_mut().filter_map(|call| call.result.as_mut().ok()).for_each(|output| attachable.limit(output));
+    let heads: Vec<String> = ended.iter().map(Ended::head).collect();
+    let sizes: Vec<Room> = ended.iter().map(Ended::size).collect();
+    let around: usize = heads.iter().map(|head| head.len() + BETWEEN).sum();
+    let share = Room {
+        bytes: share(
+            sizes.iter().map(|size| size.bytes),
+            truncate::MAX_BYTES.saturating_sub(around + BETWEEN),
+        ),
+        lines: share(sizes.iter().map(|size| size.lines), truncate::MAX_LINES - 3 * MOST_CALLS),
+    };
+    let calls = ended.len();
+    let mut whole = ToolOutput { title: title(calls), ..ToolOutput::default() };
+    let (mut texts, mut results) = (Vec::new(), Vec::new());
+    for (call, head) in ended.into_iter().zip(heads) {
+        let Ended { tool, result, .. } = call.capped(share).await;
+        let tool = cut_characters(&tool, TOOL).0.to_owned();
+        let mut facts = json!({"tool": tool, "ok": result.is_ok(), "title": ""});
+        let text = match result {
+            Ok(output) => {
+                facts["title"] = output.title.into();
+                for cut in ["truncated", "outputPath"] {
+                    facts
+                        .as_object_mut()
+                        .zip(output.metadata.get(cut))
+                        .map(|(facts, value)| facts.insert(cut.to_owned(), value.clone()));
+                }
+                whole.attachments.extend(output.attachments);
+                whole.seen.extend(output.seen);
+                output.output
+            }
+            Err(error) => error.to_string(),
+        };
+        texts.push(format!("{head}{text}"));
+        results.push(facts);
     }
     let failed = results.iter().filter(|result| result["ok"] == false).count();
     if failed > 0 {
         texts.push(format!("{failed} of {} failed", title(calls)));
     }
-    let mut metadata = Map::new();
-    metadata.insert("results".to_owned(), Value::Array(results));
-    ToolOutput {
-        title: title(calls),
-        output: texts.join("\n\n"),
-        metadata,
-        attachments,
-        ..ToolOutput::default()
+    if results.iter().any(|result| result["truncated"] == true) {
+        whole.metadata.insert("truncated".to_owned(), true.into());
     }
+    whole.metadata.insert("results".to_owned(), Value::Array(results));
+    whole.output = texts.join("\n\n");
+    whole
+}
+
+/// The most that each may have, so that all together have at most `room`.
+fn share(sizes: impl Iterator<Item = usize>, room: usize) -> usize {
+    let mut sizes: Vec<usize> = sizes.collect();
+    sizes.sort_unstable();
+    let (mut left, mut calls) = (room, sizes.len());
+    for size in sizes {
+        if size > left / calls {
+            return left / calls;
+        }
+        left -= size;
+        calls -= 1;
+    }
+    room
 }
 
 #[cfg(test)]

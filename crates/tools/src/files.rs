@@ -5,6 +5,7 @@ pub(crate) mod diff;
 pub(crate) mod directory;
 pub(crate) mod document;
 pub(crate) mod ignored;
+pub(crate) mod neighbours;
 pub(crate) mod pattern;
 pub(crate) mod seen;
 pub(crate) mod sweep;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use playhouse_policy::Zone;
-use playhouse_workspace::door::{self, DoorError};
+use playhouse_workspace::door::{self, DoorError, Facts};
 use playhouse_workspace::{Resolved, Workspace};
 
 use crate::tool::{CallContext, ToolError};
@@ -94,6 +95,12 @@ pub(crate) async fn changing_all<T: Send + 'static>(
     }
 }
 
+/// What stands at `resolved`, the place that a search is to begin at; where there is nothing, the error says what is near.
+pub(crate) fn existing(workspace: &Workspace, resolved: &Resolved) -> Result<Facts, ToolError> {
+    let facts = door::facts(resolved)?;
+    facts.ok_or_else(|| ToolError::Failed(neighbours::missing(workspace, resolved)))
+}
+
 /// Opens the directory at `resolved` for a walk. Ignore files above it count as far as the workspace goes.
 pub(crate) fn start(workspace: &Workspace, resolved: &Resolved) -> Result<Start, ToolError> {
     let inner = match resolved.zone {
@@ -101,6 +108,7 @@ pub(crate) fn start(workspace: &Workspace, resolved: &Resolved) -> Result<Start,
         Zone::Output | Zone::Outside => Path::new(""),
     };
     // Says what is wrong with the place itself, before the way to it is walked.
+    existing(workspace, resolved)?;
     let directory = door::open_directory(resolved)?;
     if inner.as_os_str().is_empty() {
         return Ok(Start::at(Directory::new(directory)));

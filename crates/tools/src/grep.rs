@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use playhouse_policy::AccessKind;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::Resolved;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Map;
@@ -79,7 +78,7 @@ impl TypedTool for Grep {
         let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
         files::reading(context, move || {
             let tally = task.search.run(&workspace, &cancel)?;
-            Ok(output(&task.pattern, &task.search.place, &tally))
+            Ok(output(&task.pattern, &task.search, &tally))
         })
         .await
     }
@@ -110,9 +109,16 @@ fn compile(pattern: &str) -> Result<RegexMatcher, ToolError> {
         })
 }
 
-fn output(pattern: &str, place: &Resolved, tally: &Tally) -> ToolOutput {
+fn output(pattern: &str, search: &Search, tally: &Tally) -> ToolOutput {
+    let place = &search.place;
     let mut output = tally.text.clone();
-    if tally.matches == 0 {
+    if tally.searched == 0 && search.include.is_some() {
+        let _ = writeln!(
+            output,
+            "no file was searched in {}: none matches include (hidden, ignored and binary files are left out)",
+            place.shown
+        );
+    } else if tally.matches == 0 {
         let _ = writeln!(
             output,
             "no line matches in {} ({} searched; hidden, ignored and binary files are left out)",

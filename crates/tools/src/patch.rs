@@ -18,7 +18,7 @@ mod effort;
 mod parse;
 mod seek;
 
-pub(crate) use apply::{Applied, Stop, apply};
+pub(crate) use apply::{Applied, Loose, Stop, apply};
 pub(crate) use effort::Effort;
 pub(crate) use parse::{MOVE, UPDATE, parse};
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{BackgroundCommand, State};
+use playhouse_workspace::{BackgroundCommand, MOST_SAVED, MOST_SAVED_IN_ALL, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
 use crate::bash::{ending, first_line};
+use crate::files;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::truncate::clean;
 use crate::{Ready, TypedTool};
@@ -26,7 +27,7 @@ const MAX_WAIT: u64 = 120_000;
 pub struct Arguments {
     /// What is done: list all, read the output of one, write to its standard input, or end it.
     action: Action,
-    /// The id that bash gave. Needed for all but list.
+    /// The id that bash gave, or "last" for the command that was started last. Needed for all but list.
     id: Option<String>,
     /// For write: what it reads. A line ends with a line break.
     text: Option<String>,
@@ -199,13 +200,21 @@ fn read(command: &BackgroundCommand, all: bool, context: &CallContext) -> ToolOu
     let reading = if all { command.read_all() } else { command.read_new() };
     let file = context.workspace.output().join(format!("{}.txt", command.id()));
     let mut output = String::new();
+    // Writing to a String cannot fail.
     if reading.skipped > 0 {
-        // Writing to a String cannot fail.
+        let _ = write!(output, "[{} bytes before this are not remembered", reading.skipped);
+        let _ = match command.saved() {
+            None => writeln!(output, "; all of the output is in {}]", file.display()),
+            Some(_) => writeln!(output, "]"),
+        };
+    }
+    if let Some(saved) = command.saved() {
         let _ = writeln!(
             output,
-            "[{} bytes before this are not remembered; all of the output is in {}]",
-            reading.skipped,
-            file.display()
+            "[only the first {saved} bytes of the output are in {}: no more than {} of a command and {} of all commands of a session are saved]",
+            file.display(),
+            files::size(MOST_SAVED),
+            files::size(MOST_SAVED_IN_ALL)
         );
     }
     let text = clean(&reading.bytes);
@@ -216,7 +225,7 @@ fn read(command: &BackgroundCommand, all: bool, context: &CallContext) -> ToolOu
     });
     let _ = write!(output, "\n[{}]", described(command, &state));
     let mut metadata = facts(command, &state);
-    if command.written().0 > 0 {
+    if command.written().0 > 0 && command.saved() != Some(0) {
         metadata.insert("outputPath".into(), file.to_string_lossy().into());
     }
     ToolOutput { title: title(command), output, metadata, ..ToolOutput::default() }

@@ -106,7 +106,9 @@ impl TypedTool for Question {
             |why: &str| format!("not answered: {why}. Go on with what seems best, and say what you assumed");
         let (output, answers) = match answer {
             QuestionAnswer::Answered { answers } => (told(&questions, &answers), json!(answers)),
-            QuestionAnswer::Rejected => (nothing("they did not want to answer"), Value::Null),
+            QuestionAnswer::Rejected => {
+                (nothing("nobody is there to answer, or they would not"), Value::Null)
+            }
             QuestionAnswer::TimedOut => (nothing("nobody answered in time"), Value::Null),
             QuestionAnswer::Withdrawn => {
                 return Err(ToolError::Cancelled("the question was not answered".to_owned()));
@@ -218,9 +220,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_model_is_told_when_nobody_answers() {
-        for (answer, why) in
-            [(QuestionAnswer::Rejected, "did not want"), (QuestionAnswer::TimedOut, "in time")]
-        {
+        for (answer, why) in [
+            (QuestionAnswer::Rejected, "nobody is there to answer, or they would not"),
+            (QuestionAnswer::TimedOut, "in time"),
+        ] {
             let result = ask(json!({"questions": [asked("one")]}), Some(answer)).await.unwrap();
             assert!(result.output.starts_with("not answered: ") && result.output.contains(why));
             assert_eq!(result.metadata["answers"], Value::Null);

@@ -2,7 +2,6 @@
 
 mod listing;
 pub(crate) mod media;
-mod neighbours;
 mod page;
 
 use std::fs::File;
@@ -11,14 +10,14 @@ use std::io::{BufReader, Cursor, Read as _};
 use playhouse_policy::AccessKind;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::door::{self, DoorError, Kind};
-use playhouse_workspace::{FileTracker, Resolved, Workspace, hash};
+use playhouse_workspace::{Resolved, Workspace, hash};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
 use crate::files::document::{self, Content};
-use crate::files::{self, seen};
+use crate::files::{self, neighbours, seen};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 use page::{End, Page};
@@ -78,39 +77,28 @@ impl TypedTool for Read {
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        let (workspace, known) = (context.workspace.clone(), context.files.clone());
-        let cancel = context.cancel.clone();
-        files::reading(context, move || task.run(&workspace, &known, &cancel)).await
+        let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+        files::reading(context, move || task.run(&workspace, &cancel)).await
     }
 }
 
 impl Task {
-    fn run(
-        &self,
-        workspace: &Workspace,
-        known: &FileTracker,
-        cancel: &CancellationToken,
-    ) -> Result<ToolOutput, ToolError> {
+    fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         match door::facts(&self.place)?.map(|facts| facts.kind) {
             None => Err(ToolError::Failed(neighbours::missing(workspace, &self.place))),
             Some(Kind::Directory) => listing::list(&self.place, self.offset, self.limit, cancel),
             // The door says what is wrong with everything that is not a file.
-            Some(_) => self.read(&door::open_read(&self.place)?, known, cancel),
+            Some(_) => self.read(&door::open_read(&self.place)?, cancel),
         }
     }
 
-    fn read(
-        &self,
-        file: &File,
-        known: &FileTracker,
-        cancel: &CancellationToken,
-    ) -> Result<ToolOutput, ToolError> {
+    fn read(&self, file: &File, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         let failed = |source| ToolError::from(DoorError::Io { path: self.place.shown.clone(), source });
         let metadata = file.metadata().map_err(failed)?;
         let mut head = Vec::new();
         file.take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
         if let Some(mime) = media::kind(&head) {
-            return media::attach(&self.place, mime, head, file, metadata.len(), known);
+            return media::attach(&self.place, mime, head, file, metadata.len());
         }
         if document::classify(&head) == Content::Binary {
             return Err(ToolError::Failed(format!(
@@ -121,17 +109,17 @@ impl Task {
         }
         let is_cancelled = || cancel.is_cancelled();
         let mut total = None;
-        let page = if metadata.len() <= seen::WHOLE {
+        let (content, page) = if metadata.len() <= seen::WHOLE {
             file.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
-            known.remember(&self.place.path, hash(&head));
             total = Some(document::line_count(&head) as u64);
-            page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled)
+            (hash(&head), page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled))
         } else {
-            known.remember(&self.place.path, seen::fingerprint(&metadata));
             let whole = BufReader::with_capacity(64 * 1024, Cursor::new(head).chain(file));
-            page::page(whole, self.offset, self.limit, &is_cancelled)
+            (seen::fingerprint(&metadata), page::page(whole, self.offset, self.limit, &is_cancelled))
         };
-        self.output(page.map_err(failed)?, total, metadata.len())
+        let mut output = self.output(page.map_err(failed)?, total, metadata.len())?;
+        output.seen.push((self.place.path.clone(), content));
+        Ok(output)
     }
 
     fn output(&self, page: Page, total: Option<u64>, bytes: u64) -> Result<ToolOutput, ToolError> {

@@ -8,14 +8,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::message::CallInput;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::truncate::{self, Capped};
+use crate::files::document::cut_characters;
+use crate::files::{counted, size};
+use crate::tool::NewAttachment;
+use crate::truncate::{self, Capped, Room};
 use crate::{CallContext, Prepared, Registry, Tool, ToolError, ToolOutput, arguments};
 
 /// How long a cancelled tool has for cleaning up; then it is dropped. Commands need most of a second in the worst case.
 const GRACE: Duration = Duration::from_secs(1);
+/// The longest title, in characters.
+const TITLE: usize = 200;
+/// The most that clients get as facts of one result, in bytes of JSON.
+const METADATA: usize = 64 * 1024;
+/// What is left of a fact that is too long, in characters.
+const FACT: usize = 2_000;
+/// The most files of one result, and their bytes in all. They are sent with every request from then on.
+const ATTACHED_FILES: usize = 20;
+const ATTACHED_BYTES: usize = 10_000_000;
+/// The most facts that are named as cut.
+const NAMED: usize = 20;
 
 /// Finds the tool, reads the arguments, and says what the call would do. Has no side effects.
 ///
@@ -42,19 +56,29 @@ pub async fn prepare_with(
     input: &CallInput,
     context: &CallContext,
 ) -> Result<Prepared, ToolError> {
+    match prepare_uncapped(tool, input, context).await {
+        Ok(prepared) => Ok(prepared),
+        Err(error) => Err(cap_error(error, Room::WHOLE, context).await),
+    }
+}
+
+/// [`prepare_with`] for one who caps the errors.
+pub(crate) async fn prepare_uncapped(
+    tool: &dyn Tool,
+    input: &CallInput,
+    context: &CallContext,
+) -> Result<Prepared, ToolError> {
     let input = match input {
         CallInput::Object(input) => input,
         CallInput::Malformed(written) => return Err(arguments::not_an_object(tool.spec(), written)),
     };
-    let prepared = tokio::select! {
+    let mut prepared = tokio::select! {
         biased;
-        () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
-        prepared = tool.prepare(input, context) => prepared,
+        () = context.cancel.cancelled() => return Err(ToolError::Cancelled(String::new())),
+        prepared = tool.prepare(input, context) => prepared?,
     };
-    match prepared {
-        Ok(prepared) => Ok(prepared),
-        Err(error) => Err(cap_error(error, context).await),
-    }
+    cap_title(&mut prepared.title);
+    Ok(prepared)
 }
 
 /// Makes a call that was prepared and may run.
@@ -66,13 +90,28 @@ pub async fn execute(
     prepared: Prepared,
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let result = match with_grace(tool.execute(prepared.plan, context), &context.cancel).await {
+    match execute_uncapped(tool, prepared, context).await {
+        Ok(mut output) => {
+            Attachable::new().limit(&mut output);
+            let output = cap_output(output, Room::WHOLE, context).await;
+            for (path, content) in &output.seen {
+                context.files.remember(path, *content);
+            }
+            Ok(output)
+        }
+        Err(error) => Err(cap_error(error, Room::WHOLE, context).await),
+    }
+}
+
+/// [`execute`] for one who caps what comes, and hands on which files were seen.
+pub(crate) async fn execute_uncapped(
+    tool: &dyn Tool,
+    prepared: Prepared,
+    context: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    match with_grace(tool.execute(prepared.plan, context), &context.cancel).await {
         Some(result) => result,
         None => Err(ToolError::Cancelled("it did not end by itself, so its effects are not known".into())),
-    };
-    match result {
-        Ok(output) => Ok(cap_output(output, context).await),
-        Err(error) => Err(cap_error(error, context).await),
     }
 }
 
@@ -89,19 +128,106 @@ async fn with_grace<T>(work: impl Future<Output = T>, cancel: &CancellationToken
     }
 }
 
-async fn cap_output(mut output: ToolOutput, context: &CallContext) -> ToolOutput {
-    let capped = truncate::cap(std::mem::take(&mut output.output), context).await;
+/// What a result may still attach.
+pub(crate) struct Attachable {
+    files: usize,
+    bytes: usize,
+}
+
+impl Attachable {
+    pub(crate) const fn new() -> Self {
+        Self { files: ATTACHED_FILES, bytes: ATTACHED_BYTES }
+    }
+
+    /// Leaves with `output` the files that still fit, in order, and says in it which do not. Those are not seen.
+    pub(crate) fn limit(&mut self, output: &mut ToolOutput) {
+        let mut left_out = Vec::new();
+        output.attachments.retain(|NewAttachment { mime, filename, content }| {
+            let fits = self.files > 0 && content.len() <= self.bytes;
+            if fits {
+                self.files -= 1;
+                self.bytes -= content.len();
+            } else {
+                left_out.push(format!("{filename} ({mime}, {})", size(content.len() as u64)));
+            }
+            fits
+        });
+        if !left_out.is_empty() {
+            output.seen.clear();
+            output.output.push_str(&format!(
+                "\n[not attached: {}. One result attaches at most {} with {} in all: ask for fewer at once, or for \
+                 smaller copies]",
+                left_out.join(", "),
+                counted(ATTACHED_FILES, "file"),
+                size(ATTACHED_BYTES as u64)
+            ));
+        }
+    }
+}
+
+/// Makes of a result what the model and clients get of it. Files that it does not show as a whole are not seen.
+pub(crate) async fn cap_output(mut output: ToolOutput, room: Room, context: &CallContext) -> ToolOutput {
+    let capped = truncate::cap_within(std::mem::take(&mut output.output), room, context).await;
+    if capped.truncated {
+        output.seen.clear();
+    }
+    cap_title(&mut output.title);
+    cap_metadata(&mut output.metadata);
     describe(&capped, &mut output.metadata);
     output.output = capped.text;
     output
 }
 
-async fn cap_error(error: ToolError, context: &CallContext) -> ToolError {
+/// The same of an error.
+pub(crate) async fn cap_error(error: ToolError, room: Room, context: &CallContext) -> ToolError {
+    let cap = |text| async move { truncate::cap_within(text, room, context).await.text };
     match error {
-        ToolError::Invalid(text) => ToolError::Invalid(truncate::cap(text, context).await.text),
-        ToolError::Failed(text) => ToolError::Failed(truncate::cap(text, context).await.text),
-        ToolError::Cancelled(text) => ToolError::Cancelled(truncate::cap(text, context).await.text),
+        ToolError::Invalid(text) => ToolError::Invalid(cap(text).await),
+        ToolError::Failed(text) => ToolError::Failed(cap(text).await),
+        ToolError::Cancelled(text) => ToolError::Cancelled(cap(text).await),
     }
+}
+
+fn cap_title(title: &mut String) {
+    let (short, cut) = cut_characters(title, TITLE);
+    if cut {
+        *title = format!("{short}…");
+    }
+}
+
+/// Facts go with every event and stay in the log. The longest are cut (texts) or left out (all else), and named in
+/// `metadataCut`.
+fn cap_metadata(metadata: &mut Map<String, Value>) {
+    let length = |name: &str, value: &Value| name.len() + value.to_string().len() + 6;
+    let mut sizes: Vec<(usize, String)> =
+        metadata.iter().map(|(name, value)| (length(name, value), name.clone())).collect();
+    let mut all: usize = sizes.iter().map(|(size, _)| size).sum();
+    if all <= METADATA {
+        return;
+    }
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    let (mut cut, mut shortened) = (Vec::new(), Vec::new());
+    for (size, name) in sizes {
+        if all <= METADATA {
+            break;
+        }
+        all -= size;
+        if let Some(Value::String(text)) = metadata.remove(&name) {
+            let short = Value::String(format!("{}…", cut_characters(&text, FACT).0));
+            shortened.push((name.clone(), short));
+        }
+        if cut.len() < NAMED {
+            cut.push(Value::String(cut_characters(&name, TITLE).0.to_owned()));
+        }
+    }
+    for (name, value) in shortened {
+        all += length(&name, &value);
+        // Unless there are very many of them.
+        if all <= METADATA {
+            metadata.insert(name, value);
+        }
+    }
+    metadata.insert("metadataCut".into(), Value::Array(cut));
 }
 
 /// Tells clients that something was left out, and where it is.

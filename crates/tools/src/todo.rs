@@ -2,11 +2,13 @@
 //!
 //! Neither keeps anything: the list is written to the session's log together with the result of the call.
 
+use std::borrow::Cow;
+
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::{Ready, TypedTool};
@@ -82,6 +84,14 @@ impl TypedTool for TodoWrite {
     const RISK: Risk = Risk::Safe;
     type Arguments = Written;
     type Task = Vec<Todo>;
+
+    /// Entries have their place for a name here, and an `id` in other tools of this kind.
+    fn forgiven(input: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+        let mut input = input.clone();
+        let todos = input.get_mut("todos").and_then(Value::as_array_mut);
+        todos.into_iter().flatten().filter_map(Value::as_object_mut).for_each(|todo| drop(todo.remove("id")));
+        Cow::Owned(input)
+    }
 
     async fn prepare(&self, arguments: Written, _: &CallContext) -> Result<Ready<Vec<Todo>>, ToolError> {
         let todos: Vec<Todo> = arguments.todos.into_iter().map(WrittenTodo::read).collect();
@@ -206,8 +216,6 @@ fn shown(todos: &[Todo]) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::Value;
-
     use super::*;
     use crate::testing::{self, Person};
     use crate::{Registry, Typed};
@@ -240,6 +248,18 @@ mod tests {
         let read = call("todoread", json!({}), &todos).await.unwrap();
         assert_eq!((read.output.as_str(), &read.todos), (shown, &None));
         assert_eq!(read.metadata, written.metadata);
+    }
+
+    #[tokio::test]
+    async fn an_id_that_other_tools_have_is_taken_and_left_out() {
+        let todo = json!({"id": "1", "content": "x", "status": "pending"});
+        let written = call("todowrite", json!({"todos": [todo]}), &[]).await.unwrap();
+        assert_eq!(
+            written.metadata["todos"],
+            json!([{"content": "x", "status": "pending", "priority": "medium"}])
+        );
+        let error = call("todowrite", json!({"id": "1", "todos": []}), &[]).await.unwrap_err().to_string();
+        assert!(error.contains("there is no `id`"), "{error}");
     }
 
     #[tokio::test]

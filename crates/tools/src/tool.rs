@@ -11,7 +11,7 @@ pub use playhouse_policy::Risk;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, SessionProcesses, Workspace};
+use playhouse_workspace::{ContentHash, FileTracker, PathLocks, Pool, SessionProcesses, Workspace};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ pub struct CallContext {
     pub workspace: Arc<Workspace>,
     /// What this session knows of the content of files.
     pub files: Arc<FileTracker>,
-    /// Locks on canonical paths, shared by all sessions of the engine.
+    /// Locks on canonical paths, shared by all sessions of the process.
     pub locks: Arc<PathLocks>,
     /// Where blocking work runs.
     pub pool: Pool,
@@ -122,6 +122,9 @@ pub struct ToolOutput {
     pub attachments: Vec<NewAttachment>,
     /// What the session's list of things to do becomes; `None` leaves it as it is.
     pub todos: Option<Vec<Todo>>,
+    /// Files that this result shows, by canonical path, with their content. They count as read once the result stands in
+    /// front of the model, and only if nothing of it had to be left out.
+    pub seen: Vec<(PathBuf, ContentHash)>,
 }
 
 impl ToolOutput {

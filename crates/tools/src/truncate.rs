@@ -3,7 +3,7 @@
 //! Text that is too long is written to a file as a whole; the model gets its beginning and its end, how much is left out,
 //! and where it can look it up.
 
-mod cut;
+pub(crate) mod cut;
 mod save;
 
 use std::path::PathBuf;
@@ -26,11 +26,30 @@ const NOTE_LINES: usize = 5;
 /// The most of one result that is kept on disk, in bytes. What a command writes beyond that is only counted.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// How much of a long text is shown of its beginning, and of its end. Leaves room for the notes.
-const SIDE_BYTES: usize = 23 * 1024;
-const SIDE_LINES: usize = MAX_LINES / 2 - 10;
+/// Room for the notes of a long text, where there is much of it.
+const NOTES: Room = Room { bytes: 4096, lines: 20 };
 /// Texts go through the buffer in pieces of this size.
 const PIECE: usize = 64 * 1024;
+
+/// How much a text may take of what a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) bytes: usize,
+    pub(crate) lines: usize,
+}
+
+impl Room {
+    /// That of a result.
+    pub(crate) const WHOLE: Self = Self { bytes: MAX_BYTES, lines: MAX_LINES };
+
+    /// How much is shown of the beginning of a text that is too long, and of its end.
+    fn side(self) -> Self {
+        Self {
+            bytes: (self.bytes - NOTES.bytes.min((self.bytes / 12).max(1024)).min(self.bytes / 2)) / 2,
+            lines: (self.lines - NOTES.lines.min(self.lines / 3)) / 2,
+        }
+    }
+}
 
 /// A text that a model can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,11 +68,17 @@ pub struct Capped {
 
 /// Caps a text that is in memory. A tool that shows [`MAX_LINES`] by itself may say in a few more how to go on.
 pub async fn cap(text: String, context: &CallContext) -> Capped {
-    let lines = lines(count(text.as_bytes()), text.ends_with('\n'), text.len() as u64);
-    if text.len() <= MAX_BYTES && lines <= (MAX_LINES + NOTE_LINES) as u64 {
+    cap_within(text, Room::WHOLE, context).await
+}
+
+/// The same with less room.
+pub(crate) async fn cap_within(text: String, room: Room, context: &CallContext) -> Capped {
+    let lines = line_count(&text) as u64;
+    if text.len() <= room.bytes && lines <= (room.lines + NOTE_LINES) as u64 {
         return Capped { bytes: text.len() as u64, lines, text, truncated: false, file: None };
     }
     let mut buffer = CappedBuffer::new(context.output_file.clone(), context.pool.clone());
+    buffer.room = room;
     for piece in text.as_bytes().chunks(PIECE) {
         buffer.push(piece).await;
     }
@@ -75,6 +100,8 @@ pub struct CappedBuffer {
     saver: Option<Saver>,
     file: PathBuf,
     pool: Pool,
+    /// How much of it is shown.
+    room: Room,
 }
 
 impl CappedBuffer {
@@ -90,6 +117,7 @@ impl CappedBuffer {
             saver: None,
             file,
             pool,
+            room: Room::WHOLE,
         }
     }
 
@@ -103,15 +131,16 @@ impl CappedBuffer {
         match &mut self.saver {
             None => {
                 self.head.extend_from_slice(piece);
-                if self.head.len() > MAX_BYTES || self.lines() > MAX_LINES as u64 {
+                if self.head.len() > self.room.bytes || self.lines() > self.room.lines as u64 {
                     self.overflow();
                 }
             }
             Some(saver) => {
                 saver.add(piece);
                 self.tail.extend_from_slice(piece);
-                if self.tail.len() > PIECE + 2 * SIDE_BYTES {
-                    self.tail.drain(..self.tail.len() - 2 * SIDE_BYTES);
+                let side = self.room.side().bytes;
+                if self.tail.len() > PIECE + 2 * side {
+                    self.tail.drain(..self.tail.len() - 2 * side);
                 }
             }
         }
@@ -135,7 +164,7 @@ impl CappedBuffer {
     pub async fn finish(mut self) -> Capped {
         if self.saver.is_none() {
             let text = cut::clean(&self.head);
-            if text.len() <= MAX_BYTES {
+            if text.len() <= self.room.bytes {
                 return self.capped(text, None);
             }
             // Bytes that are no text take more room once they are made readable.
@@ -159,22 +188,24 @@ impl CappedBuffer {
     fn overflow(&mut self) {
         let mut saver = Saver::new(self.file.clone(), self.pool.clone());
         saver.add(&self.head);
-        let head = cut::beginning(&self.head, SIDE_BYTES, SIDE_LINES).len();
+        let side = self.room.side();
+        let head = cut::beginning(&self.head, side.bytes, side.lines).len();
         self.tail = self.head.split_off(head);
         self.saver = Some(saver);
     }
 
     fn excerpt(&self, saved: &Result<u64, String>) -> String {
+        let side = self.room.side();
         let head = cut::clean(&self.head);
-        let end = cut::end(&self.tail, SIDE_BYTES, SIDE_LINES);
+        let end = cut::end(&self.tail, side.bytes, side.lines);
         let tail = cut::clean(end);
         let shown = (self.head.len() + end.len()) as u64;
         let hidden_lines = self.newlines.saturating_sub(count(&self.head) + count(end));
         let hidden = format!("[… {} left out …]", amount(hidden_lines, self.bytes.saturating_sub(shown)));
         // Readable text may be longer than the bytes that it stands for.
         let head =
-            String::from_utf8_lossy(cut::beginning(head.as_bytes(), SIDE_BYTES, SIDE_LINES)).into_owned();
-        let tail = String::from_utf8_lossy(cut::end(tail.as_bytes(), SIDE_BYTES, SIDE_LINES)).into_owned();
+            String::from_utf8_lossy(cut::beginning(head.as_bytes(), side.bytes, side.lines)).into_owned();
+        let tail = String::from_utf8_lossy(cut::end(tail.as_bytes(), side.bytes, side.lines)).into_owned();
         let (head, tail) = (head.trim_end_matches('\n'), tail.trim_end_matches('\n'));
         format!("{head}\n\n{hidden}\n\n{tail}\n\n{}", self.advice(saved))
     }
@@ -223,6 +254,12 @@ fn count(bytes: &[u8]) -> u64 {
 
 fn lines(newlines: u64, ends_with_newline: bool, bytes: u64) -> u64 {
     newlines + u64::from(bytes > 0 && !ends_with_newline)
+}
+
+/// The lines of a text; the last one counts without its line break, too.
+pub(crate) fn line_count(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    usize::try_from(lines(count(bytes), text.ends_with('\n'), bytes.len() as u64)).unwrap_or(usize::MAX)
 }
 
 fn amount(lines: u64, bytes: u64) -> String {

@@ -1,5 +1,6 @@
 //! The short way to write a tool: with the types of its arguments and of what it does.
 
+use std::borrow::Cow;
 use std::future::Future;
 
 use futures::FutureExt as _;
@@ -87,6 +88,11 @@ pub trait TypedTool: Send + Sync + 'static {
     /// Completes what models are told of it, with what is known of this value only, as limits that are configured.
     fn complete(&self, _spec: &mut ToolSpec) {}
 
+    /// The arguments without what many models send beside them, where leaving it out changes nothing.
+    fn forgiven(input: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+        Cow::Borrowed(input)
+    }
+
     /// Says what the call would do, without side effects.
     ///
     /// # Errors
@@ -145,7 +151,7 @@ impl<T: TypedTool> Tool for Typed<T> {
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         async move {
-            let arguments = arguments::parse(T::NAME, input)?;
+            let arguments = arguments::parse(T::NAME, &T::forgiven(input))?;
             let Ready { accesses, effect, recovery, preview, title, task } =
                 self.tool.prepare(arguments, context).await?;
             Ok(Prepared { accesses, effect, recovery, preview, title, plan: Box::new(task) })

@@ -5,18 +5,25 @@
 
 mod command;
 mod recent;
+mod saved;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
 use crate::process::{self, Input, ProcessError, Receive, Scope, Spec};
 pub use command::{BackgroundCommand, Reading, State, WriteError};
+use saved::{Budget, Limits};
+pub use saved::{MOST_SAVED, MOST_SAVED_IN_ALL};
 
 /// Commands of a session that have ended and can still be read.
 const KEPT: usize = 16;
+
+/// The id of the command that a session started last, beside its own.
+const LAST: &str = "last";
 
 /// The commands of all sessions of an engine. They end with it.
 #[derive(Clone, Debug, Default)]
@@ -28,12 +35,16 @@ struct Table {
     scope: Scope,
     /// In the ids of its commands, so that one of an earlier run is known as such.
     run: String,
+    /// How much of their outputs is saved.
+    saved: Limits,
     /// Those in which a command ran, by id.
     sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
 }
 
 struct Session {
     scope: Scope,
+    /// How much more of their outputs is saved.
+    room: Arc<AtomicU64>,
     commands: Mutex<Commands>,
 }
 
@@ -128,7 +139,7 @@ impl Default for Table {
     fn default() -> Self {
         let mut run = process::random();
         run.truncate(6);
-        Self { scope: Scope::new(), run, sessions: Mutex::default() }
+        Self { scope: Scope::new(), run, saved: Limits::default(), sessions: Mutex::default() }
     }
 }
 
@@ -161,7 +172,8 @@ impl SessionProcesses {
     }
 
     /// Starts a command in the background, unless `most` run already. Its scope becomes that of this session. Its output
-    /// is remembered as far as it is recent, and goes to `copy` as a whole.
+    /// is remembered as far as it is recent, and goes to `copy` from its beginning on, up to [`MOST_SAVED`] bytes, and
+    /// [`MOST_SAVED_IN_ALL`] of all commands of the session.
     ///
     /// # Errors
     /// When too many run, when the session ends, and when it cannot be started.
@@ -183,7 +195,8 @@ impl SessionProcesses {
         commands.count += 1;
         let id = format!("bg_{}_{}", self.table.run, commands.count);
         let copy = copy(&id);
-        let command = BackgroundCommand::watch(id, spec.command, started, copy);
+        let budget = Budget::new(self.table.saved.command, Arc::clone(&session.room));
+        let command = BackgroundCommand::watch(id, spec.command, started, copy, budget);
         commands.known.push(command.clone());
         commands.forget_the_oldest();
         drop(commands);
@@ -196,13 +209,15 @@ impl SessionProcesses {
         self.existing().map(|session| session.commands().known.clone()).unwrap_or_default()
     }
 
-    /// The command of this id.
+    /// The command of this id; `last` is the one that was started last.
     ///
     /// # Errors
     /// Why there is none, for the model.
     pub fn find(&self, id: &str) -> Result<BackgroundCommand, Unknown> {
         let known = self.list();
-        if let Some(command) = known.iter().find(|command| command.id() == id) {
+        // Those that go from `known` are older than others that have ended.
+        let found = if id == LAST { known.last() } else { known.iter().find(|command| command.id() == id) };
+        if let Some(command) = found {
             return Ok(command.clone());
         }
         let ids = known.iter().map(|command| command.id().to_owned()).collect();
@@ -238,7 +253,8 @@ impl SessionProcesses {
     fn opened(&self) -> Arc<Session> {
         let new = || {
             let scope = self.table.scope.within(&self.session);
-            Arc::new(Session { scope, commands: Mutex::default() })
+            let room = Arc::new(AtomicU64::new(self.table.saved.session));
+            Arc::new(Session { scope, room, commands: Mutex::default() })
         };
         Arc::clone(self.table.sessions().entry(Arc::clone(&self.session)).or_insert_with(new))
     }

@@ -6,6 +6,7 @@
 //!
 //! Everything here blocks, so it belongs into the [`Pool`](crate::Pool).
 
+mod leftovers;
 mod take;
 mod walk;
 mod write;
@@ -24,7 +25,7 @@ use thiserror::Error;
 use crate::Resolved;
 use walk::Spot;
 
-pub use take::{Taken, remove_empty, take};
+pub use take::{Taken, check_takable, remove_empty, take};
 pub use write::{Expected, Written, create_parents, create_private, write_atomic, write_like};
 
 /// Why the door stays shut. The text names the place as people and models know it.

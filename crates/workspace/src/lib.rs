@@ -42,7 +42,8 @@ mod root;
 mod tracker;
 
 pub use background::{
-    BackgroundCommand, BackgroundError, Processes, Reading, SessionProcesses, State, Unknown, WriteError,
+    BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
+    State, Unknown, WriteError,
 };
 pub use hash::{ContentHash, hash};
 pub use locks::{PathGuard, PathLocks};

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
 type Table = Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>;
 
-/// Locks on canonical paths, one table for an engine: calls that change the same files take turns, those that do not
+/// Locks on canonical paths, one table for a process: calls that change the same files take turns, those that do not
 /// never meet. It holds entries only for paths that someone locks or waits for.
 ///
 /// ```
@@ -39,6 +39,12 @@ impl PathLocks {
     /// A table without locks.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The table of this process: sessions of several engines may work in one directory.
+    pub fn of_this_process() -> Arc<Self> {
+        static SHARED: OnceLock<Arc<PathLocks>> = OnceLock::new();
+        Arc::clone(SHARED.get_or_init(Arc::default))
     }
 
     /// Waits until none of `paths` is locked by another, and locks them. The same path twice counts once. Dropping the
@@ -109,6 +115,16 @@ mod tests {
         drop(first);
         drop(second.await);
         assert_eq!(locks.entries(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_table_of_the_process_is_one() {
+        let path = paths(&["/of/this/process"]);
+        let held = PathLocks::of_this_process().lock(&path).await;
+        assert!(PathLocks::of_this_process().lock(&path).now_or_never().is_none());
+        assert!(PathLocks::new().lock(&path).now_or_never().is_some());
+        drop(held);
+        assert!(PathLocks::of_this_process().lock(&path).now_or_never().is_some());
     }
 
     #[tokio::test]

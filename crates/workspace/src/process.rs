@@ -6,7 +6,9 @@
 //! - A command ends when its shell ends, is cancelled, runs out of time or wants too many processes. A child in the
 //!   background that holds the output open holds nothing up.
 //! - Cancelled or out of time, its whole tree is told to end, and killed when it does not: within a second nothing of it
-//!   is left. That is so for children that changed their process group or session as well, where `/proc` shows them.
+//!   is left. That is so for children that changed their process group or session as well, where `/proc` shows them. Only
+//!   in a control group nothing can hide: without one, a process that has dropped its environment, its parent and its
+//!   session is not found, and lives on.
 //! - What a command leaves behind ends with its [`Scope`] ([`end_all`]), and at the latest with this process, also when
 //!   that is killed.
 //! - A command has at most so many processes and threads as its [`Spec`] says. What keeps to that depends on the machine,

@@ -215,8 +215,6 @@ fn quoted(text: &str) -> String {
 }
 
 mod property {
-    use std::time::{Duration, Instant};
-
     use proptest::prelude::*;
 
     use super::*;
@@ -269,11 +267,8 @@ mod property {
         }
 
         #[test]
-        fn nothing_panics_and_all_ends_soon(script in "[a-z $(){}\"'`|&;<>\\\\\n=*\\[\\]!#-]{0,200}") {
-            let start = Instant::now();
+        fn nothing_panics(script in "[a-z $(){}\"'`|&;<>\\\\\n=*\\[\\]!#-]{0,200}") {
             analyse(&script);
-            // Far more than it takes, so that a busy machine does not matter; the bound itself is a bench.
-            prop_assert!(start.elapsed() < Duration::from_secs(5));
         }
 
         #[test]

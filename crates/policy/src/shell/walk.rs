@@ -1,7 +1,6 @@
 //! The way through a parsed script.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
@@ -10,8 +9,9 @@ use super::words::{Word, word};
 use super::wrappers::{self, ShellScript};
 use super::{Command, DEEPEST, MOST_COMMANDS, Script, prefix};
 
-/// After this time the parser gives up.
-const PARSE_TIME: Duration = Duration::from_millis(20);
+/// How often the parser may look up whether to go on before it gives up. It looks up after a fixed amount of work, so that
+/// the bound does not depend on the machine.
+const MOST_LOOKS: u32 = 20_000;
 
 /// Kinds that only hold other ones, or mean nothing by themselves.
 const STRUCTURE: &[&str] = &[
@@ -91,9 +91,10 @@ pub(super) fn walk(source: &str, depth: usize, found: &mut Script) {
 fn parse(source: &str) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
-    let start = Instant::now();
+    let mut looks = 0;
     let mut late = |_: &ParseState| {
-        if start.elapsed() > PARSE_TIME { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        looks += 1;
+        if looks > MOST_LOOKS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let bytes = source.as_bytes();
     let mut read = |at: usize, _| bytes.get(at..).unwrap_or_default();

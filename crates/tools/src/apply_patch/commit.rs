@@ -1,7 +1,9 @@
 //! Carrying out a plan: all of it, or nothing.
 //!
-//! Files that go are first only taken aside, so that they can be put back as they were. What has been done is written
-//! down as it is done, and undone in the opposite order when something fails, and also when this code panics.
+//! What comes is written first, and what goes is taken last: at every moment the content of a file stands under its old
+//! name or its new one, also when the process is killed. Files that go are first only taken aside, so that they can be
+//! put back as they were. What has been done is written down as it is done, and undone in the opposite order when
+//! something fails, and also when this code panics.
 
 use std::path::PathBuf;
 
@@ -26,7 +28,7 @@ pub(super) fn commit(planned: &[Planned], known: &FileTracker) -> Result<(), Too
         seen::remember(known, place, bytes, hash);
     }
     for planned in planned {
-        if matches!(planned.change, Change::Delete { .. } | Change::Update { to: Some(_), .. }) {
+        if planned.change.gone().is_some() {
             known.forget(&planned.place.path);
         }
     }
@@ -59,22 +61,34 @@ enum Done<'a> {
 /// A file that was written: where, what, and its hash.
 type Written<'a> = (&'a Resolved, &'a [u8], ContentHash);
 
+/// The files that go, and what stands there before.
+fn goes(planned: &[Planned]) -> impl Iterator<Item = (&Resolved, &Current)> {
+    planned.iter().filter_map(|planned| Some((&planned.place, planned.change.gone()?)))
+}
+
 impl<'a> Journal<'a> {
-    /// First files go, so that others may come where they were; then files change, and come.
+    /// First files come and change, then others go.
     fn carry_out(&mut self, planned: &'a [Planned]) -> Result<Vec<Written<'a>>, DoorError> {
-        let mut written = Vec::with_capacity(planned.len());
-        for Planned { place, change } in planned {
-            if let Change::Delete { before } = change {
-                self.take(place, before)?;
-            }
+        for (place, _) in goes(planned) {
+            door::check_takable(place)?;
         }
+        let written = self.bring(planned)?;
+        for (place, before) in goes(planned) {
+            let taken = door::take(place, Expected::Content(before.hash))?;
+            self.done.push(Done::Took(taken));
+        }
+        Ok(written)
+    }
+
+    /// Writes all files that come and change.
+    fn bring(&mut self, planned: &'a [Planned]) -> Result<Vec<Written<'a>>, DoorError> {
+        let mut written = Vec::with_capacity(planned.len());
         for Planned { place, change } in planned {
             match change {
                 Change::Delete { .. } => {}
                 Change::Add { bytes } => written.push(self.make(place, bytes, None)?),
-                Change::Update { before, bytes, to: Some(to), .. } => {
-                    let taken = self.take(place, before)?;
-                    written.push(self.make(to, bytes, Some(taken))?);
+                Change::Update { bytes, to: Some(to), .. } => {
+                    written.push(self.make(to, bytes, Some(place))?);
                 }
                 Change::Update { before, bytes, .. } if before.bytes == *bytes => {}
                 Change::Update { before, bytes, .. } => {
@@ -87,27 +101,20 @@ impl<'a> Journal<'a> {
         Ok(written)
     }
 
-    /// Takes a file aside, and gives its place in the journal.
-    fn take(&mut self, place: &Resolved, before: &Current) -> Result<usize, DoorError> {
-        let taken = door::take(place, Expected::Content(before.hash))?;
-        self.done.push(Done::Took(taken));
-        Ok(self.done.len() - 1)
-    }
-
-    /// Makes a file; one that was moved is like the one that was `taken` for it.
+    /// Makes a file; one that is moved is like the one at its place of `origin`.
     fn make(
         &mut self,
         place: &'a Resolved,
         bytes: &'a [u8],
-        taken: Option<usize>,
+        origin: Option<&Resolved>,
     ) -> Result<Written<'a>, DoorError> {
         let directories = door::create_parents(place)?;
         if !directories.is_empty() {
             self.done.push(Done::MadeDirectories(directories));
         }
-        let hash = match taken.and_then(|index| self.done.get(index)) {
-            Some(Done::Took(taken)) => door::write_like(place, bytes, taken)?.hash,
-            _ => door::write_atomic(place, bytes, Expected::Nothing)?.hash,
+        let hash = match origin {
+            Some(origin) => door::write_like(place, bytes, origin)?.hash,
+            None => door::write_atomic(place, bytes, Expected::Nothing)?.hash,
         };
         self.done.push(Done::Made { place, hash });
         Ok((place, bytes, hash))
@@ -172,6 +179,47 @@ mod tests {
     use playhouse_workspace::{Workspace, hash};
 
     use super::*;
+
+    #[test]
+    fn nothing_goes_before_all_else_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("repo");
+        fs_err::create_dir_all(&root).unwrap();
+        let workspace = Workspace::open(&root, folder.path().join("outputs")).unwrap();
+        let place = |name: &str| workspace.resolve(name).unwrap();
+        let current = |name: &str| {
+            fs_err::write(root.join(name), "old").unwrap();
+            seen::current(&place(name)).unwrap().unwrap()
+        };
+        let update = |name: &str, to: Option<&str>| Planned {
+            place: place(name),
+            change: Change::Update {
+                before: current(name),
+                bytes: b"new".to_vec(),
+                to: to.map(place),
+                notes: Vec::new(),
+            },
+        };
+        let gone = Planned { place: place("gone"), change: Change::Delete { before: current("gone") } };
+        let planned = [gone, update("moved", Some("to/moved")), update("last", None)];
+        let known = FileTracker::new();
+        let names = || {
+            let entries = fs_err::read_dir(&root).unwrap().chain(fs_err::read_dir(root.join("to")).unwrap());
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        let mut journal = Journal { done: Vec::new(), known: &known };
+        journal.bring(&planned).unwrap();
+        assert_eq!(names(), "gone last moved moved to");
+        assert!(journal.put_back().is_empty());
+        assert_eq!(fs_err::read_to_string(root.join("last")).unwrap(), "old");
+
+        commit(&planned, &known).unwrap();
+        assert_eq!(names(), "last moved to");
+        assert_eq!(fs_err::read_to_string(root.join("to/moved")).unwrap(), "new");
+    }
 
     #[test]
     fn what_others_wrote_meanwhile_is_not_thrown_away() {

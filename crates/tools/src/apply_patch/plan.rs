@@ -10,7 +10,7 @@ use super::{Deed, Step};
 use crate::files::document::{self, Content};
 use crate::files::seen::{self, Current, LARGEST};
 use crate::files::{cancelled, size};
-use crate::patch::{Applied, Effort, Hunk, Stop, apply};
+use crate::patch::{Applied, Effort, Hunk, Loose, Stop, apply};
 use crate::tool::ToolError;
 
 /// Bytes of all files of a patch together, as they are and as they become.
@@ -49,6 +49,14 @@ impl Change {
         match self {
             Self::Add { .. } | Self::Delete { .. } => true,
             Self::Update { before, bytes, to, .. } => to.is_some() || before.bytes != *bytes,
+        }
+    }
+
+    /// What stands at the place before, if nothing does afterwards.
+    pub(super) fn gone(&self) -> Option<&Current> {
+        match self {
+            Self::Delete { before } | Self::Update { before, to: Some(_), .. } => Some(before),
+            Self::Add { .. } | Self::Update { .. } => None,
         }
     }
 
@@ -186,14 +194,18 @@ fn updated(
             )),
         })?;
         bytes = made;
-        let told = loose.iter().filter_map(|loose| {
-            let ignored = loose.pass.ignores()?;
-            Some(format!(
-                "hunk {} of {shown} was found at line {} only without regard to {ignored}",
-                loose.hunk, loose.line
-            ))
-        });
-        notes.extend(told);
+        for Loose { hunk, line, pass, also } in loose {
+            if let Some(ignored) = pass.ignores() {
+                notes.push(format!(
+                    "hunk {hunk} of {shown} was found at line {line} only without regard to {ignored}"
+                ));
+            }
+            if let Some(also) = also {
+                notes.push(format!(
+                    "hunk {hunk} of {shown} went to line {line}, and fits at line {also} as well: check that the first of these places was meant"
+                ));
+            }
+        }
     }
     if bytes.len() as u64 > LARGEST {
         return Err(ToolError::Failed(format!(

@@ -18,6 +18,9 @@ const FOR_CLIENTS_IN_ALL: usize = 256 * 1024;
 const FOR_MODEL: usize = 6 * 1024;
 const FOR_MODEL_IN_ALL: usize = 24 * 1024;
 
+/// Lines of all diffs that the model reads: fewer than an output may have.
+const LINES_FOR_MODEL_IN_ALL: usize = 1_000;
+
 /// Bytes of the diffs that a person sees before agreeing to them.
 pub(super) const FOR_CONSENT: usize = 64 * 1024;
 
@@ -159,12 +162,14 @@ pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>]) -> ToolOutpu
     }
 
     let (mut for_model, mut for_clients) = (FOR_MODEL_IN_ALL, FOR_CLIENTS_IN_ALL);
+    let mut lines_for_model = LINES_FOR_MODEL_IN_ALL;
     let mut facts = Vec::with_capacity(told.len());
     for told in &told {
         // What was added is what the model wrote, and what was deleted is gone.
         if matches!(told.planned.change, Change::Update { .. }) {
-            let diff = told.diff.capped(FOR_MODEL.min(for_model));
+            let diff = told.diff.capped_with_lines(FOR_MODEL.min(for_model), lines_for_model);
             for_model = for_model.saturating_sub(diff.len());
+            lines_for_model = lines_for_model.saturating_sub(diff.lines().count());
             output.push_str(&diff);
         }
         let patch = told.diff.capped(FOR_CLIENTS.min(for_clients));

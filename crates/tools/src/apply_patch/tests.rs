@@ -259,6 +259,41 @@ async fn paths_are_judged_and_lead_where_links_lead() {
 }
 
 #[tokio::test]
+async fn nothing_is_deleted_or_moved_through_a_link() {
+    let house = House::with(&[("dir/a", "1\n")]);
+    fs_err::os::unix::fs::symlink("a", house.path("dir/la")).unwrap();
+    fs_err::os::unix::fs::symlink("dir", house.path("ld")).unwrap();
+    let expected = "is a link to dir/a: a patch neither deletes nor moves links, nor files through them. Name dir/a itself, or use bash (rm, mv) for the link";
+    for path in ["dir/la", "./ld/la", "ld/../dir/la"] {
+        assert_eq!(house.bad(&format!("*** Delete File: {path}")).await, format!("{path} {expected}"));
+        let moved = format!("*** Update File: {path}\n*** Move to: b\n@@\n-1\n+2");
+        assert_eq!(house.bad(&moved).await, format!("{path} {expected}"));
+    }
+    // The file itself, below a directory that is reached by a link, and an update.
+    house.good("*** Update File: dir/la\n@@\n-1\n+2").await;
+    house.good("*** Update File: ld/a\n*** Move to: b").await;
+    assert_eq!(fs_err::read_to_string(house.path("b")).unwrap(), "2\n");
+}
+
+#[tokio::test]
+async fn another_place_where_a_hunk_fits_is_told() {
+    let house = House::with(&[("a", "fn a:\n  x\nfn b:\n  x\nfn c:\n  x\n")]);
+    let note = async |body: &str| {
+        let done = house.good(&format!("*** Update File: a\n{body}")).await;
+        let notes = done.output.lines().filter(|line| line.starts_with("note: "));
+        notes.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(
+        note("@@\n-  x\n+  y").await,
+        "note: hunk 1 of a went to line 2, and fits at line 4 as well: check that the first of these places was meant"
+    );
+    // What says which place is meant, and what takes all of them.
+    assert_eq!(note("@@ fn b:\n-  x\n+  1").await, "");
+    assert_eq!(note("@@\n fn a:\n-  y\n+  x\n@@\n fn b:\n-  1\n+  x").await, "");
+    assert_eq!(note("@@\n-  x\n+  y\n@@\n-  x\n+  y\n@@\n-  x\n+  y").await, "");
+}
+
+#[tokio::test]
 async fn a_person_sees_the_whole_diff_before_and_nothing_is_done_yet() {
     let house = House::with(&[("a", "1\n"), ("b", "2\n")]);
     let before = house.tree();

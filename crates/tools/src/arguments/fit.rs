@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::schema::required;
+use super::schema::{allowed, required};
 use crate::names::nearest;
 
 /// How much of a value that does not fit is shown, in characters.
@@ -21,10 +21,10 @@ fn fit_at(value: &mut Value, schema: &Value, at: &str) -> Result<(), String> {
             return Err(format!("{} must be {}, not {}", named(at), described(name), shown(value)));
         }
     }
-    if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
-        && !allowed.contains(value)
+    if let Some(allowed) = allowed(schema)
+        && !allowed.contains(&&*value)
     {
-        let words: Vec<_> = allowed.iter().map(Value::to_string).collect();
+        let words: Vec<_> = allowed.iter().map(ToString::to_string).collect();
         return Err(format!("{} must be one of {}, not {}", named(at), words.join(", "), shown(value)));
     }
     match value {

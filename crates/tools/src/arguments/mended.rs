@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::required;
+use super::schema::{allowed, required};
 use crate::names::nearest;
 
 /// Characters of a text that are shown whole.
@@ -12,6 +12,25 @@ const TEXT: usize = 200;
 
 /// Bytes of a call that is shown.
 const LONGEST: usize = 2_000;
+
+/// Names that other tools use for the same arguments.
+const SAME_NAMES: [&[&str]; 4] = [
+    &["tool", "name", "tool_name", "function"],
+    &["parameters", "arguments", "args", "params", "input"],
+    &["content", "text", "todo", "task"],
+    &["status", "state"],
+];
+
+/// Words that stand for one of those that are taken.
+const SAME_WORDS: [(&str, &[&str]); 7] = [
+    ("end", &["kill", "stop", "terminate", "close"]),
+    ("list", &["ls", "show"]),
+    ("read", &["output", "get", "poll", "logs"]),
+    ("write", &["send", "input", "type"]),
+    ("completed", &["done", "finished", "closed"]),
+    ("in_progress", &["doing", "active", "started", "running"]),
+    ("pending", &["todo", "open", "waiting"]),
+];
 
 /// What `given` was probably meant to be. Whether it fits has to be checked.
 pub(super) fn mended(given: &Value, schema: &Value) -> Value {
@@ -50,7 +69,8 @@ fn named(given: &Map<String, Value>, schema: &Value) -> Map<String, Value> {
         given.iter().filter(|(name, _)| !properties.contains_key(*name)).collect();
     strange.retain(|(name, value)| {
         let free = properties.keys().map(String::as_str).filter(|known| !right.contains_key(*known));
-        let meant = nearest(name, free).first().map(|known| (*known).to_owned());
+        let meant = same_name(name, free.clone()).or_else(|| nearest(name, free).first().copied());
+        let meant = meant.map(str::to_owned);
         let found = meant.is_some();
         right.extend(meant.map(|known| (known, (*value).clone())));
         !found
@@ -68,6 +88,12 @@ fn named(given: &Map<String, Value>, schema: &Value) -> Map<String, Value> {
     right
 }
 
+/// The one of `known` that is the same argument under another name.
+fn same_name<'a>(name: &str, mut known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let same = SAME_NAMES.iter().find(|names| names.contains(&name))?;
+    known.find(|known| same.contains(known))
+}
+
 /// A value of the type that the schema asks for, where it can be read as one.
 fn typed(given: &Value, schema: &Value) -> Value {
     let wanted = schema.get("type").and_then(Value::as_str);
@@ -82,7 +108,9 @@ fn typed(given: &Value, schema: &Value) -> Value {
             _ => None,
         },
         (Some("integer"), Value::Number(number)) => whole(number.as_f64()),
-        (Some("integer"), Value::String(text)) => whole(text.trim().parse().ok()),
+        (Some("integer"), Value::String(text)) => {
+            whole(text.trim().parse().ok()).or_else(|| whole(duration(text, schema)))
+        }
         (Some("boolean"), Value::Number(number)) => number.as_f64().map(|number| Value::Bool(number != 0.0)),
         (Some("boolean"), Value::String(text)) => match text.trim().to_lowercase().as_str() {
             "true" | "yes" => Some(Value::Bool(true)),
@@ -119,6 +147,33 @@ fn whole(number: Option<f64>) -> Option<Value> {
     format!("{number:.0}").parse::<i64>().ok().map(Value::from)
 }
 
+/// `5s`, `500 ms` or `2 min`, in the unit that the description of the argument names.
+fn duration(text: &str, schema: &Value) -> Option<f64> {
+    let text = text.trim();
+    let unit = text.find(|character: char| character.is_ascii_alphabetic())?;
+    let number: f64 = text[..unit].trim().parse().ok()?;
+    let milliseconds = match text[unit..].to_lowercase().as_str() {
+        "ms" | "millis" | "milliseconds" => 1.0,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1e3,
+        "m" | "min" | "mins" | "minute" | "minutes" => 6e4,
+        "h" | "hour" | "hours" => 3.6e6,
+        _ => return None,
+    };
+    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default().to_lowercase();
+    match description {
+        text if text.contains("millisecond") => Some(number * milliseconds),
+        text if text.contains("second") => Some(number * milliseconds / 1e3),
+        _ => None,
+    }
+}
+
+/// Whether `call` has all lists that it needs, and something in them: an empty one means nothing.
+pub(super) fn says_something(call: &Value, schema: &Value) -> bool {
+    required(schema)
+        .iter()
+        .all(|name| call.get(name).and_then(Value::as_array).is_none_or(|list| !list.is_empty()))
+}
+
 fn within_range(value: &mut Value, schema: &Value) {
     let Some(number) = value.as_f64() else { return };
     let limit = |name| schema.get(name).filter(|limit| limit.is_number());
@@ -135,11 +190,13 @@ fn within_range(value: &mut Value, schema: &Value) {
 }
 
 fn one_of(value: &mut Value, schema: &Value) {
-    let Some(allowed) = schema.get("enum").and_then(Value::as_array) else { return };
-    if let Some(given) = value.as_str()
-        && let Some(meant) = nearest(given, allowed.iter().filter_map(Value::as_str)).first()
-    {
-        *value = Value::String((*meant).to_owned());
+    let (Some(allowed), Some(given)) = (allowed(schema), value.as_str()) else { return };
+    let known = allowed.iter().filter_map(|value| value.as_str());
+    let plain = given.trim().to_lowercase();
+    let same = SAME_WORDS.iter().find(|(_, others)| others.contains(&plain.as_str())).map(|(word, _)| *word);
+    let same = same.filter(|same| known.clone().any(|known| known == *same));
+    if let Some(meant) = same.or_else(|| nearest(given, known).first().copied()) {
+        *value = Value::String(meant.to_owned());
     }
 }
 

@@ -97,6 +97,16 @@ pub fn short(schema: &Value) -> String {
     }
 }
 
+/// The values of which a value has to be one, where the schema lists them: variants with a description of their own stand
+/// in `oneOf`.
+pub(super) fn allowed(schema: &Value) -> Option<Vec<&Value>> {
+    let list = |name| schema.get(name).and_then(Value::as_array);
+    match list("enum") {
+        Some(values) => Some(values.iter().collect()),
+        None => list("oneOf").or_else(|| list("anyOf"))?.iter().map(|one| one.get("const")).collect(),
+    }
+}
+
 /// The names that an object must have.
 pub(super) fn required(schema: &Value) -> Vec<&str> {
     let names = schema.get("required").and_then(Value::as_array).into_iter().flatten();

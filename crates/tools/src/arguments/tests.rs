@@ -15,6 +15,9 @@ struct Arguments {
     #[serde(default)]
     replace_all: bool,
     mode: Option<Mode>,
+    kind: Option<Kind>,
+    /// In milliseconds.
+    timeout: Option<u64>,
     #[serde(default)]
     changes: Vec<Change>,
     title: Option<Change>,
@@ -25,6 +28,15 @@ struct Arguments {
 enum Mode {
     Whole,
     Part,
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// It goes on.
+    InProgress,
+    /// It is over.
+    Completed,
 }
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
@@ -62,7 +74,7 @@ fn a_schema_has_a_short_form() {
     assert_eq!(
         short(&schema::<Arguments>()),
         "{filePath: string, firstLine?: integer, replaceAll?: boolean, mode?: \"whole\" | \"part\", \
-         changes?: [{line: integer}, …], title?: {line: integer}}"
+         kind?: \"in_progress\" | \"completed\", timeout?: integer, changes?: [{line: integer}, …], title?: {line: integer}}"
     );
 }
 
@@ -74,6 +86,8 @@ fn what_is_meant_well_is_read() {
         first_line: Some(10),
         replace_all: true,
         mode: None,
+        kind: None,
+        timeout: None,
         changes: vec![Change { line: 2 }],
         title: None,
     };
@@ -93,9 +107,13 @@ fn what_does_not_fit_is_named() {
         (json!({"filePath": "a", "firstLine": "101"}), "`firstLine` must be at most 100, not 101"),
         (json!({"filePath": "a", "firstLine": 1e300}), "`firstLine` must be a whole number"),
         (json!({"filePath": "a", "mode": "half"}), "`mode` must be one of \"whole\", \"part\", not \"half\""),
+        (
+            json!({"filePath": "a", "kind": "pdf"}),
+            "`kind` must be one of \"in_progress\", \"completed\", not \"pdf\". It takes",
+        ),
         (json!({"filePath": "a", "changes": [{"line": 1}, {}]}), "`changes[1].line` is missing"),
         (json!({"filePath": "a", "changes": [{"line": 1, "lime": 1}]}), "did you mean `line`?"),
-        (json!({"file_path": "a"}), "there is no `file_path`, did you mean `filePath`?"),
+        (json!({"file_path": "a"}), "there is no `file_path`, did you mean `filePath`? It takes"),
         (json!({"filePath": "a", "frobnicate": 1}), "there is no `frobnicate`."),
         (json!({"filePath": ["x".repeat(1000)]}), "must be a text, not [\"xxx"),
     ];
@@ -103,7 +121,7 @@ fn what_does_not_fit_is_named() {
         let error = refused(given);
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("It takes {filePath: string, firstLine?: integer"), "{error}");
-        assert!(error.len() < 800, "{error}");
+        assert!(error.len() < 900, "{error}");
     }
 }
 
@@ -128,6 +146,9 @@ fn the_nearest_right_call_is_shown() {
         (json!({"filePath": "a", "firstLine": 0}), json!({"filePath": "a", "firstLine": 1})),
         (json!({"filePath": "a", "firstLine": "900"}), json!({"filePath": "a", "firstLine": 100})),
         (json!({"filePath": "a", "mode": "Part"}), json!({"filePath": "a", "mode": "part"})),
+        (json!({"filePath": "a", "kind": "Done"}), json!({"filePath": "a", "kind": "completed"})),
+        (json!({"filePath": "a", "timeout": "5s"}), json!({"filePath": "a", "timeout": 5000})),
+        (json!({"filePath": "a", "timeout": "0.5 min"}), json!({"filePath": "a", "timeout": 30000})),
         (
             json!({"filePath": "a", "changes": {"lin": "1"}}),
             json!({"filePath": "a", "changes": [{"line": 1}]}),
@@ -141,9 +162,12 @@ fn the_nearest_right_call_is_shown() {
         assert_eq!(proposed(given.clone()), Some(expected), "{given}");
     }
     // What cannot be known is not made up.
-    for given in
-        [json!({}), json!({"filePath": "a", "mode": "sideways"}), json!({"filePath": "a", "changes": [{}]})]
-    {
+    for given in [
+        json!({}),
+        json!({"filePath": "a", "mode": "sideways"}),
+        json!({"filePath": "a", "firstLine": "5s"}),
+        json!({"filePath": "a", "changes": [{}]}),
+    ] {
         assert_eq!(proposed(given.clone()), None, "{given}");
     }
 }

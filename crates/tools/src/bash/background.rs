@@ -9,7 +9,7 @@ use playhouse_workspace::{BackgroundCommand, State};
 use serde_json::Map;
 
 use super::{BashOptions, report};
-use crate::truncate::{Saver, clean};
+use crate::truncate::{Saver, clean, cut};
 use crate::{CallContext, ToolError, ToolOutput};
 
 /// What ends within this time is told at once.
@@ -65,7 +65,8 @@ fn result(title: String, command: &BackgroundCommand, context: &CallContext) -> 
         metadata.insert("exit".into(), exit.code.into());
         metadata.insert("signal".into(), exit.signal.into());
     }
-    metadata.insert("output".into(), text.into());
+    let glance = cut::end(text.as_bytes(), report::GLANCE, usize::MAX);
+    metadata.insert("output".into(), String::from_utf8_lossy(glance).into());
     if !matches!(command.written(), (0, _)) {
         let file = context.workspace.output().join(format!("{id}.txt"));
         metadata.insert("outputPath".into(), file.to_string_lossy().into());
@@ -73,7 +74,7 @@ fn result(title: String, command: &BackgroundCommand, context: &CallContext) -> 
     ToolOutput { title, output, metadata, ..ToolOutput::default() }
 }
 
-/// All of the output, in a file of the session.
+/// The output, in a file of the session.
 struct Copy {
     saver: Saver,
 }

@@ -66,7 +66,7 @@ pub(super) fn result(
 fn note(exit: Exit, limits: &Limits) -> Option<String> {
     if let Some(timeout) = limits.timeout.filter(|_| exit.timed_out) {
         return Some(format!(
-            "[The command did not end within {} ms, so it and all its processes were ended. If it needs longer, call \
+            "[The command did not end within {} ms, so it was ended, with all of its processes that could be found. If it needs longer, call \
              again with a greater timeout (at most {}). If it never ends, as a server does not, start it with \
              background: true]",
             timeout.as_millis(),

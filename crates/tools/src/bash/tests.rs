@@ -256,6 +256,15 @@ async fn what_fails_at_once_in_the_background_says_so() {
 }
 
 #[tokio::test]
+async fn clients_get_a_glance_at_long_output_of_the_background() {
+    let fixture = fixture();
+    let output = fixture.call(json!({"command": "seq 100000", "background": true})).await.unwrap();
+    let glance = output.metadata["output"].as_str().unwrap();
+    assert!(glance.len() <= report::GLANCE && !glance.contains("\n1\n"), "{} bytes", glance.len());
+    fixture.context.processes.end().await;
+}
+
+#[tokio::test]
 async fn only_so_many_run_in_the_background() {
     let fixture = fixture_with(BashOptions { most_background: 1, ..BashOptions::default() });
     let input = json!({"command": "sleep 600", "background": true});

@@ -4,7 +4,7 @@ use tokio::sync::Barrier;
 
 use super::*;
 use crate::testing::{self, Fake, Person};
-use crate::{FunctionTool, Registry, truncate};
+use crate::{FunctionTool, NewAttachment, Registry, Tool as _, truncate};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -135,8 +135,99 @@ async fn long_results_are_kept_each_in_a_file_of_its_own() {
     let kept = |name: &str| fs_err::read_to_string(fixture.folder.path().join("outputs").join(name)).unwrap();
     assert_eq!(kept("call-1.txt"), long("a"));
     assert_eq!(kept("call-2.txt"), long("b"));
-    let whole = kept("call.txt");
-    assert!(whole.contains("call-1.txt") && whole.contains("call-2.txt"), "{whole}");
+    for (at, name) in ["call-1.txt", "call-2.txt"].into_iter().enumerate() {
+        assert!(result.output.contains(name), "{}", result.output);
+        assert!(result.metadata["results"][at]["outputPath"].as_str().unwrap().ends_with(name));
+    }
+    assert!(!fixture.folder.path().join("outputs/call.txt").exists());
+}
+
+#[tokio::test]
+async fn calls_share_the_room_of_one_result_and_short_ones_are_whole() {
+    let long = format!("{:0100}\n", 7).repeat(400);
+    let mut tools: Vec<Fake> = (0..5).map(|number| says(&format!("long{number}"), &long)).collect();
+    let many = "y\n".repeat(1_900);
+    tools.extend([says("many", &many), says("short", "short it is")]);
+    let names: Vec<String> = tools.iter().map(|tool| tool.spec().name.clone()).collect();
+    let calls: Vec<Value> = names.iter().map(|name| json!({"tool": name})).collect();
+    let result = fixture(tools).batch(json!(calls)).await.unwrap();
+    assert!(result.output.len() <= truncate::MAX_BYTES && result.output.len() > truncate::MAX_BYTES * 3 / 4);
+    assert!(result.output.lines().count() <= truncate::MAX_LINES);
+    assert!(result.output.ends_with("[7] short\nshort it is"), "{}", result.output);
+    let cut: Vec<bool> = (0..7).map(|at| result.metadata["results"][at]["truncated"] == true).collect();
+    assert_eq!(cut, [true, true, true, true, true, true, false]);
+    assert_eq!(result.output.matches(" left out …]").count(), 6);
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_away_is_not_read() {
+    let fixture = fixture(Vec::new());
+    let long: String = (0..700).map(|line| format!("{line:067}\n")).collect();
+    let mut calls = Vec::new();
+    for number in 0..6 {
+        fixture.write(&format!("b{number}.txt"), &long);
+        calls.push(json!({"tool": "read", "parameters": {"filePath": format!("b{number}.txt")}}));
+    }
+    fixture.write("small.txt", "small\n");
+    calls.push(json!({"tool": "read", "parameters": {"filePath": "small.txt"}}));
+    fixture.batch(json!(calls)).await.unwrap();
+    let write = async |name: &str| {
+        let input = json!({"filePath": name, "content": "new"});
+        testing::call(&fixture.registry, "write", &input, &fixture.context).await
+    };
+    let error = write("b3.txt").await.unwrap_err().to_string();
+    assert!(error.contains("has not been read in this session"), "{error}");
+    write("small.txt").await.unwrap();
+    let read = json!({"filePath": "b3.txt"});
+    testing::call(&fixture.registry, "read", &read, &fixture.context).await.unwrap();
+    write("b3.txt").await.unwrap();
+}
+
+#[tokio::test]
+async fn images_of_a_batch_are_bounded_together() {
+    let fixture = fixture(Vec::new());
+    let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
+    image.resize(4_000_000, 7);
+    let mut calls = Vec::new();
+    for number in 0..4 {
+        let path = fixture.folder.path().join(format!("workspace/{number}.png"));
+        fs_err::write(path, &image).unwrap();
+        calls.push(json!({"tool": "read", "parameters": {"filePath": format!("{number}.png")}}));
+    }
+    let result = fixture.batch(json!(calls)).await.unwrap();
+    let names: Vec<&str> = result.attachments.iter().map(|file| file.filename.as_str()).collect();
+    assert_eq!(names, ["0.png", "1.png"]);
+    for part in ["[not attached: 2.png (image/png, 4.0 MB)", "[not attached: 3.png"] {
+        assert!(result.output.contains(part), "{}", result.output);
+    }
+    let known = |name: &str| {
+        let path = fixture.context.workspace.root().join(name);
+        fixture.context.files.known(&path).is_some()
+    };
+    assert_eq!((known("1.png"), known("2.png")), (true, false));
+}
+
+#[test]
+fn what_short_ones_leave_is_shared_by_the_long_ones() {
+    let share = |sizes: &[usize], room| share(sizes.iter().copied(), room);
+    assert_eq!(share(&[10, 20, 30], 60), 60);
+    assert_eq!(share(&[10, 20, 31], 60), 30);
+    assert_eq!(share(&[100, 1, 100], 61), 30);
+    assert_eq!(share(&[7, 7, 7], 0), 0);
+    assert_eq!(share(&[], 5), 5);
+}
+
+#[tokio::test]
+async fn what_others_call_tool_and_parameters_is_shown_as_such() {
+    let fixture = fixture(Vec::new());
+    let error = fixture.batch(json!([{"name": "read", "input": {"filePath": "a"}}])).await.unwrap_err();
+    let call = r#"batch {"tool_calls":[{"tool":"read","parameters":{"filePath":"a"}}]}"#;
+    let parameters_first = r#"batch {"tool_calls":[{"parameters":{"filePath":"a"},"tool":"read"}]}"#;
+    let error = error.to_string();
+    assert!(error.ends_with(call) || error.ends_with(parameters_first), "{error}");
+    let input = json!({"calls": []});
+    let error = testing::call(&fixture.registry, "batch", &input, &fixture.context).await.unwrap_err();
+    assert!(error.to_string().ends_with("Write the call again with arguments that fit"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::{memchr, memrchr};
+
 use super::exact;
 use super::strategy::{Found, Gathered, MOST, Place, Search, Strategy};
 use super::trimmed::{IndentationFlexible, LineTrimmed, without_blank_ends};
@@ -59,16 +61,64 @@ fn widened(search: &Search<'_>, cores: Vec<Range<usize>>) -> Found {
         let limit = cores.get(index + 1).map_or(search.text.len(), |next| next.start);
         let left = common_end(before, &search.text[free..core.start]);
         let right = common_start(after, &search.text[core.end..limit]);
+        free = core.end + right;
+        let mut place = core.start - left..free;
+
         let (missing_before, missing_after) = (&before[..before.len() - left], &after[right..]);
         let mut new = search.new;
-        new = &new[common_start(missing_before, new)..];
-        new = &new[..new.len() - common_end(missing_after, new)];
-        free = core.end + right;
-        if !gathered.take(Place { range: core.start - left..free, new: Some(new.into()) }) {
+        new =
+            without_front(new, common_start(missing_before, new), has_break(&before[before.len() - left..]));
+        new = without_back(new, common_end(missing_after, new), has_break(&after[..right]));
+        keep_breaks(search.text, core, &mut place, new);
+        if !gathered.take(Place { range: place, new: Some(new.into()) }) {
             break;
         }
     }
     gathered.found()
+}
+
+/// Takes a line break out of `place`, around `core`, where `new` has none: the lines around the place stay lines.
+fn keep_breaks(text: &[u8], core: &Range<usize>, place: &mut Range<usize>, new: &[u8]) {
+    let front = &new[..new.len() - new.trim_ascii_start().len()];
+    let back = &new[new.trim_ascii_end().len()..];
+    let ends_line = |at: usize| text.get(at).is_none_or(|byte| *byte == b'\n');
+    // A line that is taken out takes one of its breaks with it.
+    if let Some(at) = memchr(b'\n', &text[place.start..core.start])
+        && !has_break(front)
+        && !(new.is_empty() && ends_line(place.end))
+    {
+        place.start += at + 1;
+    }
+    let begins_line = |at: usize| at == 0 || text[at - 1] == b'\n';
+    if let Some(at) = memrchr(b'\n', &text[core.end..place.end])
+        && !has_break(back)
+        && !(new.is_empty() && begins_line(place.start))
+    {
+        place.end = core.end + at;
+    }
+}
+
+/// `new` without its first `count` bytes, which are white space; the last break in front of its words stays on demand.
+fn without_front(new: &[u8], count: usize, keeps: bool) -> &[u8] {
+    let blank = &new[..new.len() - new.trim_ascii_start().len()];
+    match memrchr(b'\n', blank) {
+        Some(at) if keeps => &new[count.min(at)..],
+        _ => &new[count..],
+    }
+}
+
+/// `new` without its last `count` bytes, which are white space; the first break after its words stays on demand.
+fn without_back(new: &[u8], count: usize, keeps: bool) -> &[u8] {
+    let bare = new.trim_ascii_end().len();
+    let end = new.len() - count;
+    match memchr(b'\n', &new[bare..]) {
+        Some(at) if keeps => &new[..end.max(bare + at + 1)],
+        _ => &new[..end],
+    }
+}
+
+fn has_break(text: &[u8]) -> bool {
+    memchr(b'\n', text).is_some()
 }
 
 fn common_start(one: &[u8], other: &[u8]) -> usize {

@@ -5,7 +5,7 @@
 //! file in the same line, and what goes further in goes further by the file's own steps.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use super::lines::{indent, is_blank};
 
@@ -23,17 +23,90 @@ impl Shared {
     pub(super) fn all(lines: usize) -> Self {
         Self { head: lines, tail: lines }
     }
+
+    /// The lines that belong together: those at the ends, and between them those that are the same, in the same place
+    /// of as many lines or only once on both sides.
+    pub(super) fn pairs(self, file: &[&[u8]], wanted: &[&[u8]]) -> Pairs {
+        let most = wanted.len().min(file.len());
+        let head = self.head.min(most);
+        let tail = self.tail.min(most - head);
+        let mut each: Vec<Pair> = (0..head).map(|at| Pair::whole(at, at)).collect();
+        let (inner, end) = (head..wanted.len() - tail, file.len() - tail);
+        if !inner.is_empty() && head < end {
+            let there = once(file[head..end].iter().map(|line| line.trim_ascii()));
+            let own = once(wanted[inner.clone()].iter().map(|line| line.trim_ascii()));
+            let as_many = wanted.len() == file.len();
+            for at in inner {
+                let line = wanted[at].trim_ascii();
+                if as_many && file[at].trim_ascii() == line {
+                    each.push(Pair::whole(at, at));
+                } else if let (Some(Some(_)), Some(Some(found)), false) =
+                    (own.get(line), there.get(line), line.is_empty())
+                {
+                    each.push(Pair::whole(at, head + found));
+                }
+            }
+        }
+        each.extend((0..tail).rev().map(|at| Pair::whole(wanted.len() - 1 - at, file.len() - 1 - at)));
+        Pairs { each, inline: false }
+    }
+}
+
+/// Which lines of the old text are which of the file.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    /// Ascending by the lines of the old text.
+    pub(super) each: Vec<Pair>,
+    /// Whether the place begins within a line, so that the first lines have no indentation of their own.
+    pub(super) inline: bool,
+}
+
+/// A line of the old text and one of the file that begin with the same word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    /// The line of the old text, from 0.
+    pub(super) wanted: usize,
+    /// The line of the file, from 0 at the place.
+    pub(super) file: usize,
+    /// Whether they end with the same word, too.
+    pub(super) whole: bool,
+}
+
+impl Pair {
+    fn whole(wanted: usize, file: usize) -> Self {
+        Self { wanted, file, whole: true }
+    }
+}
+
+/// Where each of the `lines` is; `None` for one that is there more than once.
+fn once<'a>(lines: impl Iterator<Item = &'a [u8]>) -> BTreeMap<&'a [u8], Option<usize>> {
+    let mut places = BTreeMap::new();
+    for (at, line) in lines.enumerate() {
+        places.entry(line).and_modify(|place| *place = None).or_insert(Some(at));
+    }
+    places
 }
 
 /// The lines that are put in the place of those of the `file`, joined; `None` when it is not clear how to indent them.
-pub(super) fn fit(file: &[&[u8]], wanted: &[&[u8]], new: &[&[u8]], shared: Shared) -> Option<Vec<u8>> {
+pub(super) fn fit(file: &[&[u8]], wanted: &[&[u8]], new: &[&[u8]], pairs: &Pairs) -> Option<Vec<u8>> {
+    let indents = Indents::of(file, wanted, pairs)?;
     let most = new.len().min(wanted.len()).min(file.len());
-    let head = wanted.iter().zip(new).take(shared.head.min(most)).take_while(|(old, new)| old == new).count();
-    let most = (most - head).min(shared.tail);
-    let tail =
-        wanted.iter().rev().zip(new.iter().rev()).take(most).take_while(|(old, new)| old == new).count();
+    let front = pairs.each.iter().enumerate().take(most);
+    let head = front
+        .take_while(|(at, pair)| {
+            pair.whole && (pair.wanted, pair.file) == (*at, *at) && wanted[*at] == new[*at]
+        })
+        .count();
+    let back = pairs.each.iter().rev().enumerate().take(most - head);
+    let tail = back
+        .take_while(|(at, pair)| {
+            let last = (pair.wanted + at + 1, pair.file + at + 1) == (wanted.len(), file.len());
+            pair.whole && last && wanted[pair.wanted] == new[new.len() - 1 - at]
+        })
+        .count();
 
-    let indents = Indents::of(file, wanted, shared);
+    let inner = head..new.len() - tail;
+    let kept = kept(wanted, new, pairs, inner.clone());
     let mut made = Vec::new();
     for (index, line) in new.iter().enumerate() {
         if index > 0 {
@@ -41,22 +114,40 @@ pub(super) fn fit(file: &[&[u8]], wanted: &[&[u8]], new: &[&[u8]], shared: Share
         }
         if index < head {
             made.extend_from_slice(file[index]);
-        } else if index >= new.len() - tail {
+        } else if index >= inner.end {
             made.extend_from_slice(file[file.len() - (new.len() - index)]);
-        } else if is_blank(line) {
+        } else if is_blank(line) || (index == 0 && pairs.inline) {
             made.extend_from_slice(line);
+        } else if let Some(same) = kept.get(&index) {
+            made.extend_from_slice(file[*same]);
         } else {
-            made.extend_from_slice(&indents.translated(indent(line))?);
+            made.extend_from_slice(&indents.translated(indent(line)));
             made.extend_from_slice(line.trim_ascii_start());
         }
     }
     Some(made)
 }
 
+/// Which of the new lines in `inner` are lines that the edit leaves alone, and which lines of the file those are.
+fn kept(wanted: &[&[u8]], new: &[&[u8]], pairs: &Pairs, inner: Range<usize>) -> BTreeMap<usize, usize> {
+    let mut kept = BTreeMap::new();
+    if inner.is_empty() || pairs.each.len() + inner.len() <= new.len() {
+        return kept;
+    }
+    let (own, ours) = (once(wanted.iter().copied()), once(new.iter().copied()));
+    let whole = pairs.each.iter().filter(|pair| pair.whole && !(pairs.inline && pair.wanted == 0));
+    for pair in whole {
+        let line = wanted[pair.wanted];
+        if let (Some(Some(_)), Some(Some(at))) = (own.get(line), ours.get(line)) {
+            kept.insert(*at, pair.file);
+        }
+    }
+    kept
+}
+
 /// What the indentations of the old text are in the file.
 struct Indents<'a> {
-    /// `None` where one stands for several.
-    known: BTreeMap<&'a [u8], Option<&'a [u8]>>,
+    known: BTreeMap<&'a [u8], &'a [u8]>,
     /// One step further in: in the old text, and in the file.
     step: Option<(&'a [u8], &'a [u8])>,
     /// Whether the file is indented with tabs only.
@@ -66,53 +157,59 @@ struct Indents<'a> {
 }
 
 impl<'a> Indents<'a> {
-    fn of(file: &[&'a [u8]], wanted: &[&'a [u8]], shared: Shared) -> Self {
-        let front = wanted.iter().zip(file).take(shared.head);
-        let seen = if shared.head >= wanted.len() { 0 } else { shared.tail };
-        let back = wanted.iter().rev().zip(file.iter().rev()).take(seen);
-        let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], usize>> = BTreeMap::new();
-        for (old, line) in front.chain(back).filter(|(old, line)| !is_blank(old) && !is_blank(line)) {
-            *counts.entry(indent(old)).or_default().entry(indent(line)).or_default() += 1;
+    /// `None` when the lines do not agree: a line that the old text has in one block is in another one in the file.
+    fn of(file: &[&'a [u8]], wanted: &[&'a [u8]], pairs: &Pairs) -> Option<Self> {
+        let mut known: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+        for pair in &pairs.each {
+            let (old, line) = (wanted[pair.wanted], file[pair.file]);
+            if is_blank(old) || is_blank(line) || (pairs.inline && pair.wanted == 0) {
+                continue;
+            }
+            if *known.entry(indent(old)).or_insert(indent(line)) != indent(line) {
+                return None;
+            }
         }
-        let known: BTreeMap<_, _> = counts.into_iter().map(|(old, files)| (old, majority(&files))).collect();
-        let clear: Vec<(&[u8], &[u8])> =
-            known.iter().filter_map(|(old, file)| Some((*old, (*file)?))).collect();
+        let clear: Vec<(&[u8], &[u8])> = known.iter().map(|(old, file)| (*old, *file)).collect();
+        // What is further in must not be further out there.
+        if clear.windows(2).any(|pair| pair[1].0.starts_with(pair[0].0) && !pair[1].1.starts_with(pair[0].1))
+        {
+            return None;
+        }
         let tabs = clear.iter().all(|(_, file)| file.iter().all(|byte| *byte == b'\t'))
             && clear.iter().any(|(_, file)| !file.is_empty());
-        let same = known.iter().all(|(old, file)| *file == Some(*old));
-        Self { step: step(&clear), tabs, same, known }
+        let same = known.iter().all(|(old, file)| file == old);
+        Some(Self { step: step(&clear), tabs, same, known })
     }
 
     /// The file's indentation for one of the new text.
-    fn translated(&self, new: &[u8]) -> Option<Vec<u8>> {
+    fn translated(&self, new: &[u8]) -> Vec<u8> {
         if self.same {
-            return Some(new.to_vec());
+            return new.to_vec();
         }
         if let Some((old, file)) = self.longest_beginning(new) {
-            let mut made = (*file)?.to_vec();
+            let mut made = file.to_vec();
             made.extend(self.deeper(&new[old.len()..]));
-            return Some(made);
+            return made;
         }
         // Further out than every line that is known: as far out from the outermost of them in the file.
         match self.known.iter().find(|(old, _)| old.starts_with(new)) {
             Some((old, file)) => {
-                let file = (*file)?;
                 let less = self.deeper(&old[new.len()..]).len();
-                Some(file[..file.len().saturating_sub(less)].to_vec())
+                file[..file.len().saturating_sub(less)].to_vec()
             }
-            None => Some(new.to_vec()),
+            None => new.to_vec(),
         }
     }
 
     /// The longest known indentation that `new` begins with.
-    fn longest_beginning(&self, new: &[u8]) -> Option<(&&'a [u8], &Option<&'a [u8]>)> {
+    fn longest_beginning(&self, new: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
         let mut most = new;
         loop {
             let (old, file) =
                 self.known.range::<[u8], _>((Bound::Unbounded, Bound::Included(most))).next_back()?;
             let common = old.iter().zip(most).take_while(|(old, new)| old == new).count();
             if common == old.len() {
-                return Some((old, file));
+                return Some((*old, *file));
             }
             most = &most[..common];
         }
@@ -140,12 +237,6 @@ impl<'a> Indents<'a> {
         made.extend_from_slice(rest);
         made
     }
-}
-
-/// What more than half of the lines say.
-fn majority<'a>(files: &BTreeMap<&'a [u8], usize>) -> Option<&'a [u8]> {
-    let all: usize = files.values().sum();
-    files.iter().find(|(_, count)| **count * 2 > all).map(|(file, _)| *file)
 }
 
 /// The smallest step between known indentations, or that which a single one suggests.
@@ -179,7 +270,8 @@ mod tests {
         let lines = |text: &'static str| text.split('\n').map(str::as_bytes).collect::<Vec<_>>();
         let leak = |text: &str| lines(String::from(text).leak());
         let (file, wanted, new) = (leak(file), leak(wanted), leak(new));
-        fit(&file, &wanted, &new, Shared::all(file.len())).map(|made| String::from_utf8(made).unwrap())
+        fit(&file, &wanted, &new, &Shared::all(file.len()).pairs(&file, &wanted))
+            .map(|made| String::from_utf8(made).unwrap())
     }
 
     #[test]
@@ -212,7 +304,7 @@ mod tests {
 
     #[test]
     fn lines_that_do_not_change_stay_as_they_are_in_the_file() {
-        let made = fitted("a  \n\tb\nc ;\nd", "a\nb\nc;\nd", "a\nB\nc;\nd").unwrap();
+        let made = fitted("a  \nb\t\nc ;\nd", "a\nb\nc;\nd", "a\nB\nc;\nd").unwrap();
         assert_eq!(made, "a  \nB\nc ;\nd");
     }
 
@@ -220,6 +312,24 @@ mod tests {
     fn an_indentation_that_stands_for_two_is_not_guessed() {
         assert_eq!(fitted("  a\n    b", "a\nb", "c"), None);
         assert_eq!(fitted("  a\n    b", "a\nb", "a\nb\nc"), None);
-        assert_eq!(fitted("  a\n  b\n    c", "a\nb\nc", "d").unwrap(), "  d");
+        assert_eq!(fitted("  a\n  b\n    c", "a\nb\nc", "d"), None);
+        assert_eq!(fitted("    a\nb", "a\n  b", "a\n  c"), None, "further in, and yet further out");
+    }
+
+    #[test]
+    fn a_line_in_the_middle_that_does_not_change_stays_as_it_is_in_the_file() {
+        assert_eq!(fitted("a\nb  ;\nc", "a\nb;\nc", "A\nb;\nC").unwrap(), "A\nb  ;\nC");
+        assert_eq!(fitted("a\nb  ;\nc", "a\nb;\nc", "A\nb;\nb;\nC").unwrap(), "A\nb;\nb;\nC", "there twice");
+    }
+
+    #[test]
+    fn lines_are_paired_in_the_middle_only_where_they_are_the_same() {
+        let file = [&b"a"[..], b"  b", b"  x", b"    c", b"d"];
+        let wanted = [&b"a"[..], b"b", b"y", b"c", b"z", b"d"];
+        let pairs = Shared { head: 1, tail: 1 }.pairs(&file, &wanted);
+        let pairs: Vec<_> = pairs.each.iter().map(|pair| (pair.wanted, pair.file)).collect();
+        assert_eq!(pairs, [(0, 0), (1, 1), (3, 3), (5, 4)]);
+        let pairs = Shared { head: 1, tail: 0 }.pairs(&[b"a", b"x", b" x", b"b"], &[b"a", b"x", b"x", b"c"]);
+        assert_eq!(pairs.each.len(), 3, "as many lines");
     }
 }

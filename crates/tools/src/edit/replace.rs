@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::{memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 
 use super::nearest::{Excerpt, excerpt, nearest};
 use super::strategy::{Found, MOST, Place, STRATEGIES, Search, Strategy};
@@ -58,8 +58,10 @@ pub(super) enum Refusal {
     Ambiguous {
         /// What differs in each of them, unless they are exact.
         difference: Option<&'static str>,
-        /// The first line of the first ones.
+        /// The first lines that they begin in, ascending.
         places: Vec<Excerpt>,
+        /// How many lines they begin in.
+        lines: usize,
         /// How many there are.
         count: usize,
     },
@@ -151,8 +153,22 @@ fn find(search: &Search<'_>) -> Result<(&'static dyn Strategy, Vec<Place>), Refu
 }
 
 fn ambiguous(text: &[u8], strategy: &dyn Strategy, places: &[Place]) -> Refusal {
-    let told = places.iter().take(TOLD).map(|place| excerpt(text, &place.range, 1)).collect();
-    Refusal::Ambiguous { difference: difference(strategy), places: told, count: places.len() }
+    let mut starts: Vec<usize> = places.iter().map(|place| place.range.start).collect();
+    starts.sort_unstable();
+    let mut from = 0;
+    // One for each line: a start belongs to the line of the one before it where no line ends between them.
+    starts.retain(|start| {
+        let further = from == 0 || memchr(b'\n', &text[from - 1..*start]).is_some();
+        from = start + 1;
+        further
+    });
+    let told = starts.iter().take(TOLD).map(|start| excerpt(text, &(*start..start + 1), 1)).collect();
+    Refusal::Ambiguous {
+        difference: difference(strategy),
+        places: told,
+        lines: starts.len(),
+        count: places.len(),
+    }
 }
 
 fn difference(strategy: &dyn Strategy) -> Option<&'static str> {

@@ -5,17 +5,22 @@ use crate::files;
 use crate::files::seen::LARGEST;
 use crate::tool::ToolError;
 
-/// Places whose lines are told.
+/// Lines that are told.
 const PLACES: usize = 10;
 
-/// Where a text was replaced: `line 3`, `lines 3-5`, `2 places at lines 3, 9`.
+/// Where a text was replaced: `line 3`, `lines 3-5`, `2 places at lines 3, 9`, `2 places in line 3`.
 pub(super) fn lines(edited: &Edited) -> String {
     match &edited.lines[..] {
         [only] if only.start == only.end => format!("line {}", only.start),
         [only] => format!("lines {}-{}", only.start, only.end),
         all => {
-            let lines = told(all.iter().map(|lines| lines.start), all.len());
-            format!("{} at lines {lines}", files::counted(all.len(), "place"))
+            let mut starts: Vec<usize> = all.iter().map(|lines| lines.start).collect();
+            starts.dedup();
+            let lines = match &starts[..] {
+                [only] => format!("in line {only}"),
+                several => format!("at lines {}", told(several.iter().copied(), several.len())),
+            };
+            format!("{} {lines}", files::counted(all.len(), "place"))
         }
     }
 }
@@ -47,14 +52,17 @@ pub(super) fn refused(shown: &str, refusal: &Refusal) -> ToolError {
             }
             text
         }
-        Refusal::Ambiguous { difference, places, count } => {
-            let at = told(places.iter().map(|place| place.first), *count);
+        Refusal::Ambiguous { difference, places, lines, count } => {
+            let at = match &places[..] {
+                [only] if *lines == 1 => format!("all of them in line {}", only.first),
+                _ => format!("at lines {}", told(places.iter().map(|place| place.first), *lines)),
+            };
             let mut text = match difference {
                 None => format!(
-                    "oldString is in {shown} {count} times, at lines {at}; nothing was changed. Add lines around it to oldString until it is unique, or set replaceAll"
+                    "oldString is in {shown} {count} times, {at}; nothing was changed. Add lines around it to oldString until it is unique, or set replaceAll"
                 ),
                 Some(difference) => format!(
-                    "oldString is not in {shown} exactly, and {count} places may be meant ({difference}), at lines {at}; nothing was changed. Copy the text exactly as it is in the file, with lines around it until it is unique"
+                    "oldString is not in {shown} exactly, and {count} places may be meant ({difference}), {at}; nothing was changed. Copy the text exactly as it is in the file, with lines around it until it is unique"
                 ),
             };
             text.push_str(":\n");

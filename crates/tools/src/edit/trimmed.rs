@@ -95,9 +95,12 @@ pub(super) fn place(
     let mut tail: &[u8] = b"";
     if ends {
         if search.text.get(range.end) == Some(&b'\n') {
-            range.end += 1;
+            // A new text that does not end its last line does not take the ending of the old one either.
             if let Some(body) = new.strip_suffix(b"\n") {
+                range.end += 1;
                 (new, tail) = (body, b"\n");
+            } else if new.is_empty() {
+                range.end += 1;
             }
         } else {
             // The last line of the file has no ending, and keeps having none.
@@ -110,7 +113,8 @@ pub(super) fn place(
     let wanted = wanted.strip_suffix(b"\n").unwrap_or(wanted);
     let wanted: Vec<&[u8]> = wanted.split(|byte| *byte == b'\n').collect();
     let new: Vec<&[u8]> = new.split(|byte| *byte == b'\n').collect();
-    let mut made = fit(&lines.slice(indices.clone()), &wanted, &new, shared)?;
+    let file = lines.slice(indices.clone());
+    let mut made = fit(&file, &wanted, &new, &shared.pairs(&file, &wanted))?;
     made.extend_from_slice(tail);
     Some(Place { range, new: Some(made.into()) })
 }

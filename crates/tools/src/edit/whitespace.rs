@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::{memchr_iter, memrchr};
 
 use super::exact;
-use super::fit::{Shared, fit};
+use super::fit::{Pair, Pairs, fit};
 use super::folded::Folded;
 use super::lines::{indent, is_blank};
 use super::strategy::{Found, Gathered, MOST, Place, Search, Strategy};
@@ -117,10 +117,12 @@ fn place(text: &[u8], range: &Range<usize>, wanted: &[u8], new: &[u8]) -> Option
     for byte in wanted[bare.len()..].iter().rev() {
         new = new.strip_suffix(&[*byte]).unwrap_or(new);
     }
-    let wanted: Vec<&[u8]> = bare.split(|byte| *byte == b'\n').collect();
+    let mut wanted: Vec<&[u8]> = bare.split(|byte| *byte == b'\n').collect();
     let line = memrchr(b'\n', &text[..range.start]).map_or(0, |at| at + 1);
-    let begins_line =
-        is_blank(&text[line..range.start]) && !is_indented_from_second_line(text, line, range, &wanted);
+    let mut file: Vec<&[u8]> = text[line..range.end].split(|byte| *byte == b'\n').collect();
+    let mut pairs = by_words(&file, &wanted);
+    let begins_line = is_blank(&text[line..range.start])
+        && !is_indented_from_second_line(&text[line..range.start], &file, &wanted, &pairs);
 
     let start = if begins_line { line } else { range.start };
     let mut end = range.end;
@@ -132,40 +134,53 @@ fn place(text: &[u8], range: &Range<usize>, wanted: &[u8], new: &[u8]) -> Option
         }
         return Some(Place { range: start..end, new: Some([].into()) });
     }
-    let file: Vec<&[u8]> = text[start..end].split(|byte| *byte == b'\n').collect();
-    let shared = if file.len() == wanted.len() {
-        Shared::all(file.len())
-    } else {
-        Shared { head: 1, tail: usize::from(file.len() > 1 && wanted.len() > 1) }
-    };
     let mut new: Vec<&[u8]> = new.split(|byte| *byte == b'\n').collect();
-    let mut wanted = wanted;
     if !begins_line {
-        // What is before the first word in its line stays, so both texts begin with that word.
+        // What is before the first word in its line stays, so all texts begin with that word.
+        pairs = {
+            file[0] = &file[0][range.start - line..];
+            Pairs { inline: true, ..by_words(&file, &wanted) }
+        };
         let dropped = indent(wanted[0]);
         new[0] = new[0].strip_prefix(dropped).unwrap_or(new[0]);
         wanted[0] = &wanted[0][dropped.len()..];
     }
-    let made = fit(&file, &wanted, &new, shared)?;
+    let made = fit(&file, &wanted, &new, &pairs)?;
     Some(Place { range: start..end, new: Some(made.into()) })
 }
 
-/// Whether the wanted text begins at the first word of a line that it has the indentation of in all lines but the first.
-fn is_indented_from_second_line(text: &[u8], line: usize, range: &Range<usize>, wanted: &[&[u8]]) -> bool {
-    let first = &text[line..range.start];
-    if first.is_empty() || !indent(wanted[0]).is_empty() || wanted.len() == 1 {
+/// The lines that begin with the same word; both texts have the same words, and may break their lines elsewhere.
+fn by_words(file: &[&[u8]], wanted: &[&[u8]]) -> Pairs {
+    let spans = |lines: &[&[u8]]| {
+        let mut words = 0;
+        let span = |(index, line): (usize, &&[u8])| {
+            let first = words;
+            words += fold(line).text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).count();
+            (first, words, index)
+        };
+        lines.iter().enumerate().map(span).filter(|(first, end, _)| first < end).collect::<Vec<_>>()
+    };
+    let (there, mut rest) = (spans(file), spans(wanted).into_iter().peekable());
+    let mut each = Vec::new();
+    for (first, end, file) in there {
+        while rest.next_if(|(own, ..)| *own < first).is_some() {}
+        if let Some((_, own_end, wanted)) = rest.next_if(|(own, ..)| *own == first) {
+            each.push(Pair { wanted, file, whole: own_end == end });
+        }
+    }
+    Pairs { each, inline: false }
+}
+
+/// Whether the wanted text begins at the first word of a line, after the white space in `before`, and has the
+/// indentation of the file in all lines but that one.
+fn is_indented_from_second_line(before: &[u8], file: &[&[u8]], wanted: &[&[u8]], pairs: &Pairs) -> bool {
+    if before.is_empty() || !indent(wanted[0]).is_empty() || wanted.len() == 1 {
         return false;
     }
-    let file: Vec<&[u8]> = text[line..range.end].split(|byte| *byte == b'\n').collect();
-    if file.len() == wanted.len() {
-        return wanted
-            .iter()
-            .zip(&file)
-            .skip(1)
-            .all(|(old, line)| is_blank(old) || indent(old) == indent(line));
-    }
-    match (&file[1..], wanted.last()) {
-        ([.., last], Some(old)) => indent(last) == indent(old),
-        _ => wanted[1..].iter().any(|old| indent(old).starts_with(first)),
+    match pairs.each.get(1..) {
+        Some(further) if !further.is_empty() => {
+            further.iter().all(|pair| indent(wanted[pair.wanted]) == indent(file[pair.file]))
+        }
+        _ => wanted[1..].iter().any(|old| indent(old).starts_with(before)),
     }
 }

@@ -14,6 +14,9 @@ const DIFF_FOR_CLIENTS: usize = 32 * 1024;
 /// Bytes of a diff that the model reads. It knows what it wrote; this shows where it went.
 const DIFF_FOR_MODEL: usize = 6 * 1024;
 
+/// Lines of a diff that the model reads.
+const LINES_FOR_MODEL: usize = 1_000;
+
 /// Bytes of a diff that a person sees before agreeing to it.
 pub(crate) const DIFF_FOR_CONSENT: usize = 16 * 1024;
 
@@ -24,14 +27,17 @@ pub(crate) fn put(
     before: Option<&Current>,
     bytes: &[u8],
 ) -> Result<Diff, ToolError> {
-    let expected = match before {
-        Some(current) => Expected::Content(current.hash),
-        None => {
-            door::create_parents(resolved)?;
-            Expected::Nothing
+    let (expected, made) = match before {
+        Some(current) => (Expected::Content(current.hash), Vec::new()),
+        None => (Expected::Nothing, door::create_parents(resolved)?),
+    };
+    let written = match door::write_atomic(resolved, bytes, expected) {
+        Ok(written) => written,
+        Err(error) => {
+            door::remove_empty(&made);
+            return Err(error.into());
         }
     };
-    let written = door::write_atomic(resolved, bytes, expected)?;
     seen::remember(files, resolved, bytes, written.hash);
     Ok(unified(&resolved.shown, before.map(|current| &current.bytes[..]), bytes))
 }
@@ -40,7 +46,7 @@ pub(crate) fn put(
 pub(crate) fn output(resolved: &Resolved, summary: &str, diff: &Diff, created: bool) -> ToolOutput {
     let mut output = format!("{summary} (+{} -{})\n", diff.additions, diff.deletions);
     if !created {
-        output.push_str(&diff.capped(DIFF_FOR_MODEL));
+        output.push_str(&diff.capped_with_lines(DIFF_FOR_MODEL, LINES_FOR_MODEL));
     }
     let mut metadata = Map::new();
     metadata.insert("filePath".into(), Value::from(resolved.path.to_string_lossy()));
@@ -54,4 +60,23 @@ pub(crate) fn output(resolved: &Resolved, summary: &str, diff: &Diff, created: b
 /// What a person sees before agreeing to a change.
 pub(crate) fn preview(diff: &Diff) -> String {
     diff.capped(DIFF_FOR_CONSENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn folders_made_for_a_file_that_cannot_be_written_go_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("repo");
+        fs_err::create_dir_all(root.join("old")).unwrap();
+        let context = testing::context(&root, &folder.path().join("outputs")).unwrap();
+        let mut place = context.workspace.resolve("old/new/deep/file").unwrap();
+        // A name that no file can have, as a disk that is full lets no file be written.
+        place.path.set_file_name("x".repeat(300));
+        put(&context.files, &place, None, b"x").unwrap_err();
+        assert!(root.join("old").is_dir() && !root.join("old/new").exists());
+    }
 }

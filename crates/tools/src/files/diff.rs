@@ -29,11 +29,25 @@ pub(crate) struct Diff {
 impl Diff {
     /// The text up to about `limit` bytes, whole lines, with a note of what is left out.
     pub(crate) fn capped(&self, limit: usize) -> String {
-        if self.text.len() <= limit {
+        self.capped_with_lines(limit, usize::MAX)
+    }
+
+    /// The same up to so many `lines`, too. For outputs, which are limited in both: one that is cut there says where the
+    /// whole of it is, and must not be cut before.
+    pub(crate) fn capped_with_lines(&self, limit: usize, lines: usize) -> String {
+        let text = self.text.as_bytes();
+        let mut end = text.len();
+        if end > limit {
+            end = memrchr(b'\n', &text[..limit]).map_or(0, |at| at + 1);
+        }
+        end = match lines.checked_sub(1) {
+            Some(most) => memchr_iter(b'\n', &text[..end]).nth(most).map_or(end, |at| at + 1),
+            None => 0,
+        };
+        if end == text.len() {
             return self.text.clone();
         }
-        let end = memrchr(b'\n', &self.text.as_bytes()[..limit]).map_or(0, |at| at + 1);
-        let left = memchr_iter(b'\n', &self.text.as_bytes()[end..]).count();
+        let left = memchr_iter(b'\n', &text[end..]).count();
         format!("{}(diff cut: {left} more lines)\n", &self.text[..end])
     }
 }
@@ -199,6 +213,19 @@ mod tests {
         let capped = diff.capped(60);
         assert!(capped.ends_with("(diff cut: 94 more lines)\n"), "{capped}");
         assert_eq!(diff.additions, 100);
+    }
+
+    #[test]
+    fn a_diff_of_short_lines_is_cut_by_their_number() {
+        let old: String = "a\n".repeat(3_000);
+        let diff = unified("a", Some(old.as_bytes()), b"b\n");
+        assert!(diff.text.len() < 10_000);
+        let capped = diff.capped_with_lines(8_000, 1_000);
+        assert_eq!(capped.lines().count(), 1_001, "and the note");
+        assert!(capped.ends_with("(diff cut: 2004 more lines)\n"), "{}", &capped[capped.len() - 40..]);
+        let few = unified("a", Some(b"a\n"), b"b\n");
+        assert_eq!(few.capped_with_lines(8_000, 5), few.text);
+        assert_eq!(few.capped_with_lines(8_000, 0), "(diff cut: 5 more lines)\n");
     }
 
     proptest! {

@@ -11,6 +11,10 @@ pub(crate) const MARK: &[u8] = b"\xEF\xBB\xBF";
 /// How many bytes from the front tell whether a file is text.
 pub(crate) const SAMPLE: usize = 8 * 1024;
 
+/// Up to this size, in bytes, a few accents are many of all bytes, and what is no UTF-8 is judged by its control
+/// characters alone.
+const SMALL: usize = 512;
+
 /// What a file holds, judged by its first [`SAMPLE`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -32,8 +36,15 @@ pub(crate) fn classify(sample: &[u8]) -> Content {
     let invalid: usize = sample.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
     let cut = cut_at_end(sample);
     let invalid = invalid - cut.min(invalid);
+    // Of Latin-1 and its relatives, these are the control characters.
+    let strange = if sample.len() <= SMALL {
+        let bytes = sample.utf8_chunks().flat_map(|chunk| chunk.invalid());
+        bytes.filter(|byte| matches!(byte, 0x80..=0x9f)).count()
+    } else {
+        invalid
+    };
     // One byte in ten still is a text with some terminal codes or accents; more of them is noise to a reader.
-    if (control + invalid) * 10 > sample.len() {
+    if (control + strange) * 10 > sample.len() {
         Content::Binary
     } else if invalid > 0 {
         Content::Lossy
@@ -200,6 +211,10 @@ mod tests {
         assert_eq!(classify("grüße\n".as_bytes()), Content::Text);
         assert_eq!(classify(b"\x1b[31mred\x1b[0m\n"), Content::Text);
         assert_eq!(classify(b"gr\xfc\xdfe aus einem alten Editor\n"), Content::Lossy);
+        assert_eq!(classify(b"x = 'caf\xe9'\n"), Content::Lossy);
+        assert_eq!(classify(b"\xe9\n"), Content::Lossy);
+        assert_eq!(classify(&[0xe9; SMALL + 1]), Content::Binary);
+        assert_eq!(classify(b"\xff\x01\x80\x90\xe9ab"), Content::Binary);
         assert_eq!(classify(b"a\0b"), Content::Binary);
         assert_eq!(classify(&[0x80; 100]), Content::Binary);
         assert_eq!(classify(b"\x7fELF\x02\x01\x01"), Content::Binary);

@@ -74,6 +74,9 @@ fn relative_form(glob: &str) -> Result<String, String> {
     if glob.split('/').any(|name| name == "..") {
         return Err("it must not contain \"..\"; give the directory to search as path".into());
     }
+    if glob.starts_with('!') {
+        return Err("\"!\" in front does not negate it: give globs of what shall match (a name that begins with \"!\" is written \"\\!\")".into());
+    }
     let glob = glob.trim_end_matches('/');
     Ok(if glob.contains('/') { glob.to_owned() } else { format!("**/{glob}") })
 }
@@ -115,6 +118,7 @@ mod tests {
         check("src/**/*.{ts,tsx}", &["src/a.ts", "src/b/c/d.tsx"], &["lib/a.ts", "src/a.js"]);
         check("**", &["a", "b/c"], &[]);
         check("node_modules/", &["node_modules", "a/node_modules"], &["node_modules2"]);
+        check("\\!a", &["!a", "x/!a"], &["a"]);
         check("[ab].txt", &["a.txt", "x/b.txt"], &["c.txt"]);
     }
 
@@ -124,6 +128,7 @@ mod tests {
         insta::assert_snapshot!(message("src/{a,b"), @r#"pattern "src/{a,b" is not a usable glob: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?). Examples: "*.rs", "src/**/*.{ts,tsx}""#);
         insta::assert_snapshot!(message("[a"), @r#"pattern "[a" is not a usable glob: unclosed character class; missing ']'. Examples: "*.rs", "src/**/*.{ts,tsx}""#);
         insta::assert_snapshot!(message("../*.rs"), @r#"pattern "../*.rs" is not a usable glob: it must not contain ".."; give the directory to search as path. Examples: "*.rs", "src/**/*.{ts,tsx}""#);
+        insta::assert_snapshot!(message("!*.rs"), @r#"pattern "!*.rs" is not a usable glob: "!" in front does not negate it: give globs of what shall match (a name that begins with "!" is written "\!"). Examples: "*.rs", "src/**/*.{ts,tsx}""#);
         assert!(message("/etc/*").contains("must be relative"));
         assert!(message("  ").contains("it is empty"));
         assert!(message(&"a".repeat(2_000)).contains("longer than 1000 bytes"));

@@ -73,7 +73,7 @@ impl Search {
             bytes: AtomicUsize::new(0),
         };
         let mut tally = Tally::default();
-        if door::facts(&self.place)?.is_none_or(|facts| facts.kind != Kind::Directory) {
+        if files::existing(workspace, &self.place)?.kind != Kind::Directory {
             let file = door::open_read(&self.place)?;
             let mut batch = Batch::default();
             hunt.search(&mut hunt.hand(), &mut batch, file, &|| self.place.shown.clone());

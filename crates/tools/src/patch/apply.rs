@@ -3,6 +3,7 @@
 mod locate;
 mod misfit;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use memchr::memchr_iter;
@@ -18,11 +19,11 @@ use locate::{Locator, Place};
 pub(crate) struct Applied {
     /// All of it.
     pub(crate) bytes: Vec<u8>,
-    /// The hunks that do not stand in the file as they are written.
+    /// The hunks that do not stand in the file as they are written, and those that fit more than one place.
     pub(crate) loose: Vec<Loose>,
 }
 
-/// A hunk whose lines were only found by looking away.
+/// A hunk whose lines were only found by looking away, or that fits another place as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loose {
     /// Which one, from 1.
@@ -31,6 +32,8 @@ pub(crate) struct Loose {
     pub(crate) line: usize,
     /// How it was compared.
     pub(crate) pass: Pass,
+    /// Another line where it fits as well, and that no later hunk takes.
+    pub(crate) also: Option<usize>,
 }
 
 /// Why hunks were not applied.
@@ -63,23 +66,38 @@ pub(crate) fn apply(bytes: &[u8], hunks: &[Hunk], effort: &Effort<'_>) -> Result
     let text = &unified.text[..];
     let mut locator = Locator::new(text, effort);
     let mut changes = Changes::default();
-    let mut loose = Vec::new();
-    let (mut line, mut counted) = (1, 0);
+    let mut places = Vec::with_capacity(hunks.len());
     for (index, hunk) in hunks.iter().enumerate() {
         let place = locator.locate(index + 1, hunk)?;
-        if place.pass != Pass::Exact {
-            // Places ascend, so that each line is counted once.
-            line += memchr_iter(b'\n', &text[counted..place.range.start]).count();
-            counted = place.range.start;
-            loose.push(Loose { hunk: index + 1, line, pass: place.pass });
-        }
         changes.take(text, hunk, &place);
+        places.push(place);
     }
+    let loose = loose(text, &places);
     let mark = &bytes[..bytes.len() - body.len()];
     let ending = Endings::of(body).most().unwrap_or(b"\n");
     let ends = hunks.iter().rev().find_map(|hunk| hunk.ending);
     let ends = ends.unwrap_or(text.is_empty() || text.ends_with(b"\n"));
     Ok(Applied { bytes: changes.write(mark, body, &unified, ending, ends), loose })
+}
+
+/// What is to be told of the `places` of the hunks of `text`.
+fn loose(text: &[u8], places: &[Place]) -> Vec<Loose> {
+    let starts: HashSet<usize> = places.iter().map(|place| place.range.start).collect();
+    let newlines = |range: Range<usize>| memchr_iter(b'\n', &text[range]).count();
+    let (mut line, mut counted) = (1, 0);
+    let mut loose = Vec::new();
+    for (index, place) in places.iter().enumerate() {
+        let (start, pass) = (place.range.start, place.pass);
+        let also = place.also.filter(|also| *also > start && !starts.contains(also));
+        if pass != Pass::Exact || also.is_some() {
+            // Places ascend, so that each line is counted once.
+            line += newlines(counted..start);
+            counted = start;
+            let also = also.map(|also| line + newlines(start..also));
+            loose.push(Loose { hunk: index + 1, line, pass, also });
+        }
+    }
+    loose
 }
 
 /// Lines in the place of others.

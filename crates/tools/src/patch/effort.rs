@@ -32,6 +32,11 @@ impl<'a> Effort<'a> {
         Self { left: Cell::new(bytes), cancelled }
     }
 
+    /// Another effort, for what may be left undone.
+    pub(crate) fn spare(&self, bytes: u64) -> Self {
+        Self::limited(bytes, self.cancelled)
+    }
+
     /// Accounts for `bytes` that were compared.
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
         let left = self.left.get().checked_sub(bytes as u64).ok_or(Exhausted::TooMuch)?;

@@ -101,7 +101,7 @@ fn kept_lines_stay_as_the_file_has_them() {
     let made = good(content, "@@\n def a():\n-    one\n+\t1\n     two \"x\"");
     assert_eq!(made, "def a():  \n\t1\n\ttwo \u{201c}x\u{201d}\n");
     let loose = put(content.as_bytes(), "@@\n     two \"x\"\n+\t3").unwrap().loose;
-    assert_eq!(loose, [apply::Loose { hunk: 1, line: 3, pass: seek::Pass::Punctuation }]);
+    assert_eq!(loose, [apply::Loose { hunk: 1, line: 3, pass: seek::Pass::Punctuation, also: None }]);
 }
 
 #[test]

@@ -61,7 +61,7 @@ async fn a_command_is_read_written_to_and_ended() {
     assert!(ended.output.ends_with(" s, ended by signal 15]"), "{}", ended.output);
     assert_eq!(ended.metadata["running"], false);
     // It can still be read.
-    let all = fixture.call(json!({"action": "read", "id": id, "all": true})).await.unwrap();
+    let all = fixture.call(json!({"action": "read", "id": "last", "all": true})).await.unwrap();
     assert!(all.output.starts_with("got one\nover\n["), "{}", all.output);
     let file = all.metadata["outputPath"].as_str().unwrap();
     assert_eq!(fs_err::read_to_string(file).unwrap(), "got one\nover\n");
@@ -93,6 +93,21 @@ async fn what_is_not_remembered_is_named() {
     assert_eq!(fs_err::metadata(&file).unwrap().len(), 3_000_004);
     assert!(output.output.contains(&format!("not remembered; all of the output is in {}]", file.display())));
     assert!(output.output.len() < 60_000 && output.output.contains("end\n[ended after "));
+}
+
+#[tokio::test]
+async fn what_is_not_saved_is_told() {
+    let fixture = fixture();
+    let id = fixture.start("head -c 256000001 /dev/zero").await;
+    fixture.context.processes.find(&id).unwrap().ended().await;
+    let output = fixture.call(json!({"action": "read", "id": "last"})).await.unwrap().output;
+    let file = fixture.context.workspace.output().join(format!("{id}.txt"));
+    let told = format!(
+        " bytes before this are not remembered]\n[only the first 256000000 bytes of the output are in {}: no more than 256.0 MB of a command and 1.0 GB of all commands of a session are saved]\n",
+        file.display()
+    );
+    assert!(output.contains(&told), "{}", &output[..500]);
+    assert_eq!(fs_err::metadata(&file).unwrap().len(), 256_000_000);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 
 use playhouse_workspace::door::DoorError;
-use playhouse_workspace::{FileTracker, Resolved, hash};
+use playhouse_workspace::{Resolved, hash};
 use serde_json::Map;
 
 use crate::files;
@@ -32,7 +32,6 @@ pub(super) fn attach(
     head: Vec<u8>,
     file: &File,
     length: u64,
-    known: &FileTracker,
 ) -> Result<ToolOutput, ToolError> {
     let mut content = head;
     if length <= LARGEST {
@@ -47,7 +46,7 @@ pub(super) fn attach(
             files::size(LARGEST)
         )));
     }
-    known.remember(&place.path, hash(&content));
+    let seen = vec![(place.path.clone(), hash(&content))];
     let filename =
         place.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let mut metadata = Map::new();
@@ -58,6 +57,7 @@ pub(super) fn attach(
         output: format!("{} ({mime}, {}) is attached", place.shown, files::size(content.len() as u64)),
         metadata,
         attachments: vec![NewAttachment { mime: mime.to_owned(), filename, content: content.into() }],
+        seen,
         ..ToolOutput::default()
     })
 }

@@ -65,6 +65,68 @@ async fn output_and_errors_are_capped() {
 }
 
 #[tokio::test]
+async fn facts_and_titles_are_capped() {
+    let tool = Fake::new("fake", |_| {
+        let mut output = ToolOutput { title: "ü".repeat(1_000), ..ToolOutput::text("x") };
+        output.metadata.insert("long".into(), "ü".repeat(1_000_000).into());
+        output.metadata.insert("list".into(), vec!["x".repeat(1_000); 100].into());
+        output.metadata.insert("exit".into(), 0.into());
+        std::future::ready(Ok(output)).boxed()
+    });
+    let output = fixture(tool).call().await.unwrap();
+    assert_eq!(output.title, format!("{}…", "ü".repeat(TITLE)));
+    assert_eq!(output.metadata["long"], format!("{}…", "ü".repeat(FACT)));
+    assert_eq!((&output.metadata["exit"], output.metadata.get("list")), (&json!(0), None));
+    assert_eq!(output.metadata["metadataCut"], json!(["long", "list"]));
+
+    let tool = Fake::new("fake", |_| {
+        let many = (0..100_000).map(|number| (format!("fact{number}"), json!(number))).collect();
+        std::future::ready(Ok(ToolOutput { metadata: many, ..ToolOutput::text("x") })).boxed()
+    });
+    let output = fixture(tool).call().await.unwrap();
+    assert!(serde_json::to_string(&output.metadata).unwrap().len() < METADATA + 4_096);
+}
+
+#[tokio::test]
+async fn more_files_than_a_result_carries_are_named_and_left_out() {
+    let tool = |count: usize, bytes: usize| {
+        Fake::new("fake", move |_| {
+            let one = |number| NewAttachment {
+                mime: "image/png".into(),
+                filename: format!("{number}.png"),
+                content: vec![0; bytes].into(),
+            };
+            let output = ToolOutput { attachments: (0..count).map(one).collect(), ..ToolOutput::text("see") };
+            std::future::ready(Ok(output)).boxed()
+        })
+    };
+    let output = fixture(tool(22, 10)).call().await.unwrap();
+    assert_eq!(output.attachments.len(), 20);
+    assert!(
+        output.output.contains("\n[not attached: 20.png (image/png, 10 bytes), 21.png"),
+        "{}",
+        output.output
+    );
+    let output = fixture(tool(3, 4_000_000)).call().await.unwrap();
+    assert_eq!(output.attachments.len(), 2);
+    assert!(output.output.contains("[not attached: 2.png (image/png, 4.0 MB). One"), "{}", output.output);
+}
+
+#[tokio::test]
+async fn a_file_counts_as_read_only_if_it_was_shown() {
+    for (length, known) in [(10, true), (100_000, false)] {
+        let path = PathBuf::from("/repo/a");
+        let seen = vec![(path.clone(), playhouse_workspace::hash(b"a"))];
+        let fixture = fixture(Fake::new("fake", move |_| {
+            let output = ToolOutput { seen: seen.clone(), ..ToolOutput::text("x".repeat(length)) };
+            std::future::ready(Ok(output)).boxed()
+        }));
+        fixture.call().await.unwrap();
+        assert_eq!(fixture.context.files.known(&path).is_some(), known);
+    }
+}
+
+#[tokio::test]
 async fn short_output_is_left_alone() {
     let output = fixture(answering(Ok("short".into()))).call().await.unwrap();
     assert_eq!((output.output.as_str(), output.metadata.len()), ("short", 0));

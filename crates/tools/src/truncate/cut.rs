@@ -17,7 +17,7 @@ pub(super) fn beginning(text: &[u8], bytes: usize, lines: usize) -> &[u8] {
 }
 
 /// The end of `text`, in the same way.
-pub(super) fn end(text: &[u8], bytes: usize, lines: usize) -> &[u8] {
+pub(crate) fn end(text: &[u8], bytes: usize, lines: usize) -> &[u8] {
     let without_last = text.strip_suffix(b"\n").unwrap_or(text);
     let text = match memchr::memrchr_iter(b'\n', without_last).nth(lines.saturating_sub(1)) {
         Some(before) => &text[before + 1..],

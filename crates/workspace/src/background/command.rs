@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use super::recent::Reading;
 use super::recent::Recent;
+use super::saved::Budget;
 use crate::process::{Exit, Receive, Started};
 
 /// How long a command that was told to end is waited for. Its tree needs most of a second in the worst case.
@@ -33,6 +34,8 @@ struct Inner {
     process: u32,
     started: Instant,
     recent: Mutex<Recent>,
+    /// How many bytes were saved, once no more are.
+    saved: OnceLock<u64>,
     state: watch::Sender<State>,
     /// Changes with each piece of output.
     output: watch::Sender<()>,
@@ -76,13 +79,20 @@ pub enum WriteError {
 
 impl BackgroundCommand {
     /// Watches a command that was started, in the current runtime.
-    pub(super) fn watch(id: String, command: String, mut started: Started, copy: Box<dyn Receive>) -> Self {
+    pub(super) fn watch(
+        id: String,
+        command: String,
+        mut started: Started,
+        copy: Box<dyn Receive>,
+        budget: Budget,
+    ) -> Self {
         let inner = Inner {
             id,
             command,
             process: started.id(),
             started: Instant::now(),
             recent: Mutex::default(),
+            saved: OnceLock::new(),
             state: watch::Sender::new(State::Running),
             output: watch::Sender::new(()),
             cancel: CancellationToken::new(),
@@ -91,7 +101,7 @@ impl BackgroundCommand {
         let this = Self { inner: Arc::new(inner) };
         let watched = this.clone();
         tokio::spawn(async move {
-            let mut output = Output { command: watched.clone(), copy };
+            let mut output = Output { command: watched.clone(), copy, budget };
             let cancel = watched.inner.cancel.clone();
             let exit = started.wait(&cancel, &mut output).await;
             let inner = &watched.inner;
@@ -141,6 +151,11 @@ impl BackgroundCommand {
     pub fn written(&self) -> (u64, bool) {
         let recent = self.inner.recent();
         (recent.total(), recent.has_new())
+    }
+
+    /// How many bytes the copy has of what it wrote, once it gets no more; `None` while it has all.
+    pub fn saved(&self) -> Option<u64> {
+        self.inner.saved.get().copied()
     }
 
     /// What it wrote since this was asked the last time.
@@ -227,16 +242,26 @@ impl fmt::Debug for BackgroundCommand {
     }
 }
 
-/// Where output goes: into memory as far as it is recent, and to the copy.
+/// Where output goes: into memory as far as it is recent, and to the copy as far as it is saved.
 struct Output {
     command: BackgroundCommand,
     copy: Box<dyn Receive>,
+    budget: Budget,
 }
 
 impl Receive for Output {
     fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
-        self.command.inner.recent().push(chunk);
-        self.command.inner.output.send_replace(());
-        self.copy.receive(chunk).boxed()
+        let inner = &self.command.inner;
+        let taken = self.budget.take(chunk.len());
+        if taken < chunk.len() {
+            // Only the first time.
+            let _ = inner.saved.set(inner.recent().total() + taken as u64);
+        }
+        inner.recent().push(chunk);
+        inner.output.send_replace(());
+        match taken {
+            0 => std::future::ready(()).boxed(),
+            taken => self.copy.receive(&chunk[..taken]).boxed(),
+        }
     }
 }

@@ -93,6 +93,37 @@ async fn a_life_from_start_to_end() {
 }
 
 #[tokio::test]
+async fn no_more_of_outputs_is_saved_than_there_is_room_for() {
+    let mut table = Table::default();
+    table.saved = Limits { command: 10, session: 15 };
+    let session = Processes { table: Arc::new(table) }.of("ses_1");
+    let mut outcomes = Vec::new();
+    for script in ["printf 0123456789", "printf 01234567", "printf 0"] {
+        let copy = Copy::default();
+        let copied = copy.clone();
+        let command = session.start(spec(script), 4, |_| Box::new(copied)).await.unwrap();
+        command.ended().await;
+        // What is remembered is all of it.
+        assert_eq!(command.written().0, command.read_all().bytes.len() as u64);
+        let copied = String::from_utf8(copy.0.lock().unwrap().clone()).unwrap();
+        outcomes.push((copied, command.saved()));
+    }
+    let expected = [("0123456789", None), ("01234", Some(5)), ("", Some(0))];
+    assert_eq!(outcomes, expected.map(|(copied, saved)| (copied.to_owned(), saved)));
+}
+
+#[tokio::test]
+async fn the_last_one_needs_no_id() {
+    let session = Processes::new().of("ses_1");
+    let error = session.find("last").unwrap_err().to_string();
+    assert_eq!(error, "there is no background command \"last\"; this session has started none");
+    for _ in 0..3 {
+        let command = start(&session, "true").await;
+        assert_eq!(session.find("last").unwrap().id(), command.id());
+    }
+}
+
+#[tokio::test]
 async fn so_many_run_and_no_more() {
     let session = Processes::new().of("ses_1");
     let first = start(&session, "sleep 60").await;

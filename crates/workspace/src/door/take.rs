@@ -1,4 +1,7 @@
 //! Taking a file away, in a way that can be taken back.
+//!
+//! Between [`take`] and [`Taken::remove`] the file stands under a hidden name only, and a process that is killed then
+//! leaves it there. So a file is taken when all else is done: what is left is then something that was to go.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -21,8 +24,17 @@ pub struct Taken {
     name: OsString,
     aside: PathBuf,
     shown: String,
-    stat: Stat,
     settled: bool,
+}
+
+/// Whether the file at `resolved` may be taken, before anything is done that would have to be undone if not.
+///
+/// # Errors
+/// When there is no regular file, or it is read-only, and when the place was replaced.
+pub fn check_takable(resolved: &Resolved) -> Result<(), DoorError> {
+    let spot = Spot::of(resolved)?;
+    let stat = spot.stat()?;
+    check_writable(&spot, resolved, Some(&stat), Expected::Anything)
 }
 
 /// Takes the file at `resolved` away from its place.
@@ -44,7 +56,7 @@ pub fn take(resolved: &Resolved, expected: Expected) -> Result<Taken, DoorError>
     };
     let name = spot.name.as_os_str().to_owned();
     let taken =
-        Taken { directory: spot.directory, name, aside, shown: resolved.shown.clone(), stat, settled: false };
+        Taken { directory: spot.directory, name, aside, shown: resolved.shown.clone(), settled: false };
     // The one whose content was compared, and not another that came into its place since.
     let moved = rustix::fs::statat(&taken.directory, &taken.aside, AtFlags::SYMLINK_NOFOLLOW);
     let same = |moved: &Stat| {
@@ -68,9 +80,21 @@ impl Taken {
     /// When something stands at its place; the file is then left under its other name, which the error tells.
     pub fn put_back(mut self) -> Result<(), DoorError> {
         self.settled = true;
-        rename_new(&self.directory, &self.aside, Path::new(&self.name)).map_err(|error| DoorError::Io {
-            path: format!("{} (kept beside it as {})", self.shown, self.aside.display()),
-            source: error.into(),
+        self.restore()
+    }
+
+    fn restore(&self) -> Result<(), DoorError> {
+        rename_new(&self.directory, &self.aside, Path::new(&self.name)).map_err(|error| {
+            // Under a name that nobody sweeps.
+            let kept = self.aside.with_extension("kept");
+            let kept = match rename_new(&self.directory, &self.aside, &kept) {
+                Ok(()) => &kept,
+                Err(_) => &self.aside,
+            };
+            DoorError::Io {
+                path: format!("{} (kept beside it as {})", self.shown, kept.display()),
+                source: error.into(),
+            }
         })
     }
 
@@ -87,17 +111,12 @@ impl Taken {
             Err(error) => Err(DoorError::from_errno(&self.shown, error)),
         }
     }
-
-    /// Permissions and owner, for a file that takes its place elsewhere.
-    pub(super) fn stat(&self) -> &Stat {
-        &self.stat
-    }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         if !self.settled {
-            let _ = rename_new(&self.directory, &self.aside, Path::new(&self.name));
+            let _ = self.restore();
         }
     }
 }

@@ -206,12 +206,14 @@ fn a_taken_file_goes_back_as_it_was() {
     assert!(matches!(take(&file, Expected::Content(hash(b"new"))), Err(DoorError::Changed(_))));
     assert!(matches!(take(&fixture.resolve("dir"), Expected::Anything), Err(DoorError::Directory(_))));
     assert!(matches!(take(&fixture.resolve("none"), Expected::Anything), Err(DoorError::Missing(_))));
+    assert!(matches!(check_takable(&fixture.resolve("none")), Err(DoorError::Missing(_))));
+    assert!(matches!(check_takable(&fixture.resolve("dir")), Err(DoorError::Directory(_))));
+    check_takable(&file).unwrap();
     same();
 
-    let taken = take(&file, Expected::Anything).unwrap();
     let target = fixture.resolve("dir/moved");
-    write_like(&target, b"moved", &taken).unwrap();
-    taken.remove().unwrap();
+    write_like(&target, b"moved", &file).unwrap();
+    take(&file, Expected::Anything).unwrap().remove().unwrap();
     assert_eq!(fixture.names("dir"), [("moved".to_owned(), Kind::File)]);
     assert_eq!(fs_err::metadata(&target.path).unwrap().mode() & 0o777, 0o750);
 }
@@ -223,6 +225,8 @@ fn a_taken_file_does_not_replace_what_came_in_its_place() {
     fs_err::write(fixture.base.join("work/dir/file"), "other").unwrap();
     let error = taken.put_back().unwrap_err().to_string();
     assert!(error.starts_with("dir/file (kept beside it as .playhouse-"), "{error}");
+    // What is swept has another name.
+    assert!(error.contains(".kept): "), "{error}");
     assert_eq!(fixture.content("work/dir/file"), "other");
     assert_eq!(fixture.names("dir").len(), 2);
 }

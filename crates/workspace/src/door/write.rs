@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::walk::{self, Spot};
-use super::{DoorError, Kind, Taken, open_at};
+use super::{DoorError, Kind, leftovers, open_at};
 use crate::{ContentHash, Resolved, hash};
 
 /// What the writer believes to stand at the place.
@@ -49,13 +49,15 @@ pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> 
     write(resolved, content, expected, None)
 }
 
-/// Writes a new file at `resolved`, with the permissions (and, where the system allows it, the owner) of the file that
-/// was taken away, as if that one had been moved.
+/// Writes a new file at `resolved`, with the permissions (and, where the system allows it, the owner) of the file at
+/// `model`, as if that one had been moved.
 ///
 /// # Errors
-/// As [`write_atomic`]; also when there is something.
-pub fn write_like(resolved: &Resolved, content: &[u8], taken: &Taken) -> Result<Written, DoorError> {
-    write(resolved, content, Expected::Nothing, Some(taken.stat()))
+/// As [`write_atomic`]; also when there is something, and when there is no `model`.
+pub fn write_like(resolved: &Resolved, content: &[u8], model: &Resolved) -> Result<Written, DoorError> {
+    let stat = Spot::of(model)?.stat()?;
+    Kind::of(&stat).must_be_file(&model.shown)?;
+    write(resolved, content, Expected::Nothing, Some(&stat))
 }
 
 fn write(
@@ -71,6 +73,7 @@ fn write(
         Err(error) => return Err(error),
     };
     check_writable(&spot, resolved, before.as_ref(), expected)?;
+    leftovers::sweep_once(&spot.directory);
     let mut temporary = Temporary::create(&spot)?;
     temporary.file.write_all(content).map_err(|error| DoorError::from_io(&resolved.shown, error))?;
     if let Some(stat) = before.as_ref().or(like) {
@@ -138,7 +141,8 @@ fn keep_permissions(file: &File, before: &Stat) -> Result<(), Errno> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode) & permissions)
 }
 
-/// A name for a file that is there for a moment only. No two calls give the same one.
+/// A name for a file that is there for a moment only. No two calls give the same one. One that a process left behind when
+/// it was killed goes later ([`leftovers`]).
 pub(super) fn temporary_name() -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

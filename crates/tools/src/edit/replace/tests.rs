@@ -29,8 +29,23 @@ fn several_occurrences_are_told_by_line_and_replaced_only_on_demand() {
     let text = b"x = 1\ny = 1\nz = 1\n";
     assert_eq!(ambiguous_at(edit(text, "= 1", "= 2", false)), (vec![1, 2, 3], 3));
     assert_eq!(edit(text, "= 1", "= 2", true).unwrap(), b"x = 2\ny = 2\nz = 2\n");
-    assert_eq!(ambiguous_at(edit(b"aaa", "aa", "b", false)), (vec![1, 1], 2));
+    assert_eq!(ambiguous_at(edit(b"aaa", "aa", "b", false)), (vec![1], 2));
     assert_eq!(edit(b"aaa", "aa", "b", true).unwrap(), b"ba");
+}
+
+#[test]
+fn a_line_with_several_occurrences_is_told_once() {
+    let text = format!("x\n{}\nx\n{}", "aa ".repeat(50_000), "y aa\n".repeat(30));
+    match edit(text.as_bytes(), "aa", "b", false) {
+        Err(Refusal::Ambiguous { places, lines, count, .. }) => {
+            assert_eq!((lines, count), (31, 50_030));
+            assert_eq!(
+                places.iter().map(|place| place.first).collect::<Vec<_>>(),
+                [2, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+            );
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -274,6 +289,46 @@ proptest! {
             }
             (Err(one), Err(other)) => prop_assert_eq!(one, other),
             (one, other) => prop_assert!(false, "{:?} and {:?}", one.is_ok(), other.is_ok()),
+        }
+    }
+
+    /// White space around the text that differs never joins a line of the file to another one.
+    #[test]
+    fn lines_around_a_place_stay_lines(
+        around in ("([ab]{1,2}\n){0,3}", "([ab]{1,2}\n){0,3}[ab]{0,2}"),
+        file_space in ("[ \n]{0,3}", "[ \n]{0,3}"),
+        old_space in ("[ \n]{0,3}", "[ \n]{0,3}"),
+        new_space in ("[ \n]{0,3}", "[ \n]{0,3}"),
+        core in "X( |\n)?Y",
+        new in "[XYZ]{0,2}",
+        all in any::<bool>(),
+    ) {
+        let text = format!("{}{}{core}{}{}", around.0, file_space.0, file_space.1, around.1);
+        let old = format!("{}{core}{}", old_space.0, old_space.1);
+        let new = format!("{}{new}{}", new_space.0, new_space.1);
+        let search = Search::new(text.as_bytes(), old.as_bytes(), new.as_bytes(), all);
+        let Ok((strategy, places)) = find(&search) else { return Ok(()) };
+        if strategy.name() == "exact" {
+            return Ok(());
+        }
+        for place in places {
+            let (start, end) = (place.range.start, place.range.end);
+            let (inside, put) = (&text[start..end], place.new.as_deref().unwrap_or(new.as_bytes()));
+            let put = std::str::from_utf8(put).unwrap();
+            let leads = |text: &str| text[..text.len() - text.trim_start().len()].contains('\n');
+            let trails = |text: &str| text[text.trim_end().len()..].contains('\n');
+            let begins = start == 0 || text[..start].ends_with('\n');
+            prop_assert!(
+                begins || !leads(inside) || leads(put)
+                    || (put.is_empty() && (end == text.len() || text[end..].starts_with('\n'))),
+                "{:?}: {:?} becomes {:?} in {:?}", strategy.name(), inside, put, text
+            );
+            prop_assert!(
+                !trails(inside) || trails(put) || (put.is_empty() && begins) || text[end..].starts_with('\n')
+                    // The last line had no ending.
+                    || (end == text.len() && !text.ends_with('\n')),
+                "{:?}: {:?} becomes {:?} in {:?}", strategy.name(), inside, put, text
+            );
         }
     }
 

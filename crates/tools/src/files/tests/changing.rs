@@ -88,6 +88,18 @@ async fn a_file_of_five_megabytes_is_edited_everywhere() {
 }
 
 #[tokio::test]
+async fn a_diff_of_many_short_lines_is_cut_only_once() {
+    let house = House::with(&[]);
+    house.put("a", "a\n".repeat(4_000).as_bytes());
+    house.good("read", json!({"filePath": "a"})).await;
+    let all = json!({"filePath": "a", "oldString": "a\n", "newString": "", "replaceAll": true});
+    let edited = house.call("edit", all).await.unwrap();
+    assert!(edited.output.contains("(diff cut: "), "{}", edited.output);
+    assert!(edited.output.lines().count() < crate::truncate::MAX_LINES / 2 + 10);
+    assert!(!edited.output.contains("the whole"), "{}", edited.output);
+}
+
+#[tokio::test]
 async fn an_edit_tells_where_and_shows_the_diff() {
     let house = House::with(&["src/a.rs=fn a() {}\n\nfn b() {\n    one();\n    two();\n}\n"]);
     house.good("read", json!({"filePath": "src/a.rs"})).await;

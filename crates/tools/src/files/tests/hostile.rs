@@ -97,8 +97,17 @@ async fn a_directory_is_no_file_and_a_file_no_directory() {
         "dir/file is not a directory"
     );
     assert_eq!(house.bad("list", json!({"path": "dir/file"})).await, "dir/file is not a directory");
-    assert_eq!(house.bad("list", json!({"path": "none"})).await, "none does not exist");
-    assert_eq!(house.bad("grep", json!({"pattern": "x", "path": "none"})).await, "none does not exist");
+    for (tool, input) in [
+        ("list", json!({"path": "none"})),
+        ("grep", json!({"path": "none", "pattern": "x"})),
+        ("glob", json!({"path": "none", "pattern": "x"})),
+    ] {
+        let error = house.bad(tool, input).await;
+        assert_eq!(
+            error, "none does not exist: list . to see what does, or find the file with glob (**/none)",
+            "{tool}"
+        );
+    }
     insta::assert_snapshot!(house.bad("write", json!({"filePath": "dir/file/below", "content": "x"})).await, @"<folder>/repo/dir/file is a file, so nothing can be below it");
 }
 

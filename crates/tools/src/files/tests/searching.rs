@@ -25,6 +25,29 @@ async fn the_newest_files_come_first() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_not_there_has_neighbours() {
+    let house = House::with(&["sources/a.rs=x"]);
+    for (tool, input) in [
+        ("list", json!({"path": "source"})),
+        ("grep", json!({"path": "source", "pattern": "x"})),
+        ("glob", json!({"path": "source", "pattern": "*.rs"})),
+    ] {
+        assert_eq!(house.bad(tool, input).await, "source does not exist. Did you mean sources/?", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn an_include_that_matches_nothing_says_so() {
+    let house = House::with(&["a.rs=x"]);
+    let error = house.bad("grep", json!({"pattern": "x", "include": "!*.rs"})).await;
+    assert!(error.starts_with("include \"!*.rs\" is not a usable glob: \"!\" in front does not"), "{error}");
+    assert_eq!(
+        house.good("grep", json!({"pattern": "x", "include": "*.py"})).await,
+        "no file was searched in .: none matches include (hidden, ignored and binary files are left out)"
+    );
+}
+
+#[tokio::test]
 async fn only_a_hundred_files_are_shown() {
     let house = House::with(&[]);
     for number in 0..130 {

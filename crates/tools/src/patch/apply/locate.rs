@@ -4,7 +4,7 @@ use std::iter;
 use std::ops::Range;
 
 use super::super::effort::{Effort, Exhausted};
-use super::super::seek::{Found, Pass, fits, lines_before, seek};
+use super::super::seek::{Found, Pass, fits, line_at, lines_before, seek};
 use super::super::{Hunk, Sign};
 use super::{Stop, misfit};
 
@@ -19,6 +19,10 @@ pub(super) struct Place {
     pub(super) lines: usize,
     /// Whether it comes after everything else.
     pub(super) appends: bool,
+    /// Where the first of its lines was found: that of its first `@@`, else its own.
+    first: usize,
+    /// Another place behind it where it fits as well.
+    pub(super) also: Option<usize>,
 }
 
 /// Why a hunk has no place: what was not found, and behind which place it was looked for.
@@ -30,10 +34,15 @@ pub(super) enum Missing {
     Lines(usize),
 }
 
+/// Bytes that may be compared to find out whether hunks of a file have other places as well.
+const SPARE: u64 = 100_000_000;
+
 /// Finds hunks, one after the other.
 pub(super) struct Locator<'a> {
     text: &'a [u8],
     effort: &'a Effort<'a>,
+    /// For what is only told, and may remain unknown.
+    spare: Effort<'a>,
     /// Behind the last hunk.
     at: usize,
     /// The `@@` lines of the last hunk.
@@ -42,19 +51,23 @@ pub(super) struct Locator<'a> {
 
 impl<'a> Locator<'a> {
     pub(super) fn new(text: &'a [u8], effort: &'a Effort<'a>) -> Self {
-        Self { text, effort, at: 0, entered: &[] }
+        Self { text, effort, spare: effort.spare(SPARE), at: 0, entered: &[] }
     }
 
     /// The place of the next hunk, the one with this `number`.
     pub(super) fn locate(&mut self, number: usize, hunk: &'a Hunk) -> Result<Place, Stop> {
         let shared = hunk.contexts.iter().zip(self.entered).take_while(|(new, old)| new == old).count();
-        let place = match self.below(hunk, 0)? {
+        let search = Search { text: self.text, effort: self.effort };
+        let mut skip = 0;
+        let mut place = search.below(hunk, skip, self.at)?;
+        if place.is_err() && shared > 0 {
             // The hunk before it stands below the same lines, and so may this one.
-            Err(_) if shared > 0 => self.below(hunk, shared)?,
-            place => place,
-        };
+            skip = shared;
+            place = search.below(hunk, skip, self.at)?;
+        }
         match place {
-            Ok(place) => {
+            Ok(mut place) => {
+                place.also = self.another(hunk, skip, &place)?;
                 if !place.appends {
                     self.at = place.range.end;
                 }
@@ -68,10 +81,33 @@ impl<'a> Locator<'a> {
         }
     }
 
-    /// The place of `hunk` behind the last one, with the first `skip` of its `@@` lines passed already.
-    fn below(&self, hunk: &Hunk, skip: usize) -> Result<Result<Place, Missing>, Exhausted> {
-        let mut at = self.at;
-        let mut last = None;
+    /// Where `hunk` fits behind `place`, which was found with its first `skip` `@@` lines passed, and no more loosely.
+    fn another(&self, hunk: &Hunk, skip: usize, place: &Place) -> Result<Option<usize>, Exhausted> {
+        let Some((_, behind)) = line_at(self.text, place.first).filter(|_| !place.appends && !hunk.at_end)
+        else {
+            return Ok(None);
+        };
+        match (Search { text: self.text, effort: &self.spare }).below(hunk, skip, behind) {
+            Ok(Ok(other)) if other.pass as u8 <= place.pass as u8 && !other.appends => {
+                Ok(Some(other.range.start))
+            }
+            Err(Exhausted::Cancelled) => Err(Exhausted::Cancelled),
+            Ok(_) | Err(Exhausted::TooMuch) => Ok(None),
+        }
+    }
+}
+
+/// A search for one hunk.
+struct Search<'a> {
+    text: &'a [u8],
+    effort: &'a Effort<'a>,
+}
+
+impl Search<'_> {
+    /// The place of `hunk` at or behind `from`, with the first `skip` of its `@@` lines passed already.
+    fn below(&self, hunk: &Hunk, skip: usize, from: usize) -> Result<Result<Place, Missing>, Exhausted> {
+        let mut at = from;
+        let (mut first, mut last) = (None, None);
         let mut pass = Pass::Exact;
         for (index, context) in hunk.contexts.iter().enumerate().skip(skip) {
             let Some(found) = seek(self.text, &[context.as_bytes()], at, self.effort)? else {
@@ -79,6 +115,7 @@ impl<'a> Locator<'a> {
             };
             at = found.range.end;
             pass = looser(pass, found.pass);
+            first = first.or(Some(found.range.start));
             last = Some(found.range.start);
         }
         let all = hunk.lines.len();
@@ -87,11 +124,13 @@ impl<'a> Locator<'a> {
             let wanted = expected(hunk, lines);
             if wanted.is_empty() {
                 let appends = hunk.at_end || hunk.contexts.is_empty();
-                return Ok(Ok(Place { range: at..at, pass, lines, appends }));
+                let first = first.unwrap_or(at);
+                return Ok(Ok(Place { range: at..at, pass, lines, appends, first, also: None }));
             }
             if let Some(found) = self.find(hunk, &wanted, at, last)? {
                 let (range, pass) = (found.range, looser(pass, found.pass));
-                return Ok(Ok(Place { range, pass, lines, appends: false }));
+                let first = first.unwrap_or(range.start);
+                return Ok(Ok(Place { range, pass, lines, appends: false, first, also: None }));
             }
         }
         Ok(Err(Missing::Lines(at)))

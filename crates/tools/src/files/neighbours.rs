@@ -13,7 +13,7 @@ const SHOWN: usize = 3;
 const ALIKE: f64 = 0.55;
 
 /// Says that there is nothing at `place`, and what there is in its stead.
-pub(super) fn missing(workspace: &Workspace, place: &Resolved) -> String {
+pub(crate) fn missing(workspace: &Workspace, place: &Resolved) -> String {
     let shown = &place.shown;
     let name = place.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let parent = place.path.parent().and_then(|parent| workspace.walked(parent).ok());
@@ -44,10 +44,8 @@ pub(super) fn missing(workspace: &Workspace, place: &Resolved) -> String {
             parent.shown
         );
     }
-    let paths: Vec<String> = alike
-        .into_iter()
-        .map(|(_, name)| crate::files::shown_below(&parent, std::path::Path::new(&name)))
-        .collect();
+    let paths: Vec<String> =
+        alike.into_iter().map(|(_, name)| super::shown_below(&parent, std::path::Path::new(&name))).collect();
     format!("{shown} does not exist. Did you mean {}?", paths.join(", "))
 }
 
