@@ -221,7 +221,16 @@ fn the_pure_packages_touch_nothing() {
         packages().into_iter().filter(|package| PURE.contains(&&*package.name)).collect();
     assert_eq!(pure.len(), PURE.len());
     for package in &pure {
-        let allowed = ["serde", "serde_json", "rust_decimal", "strsim", "thiserror", "toml", "tree-sitter", "tree-sitter-bash"];
+        let allowed = [
+            "serde",
+            "serde_json",
+            "rust_decimal",
+            "strsim",
+            "thiserror",
+            "toml",
+            "tree-sitter",
+            "tree-sitter-bash",
+        ];
         for dependency in package.dependencies() {
             let fits = dependency.starts_with("playhouse-") || allowed.contains(&dependency.as_str());
             assert!(fits, "{} depends on {dependency}: is that pure?", package.name);
