@@ -3,7 +3,7 @@
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, UserPart};
 use playhouse_protocol::message::{
-    AssistantMessage, CallInput, CallOutcome, CallPart, CallState, Message, Part, UserMessage,
+    AssistantMessage, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message, Part, UserMessage,
 };
 use serde_json::Map;
 
@@ -39,6 +39,10 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
 }
 
 fn translate_assistant(message: &AssistantMessage, own: bool, out: &mut Vec<ChatMessage>) {
+    // What a failed answer had said is shown to people; for a model it would be an answer, and as long as it came.
+    if message.finish == Some(FinishReason::Failed) {
+        return;
+    }
     let parts: Vec<AssistantPart> =
         message.parts.iter().filter_map(|part| assistant_part(part, own)).collect();
     let says_something = parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));

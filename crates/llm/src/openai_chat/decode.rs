@@ -112,7 +112,10 @@ impl Decode for Decoder {
         if self.model.is_none() {
             self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
         }
-        if let Some(Value::Object(usage)) = chunk.usage {
+        if let Some(Value::Object(usage)) = chunk.usage
+            // Some servers end with an empty one, which takes nothing back.
+            && !usage.is_empty()
+        {
             self.usage.replace(usage);
         }
         for choice in chunk.choices.into_iter().flatten() {

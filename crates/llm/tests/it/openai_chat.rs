@@ -83,6 +83,15 @@ async fn reasoning_text_and_calls_are_decoded_in_one_batch() {
 }
 
 #[tokio::test]
+async fn an_empty_usage_at_the_end_takes_nothing_back() {
+    let empty = json!({"model": "acme-1", "choices": [], "usage": {}});
+    let events = [delta(json!({"content": "x"})), finish("stop"), usage(), empty];
+    let (_, end) = run(DialectKind::OpenaiChat, Scripted::stream([stream(&events)])).await;
+    let usage = end.unwrap().usage.unwrap();
+    assert_eq!((usage.tokens.total(), usage.quality), (150, Quality::Reported));
+}
+
+#[tokio::test]
 async fn every_reason_has_its_meaning() {
     for (reason, expected) in [
         ("stop", FinishReason::Stop),

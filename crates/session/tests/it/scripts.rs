@@ -271,6 +271,22 @@ fn an_aborted_answer_keeps_its_text_and_is_billed_as_an_estimate() {
 }
 
 #[test]
+fn a_failed_answer_is_kept_for_people_and_not_read_by_models() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.fail(ErrorCode::BadRequest, "half an answer");
+    let session = h.machine.session();
+    assert!(session.is_idle());
+    let shown = serde_json::to_string(&session.messages).unwrap();
+    assert!(shown.contains("half an answer"), "{shown}");
+    let mut messages = Vec::new();
+    for message in &session.messages {
+        chat::translate(message, &model(), &mut messages);
+    }
+    assert!(matches!(messages.as_slice(), [ChatMessage::User { .. }]), "{messages:?}");
+}
+
+#[test]
 fn what_does_not_end_when_cancelled_is_killed_and_its_late_report_is_ignored() {
     let mut h = Harness::new();
     h.prompt("one");
