@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 
 use super::exact;
 use super::strategy::{Found, Gathered, MOST, Place, Search, Strategy};
@@ -26,7 +26,10 @@ impl Strategy for TrimmedBoundary {
         if core.is_empty() {
             return Found::Nothing;
         }
-        if core.len() < search.wanted.len() {
+        // Where lines begin or end in either text, only whole lines are what was meant: in the middle of a line of the file
+        // the new text would join it, or stand at the wrong depth.
+        let within_a_line = !has_break(search.wanted) && !has_break(search.new);
+        if core.len() < search.wanted.len() && within_a_line {
             let mut places = exact::occurrences(search.text, core, search.all);
             // White space around a word is not part of a longer one.
             places.retain(|place| is_whole(search.text, place));
@@ -49,7 +52,8 @@ impl Strategy for TrimmedBoundary {
     }
 }
 
-/// The places of the core, with as much of the white space around it as the file has.
+/// The places of the core, with as much of the white space around it as the file has. There are no line breaks in either
+/// text.
 fn widened(search: &Search<'_>, cores: Vec<Range<usize>>) -> Found {
     let blank_before = search.wanted.len() - search.wanted.trim_ascii_start().len();
     let (before, rest) = search.wanted.split_at(blank_before);
@@ -62,59 +66,16 @@ fn widened(search: &Search<'_>, cores: Vec<Range<usize>>) -> Found {
         let left = common_end(before, &search.text[free..core.start]);
         let right = common_start(after, &search.text[core.end..limit]);
         free = core.end + right;
-        let mut place = core.start - left..free;
+        let place = core.start - left..free;
 
         let (missing_before, missing_after) = (&before[..before.len() - left], &after[right..]);
-        let mut new = search.new;
-        new =
-            without_front(new, common_start(missing_before, new), has_break(&before[before.len() - left..]));
-        new = without_back(new, common_end(missing_after, new), has_break(&after[..right]));
-        keep_breaks(search.text, core, &mut place, new);
+        let new = &search.new[common_start(missing_before, search.new)..];
+        let new = &new[..new.len() - common_end(missing_after, new)];
         if !gathered.take(Place { range: place, new: Some(new.into()) }) {
             break;
         }
     }
     gathered.found()
-}
-
-/// Takes a line break out of `place`, around `core`, where `new` has none: the lines around the place stay lines.
-fn keep_breaks(text: &[u8], core: &Range<usize>, place: &mut Range<usize>, new: &[u8]) {
-    let front = &new[..new.len() - new.trim_ascii_start().len()];
-    let back = &new[new.trim_ascii_end().len()..];
-    let ends_line = |at: usize| text.get(at).is_none_or(|byte| *byte == b'\n');
-    // A line that is taken out takes one of its breaks with it.
-    if let Some(at) = memchr(b'\n', &text[place.start..core.start])
-        && !has_break(front)
-        && !(new.is_empty() && ends_line(place.end))
-    {
-        place.start += at + 1;
-    }
-    let begins_line = |at: usize| at == 0 || text[at - 1] == b'\n';
-    if let Some(at) = memrchr(b'\n', &text[core.end..place.end])
-        && !has_break(back)
-        && !(new.is_empty() && begins_line(place.start))
-    {
-        place.end = core.end + at;
-    }
-}
-
-/// `new` without its first `count` bytes, which are white space; the last break in front of its words stays on demand.
-fn without_front(new: &[u8], count: usize, keeps: bool) -> &[u8] {
-    let blank = &new[..new.len() - new.trim_ascii_start().len()];
-    match memrchr(b'\n', blank) {
-        Some(at) if keeps => &new[count.min(at)..],
-        _ => &new[count..],
-    }
-}
-
-/// `new` without its last `count` bytes, which are white space; the first break after its words stays on demand.
-fn without_back(new: &[u8], count: usize, keeps: bool) -> &[u8] {
-    let bare = new.trim_ascii_end().len();
-    let end = new.len() - count;
-    match memchr(b'\n', &new[bare..]) {
-        Some(at) if keeps => &new[..end.max(bare + at + 1)],
-        _ => &new[..end],
-    }
 }
 
 fn has_break(text: &[u8]) -> bool {
