@@ -44,6 +44,9 @@ impl Log {
             agent: "build".into(),
             model: model.clone(),
             parent: None,
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
         }));
         let turn: MessageId = log.ids.next(Self::NOW);
         let part = Part::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
@@ -54,6 +57,7 @@ impl Log {
             model: model.clone(),
             step_limit: None,
             steer: false,
+            unattended: false,
         }));
         log.push(Record::TurnStarted { turn });
         for number in 1..=steps {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use playhouse::House;
 use playhouse::config::Settings;
 use playhouse::mock_llm::{Model, Script, call, text};
-use playhouse::protocol::{EventBody, ModelRef, NewSession, Prompt, Record};
+use playhouse::protocol::consent::Action;
+use playhouse::protocol::{EventBody, ModelRef, NewSession, PermissionRule, Prompt, Record};
 use playhouse::tools::{FunctionTool, ToolOutput};
 
 /// The arguments of the tool, as the model is told of them.
@@ -33,7 +34,22 @@ pub(crate) async fn play(host: &'static str) -> Result<Vec<String>, Box<dyn Erro
         .await?;
     let workspace = std::env::temp_dir().to_string_lossy().into_owned();
     let model = Some(ModelRef::new("mock", "butler"));
-    let new = NewSession { tenant: "me".into(), workspace, title: None, agent: None, model };
+    let new = NewSession {
+        tenant: "me".into(),
+        workspace,
+        title: None,
+        agent: None,
+        model,
+        parent: None,
+        // Nobody is there to be asked, so a rule says what may be done.
+        permissions: vec![PermissionRule {
+            permission: "greet".into(),
+            pattern: "*".into(),
+            action: Action::Allow,
+        }],
+        unattended: true,
+        walls: None,
+    };
     let session = house.engine().create(new).await?;
     let mut events = session.events(None).await?;
     session.prompt(Prompt::text("Somebody is at the door.")).await?;

@@ -1,23 +1,26 @@
 //! The engine's view of the settings: which agents and models there are, and what a request to one is made of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use playhouse_actors::{Choice, Directory, Profile, ProfileRequest};
+use playhouse_actors::{Choice, Directory, Ground, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
     ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Transport,
 };
+use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::{self as prompts, Agent, Agents, Environment, MAX_STEPS, system_prompt};
 use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
+use playhouse_tools::{Registry, Tool};
 
 use crate::config::{
     ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings,
+    check_agents, check_names,
 };
 use crate::mock::{self, MockTransport};
 
@@ -39,10 +42,12 @@ pub(crate) struct SettingsDirectory {
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
     limiters: Limiters,
-    /// The names of all tools.
-    names: Vec<String>,
-    /// What each agent is shown.
-    tools: BTreeMap<String, Arc<[ToolSpec]>>,
+    /// All tools.
+    tools: Registry,
+    /// What the operator's rules and those of each agent leave of the tools that it may use.
+    shown: BTreeMap<String, Arc<[ToolSpec]>>,
+    /// The rules of each agent that brings some.
+    agent_rules: BTreeMap<String, Rules>,
 }
 
 /// A model, its server, and how to reach it.
@@ -58,33 +63,53 @@ struct Server {
 }
 
 impl SettingsDirectory {
+    /// # Errors
+    /// A rule of the operator's or of an agent is about a permission that there is not.
     pub(crate) fn new(
         settings: Settings,
         variables: Variables,
         credentials: Option<Arc<dyn Credentials>>,
         mock: mock_llm::Mock,
-        specs: impl Fn(&dyn Fn(&str) -> bool) -> Vec<ToolSpec>,
-    ) -> Self {
-        let tools = settings
+        tools: Registry,
+    ) -> Result<Self, ConfigError> {
+        check_names(&settings.permission_names, &tools)?;
+        check_agents(&settings.agents, &tools)?;
+        let agent_rules: BTreeMap<String, Rules> = settings
             .agents
             .iter()
-            .map(|agent| (agent.name.clone(), specs(&|tool| agent.tools.allows(tool)).into()))
+            .filter(|agent| !agent.permissions.is_empty())
+            .map(|agent| (agent.name.clone(), settings.expanded(&agent.permissions)))
             .collect();
         let read = Arc::clone(&variables);
         let keys = credentials.map_or_else(
             || Keys::Environment(EnvironmentCredentials::new(&settings, move |name: &str| read(name))),
             Keys::Platform,
         );
-        Self {
+        let mut directory = Self {
             settings,
             variables,
             keys,
             http: Arc::new(HttpTransport::new()),
             mock: Arc::new(MockTransport(Arc::new(mock))),
             limiters: Limiters::default(),
-            names: specs(&|_| true).into_iter().map(|spec| spec.name).collect(),
             tools,
-        }
+            shown: BTreeMap::new(),
+            agent_rules,
+        };
+        let shown = directory.settings.agents.iter().map(|agent| {
+            let policy = directory.settings.policy(&agent.name, Rules::new());
+            (agent.name.clone(), directory.shown_by(agent, &policy))
+        });
+        directory.shown = shown.collect();
+        Ok(directory)
+    }
+
+    /// What `agent` is shown of the tools: those that it may use and that `policy` does not deny altogether.
+    fn shown_by(&self, agent: &Agent, policy: &Policy) -> Arc<[ToolSpec]> {
+        let shown = |tool: &&Arc<dyn Tool>| {
+            agent.tools.allows(&tool.spec().name) && !policy.is_hidden(tool.permission())
+        };
+        self.tools.iter().filter(shown).map(|tool| tool.spec().clone()).collect()
     }
 
     /// Whether a request to `model` could be made, as far as that is known at once.
@@ -147,18 +172,11 @@ impl SettingsDirectory {
         })
     }
 
-    /// A misspelt name would deny nothing: it is an error.
-    fn check_denied(&self, settings: &Settings) -> Result<(), String> {
-        let known = |name: &str| self.names.iter().any(|tool| tool == name);
-        match settings.denied.iter().find(|name| *name != "*" && !known(name)) {
-            None => Ok(()),
-            Some(name) => Err(format!(
-                "`permissions.{}` names no tool: there are {}{}",
-                name.escape_debug(),
-                self.names.join(", "),
-                did_you_mean(name, self.names.iter().map(String::as_str))
-            )),
-        }
+    /// The settings with what the workspace `root` chose. Reads files.
+    fn settings_in(&self, root: &Path) -> Result<Settings, ConfigError> {
+        let settings = self.settings.with_workspace(root)?;
+        check_names(&settings.permission_names, &self.tools)?;
+        Ok(settings)
     }
 
     /// What `model` reads beside text.
@@ -168,23 +186,29 @@ impl SettingsDirectory {
         }
         self.settings.catalogue.get(model).map(|facts| facts.modalities).unwrap_or_default()
     }
-
-    fn specs(&self, agent: &str) -> Arc<[ToolSpec]> {
-        self.tools.get(agent).cloned().unwrap_or_default()
-    }
 }
 
 impl Directory for SettingsDirectory {
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
-        let settings = self.settings.with_workspace(workspace).map_err(|error| error.to_string())?;
-        self.check_denied(&settings)?;
+        let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
         Ok((settings.agent, settings.model))
     }
 
-    fn denied(&self, workspace: &Path) -> Result<BTreeSet<String>, String> {
-        let settings = self.settings.with_workspace(workspace).map_err(|error| error.to_string())?;
-        self.check_denied(&settings)?;
-        Ok(settings.denied)
+    fn ground(&self, _tenant: &str, workspace: &Path) -> Result<Ground, String> {
+        let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
+        Ok(Ground {
+            configuration: settings.permissions,
+            workspace: settings.workspace_permissions,
+            moderate: settings.moderate,
+            sandbox: settings.sandbox,
+            walls: settings.walls,
+            // What lies below them is found with its links resolved.
+            roots: settings.roots.iter().filter_map(|root| fs_err::canonicalize(root).ok()).collect(),
+        })
+    }
+
+    fn agent_rules(&self, agent: &str) -> Rules {
+        self.agent_rules.get(agent).cloned().unwrap_or_default()
     }
 
     fn choose(
@@ -228,8 +252,10 @@ impl Directory for SettingsDirectory {
 
     fn overhead_tokens(&self, agent: &str) -> u64 {
         let tools: usize = self
-            .specs(agent)
-            .iter()
+            .shown
+            .get(agent)
+            .into_iter()
+            .flat_map(|tools| tools.iter())
             .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len())
             .sum();
         let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
@@ -241,11 +267,11 @@ impl Directory for SettingsDirectory {
         let root = Path::new(&request.workspace);
         let server = self.server(&request.tenant, &request.model)?;
         let settings = self
-            .settings
-            .with_workspace(root)
+            .settings_in(root)
             .map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error.to_string()))?;
         let agent =
             self.agent(&request.agent).map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error))?;
+        let session = self.settings.expanded(&request.permissions);
         let environment = Environment {
             workspace: request.workspace.clone(),
             platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
@@ -263,7 +289,7 @@ impl Directory for SettingsDirectory {
         let head = Head {
             model: request.model.model.clone(),
             system: system_prompt(agent, &environment, &settings.rules),
-            tools: permitted(self.specs(&request.agent), &settings.denied),
+            tools: self.shown_by(agent, &settings.policy(&agent.name, session)),
             max_output: facts.answer_limit(),
             chat: ChatFacts { reasoning_field, ..server.chat },
             modalities: facts.modalities,
@@ -304,15 +330,6 @@ fn unusable(error: &ConfigError) -> ErrorInfo {
         _ => ErrorCode::UnknownModel,
     };
     ErrorInfo::new(code, error.to_string())
-}
-
-/// The tools that are not denied.
-fn permitted(tools: Arc<[ToolSpec]>, denied: &BTreeSet<String>) -> Arc<[ToolSpec]> {
-    if denied.is_empty() {
-        return tools;
-    }
-    let permitted = |tool: &&ToolSpec| !denied.contains("*") && !denied.contains(&tool.name);
-    tools.iter().filter(permitted).cloned().collect()
 }
 
 /// The day of `time` where this machine is, as in `2026-07-04`.

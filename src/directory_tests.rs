@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mock_llm::{Mock, Script};
-use playhouse_actors::{Directory as _, Profile, ProfileRequest};
+use playhouse_actors::{Directory as _, Moderate, Profile, ProfileRequest};
 use playhouse_llm::{Credentials, DialectKind, Reasoning};
 use playhouse_protocol::capability::Effort;
-use playhouse_protocol::{ErrorCode, ErrorInfo, SessionId, Timestamp};
+use playhouse_protocol::consent::{Action, PermissionRule};
+use playhouse_protocol::{ErrorCode, ErrorInfo, Sandbox, SessionId, Timestamp};
 use playhouse_tools::Registry;
 use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 use crate::directory::SettingsDirectory;
 
 /// A key for each tenant but one.
@@ -36,6 +37,16 @@ struct Place {
 
 impl Place {
     fn new(config: &str, agents: &[(&str, &str)], credentials: Option<Arc<dyn Credentials>>) -> Self {
+        let (_, directory) = Self::made(config, agents, credentials);
+        Self { directory: directory.unwrap(), workspace: tempfile::tempdir().unwrap() }
+    }
+
+    /// The operator's folder, and what is made of it.
+    fn made(
+        config: &str,
+        agents: &[(&str, &str)],
+        credentials: Option<Arc<dyn Credentials>>,
+    ) -> (TempDir, Result<SettingsDirectory, ConfigError>) {
         let operator = tempfile::tempdir().unwrap();
         let file = operator.path().join("config.toml");
         fs_err::write(&file, config).unwrap();
@@ -45,18 +56,28 @@ impl Place {
         }
         let settings = Settings::load(Some(&file), &|_| None).unwrap();
         let variables = |name: &str| (name == "OPENAI_API_KEY").then(|| "key-of-the-house".to_owned());
-        let registry = Registry::native();
-        let directory = SettingsDirectory::new(
-            settings,
-            Arc::new(variables),
-            credentials,
-            Mock::new(Script::new()),
-            |allowed| registry.specs(allowed),
-        );
-        Self { directory, workspace: tempfile::tempdir().unwrap() }
+        let (mock, tools) = (Mock::new(Script::new()), Registry::native());
+        (operator, SettingsDirectory::new(settings, Arc::new(variables), credentials, mock, tools))
+    }
+
+    /// Writes the workspace's own file.
+    fn workspaces(&self, text: &str) {
+        let folder = self.workspace.path().join(".playhouse");
+        fs_err::create_dir_all(&folder).unwrap();
+        fs_err::write(folder.join("config.toml"), text).unwrap();
     }
 
     fn profile(&self, tenant: &str, agent: &str, model: &str) -> Result<Profile, ErrorInfo> {
+        self.profile_with(tenant, agent, model, &[])
+    }
+
+    fn profile_with(
+        &self,
+        tenant: &str,
+        agent: &str,
+        model: &str,
+        permissions: &[PermissionRule],
+    ) -> Result<Profile, ErrorInfo> {
         self.directory.profile(&ProfileRequest {
             session: session(),
             tenant: tenant.to_owned(),
@@ -64,6 +85,7 @@ impl Place {
             agent: agent.to_owned(),
             model: model.parse().unwrap(),
             created: Timestamp::from_millis(0),
+            permissions: permissions.to_vec(),
         })
     }
 }
@@ -142,4 +164,100 @@ fn requests_of_a_session_share_a_cache_key_where_the_server_knows_such() {
     let local = place.profile("t", "plan", "local/m").unwrap();
     assert_eq!(local.head.cache_key, None);
     assert_eq!(local.head.max_output, 500, "what is asked for leaves room for the question");
+}
+
+const RULED: &str = "sandbox = \"required\"\nmoderate = \"allow\"\n[walls]\nnetwork = true\nread = [\"/opt\"]\n\
+                     roots = [\"/\", \"/nowhere/at/all\"]\n[permissions]\nwebfetch = \"deny\"\n\
+                     bash = { \"*\" = \"ask\", \"git *\" = \"allow\" }\n";
+
+#[test]
+fn what_holds_in_a_workspace_is_the_operators_and_its_own() {
+    let place = Place::new(RULED, &[], None);
+    let ground = || place.directory.ground("t", place.workspace.path());
+    let alone = ground().unwrap();
+    assert_eq!((alone.sandbox, alone.moderate), (Sandbox::Required, Moderate::Allow));
+    assert_eq!((alone.walls.network, alone.walls.read), (true, vec!["/opt".to_owned()]));
+    assert_eq!(alone.roots, [Path::new("/")], "what is not there holds nothing");
+    assert_eq!(alone.configuration.iter().count(), 3);
+    assert!(alone.workspace.is_empty());
+
+    place.workspaces("[permissions]\nbash = \"deny\"\n");
+    let both = ground().unwrap();
+    assert_eq!((both.configuration, both.workspace.iter().count()), (alone.configuration, 1));
+    place.workspaces("[permissions]\nbash = \"allow\"\n");
+    assert!(ground().unwrap_err().contains("only make permissions stricter"));
+}
+
+#[test]
+fn a_rule_about_a_permission_that_there_is_not_is_told_where_it_stands() {
+    let error = |config: &str, agents: &[(&str, &str)]| {
+        let (operator, made) = Place::made(config, agents, None);
+        let error = made.err().expect("it cannot be used").to_string();
+        error.replace(&format!("{}/", operator.path().display()), "")
+    };
+    let agent = |rules: &str| format!("---\ndescription: d\npermission: {rules}\n---");
+    insta::assert_snapshot!(
+        [
+            error("\n[permissions]\nbahs = \"deny\"", &[]),
+            error("[permissions.bahs]\n\"rm *\" = \"deny\"", &[]),
+            error("permissions.write = \"deny\"", &[]),
+            error("permissions.apply_patch = { \"*\" = \"ask\" }", &[]),
+            error("permissions.\"wri*\" = \"deny\"", &[]),
+            error("permissions.server_tool = \"deny\"", &[]),
+            error("", &[("a.md", &agent("{ bsh: ask }"))]),
+            error("", &[("a.md", &agent("{ multiedit: ask }"))]),
+        ]
+        .join("\n"), @r#"
+        config.toml:3: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:2: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:1: `permissions.write` is covered by `edit`: write `edit` instead
+        config.toml:1: `permissions.apply_patch` is covered by `edit`: write `edit` instead
+        config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch
+        config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch
+        agents/a.md: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        agents/a.md: `permission.multiedit` is covered by `edit`: write `edit` instead
+        "#);
+    let known = "[permissions]\n\"*\" = \"ask\"\n\"web*\" = \"deny\"\n\"todo????\" = \"ask\"\ntask = \"ask\"\n\
+                 mcp = { \"github_*\" = \"allow\" }\nexternal_directory = \"ask\"\ndoom_loop = \"ask\"\nedit = \"ask\"\n";
+    let place = Place::new(known, &[("a.md", &agent("{ mcp: deny, '*': ask }"))], None);
+    place.workspaces("\n\n[permissions]\nraed = \"ask\"");
+    let error = place.directory.defaults(place.workspace.path()).unwrap_err();
+    assert!(error.contains("config.toml:4: `permissions.raed` names no tool"), "{error}");
+    assert!(error.ends_with("did you mean \"read\"?"), "{error}");
+    assert!(place.directory.ground("t", place.workspace.path()).is_err());
+}
+
+#[test]
+fn a_model_is_not_shown_what_every_rule_denies() {
+    let writer =
+        "---\ndescription: d\ntools: [read, write, edit, bash, webfetch]\npermission:\n  edit: deny\n---";
+    let place = Place::new(RULED, &[("writer.md", writer)], None);
+    let shown = |agent: &str, permissions: &[PermissionRule]| {
+        let profile = place.profile_with("t", agent, "openai/gpt-5", permissions).unwrap();
+        profile.head.tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>()
+    };
+    let has = |tools: &[String], name: &str| tools.iter().any(|tool| tool == name);
+    let rule = |permission: &str, pattern: &str, action| PermissionRule {
+        permission: permission.to_owned(),
+        pattern: pattern.to_owned(),
+        action,
+    };
+    assert_eq!(shown("writer", &[]), ["read", "bash"]);
+    assert_eq!(place.directory.agent_rules("writer").iter().count(), 1);
+    let all = shown("sisyphus", &[]);
+    assert!(has(&all, "write") && has(&all, "apply_patch") && !has(&all, "webfetch"), "{all:?}");
+    assert!(place.directory.agent_rules("sisyphus").is_empty());
+    // A session's rules stand before its agent's, and not before the operator's.
+    let session = [
+        rule("edit", "docs/*", Action::Allow),
+        rule("webfetch", "*", Action::Allow),
+        rule("read", "*", Action::Deny),
+    ];
+    assert_eq!(shown("writer", &session), ["write", "edit", "bash"]);
+    // A part that is left is enough to be shown.
+    assert!(has(&shown("sisyphus", &[rule("bash", "*", Action::Ask)]), "bash"));
+    place.workspaces("[permissions]\nbash = { \"*\" = \"deny\" }\nedit = { \"*.lock\" = \"deny\" }");
+    let stricter = shown("sisyphus", &[]);
+    assert!(!has(&stricter, "bash") && has(&stricter, "edit"), "{stricter:?}");
+    assert!(place.directory.overhead_tokens("writer") < place.directory.overhead_tokens("sisyphus"));
 }

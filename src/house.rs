@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use playhouse_actors::{Engine, EngineOptions, Stopped};
 use playhouse_llm::Credentials;
-use playhouse_protocol::CommandError;
+use playhouse_protocol::{CommandError, Sandbox};
 use playhouse_store::{Store, StoreError};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
@@ -44,13 +44,15 @@ pub struct HouseBuilder {
     tools: Vec<Arc<dyn Tool>>,
     script: mock_llm::Script,
     attempts: Option<u32>,
+    sandbox: Option<Sandbox>,
+    network: Option<bool>,
 }
 
 /// An engine with everything that it stands on.
 pub struct House {
     engine: Engine,
     registry: Vec<String>,
-    /// Where long outputs are kept when there is no data directory.
+    /// Where outputs and the homes of programs are kept when there is no data directory.
     _scratch: Option<tempfile::TempDir>,
 }
 
@@ -72,6 +74,8 @@ impl House {
             tools: Vec::new(),
             script: mock_llm::Script::new(),
             attempts: None,
+            sandbox: None,
+            network: None,
         }
     }
 
@@ -142,40 +146,63 @@ impl HouseBuilder {
         self
     }
 
+    /// Whether there must be walls around the programs of sessions, whatever the settings say.
+    #[must_use]
+    pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// Whether programs of sessions reach the network, whatever the settings say.
+    #[must_use]
+    pub fn network(mut self, network: bool) -> Self {
+        self.network = Some(network);
+        self
+    }
+
     /// Starts the engine in the current tokio runtime. Opening a data directory blocks for a few milliseconds.
     ///
     /// # Errors
-    /// The data directory is in use, or holds something else; two tools have one name.
+    /// The data directory is in use, or holds something else; two tools have one name; a rule is about a permission that
+    /// there is not.
     pub async fn start(self) -> Result<House, HouseError> {
-        let Self { settings, variables, credentials, data, outputs, tools, script, attempts } = self;
+        let Self {
+            mut settings,
+            variables,
+            credentials,
+            data,
+            outputs,
+            tools,
+            script,
+            attempts,
+            sandbox,
+            network,
+        } = self;
+        settings.sandbox = sandbox.unwrap_or(settings.sandbox);
+        settings.walls.network = network.unwrap_or(settings.walls.network);
+        tell_of_missing(&settings);
         let store = match &data {
             Some(data) => Store::open(data)?,
             None => Store::memory()?,
         };
-        let mut scratch = None;
-        let outputs = match (outputs, &data) {
-            (Some(outputs), _) => outputs,
-            (None, Some(data)) => data.join("output"),
-            (None, None) => {
-                let folder = tempfile::Builder::new().prefix("playhouse-").tempdir()?;
-                scratch.insert(folder).path().to_owned()
-            }
-        };
-        let outputs = absolute(&outputs)?;
+        let Places { outputs, homes, hidden, scratch } = Places::new(data, outputs, &settings.own)?;
+        let user_home = settings.home.clone();
         let mut registry = Registry::native_with(settings.native_tools(&*variables)?);
         for tool in tools {
             registry.add(tool)?;
         }
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
-        let (retry, question_wait, keep_outputs) =
-            (settings.retry, settings.question_wait, settings.keep_outputs);
-        let directory =
-            SettingsDirectory::new(settings, variables, credentials, mock, |allowed| registry.specs(allowed));
+        let (retry, asking_wait, keep_outputs) =
+            (settings.retry, settings.asking_wait, settings.keep_outputs);
+        let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let mut options = EngineOptions::new(store, Arc::new(directory), outputs);
         options.tools = registry;
+        options.homes = homes;
+        options.hidden = hidden;
+        options.user_home = user_home;
         options.retry = retry;
-        options.question_wait = question_wait;
+        options.asking_wait = asking_wait;
         options.keep_outputs = keep_outputs;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
@@ -185,8 +212,102 @@ impl HouseBuilder {
     }
 }
 
+/// Where a house keeps what is not in its store.
+struct Places {
+    outputs: PathBuf,
+    homes: PathBuf,
+    hidden: Vec<PathBuf>,
+    /// Removed with the house.
+    scratch: Option<tempfile::TempDir>,
+}
+
+impl Places {
+    /// Makes the folders. `own` belongs to the operator.
+    fn new(data: Option<PathBuf>, outputs: Option<PathBuf>, own: &[PathBuf]) -> std::io::Result<Self> {
+        let mut scratch = None;
+        let data = match data {
+            Some(data) => data,
+            None => {
+                let folder = tempfile::Builder::new().prefix("playhouse-").tempdir()?;
+                scratch.insert(folder).path().to_owned()
+            }
+        };
+        let data = absolute(&data)?;
+        let outputs = absolute(&outputs.unwrap_or_else(|| data.join("output")))?;
+        let homes = absolute(&data.join("homes"))?;
+        // A session's own outputs and its home lie in what is hidden: they are looked for before it.
+        let mut hidden = vec![data];
+        hidden.extend((!outputs.starts_with(&hidden[0])).then(|| outputs.clone()));
+        hidden.extend(own.iter().map(|path| resolved(path)));
+        Ok(Self { outputs, homes, hidden, scratch })
+    }
+}
+
+/// `path` with the links resolved of as much of it as is there.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    for there in path.ancestors() {
+        if let (Ok(resolved), Ok(rest)) = (fs_err::canonicalize(there), path.strip_prefix(there)) {
+            // Joining an empty rest would add a slash.
+            return if rest.as_os_str().is_empty() { resolved } else { resolved.join(rest) };
+        }
+    }
+    path.to_owned()
+}
+
+/// Directories that are not there are left out by the walls: perhaps somebody misspelt them.
+fn tell_of_missing(settings: &Settings) {
+    let walls = settings.walls.read.iter().chain(&settings.walls.write).map(PathBuf::from);
+    for directory in walls.chain(settings.roots.iter().cloned()).filter(|directory| !directory.is_dir()) {
+        tracing::warn!(directory = %directory.display(), "configured in [walls], and not a directory");
+    }
+}
+
 /// Outputs are compared with resolved paths: the folder must be one.
 fn absolute(folder: &Path) -> Result<PathBuf, std::io::Error> {
     fs_err::create_dir_all(folder)?;
     fs_err::canonicalize(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_has_its_links_resolved_whether_it_is_there_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir(root.join("real")).unwrap();
+        symlink(root.join("real"), root.join("link")).unwrap();
+        let own = [root.join("link/etc/config.toml"), root.join("link")];
+        let Places { outputs, homes, hidden, scratch } =
+            Places::new(Some(root.join("link/data")), None, &own).unwrap();
+        let real = |path: &str| root.join("real").join(path);
+        assert!(scratch.is_none());
+        assert_eq!((outputs, homes), (real("data/output"), real("data/homes")));
+        assert_eq!(hidden, [real("data"), real("etc/config.toml"), root.join("real")]);
+    }
+
+    #[test]
+    fn a_house_in_memory_hides_what_it_keeps_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs_err::canonicalize(folder.path()).unwrap();
+        let places = Places::new(None, Some(root.join("out")), &[]).unwrap();
+        let scratch = fs_err::canonicalize(places.scratch.as_ref().unwrap().path()).unwrap();
+        assert_eq!((&places.outputs, &places.homes), (&root.join("out"), &scratch.join("homes")));
+        assert_eq!(places.hidden, [scratch.clone(), root.join("out")]);
+        drop(places);
+        assert!(!scratch.exists());
+    }
+
+    #[tokio::test]
+    async fn a_rule_about_nothing_stops_the_house_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        fs_err::write(&file, "permissions.bahs = \"deny\"").unwrap();
+        let settings = Settings::load(Some(&file), &|_| None).unwrap();
+        let error = House::builder(settings).start().await.unwrap_err().to_string();
+        assert!(error.contains("config.toml:1: `permissions.bahs` names no tool"), "{error}");
+    }
 }

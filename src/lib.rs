@@ -28,6 +28,10 @@
 //!         title: None,
 //!         agent: None,
 //!         model: Some("mock/greeter".parse().unwrap()),
+//!         parent: None,
+//!         permissions: Vec::new(),
+//!         unattended: false,
+//!         walls: None,
 //!     })
 //!     .await
 //!     .unwrap();
@@ -49,10 +53,11 @@ mod tags;
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;
 pub use playhouse_actors::{
-    Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, Published, SessionHandle, Stopped,
-    Subscription, UsageReport, fold,
+    Choice, Directory, Engine, EngineOptions, Ground, Moderate, Profile, ProfileRequest, Published,
+    SessionHandle, Stopped, Subscription, UsageReport, fold,
 };
 pub use playhouse_llm::Credentials;
+pub use playhouse_policy as policy;
 pub use playhouse_protocol as protocol;
 pub use playhouse_session as session;
 pub use playhouse_store as store;

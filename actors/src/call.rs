@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
 use playhouse_session::{CallReport, PreparedCall};
-use playhouse_tools::{CallContext, Host as _, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
+use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::host::SessionHost;
@@ -17,7 +17,12 @@ use crate::shared::{Child, Shared};
 
 pub(crate) enum CallMessage {
     /// Read the arguments.
-    Prepare { tool: String, input: CallInput },
+    Prepare {
+        tool: String,
+        input: CallInput,
+        /// Whether the model goes round in circles with it.
+        looping: bool,
+    },
     /// Do what was prepared.
     Execute,
 }
@@ -63,8 +68,8 @@ impl Actor for CallActor {
     ) -> Result<(), ActorProcessingErr> {
         let call = state.arguments.call;
         let report = match message {
-            CallMessage::Prepare { tool, input } => {
-                let prepared = Box::pin(prepare(state, &tool, &input)).await;
+            CallMessage::Prepare { tool, input, looping } => {
+                let prepared = Box::pin(prepare(state, &tool, &input, looping)).await;
                 SessionMessage::Prepared(call, Box::new(prepared))
             }
             CallMessage::Execute => SessionMessage::Call(call, Box::new(Box::pin(execute(state)).await)),
@@ -75,7 +80,12 @@ impl Actor for CallActor {
     }
 }
 
-async fn prepare(state: &mut CallState, name: &str, input: &CallInput) -> Result<PreparedCall, CallReport> {
+async fn prepare(
+    state: &mut CallState,
+    name: &str,
+    input: &CallInput,
+    looping: bool,
+) -> Result<PreparedCall, CallReport> {
     let CallArguments { host, context, shared, .. } = &state.arguments;
     if let Some(refusal) = host.refusal(name) {
         return Err(CallReport::text(CallOutcome::Declined, refusal));
@@ -85,11 +95,19 @@ async fn prepare(state: &mut CallState, name: &str, input: &CallInput) -> Result
     let judged = PreparedCall {
         effect: prepared.effect,
         recovery: prepared.recovery,
-        verdict: host.judge(name, &prepared),
+        verdict: host.verdict(tool.as_ref(), &prepared, looping),
+        risk: tool.risk(),
         preview: prepared.preview.clone(),
+        diff: is_diff(tool.as_ref(), &prepared.preview),
+        walls: tool.starts_programs().then(|| context.walls.in_force().clone()),
     };
     state.prepared = Some((tool, prepared));
     Ok(judged)
+}
+
+/// Whether a preview is a unified diff: the tools that change files show one, or say why there is none.
+fn is_diff(tool: &dyn Tool, preview: &str) -> bool {
+    tool.permission() == "edit" && preview.starts_with("--- ")
 }
 
 async fn execute(state: &mut CallState) -> CallReport {

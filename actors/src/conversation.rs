@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_llm::{Reminder, ToolChoice, Transcript};
-use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
+use playhouse_llm::{Head, Reminder, ToolChoice, Transcript};
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{ErrorInfo, ModelRef};
+use playhouse_tools::Registry;
 
 use crate::directory::{Profile, ProfileRequest};
+use crate::judge::Judge;
 use crate::shared::Shared;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
@@ -39,6 +41,7 @@ impl Conversation {
         &mut self,
         shared: &Arc<Shared>,
         request: ProfileRequest,
+        judge: Arc<Judge>,
         new: Vec<ChatMessage>,
         messages: usize,
     ) -> Result<(), ErrorInfo> {
@@ -48,8 +51,13 @@ impl Conversation {
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
-                let directory = Arc::clone(&shared.directory);
-                let profile = shared.pool.run(move || directory.profile(&request)).await?;
+                let (directory, tools) = (Arc::clone(&shared.directory), Arc::clone(&shared.tools));
+                let profile = move || {
+                    let mut profile = directory.profile(&request)?;
+                    hide(&mut profile.head, &tools, judge.hides(&request.agent));
+                    Ok(profile)
+                };
+                let profile = shared.pool.run(profile).await?;
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
                 Ready { profile: Arc::new(profile), transcript }
             }
@@ -88,6 +96,14 @@ impl Conversation {
             ready.transcript.request(ToolChoice::Auto, None)
         };
         Some((Arc::clone(profile), body))
+    }
+}
+
+/// Takes those tools out of what the model is shown of which no call could ever run.
+fn hide(head: &mut Head, tools: &Registry, hides: impl Fn(&str) -> bool) {
+    let is_shown = |spec: &&ToolSpec| tools.get(&spec.name).is_none_or(|tool| !hides(tool.permission()));
+    if !head.tools.iter().all(|spec| is_shown(&spec)) {
+        head.tools = head.tools.iter().filter(is_shown).cloned().collect();
     }
 }
 

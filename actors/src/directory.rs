@@ -1,13 +1,13 @@
 //! What the engine asks about agents and models.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_llm::{Endpoint, Head, Limiter, Limits, Transport};
+use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::usage::PriceList;
-use playhouse_protocol::{ErrorInfo, ModelRef, SessionId, Timestamp};
+use playhouse_protocol::{ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct ProfileRequest {
     pub model: ModelRef,
     /// When the session was created: the date that the model is told.
     pub created: Timestamp,
+    /// The session's own rules.
+    pub permissions: Vec<PermissionRule>,
 }
 
 /// Everything that a request to a model needs beside the conversation.
@@ -58,6 +60,42 @@ pub struct Profile {
     pub max_steps: String,
 }
 
+/// What holds for every session in a workspace, by configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ground {
+    /// The operator's rules. What they deny stays denied.
+    pub configuration: Rules,
+    /// The workspace's own rules, which can only make things stricter.
+    pub workspace: Rules,
+    /// What holds for tools that reach out, where no rule speaks.
+    pub moderate: Moderate,
+    /// Whether there must be walls around programs.
+    pub sandbox: Sandbox,
+    /// What the walls let through.
+    pub walls: WallsAllowed,
+    /// Directories below which the git directory of a worktree or a submodule may lie.
+    pub roots: Vec<PathBuf>,
+}
+
+/// What holds for tools that reach out, where no rule speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moderate {
+    /// They run.
+    Allow,
+    /// A person must agree first.
+    #[default]
+    Ask,
+}
+
+impl From<Moderate> for Action {
+    fn from(moderate: Moderate) -> Self {
+        match moderate {
+            Moderate::Allow => Self::Allow,
+            Moderate::Ask => Self::Ask,
+        }
+    }
+}
+
 /// The agents and models that an engine may use.
 pub trait Directory: Send + Sync {
     /// The agent and the model that sessions in `workspace` begin with, as far as it or the configuration chooses them.
@@ -67,12 +105,15 @@ pub trait Directory: Send + Sync {
     /// What is wrong with the workspace's own configuration.
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String>;
 
-    /// The tools that nobody may use in `workspace`, by configuration: `*` stands for all. May read files: it is called
-    /// where that may block, once when a session is woken.
+    /// What holds for every session of `tenant` in `workspace`, by configuration. May read files: it is called where that
+    /// may block, once when a session is woken.
     ///
     /// # Errors
     /// What is wrong with the workspace's own configuration.
-    fn denied(&self, workspace: &Path) -> Result<BTreeSet<String>, String>;
+    fn ground(&self, tenant: &str, workspace: &Path) -> Result<Ground, String>;
+
+    /// The rules that `agent` brings. Fast, and without I/O.
+    fn agent_rules(&self, agent: &str) -> Rules;
 
     /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
     /// `fallback_model` are the session's. Fast, and without I/O.

@@ -4,19 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_protocol::record::SessionCreated;
-use playhouse_protocol::summary::{SessionState, UNTITLED};
-use playhouse_protocol::{CommandError, Entry, NewSession, Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::consent::Grant;
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary};
 use playhouse_session::{RetryPolicy, Session};
-use playhouse_store::{Append, Damage, ListQuery, Page, Store, StoreError};
+use playhouse_store::{Damage, ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
-use playhouse_workspace::{PathLocks, Pool, Processes, Workspace};
+use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
 
 use crate::directory::Directory;
+use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
+use crate::hub::Hub;
 use crate::metering::{Metering, MeteringMessage, UsageReport};
 use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
@@ -37,31 +39,43 @@ pub struct EngineOptions {
     pub tools: Registry,
     /// Folder in which long outputs are kept, one folder per session.
     pub outputs: PathBuf,
+    /// Folder in which each tenant's programs have a HOME per workspace. Made when it is needed.
+    pub homes: PathBuf,
+    /// What no call may touch and no program sees, wherever it lies: the data directory, the operator's configuration.
+    pub hidden: Vec<PathBuf>,
+    /// What `~` and `$HOME` in the rules of sessions stand for.
+    pub user_home: Option<String>,
     /// When a failed attempt is made again.
     pub retry: RetryPolicy,
-    /// How long a request with questions waits for an answer.
-    pub question_wait: Duration,
+    /// How long a request for consent or with questions waits for an answer.
+    pub asking_wait: Duration,
     /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
     pub keep_outputs: Option<Duration>,
     /// Threads for the engine's own blocking work, and as many again for that of tools.
     pub threads: usize,
     /// Bytes of events that each session keeps for its subscribers.
     pub ring_bytes: usize,
+    /// Bytes of events of all sessions that are kept for each tenant, for those who watch many sessions at once.
+    pub hub_bytes: usize,
 }
 
 impl EngineOptions {
-    /// The usual options.
+    /// The usual options: homes are beside the outputs, `~` is the HOME of this process, and nothing is hidden.
     pub fn new(store: Store, directory: Arc<dyn Directory>, outputs: PathBuf) -> Self {
         Self {
             store,
             directory,
             tools: Registry::native(),
+            homes: outputs.with_file_name("homes"),
             outputs,
+            hidden: Vec::new(),
+            user_home: None,
             retry: RetryPolicy::default(),
-            question_wait: Duration::from_secs(60),
+            asking_wait: Duration::from_secs(60),
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             threads: 8,
             ring_bytes: 1024 * 1024,
+            hub_bytes: 8 * 1024 * 1024,
         }
     }
 }
@@ -78,9 +92,9 @@ pub struct Stopped {
 /// Runs sessions. Cheap to clone. Several may live in one process.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     supervisor: ActorRef<SupervisorMessage>,
-    ids: Ids,
+    pub(crate) ids: Ids,
 }
 
 impl std::fmt::Debug for Engine {
@@ -100,27 +114,36 @@ impl Engine {
             directory,
             tools,
             outputs,
+            homes,
+            hidden,
+            user_home,
             retry,
-            question_wait,
+            asking_wait,
             keep_outputs,
             threads,
             ring_bytes,
+            hub_bytes,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
         let (metering, _) = Actor::spawn(None, Metering, ()).await.map_err(not_started)?;
         let shared = Arc::new(Shared {
             generation: store.generation,
+            hub: Arc::new(Hub::new(store.generation, hub_bytes)),
             store,
             directory,
             tools: Arc::new(tools),
             locks: PathLocks::of_this_process(),
             processes: Processes::new(),
-            question_wait_ms: u64::try_from(question_wait.as_millis()).unwrap_or(u64::MAX),
+            asking_wait_ms: u64::try_from(asking_wait.as_millis()).unwrap_or(u64::MAX),
             pool: Pool::new(threads),
             sweeper: Sweeper::start(outputs.clone(), keep_outputs, tool_pool.clone()),
             tool_pool,
             outputs,
+            homes,
+            hidden,
+            user_home,
+            grants: Grants::default(),
             retry,
             ring_bytes,
             metering,
@@ -131,55 +154,7 @@ impl Engine {
         Ok(Self { shared, supervisor, ids: Ids::after(now()) })
     }
 
-    /// Makes a session. On return it is durable.
-    ///
-    /// # Errors
-    /// A directory, agent or model that does not exist; a store that failed.
-    pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CommandError> {
-        let NewSession { tenant, workspace, title, agent, model } = new;
-        let id: SessionId = self.ids.next();
-        let output = self.shared.outputs.join(id.as_str());
-        let directory = Arc::clone(&self.shared.directory);
-        let open = move || {
-            let workspace = Workspace::open(workspace.as_ref(), output).map_err(|error| error.to_string())?;
-            let defaults = directory.defaults(workspace.root())?;
-            Ok((workspace, defaults))
-        };
-        let opened: Result<_, String> = self.shared.pool.run(open).await;
-        let (workspace, defaults) = opened.map_err(CommandError::Invalid)?;
-        let choice = self
-            .shared
-            .directory
-            .choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())
-            .map_err(CommandError::Invalid)?;
-        let created = SessionCreated {
-            session: id,
-            tenant: tenant.clone(),
-            workspace: workspace.root().to_string_lossy().into_owned(),
-            title: title.unwrap_or_else(|| UNTITLED.to_owned()),
-            agent: choice.agent,
-            model: choice.model,
-            parent: None,
-        };
-        let entry = Entry { seq: Seq::START.next(), at: now(), record: Record::SessionCreated(created) };
-        let append =
-            Append { session: id, tenant: tenant.into(), expected: Seq::START, entries: vec![entry] };
-        let (done, flushed) = oneshot::channel();
-        self.shared.store.log.append(
-            append,
-            Box::new(move |result| {
-                // A caller that went away leaves a session without prompts behind.
-                drop(done.send(result));
-            }),
-        );
-        match flushed.await {
-            Ok(Ok(_)) => Ok(self.handle(id)),
-            Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
-            Err(_) => Err(CommandError::Store("the store is closed".into())),
-        }
-    }
-
-    fn handle(&self, id: SessionId) -> SessionHandle {
+    pub(crate) fn handle(&self, id: SessionId) -> SessionHandle {
         SessionHandle::new(id, Arc::clone(&self.shared), self.supervisor.clone())
     }
 
@@ -191,6 +166,11 @@ impl Engine {
         let handle = self.handle(id);
         handle.find().await?;
         Ok(handle)
+    }
+
+    /// The events of all sessions, for those who watch many at once.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.shared.hub
     }
 
     /// A page of sessions, newest first.
@@ -214,6 +194,16 @@ impl Engine {
         let log = Arc::clone(&self.shared.store.log);
         let summary = self.shared.pool.run(move || log.summary(id)).await;
         summary.map_err(|error| CommandError::Store(error.to_string()))?.ok_or(CommandError::NotFound(id))
+    }
+
+    /// The sessions with a turn that runs, waits, or was suspended when the engine stopped, without waking them.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn unfinished(&self) -> Result<Vec<SessionId>, CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let unfinished = self.shared.pool.run(move || log.unfinished()).await;
+        unfinished.map_err(|error| CommandError::Store(error.to_string()))
     }
 
     /// The records of a session up to the first that cannot be trusted, without waking it.
@@ -250,6 +240,26 @@ impl Engine {
             }
             other => other,
         }
+    }
+
+    /// What people allowed for always: to one tenant, or to all.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn grants(&self, tenant: Option<&str>) -> Result<Vec<Grant>, CommandError> {
+        let (shelf, tenant) = (Arc::clone(&self.shared.store.shelf), tenant.map(str::to_owned));
+        self.shared.pool.run(move || grants::list(&*shelf, tenant.as_deref())).await
+    }
+
+    /// Withdraws what was allowed for always, by its name. On return that is durable, and holds for the next call of every
+    /// session. With a tenant, only what that one allowed.
+    ///
+    /// # Errors
+    /// There is nothing of this name, or the store failed.
+    pub async fn revoke(&self, tenant: Option<&str>, id: &str) -> Result<Grant, CommandError> {
+        let (shared, tenant, id) = (Arc::clone(&self.shared), tenant.map(str::to_owned), id.to_owned());
+        let revoke = move || shared.grants.revoke(&*shared.store.shelf, tenant.as_deref(), &id);
+        self.shared.pool.run(revoke).await
     }
 
     /// What the sessions used since this engine started.

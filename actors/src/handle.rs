@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
-    Accepted, Command, CommandError, EventBody, Prompt, QuestionId, Record, Reply, Seq, SessionId,
+    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Prompt, QuestionId, Record, Reply,
+    Seq, SessionId,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -120,6 +121,18 @@ impl SessionHandle {
         }
     }
 
+    /// Answers a request for consent: once, always, or decline. On return it is durable, and with "always" also what was
+    /// allowed.
+    ///
+    /// # Errors
+    /// The request is settled already (with by what), or this cannot be allowed for always.
+    pub async fn answer(&self, consent: ConsentId, answer: ConsentAnswer) -> Result<(), CommandError> {
+        match self.command(Command::Answer { consent, answer }).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Answers a request with questions: one list for each question, in order, with the labels that were chosen or words
     /// of one's own; `None` says that nobody will answer. On return it is durable.
     ///
@@ -183,6 +196,6 @@ impl SessionHandle {
     }
 }
 
-fn unexpected(reply: &Reply) -> CommandError {
+pub(crate) fn unexpected(reply: &Reply) -> CommandError {
     CommandError::Invalid(format!("the session answered something else than was asked: {reply:?}"))
 }

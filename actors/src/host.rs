@@ -1,17 +1,17 @@
 //! What a session does for its running calls.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_policy::{Verdict, judge};
+use playhouse_policy::{Verdict, loop_want, wants};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_tools::{Host, Prepared, Tool, ToolError};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
+use crate::judge::Judge;
 use crate::session::SessionMessage;
 use crate::shared::Shared;
 
@@ -37,8 +37,7 @@ impl TodoList {
 pub(crate) struct SessionHost {
     pub(crate) call: PartId,
     pub(crate) agent: String,
-    /// The tools that nobody may use; `*` stands for all.
-    pub(crate) denied: Arc<BTreeSet<String>>,
+    pub(crate) judge: Arc<Judge>,
     pub(crate) todos: TodoList,
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) shared: Arc<Shared>,
@@ -47,13 +46,24 @@ pub(crate) struct SessionHost {
 impl SessionHost {
     /// Why a tool that there is may not be used.
     pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
-        let Self { agent, denied, shared, .. } = self;
-        shared.tools.get(tool)?;
-        if denied.contains(tool) || denied.contains("*") {
-            return Some(format!("the tool {tool} is denied by the configuration"));
+        let Self { agent, judge, shared, .. } = self;
+        let permission = shared.tools.get(tool)?.permission();
+        if let Some(by) = judge.hidden_by(agent, permission) {
+            return Some(format!("the tool {tool} is denied by {by}"));
         }
         let allowed = shared.directory.allows(agent, tool);
         (!allowed).then(|| format!("the agent {agent} may not use the tool {tool}"))
+    }
+
+    /// May a call of `tool` run? `looping` says whether the model goes round in circles with it.
+    pub(crate) fn verdict(&self, tool: &dyn Tool, prepared: &Prepared, looping: bool) -> Verdict {
+        match wants(tool.permission(), tool.risk(), &prepared.accesses) {
+            Ok(mut wants) => {
+                wants.extend(looping.then(|| loop_want(&tool.spec().name)));
+                self.judge.verdict(&self.agent, &wants)
+            }
+            Err(verdict) => verdict,
+        }
     }
 }
 
@@ -65,8 +75,8 @@ impl Host for SessionHost {
         }
     }
 
-    fn judge(&self, _tool: &str, prepared: &Prepared) -> Verdict {
-        judge(&prepared.accesses)
+    fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
+        self.verdict(tool, prepared, false)
     }
 
     fn todos(&self) -> Arc<[Todo]> {

@@ -6,18 +6,24 @@
 //! - A *session* actor owns one session's turn machine and carries out its effects. It never waits for a model or a tool.
 //! - A *step* actor carries one request to a model and streams the answer into the session's [`Ring`].
 //! - A *call* actor carries one tool call through its two phases.
+//! - The [`Hub`] has the events of all sessions, for those who watch many at once.
 //! - The *metering* actor adds up the usage of the attempts that ended.
-//! - [`Directory`] is what the engine asks about agents and models.
+//! - [`Directory`] is what the engine asks about agents, models, and what holds in a workspace.
 //!
 //! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
 
 mod call;
 mod conversation;
+mod creation;
 mod directory;
 mod engine;
+mod grants;
 mod handle;
 mod host;
+mod hub;
+mod judge;
 mod metering;
+mod reading;
 mod ring;
 mod session;
 mod shared;
@@ -25,10 +31,13 @@ mod step;
 mod subscription;
 mod supervisor;
 mod sweeper;
+mod wake;
 
-pub use directory::{Choice, Directory, Profile, ProfileRequest};
+pub use directory::{Choice, Directory, Ground, Moderate, Profile, ProfileRequest};
 pub use engine::{Engine, EngineOptions, Stopped, fold};
 pub use handle::SessionHandle;
+pub use hub::{Heard, Hub, Listener, Owner, Shout};
 pub use metering::UsageReport;
+pub use reading::Waiting;
 pub use ring::{Published, Ring};
 pub use subscription::Subscription;

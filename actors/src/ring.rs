@@ -2,7 +2,8 @@
 //!
 //! The session actor publishes durable events after the flush; during a step the step actor, and during a call the call
 //! actor, write provisional ones straight into the ring. It keeps the newest events up to a number of bytes; each event is
-//! made once for all subscribers, and serialized once, when the first of them asks for it.
+//! made once for all subscribers, and serialized once, when the first of them asks for it. The same events go into the
+//! engine's hub, in the same order.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,10 +15,13 @@ use playhouse_protocol::{CommandError, Entry, Event, EventBody, EventId, Record,
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::hub::Outlet;
 use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;
+/// The most open requests of sub-sessions that are kept for later subscribers; the oldest make room.
+const MOST_REQUESTS: usize = 256;
 
 /// An event, with its JSON made when it is first wanted.
 #[derive(Debug)]
@@ -27,7 +31,8 @@ pub struct Published {
 }
 
 impl Published {
-    pub(crate) fn new(event: Event) -> Arc<Self> {
+    /// An event to be shared.
+    pub fn new(event: Event) -> Arc<Self> {
         Arc::new(Self { event, json: OnceLock::new() })
     }
 
@@ -60,11 +65,15 @@ pub struct Ring {
     limit: usize,
     inner: Mutex<Inner>,
     wake: Notify,
+    /// Where the hub takes them. A ring that is there for the requests of sub-sessions only has none.
+    outlet: OnceLock<Outlet>,
 }
 
 #[derive(Debug)]
 struct Inner {
     events: VecDeque<(Arc<Published>, usize)>,
+    /// What the hub has not been given yet.
+    fresh: Vec<(Arc<Published>, usize)>,
     /// Position of the first event in `events`; positions count up from 0.
     first: u64,
     bytes: usize,
@@ -73,6 +82,8 @@ struct Inner {
     /// Provisional events since then.
     provisional: u64,
     open: Vec<OpenPart>,
+    /// Requests of sub-sessions that wait for an answer.
+    requests: Vec<(SessionId, Record)>,
     /// Nothing more will come; the error that is the reason, if it is one.
     closed: Option<Option<CommandError>>,
 }
@@ -83,7 +94,7 @@ pub(crate) struct Join {
     pub(crate) position: u64,
     /// The last durable event before it.
     pub(crate) durable: Seq,
-    /// The parts that are open there.
+    /// The parts that are open there, and the requests of sub-sessions.
     pub(crate) snapshots: Vec<Arc<Published>>,
 }
 
@@ -102,14 +113,30 @@ impl Ring {
     pub(crate) fn new(session: SessionId, generation: u64, limit: usize, durable: Seq) -> Self {
         let inner = Inner {
             events: VecDeque::new(),
+            fresh: Vec::new(),
             first: 0,
             bytes: 0,
             durable,
             provisional: 0,
             open: Vec::new(),
+            requests: Vec::new(),
             closed: None,
         };
-        Self { session, generation, limit, inner: Mutex::new(inner), wake: Notify::new() }
+        let (inner, wake, outlet) = (Mutex::new(inner), Notify::new(), OnceLock::new());
+        Self { session, generation, limit, inner, wake, outlet }
+    }
+
+    /// Gives the hub all events from now on.
+    pub(crate) fn report_to(&self, outlet: impl FnOnce() -> Outlet) {
+        self.outlet.get_or_init(outlet);
+    }
+
+    /// Gives the hub what is new. Under the ring's lock, so that the order is the same there.
+    fn report(&self, inner: &mut Inner) {
+        if let Some(outlet) = self.outlet.get() {
+            outlet.write(inner.fresh.drain(..));
+        }
+        inner.fresh.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -120,7 +147,9 @@ impl Ring {
     fn push(&self, inner: &mut Inner, id: EventId, at: Timestamp, body: EventBody, bytes: usize) {
         let event = Event { id, generation: self.generation, session: self.session, at, body };
         let bytes = bytes + EVENT_OVERHEAD;
-        inner.events.push_back((Published::new(event), bytes));
+        let event = Published::new(event);
+        inner.fresh.push((Arc::clone(&event), bytes));
+        inner.events.push_back((event, bytes));
         inner.bytes += bytes;
         while inner.bytes > self.limit && inner.events.len() > 1 {
             if let Some((_, bytes)) = inner.events.pop_front() {
@@ -146,6 +175,7 @@ impl Ring {
                 inner.provisional = 0;
                 self.push(&mut inner, EventId::durable(seq), at, EventBody::Durable(Arc::new(record)), bytes);
             }
+            self.report(&mut inner);
         }
         self.wake.notify_waiters();
     }
@@ -155,7 +185,9 @@ impl Ring {
     pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Writer<'_>) -> T) -> T {
         let result = {
             let mut inner = self.lock();
-            write(&mut Writer { ring: self, inner: &mut inner })
+            let result = write(&mut Writer { ring: self, inner: &mut inner });
+            self.report(&mut inner);
+            result
         };
         self.wake.notify_waiters();
         result
@@ -168,6 +200,45 @@ impl Ring {
             std::mem::take(&mut inner.open).into_iter().partition(|part| part.attempt == attempt);
         inner.open = left;
         taken
+    }
+
+    /// A request of a sub-session was asked or settled. One that is asked is told to later subscribers as well, until it is
+    /// settled; asking it again changes nothing.
+    pub(crate) fn request(&self, session: SessionId, record: Record) {
+        {
+            let mut inner = self.lock();
+            let Some((request, is_open)) = request_of(&record) else { return };
+            let known = inner.requests.iter().position(|(of, open)| {
+                *of == session && request_of(open).is_some_and(|(id, _)| id == request)
+            });
+            match (is_open, known) {
+                (true, Some(_)) => return,
+                (true, None) => {
+                    if inner.requests.len() == MOST_REQUESTS {
+                        inner.requests.remove(0);
+                    }
+                    inner.requests.push((session, record.clone()));
+                }
+                (false, Some(known)) => drop(inner.requests.remove(known)),
+                (false, None) => {}
+            }
+            let bytes = record_bytes(&record);
+            let body = Provisional::DescendantRequest { session, record: Box::new(record) };
+            self.push_provisional(&mut inner, body, bytes);
+            // The sub-session's own events tell it there.
+            inner.fresh.clear();
+        }
+        self.wake.notify_waiters();
+    }
+
+    /// Forgets the requests of a sub-session that does not come back.
+    pub(crate) fn forget_requests(&self, session: SessionId) {
+        self.lock().requests.retain(|(of, _)| *of != session);
+    }
+
+    /// Whether requests of sub-sessions wait.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.lock().requests.is_empty()
     }
 
     /// A new actor takes the session up, whose log ends at `head`. Whoever streamed the open parts is gone. Where the actor
@@ -197,14 +268,19 @@ impl Ring {
     pub(crate) fn join(&self) -> Join {
         let inner = self.lock();
         let id = EventId { seq: inner.durable, provisional: inner.provisional.max(1) };
-        let snapshots = inner.open.iter().map(|open| {
-            let body = EventBody::Provisional(Provisional::PartSnapshot {
-                step: open.step,
-                attempt: open.attempt,
-                part: open.part,
-                kind: open.kind.clone(),
-                text: open.text.clone(),
-            });
+        let parts = inner.open.iter().map(|open| Provisional::PartSnapshot {
+            step: open.step,
+            attempt: open.attempt,
+            part: open.part,
+            kind: open.kind.clone(),
+            text: open.text.clone(),
+        });
+        let requests = inner.requests.iter().map(|(session, record)| Provisional::DescendantRequest {
+            session: *session,
+            record: Box::new(record.clone()),
+        });
+        let snapshots = parts.chain(requests).map(|snapshot| {
+            let body = EventBody::Provisional(snapshot);
             Published::new(Event { id, generation: self.generation, session: self.session, at: now(), body })
         });
         Join {
@@ -274,6 +350,17 @@ impl Writer<'_> {
     }
 }
 
+/// The request that a record asks or settles, and whether it asks it.
+fn request_of(record: &Record) -> Option<(&str, bool)> {
+    match record {
+        Record::ConsentAsked(asked) => Some((asked.consent.as_str(), true)),
+        Record::ConsentSettled { consent, .. } => Some((consent.as_str(), false)),
+        Record::QuestionAsked(asked) => Some((asked.question.as_str(), true)),
+        Record::QuestionSettled { question, .. } => Some((question.as_str(), false)),
+        _ => None,
+    }
+}
+
 /// About how much memory a record takes.
 fn record_bytes(record: &Record) -> usize {
     use playhouse_protocol::record::StepPart;
@@ -287,6 +374,7 @@ fn record_bytes(record: &Record) -> usize {
             })
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
+        Record::ConsentAsked(asked) => asked.preview.len() + asked.wants.len() * 256 + 512,
         Record::PromptAdmitted(prompt) => prompt.parts.iter().map(part_bytes).sum::<usize>() + 256,
         Record::CallProposed(proposed) => 256 + input_bytes(&proposed.input),
         _ => 512,
@@ -326,5 +414,32 @@ mod tests {
         let join = ring.join();
         assert_eq!(join.durable, Seq(5));
         assert!(matches!(ring.at(join.position), Next::Wait));
+    }
+
+    #[test]
+    fn a_late_subscriber_is_told_of_the_requests_that_are_open() {
+        let mut ids = IdGenerator::new(|_| {});
+        let ring = Ring::new(ids.next(now()), 1, 1 << 20, Seq(3));
+        let (child, other, call): (SessionId, SessionId, PartId) =
+            (ids.next(now()), ids.next(now()), ids.next(now()));
+        let mut ask = |ring: &Ring, session| {
+            let question: playhouse_protocol::QuestionId = ids.next(now());
+            let asked = playhouse_protocol::question::QuestionAsked { question, call, questions: Vec::new() };
+            ring.request(session, Record::QuestionAsked(asked.clone()));
+            ring.request(session, Record::QuestionAsked(asked));
+            question
+        };
+        let (one, _, _) = (ask(&ring, child), ask(&ring, child), ask(&ring, other));
+        let live = ring.join().position;
+        assert_eq!(live, 3, "asking again is not told again");
+        let answer = playhouse_protocol::question::QuestionAnswer::Rejected;
+        ring.request(child, Record::QuestionSettled { question: one, answer });
+        assert!(matches!(ring.at(live), Next::Event(_)));
+        assert_eq!(ring.join().snapshots.len(), 2);
+        ring.take_over(Seq(9));
+        assert_eq!(ring.join().snapshots.len(), 2, "they outlive the session's actor");
+        ring.forget_requests(other);
+        assert_eq!(ring.join().snapshots.len(), 1);
+        assert!(ring.has_requests());
     }
 }

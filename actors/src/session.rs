@@ -3,41 +3,40 @@
 //! Every message becomes an input of the machine; every effect is carried out at once or, where it must not happen before
 //! what was appended is flushed, when the store says so. No handler waits for a model, a tool or the disk.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{Attachment, CallOutcome, Part};
+use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::question::{Question, QuestionAnswer};
 use playhouse_protocol::{
-    Command, CommandError, Entry, ErrorCode, ErrorInfo, ModelRef, Prompt, Record, Reply, Seq, SessionId,
+    Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Seq, SessionId,
 };
 use playhouse_session::{
-    AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt,
-    PreparedCall, Session, Stamp, StepPhase, Ticket,
+    AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, PreparedCall, Session,
+    Stamp, StepPhase, Ticket,
 };
-use playhouse_workspace::{FileTracker, Workspace};
+use playhouse_workspace::FileTracker;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallMessage;
 use crate::conversation::Conversation;
-use crate::directory::{Choice, Directory};
+use crate::directory::Directory;
+use crate::grants::{GrantIds, WaitingGuard};
 use crate::host::TodoList;
+use crate::judge::Judge;
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::shared::{Ids, Shared, now, random_fraction};
 use crate::step::StepMessage;
 use crate::supervisor::SupervisorMessage;
+use crate::wake::{Loaded, Place};
 
+mod commands;
+mod consents;
 mod effects;
-
-/// Largest text of a prompt, in bytes.
-const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
-/// Most files of a prompt.
-const FILES_LIMIT: usize = 100;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
@@ -58,17 +57,12 @@ pub(crate) enum SessionMessage {
     Call(PartId, Box<CallReport>),
     /// A time limit passed.
     Deadline(Deadline),
+    /// From the pool: what "always" to a request means is kept, with the names of what is new; or it is not.
+    Granted(Ticket, ConsentId, Result<GrantIds, CommandError>),
+    /// Rules changed, perhaps by "always" to this request: open requests may need nobody's consent any more.
+    Rejudge(Option<ConsentId>),
     /// From the supervisor, once: go on with what is unfinished.
     Resume,
-}
-
-/// A session that was read from its log.
-pub(crate) struct Loaded {
-    pub(crate) session: Session,
-    /// Its directory, or why it cannot be used.
-    pub(crate) workspace: Result<Arc<Workspace>, String>,
-    /// The tools that nobody may use in it.
-    pub(crate) denied: BTreeSet<String>,
 }
 
 pub(crate) struct SessionArguments {
@@ -99,9 +93,12 @@ pub(crate) struct SessionState {
     machine: Machine,
     ring: Arc<Ring>,
     ids: Ids,
-    workspace: Result<Arc<Workspace>, String>,
-    /// The tools that nobody may use here.
-    denied: Arc<BTreeSet<String>>,
+    /// Where it works, or why it cannot.
+    place: Result<Place, String>,
+    /// What may be done in it.
+    judge: Arc<Judge>,
+    /// The session at the top, for a sub-session: its clients are told of requests.
+    root: Option<SessionId>,
     /// What this session knows of the content of files.
     files: Arc<FileTracker>,
     /// Callers that wait.
@@ -117,6 +114,10 @@ pub(crate) struct SessionState {
     calls: HashMap<PartId, LiveCall>,
     /// Calls that wait for an answer of the people behind the session.
     asking: HashMap<PartId, oneshot::Sender<QuestionAnswer>>,
+    /// Held while requests for consent are open, so that grants of others are told.
+    waiting: Option<WaitingGuard>,
+    /// Requests for consent were asked or settled, or the rules changed, by the input under way.
+    consents_changed: bool,
     /// The session's list of things to do, for its calls.
     todos: TodoList,
     /// The conversation in the model's wire format, while no step has it.
@@ -132,18 +133,6 @@ fn open_attempt(session: &Session) -> Option<(AttemptId, ModelRef)> {
         StepPhase::Attempting(open) => Some((open.id, turn.model.clone())),
         StepPhase::Unanswered | StepPhase::Finished { .. } => None,
     }
-}
-
-/// Why a prompt with `file` is refused.
-fn unread(file: &Attachment, choice: &Choice) -> String {
-    let reads: Vec<&str> = std::iter::once("text").chain(choice.modalities.names()).collect();
-    format!(
-        "\"{}\" is {}, which {} does not read (it reads {}): leave the file out, or choose another model",
-        file.filename.escape_debug(),
-        file.mime.escape_debug(),
-        choice.model,
-        reads.join(", ")
-    )
 }
 
 struct DirectoryFacts<'a>(&'a dyn Directory);
@@ -171,7 +160,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
-        let Loaded { session, workspace, denied } = loaded;
+        let Loaded { session, place, judge, root } = loaded;
         let summary = &session.summary;
         let models = open_attempt(&session).into_iter().collect();
         let todos = TodoList::new(&session.todos);
@@ -181,11 +170,12 @@ impl Actor for SessionActor {
             tenant: summary.tenant.as_str().into(),
             ids: Ids::after(summary.updated),
             flushed: summary.head,
-            machine: Machine::new(session, shared.retry).question_wait_ms(shared.question_wait_ms),
+            machine: Machine::new(session, shared.retry).asking_wait_ms(shared.asking_wait_ms),
             shared,
             ring,
-            workspace,
-            denied: Arc::new(denied),
+            place,
+            judge,
+            root,
             files: Arc::new(FileTracker::new()),
             tickets: HashMap::new(),
             next_ticket: 0,
@@ -194,6 +184,8 @@ impl Actor for SessionActor {
             step: None,
             calls: HashMap::new(),
             asking: HashMap::new(),
+            waiting: None,
+            consents_changed: false,
             todos,
             conversation: None,
             models,
@@ -233,7 +225,7 @@ impl SessionState {
         message: SessionMessage,
     ) -> Result<(), ActorProcessingErr> {
         let input = match message {
-            SessionMessage::Command(command, port) => match self.command(command, port) {
+            SessionMessage::Command(command, port) => match self.command(myself, command, port) {
                 Some(input) => input,
                 None => return Ok(()),
             },
@@ -268,7 +260,15 @@ impl SessionState {
                 Input::Call(call, *report)
             }
             SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
-            SessionMessage::Resume => Input::Resume,
+            SessionMessage::Granted(ticket, consent, granted) => {
+                return self.granted(myself, ticket, consent, granted).await;
+            }
+            SessionMessage::Rejudge(by) => return self.rejudge(myself, by).await,
+            SessionMessage::Resume => {
+                self.announce_open();
+                self.consents_changed = true;
+                Input::Resume
+            }
         };
         self.feed(myself, input).await
     }
@@ -315,87 +315,6 @@ impl SessionState {
         ticket
     }
 
-    /// The input that a command stands for; `None` when it is answered already.
-    fn command(&mut self, command: Command, port: ReplyPort) -> Option<Input> {
-        let refused = match command {
-            Command::Prompt(prompt) => match self.admit(prompt) {
-                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
-                Err(error) => Err(error),
-            },
-            Command::Abort => return Some(Input::Abort(self.ticket(port))),
-            Command::Answer { consent, answer } => {
-                return Some(Input::Answer(self.ticket(port), consent, answer));
-            }
-            Command::AnswerQuestion { question, answers } => {
-                return Some(Input::AnswerQuestion(self.ticket(port), question, answers));
-            }
-            Command::Change(changed) => {
-                let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
-                match self.shared.directory.choose(agent, model, None, Some(&self.summary_model())) {
-                    Ok(_) => return Some(Input::Change(self.ticket(port), changed)),
-                    Err(error) => Err(CommandError::Invalid(error)),
-                }
-            }
-            Command::Snapshot => {
-                let session = self.machine.session();
-                Ok(Reply::Snapshot(Box::new(Snapshot {
-                    summary: session.summary.clone(),
-                    messages: session.all_messages(),
-                    todos: session.todos.clone(),
-                    questions: session.open_questions(),
-                })))
-            }
-        };
-        // A caller that went away needs no answer.
-        drop(port.send(refused));
-        None
-    }
-
-    fn summary_model(&self) -> ModelRef {
-        self.machine.session().summary.model.clone()
-    }
-
-    /// Makes all choices that a prompt leaves open, and checks those that it makes.
-    fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
-        let Prompt { message, text, files, agent, model, steps, when_busy } = prompt;
-        if let Err(error) = &self.workspace {
-            return Err(CommandError::Invalid(error.clone()));
-        }
-        if text.trim().is_empty() && files.is_empty() {
-            return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
-        }
-        if text.len() > PROMPT_LIMIT || files.len() > FILES_LIMIT {
-            return Err(CommandError::Invalid(format!(
-                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
-            )));
-        }
-        if steps == Some(0) {
-            return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
-        }
-        let summary = &self.machine.session().summary;
-        let choice = self
-            .shared
-            .directory
-            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
-            .map_err(CommandError::Invalid)?;
-        if let Some(file) = files.iter().find(|file| !choice.modalities.accepts(&file.mime)) {
-            return Err(CommandError::Invalid(unread(file, &choice)));
-        }
-        let mut parts = Vec::with_capacity(files.len() + 1);
-        if !text.is_empty() {
-            parts.push(Part::Text { id: self.ids.next(), text });
-        }
-        parts.extend(files.into_iter().map(|file| Part::File { id: self.ids.next(), file }));
-        Ok(NewPrompt {
-            message: message.unwrap_or_else(|| self.ids.next()),
-            parts,
-            agent: choice.agent,
-            model: choice.model,
-            step_limit: steps.or(choice.step_limit),
-            when_busy,
-        })
-    }
-
     /// Gives the machine an input and carries out what it says.
     async fn feed(
         &mut self,
@@ -411,6 +330,7 @@ impl SessionState {
         for effect in effects {
             self.carry_out(myself, effect).await?;
         }
+        self.note_consents(myself);
         Ok(())
     }
 
@@ -425,6 +345,7 @@ impl SessionState {
         let entries: Vec<Entry> = self.unpublished.drain(..count).collect();
         for entry in &entries {
             self.meter(&entry.record);
+            self.announce(&entry.record);
         }
         self.ring.publish(entries);
         while self.gated.front().is_some_and(|(until, _)| *until <= self.flushed) {

@@ -13,6 +13,8 @@ use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
 
 use crate::directory::Directory;
+use crate::grants::Grants;
+use crate::hub::Hub;
 use crate::metering::MeteringMessage;
 use crate::sweeper::Sweeper;
 
@@ -32,13 +34,23 @@ pub(crate) struct Shared {
     pub(crate) tool_pool: Pool,
     /// Folder with one folder of saved outputs per session.
     pub(crate) outputs: PathBuf,
-    /// Removes old ones.
+    /// Folder with one HOME per tenant and workspace, for programs.
+    pub(crate) homes: PathBuf,
+    /// What no call may touch, and no program sees: the engine's own files.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// What `~` in rules of sessions stands for.
+    pub(crate) user_home: Option<String>,
+    /// What people allowed for always.
+    pub(crate) grants: Grants,
+    /// Removes old outputs.
     pub(crate) sweeper: Sweeper,
     pub(crate) retry: RetryPolicy,
-    /// How long a request with questions waits for an answer, in milliseconds.
-    pub(crate) question_wait_ms: u64,
+    /// How long a request for consent or with questions waits for an answer, in milliseconds.
+    pub(crate) asking_wait_ms: u64,
     /// Bytes of events that each session keeps for its subscribers.
     pub(crate) ring_bytes: usize,
+    /// The events of all sessions.
+    pub(crate) hub: Arc<Hub>,
     pub(crate) metering: ActorRef<MeteringMessage>,
     /// Step and call actors at work.
     pub(crate) children: Children,

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::conversation::Conversation;
 use crate::directory::{Profile, ProfileRequest};
+use crate::judge::Judge;
 use crate::ring::{OpenPart, Ring, Writer};
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, now};
@@ -37,6 +38,7 @@ pub(crate) struct StepWork {
     /// Messages that the conversation does not hold yet.
     pub(crate) new: Vec<ChatMessage>,
     pub(crate) request: ProfileRequest,
+    pub(crate) judge: Arc<Judge>,
     pub(crate) ring: Arc<Ring>,
     pub(crate) ids: Ids,
     pub(crate) cancel: CancellationToken,
@@ -73,12 +75,24 @@ impl Actor for StepActor {
 }
 
 async fn run(work: StepWork) {
-    let StepWork { order, mut conversation, new, request, ring, ids, cancel, session, shared, child: _child } =
-        work;
+    let StepWork {
+        order,
+        mut conversation,
+        new,
+        request,
+        judge,
+        ring,
+        ids,
+        cancel,
+        session,
+        shared,
+        child: _child,
+    } = work;
     let mut progress = Progress::default();
     let of_session = request.session;
     let ended = {
-        let attempt = attempt(&order, &mut conversation, new, request, &ring, &ids, &shared, &mut progress);
+        let attempt =
+            attempt(&order, &mut conversation, new, request, judge, &ring, &ids, &shared, &mut progress);
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
@@ -168,13 +182,14 @@ async fn attempt(
     conversation: &mut Conversation,
     new: Vec<ChatMessage>,
     request: ProfileRequest,
+    judge: Arc<Judge>,
     ring: &Ring,
     ids: &Ids,
     shared: &Arc<Shared>,
     progress: &mut Progress,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let tenant = request.tenant.clone();
-    conversation.extend(shared, request, new, order.messages).await?;
+    conversation.extend(shared, request, judge, new, order.messages).await?;
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };

@@ -36,12 +36,18 @@ impl Subscription {
         Self {
             shared,
             position: join.position,
-            given: after.unwrap_or(join.durable),
+            // Nobody can have read what is not there yet.
+            given: after.map_or(join.durable, |after| after.min(join.durable)),
             replay_until: join.durable,
             waiting: VecDeque::new(),
             snapshots: join.snapshots,
             ring,
         }
+    }
+
+    /// The last durable event that was given out, or behind which this began.
+    pub fn place(&self) -> Seq {
+        self.given
     }
 
     /// The next event; `None` when the session was removed or the engine stopped.

@@ -1,23 +1,21 @@
 //! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, respawns one
 //! that crashed, and parks one that crashed too often or whose log cannot be trusted.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use playhouse_protocol::{CommandError, Seq, SessionId};
-use playhouse_session::Session;
-use playhouse_workspace::Workspace;
+use playhouse_protocol::{CommandError, Record, Seq, SessionId, SessionSummary};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 
 use crate::engine::Stopped;
+use crate::hub::Owner;
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
-use crate::session::{Loaded, SessionActor, SessionArguments, SessionMessage};
+use crate::session::{SessionActor, SessionArguments, SessionMessage};
 use crate::shared::Shared;
+use crate::wake::{Loaded, load};
 
-/// Entries that are read from a log at once.
-const PAGE: usize = 1_024;
 /// More crashes than this within [`CRASH_WINDOW`] park a session.
 const CRASH_LIMIT: usize = 3;
 const CRASH_WINDOW: Duration = Duration::from_secs(60);
@@ -42,6 +40,8 @@ pub(crate) enum SupervisorMessage {
     Woken(SessionId, Result<Box<Loaded>, CommandError>),
     /// The wait before a respawn is over.
     Respawn(SessionId),
+    /// A sub-session below `root` asked its people something, or that was settled.
+    Request { root: SessionId, session: SessionId, record: Box<Record> },
     /// A session was removed from the store.
     Removed(SessionId),
     /// Stop all sessions.
@@ -53,8 +53,11 @@ struct Slot {
     stage: Stage,
     /// When it crashed lately.
     crashes: VecDeque<Instant>,
-    /// Kept over a crash, so that subscribers go on.
+    /// Kept over a crash, so that subscribers go on. There is also one for a session that sleeps while requests of
+    /// sub-sessions wait for its clients.
     ring: Option<Arc<Ring>>,
+    /// The session at the top, for a sub-session that was woken.
+    root: Option<SessionId>,
 }
 
 impl Slot {
@@ -111,6 +114,7 @@ impl Actor for Supervisor {
             SupervisorMessage::Find(session, port) => state.find(&myself, session, port),
             SupervisorMessage::Woken(session, woken) => Box::pin(state.woken(&myself, session, woken)).await,
             SupervisorMessage::Respawn(session) => state.wake(&myself, session),
+            SupervisorMessage::Request { root, session, record } => state.request(root, session, *record),
             SupervisorMessage::Removed(session) => state.forget(session),
             SupervisorMessage::Stop(port) => Box::pin(state.stop(port)).await,
         }
@@ -185,10 +189,13 @@ impl SupervisorState {
         let Stage::Waking(waiting) = std::mem::take(&mut slot.stage) else { return };
         let result = match woken {
             Ok(loaded) if !self.stopping => {
+                slot.root = loaded.root;
                 let head = loaded.session.summary.head;
+                let owner = owner(&loaded.session.summary);
                 let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
                 let ring =
                     slot.ring.get_or_insert_with(|| Arc::new(Ring::new(session, generation, limit, head)));
+                ring.report_to(|| self.shared.hub.outlet(session, owner));
                 ring.take_over(head);
                 let arguments = SessionArguments {
                     loaded: *loaded,
@@ -242,12 +249,46 @@ impl SupervisorState {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
             slot.close(&CommandError::Parked { session, reason: reason.clone() });
             slot.stage = Stage::Parked(reason);
+            if let Some(root) = slot.root {
+                // Nobody can answer them any more.
+                self.forget_requests(root, session);
+            }
             return;
         }
         slot.stage = Stage::Waking(Vec::new());
         let doublings = u32::try_from(count - 1).unwrap_or(u32::MAX);
         let wait = RESPAWN_WAIT.saturating_mul(2_u32.saturating_pow(doublings));
         drop(myself.send_after(wait, move || SupervisorMessage::Respawn(session)));
+    }
+
+    /// Tells the clients of the session at the top of a request of one below it.
+    fn request(&mut self, root: SessionId, session: SessionId, record: Record) {
+        if self.stopping {
+            return;
+        }
+        let slot = self.sessions.entry(root).or_default();
+        let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
+        // One that sleeps gets its place in the log when it wakes.
+        let new = || Arc::new(Ring::new(root, generation, limit, Seq::START));
+        slot.ring.get_or_insert_with(new).request(session, record);
+        self.drop_idle(root);
+    }
+
+    fn forget_requests(&mut self, root: SessionId, session: SessionId) {
+        if let Some(ring) = self.sessions.get(&root).and_then(|slot| slot.ring.as_ref()) {
+            ring.forget_requests(session);
+        }
+        self.drop_idle(root);
+    }
+
+    /// Forgets a session that was never woken and for whose clients nothing waits.
+    fn drop_idle(&mut self, session: SessionId) {
+        let Some(Slot { stage: Stage::Asleep, ring: Some(ring), .. }) = self.sessions.get(&session) else {
+            return;
+        };
+        if !ring.has_requests() {
+            self.sessions.remove(&session);
+        }
     }
 
     fn forget(&mut self, session: SessionId) {
@@ -259,6 +300,7 @@ impl SupervisorState {
 
     async fn stop(&mut self, port: RpcReplyPort<Stopped>) {
         self.stopping = true;
+        self.shared.hub.close();
         let mut stopped = Stopped::default();
         let mut ended = Vec::new();
         for (session, slot) in std::mem::take(&mut self.sessions) {
@@ -290,50 +332,7 @@ impl SupervisorState {
     }
 }
 
-/// Reads a session from its log. Blocks.
-fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
-    let log = &shared.store.log;
-    let store_failed = |error: playhouse_store::StoreError| CommandError::Store(error.to_string());
-    let parked = |reason: String| CommandError::Parked { session: id, reason };
-    let mut session: Option<Session> = None;
-    let mut after = Seq::START;
-    loop {
-        let read = match log.read(id, after, PAGE) {
-            Err(playhouse_store::StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
-            read => read.map_err(store_failed)?,
-        };
-        for entry in &read.entries {
-            after = entry.seq;
-            match &mut session {
-                Some(session) => session.apply(entry),
-                None => Session::begin(entry).map(|begun| session = Some(begun)),
-            }
-            .map_err(|error| parked(error.to_string()))?;
-        }
-        if let Some(damage) = read.damage {
-            return Err(parked(damage.to_string()));
-        }
-        if read.entries.len() < PAGE {
-            break;
-        }
-    }
-    let session = session.ok_or(CommandError::NotFound(id))?;
-    if session.is_deleted() {
-        // The process ended between the last record and the removal: finish it.
-        shared.remove_outputs(id);
-        log.delete(id, Box::new(|_| {}));
-        return Err(CommandError::NotFound(id));
-    }
-    let output = shared.outputs.join(id.as_str());
-    let opened =
-        Workspace::open(session.summary.workspace.as_ref(), output).map_err(|error| error.to_string());
-    let prepared = opened.and_then(|workspace| {
-        let denied = shared.directory.denied(workspace.root())?;
-        Ok((Arc::new(workspace), denied))
-    });
-    let (workspace, denied) = match prepared {
-        Ok((workspace, denied)) => (Ok(workspace), denied),
-        Err(error) => (Err(error), BTreeSet::new()),
-    };
-    Ok(Loaded { session, workspace, denied })
+/// Whose the events of the session with this summary are.
+pub(crate) fn owner(summary: &SessionSummary) -> Owner {
+    Owner { tenant: summary.tenant.as_str().into(), workspace: summary.workspace.as_str().into() }
 }

@@ -52,6 +52,10 @@ impl Place {
             title: None,
             agent: None,
             model: Some(format!("bench/{model}").parse()?),
+            parent: None,
+            permissions: Vec::new(),
+            unattended: true,
+            walls: None,
         };
         Ok(house.engine().create(new).await?)
     }

@@ -5,13 +5,14 @@ use std::process::Command;
 
 use clap::Args;
 use mock_llm::{Model, Script, call, text};
-use playhouse_protocol::{ModelRef, NewSession, Prompt, Seq};
+use playhouse_protocol::consent::Action;
+use playhouse_protocol::{ModelRef, NewSession, PermissionRule, Prompt, Sandbox, Seq};
 use serde_json::json;
 use similar::TextDiff;
 
-use super::asker::Asker;
+use super::asker::{Asker, Present};
 use super::render::{Format, Renderer};
-use super::run::{TENANT, exit_of, text_of, turn};
+use super::run::{exit_of, new_session, turn};
 use super::{CommandResult, Failure, print};
 use crate::config::Settings;
 use crate::house::House;
@@ -64,16 +65,16 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
 
     let settings = Settings::load(Some(Path::new("/dev/null")), &|_| None)?;
     let house = House::builder(settings)
+        .sandbox(Sandbox::BestEffort)
         .mock(Script::new().model("demo", script()))
         .variables(|_| None)
         .start()
         .await?;
     let new = NewSession {
-        tenant: TENANT.to_owned(),
-        workspace: text_of(&root)?,
-        title: None,
-        agent: None,
         model: Some(ModelRef::new(crate::mock::PROVIDER, "demo")),
+        // It is the demo's own repository, and its own script.
+        permissions: ["bash", "edit"].map(allowed).to_vec(),
+        ..new_session(&root)?
     };
     let session = house.engine().create(new).await?;
     let format = Format::text(&std::io::stdout());
@@ -81,14 +82,20 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         let root = root.clone();
         move || diff(&root)
     }));
-    let mut asker = Asker::new(false);
-    let ended = turn(&session, Seq::START, Prompt::text(PROMPT), &mut renderer, &mut asker, false).await?;
+    let mut asker = Asker::new(Present { terminal: false, yes: false });
+    let prompt = Prompt { unattended: true, ..Prompt::text(PROMPT) };
+    let ended = turn(house.engine(), &session, Seq::START, prompt, &mut renderer, &mut asker).await?;
     house.shutdown().await;
     if arguments.keep {
         let kept = folder.keep();
         print(&format!("the repository is in {}\n", kept.display()))?;
     }
     Ok(exit_of(&ended))
+}
+
+/// A rule that allows everything under `permission`.
+fn allowed(permission: &str) -> PermissionRule {
+    PermissionRule { permission: permission.to_owned(), pattern: "*".to_owned(), action: Action::Allow }
 }
 
 fn script() -> Model {

@@ -12,7 +12,9 @@
 
 mod asker;
 mod attach;
+mod consents;
 mod demo;
+mod doctor;
 mod interrupt;
 mod leftovers;
 mod models;
@@ -30,10 +32,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use playhouse_protocol::CommandError;
+use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::{CommandError, Sandbox};
+use playhouse_workspace::process::keep_memory_private;
+#[cfg(target_os = "linux")]
+use playhouse_workspace::walls::{CONFINE, confined, set_confiner};
 
 use crate::config::{ConfigError, Settings};
-use crate::house::HouseError;
+use crate::house::{House, HouseBuilder, HouseError};
 
 /// The same table, for `--help`.
 const EXIT_CODES: &str = "\
@@ -83,6 +89,44 @@ enum Command {
     /// List, show, export or delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List or withdraw what was allowed for always
+    #[command(subcommand)]
+    Consents(consents::ConsentsCommand),
+    /// Say what is in force on this machine, and what to do about what is not
+    #[command(after_help = doctor::EXIT_CODES)]
+    Doctor(doctor::DoctorArguments),
+}
+
+/// What holds the commands of this run.
+#[derive(Clone, Copy, Debug, Args)]
+struct WallsArguments {
+    /// Whether commands run inside walls: required, best-effort or off [default: as configured]
+    #[arg(long, value_name = "LEVEL", value_parser = sandbox)]
+    sandbox: Option<Sandbox>,
+    /// Let commands reach the network
+    #[arg(long)]
+    network: bool,
+}
+
+impl WallsArguments {
+    /// A house in which this holds.
+    fn house(self, settings: Settings) -> HouseBuilder {
+        let mut builder = House::builder(settings);
+        if let Some(sandbox) = self.sandbox {
+            builder = builder.sandbox(sandbox);
+        }
+        if self.network {
+            builder = builder.network(true);
+        }
+        builder
+    }
+}
+
+fn sandbox(text: &str) -> Result<Sandbox, String> {
+    Sandbox::ALL.into_iter().find(|level| level.name() == text).ok_or_else(|| {
+        let names = Sandbox::ALL.map(Sandbox::name);
+        format!("there are {}{}", names.join(", "), did_you_mean(text, names))
+    })
 }
 
 /// How a command ended.
@@ -159,6 +203,12 @@ impl From<std::io::Error> for Failure {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(exit) = confine() {
+        return exit;
+    }
+    // Where it cannot be, `doctor` says so.
+    drop(keep_memory_private());
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
@@ -172,6 +222,24 @@ pub fn main() -> ExitCode {
             exit.into()
         }
     }
+}
+
+/// Becomes the command that this process was started to hold; in every other process, names this program as the one that
+/// can be started so.
+#[cfg(target_os = "linux")]
+fn confine() -> Option<ExitCode> {
+    /// As shells have it for a command that could not be run.
+    const NOT_RUN: u8 = 126;
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == CONFINE) {
+        let Err(error) = confined(arguments);
+        drop(writeln!(std::io::stderr(), "error: {error}"));
+        return Some(ExitCode::from(NOT_RUN));
+    }
+    if let Ok(program) = std::env::current_exe() {
+        set_confiner(program);
+    }
+    None
 }
 
 /// How long a process that a signal ends waits for work that blocks.
@@ -192,6 +260,8 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Tools(arguments) => tools::tools(&arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
+                Command::Consents(command) => Box::pin(consents::consents(&common, command)).await,
+                Command::Doctor(arguments) => Box::pin(doctor::doctor(&common, arguments)).await,
             }
         };
         tokio::select! {
@@ -212,6 +282,15 @@ fn execute(cli: Cli) -> CommandResult {
 impl Common {
     fn settings(&self) -> Result<Settings, Failure> {
         Ok(Settings::load(self.config.as_deref(), &variable)?)
+    }
+
+    /// The settings of a command that keeps nothing. What others keep in the data directory stays hidden from it.
+    fn settings_apart(&self) -> Result<Settings, Failure> {
+        let mut settings = self.settings()?;
+        if let Ok(data) = self.data() {
+            settings.own.push(std::path::absolute(data)?);
+        }
+        Ok(settings)
     }
 
     /// The data directory: `--data`, `$PLAYHOUSE_DATA`, `$XDG_DATA_HOME/playhouse`, `~/.local/share/playhouse`.

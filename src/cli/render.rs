@@ -1,21 +1,21 @@
 //! Shows a session's events: as text for people, or as one JSON object a line.
 
+mod words;
+
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write as _};
 
 use playhouse_actors::Published;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{CallInput, CallOutcome, CallResult};
-use playhouse_protocol::question::{QuestionAnswer, QuestionAsked, Todo, TodoStatus};
-use playhouse_protocol::record::{CallProposed, StepPart, TurnEnded, TurnOutcome};
-use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{Entry, EventBody, Record, SessionId, Timestamp};
+use playhouse_protocol::message::{CallOutcome, CallResult};
+use playhouse_protocol::record::{CallProposed, ConsentAsked, StepPart, TurnEnded, TurnOutcome};
+use playhouse_protocol::{ConsentId, Entry, EventBody, Record, SessionId, Timestamp};
 
+use super::asker::{self, Line};
 use crate::tags::Tags;
-
-/// Things to do that are shown at once.
-const TODOS_SHOWN: usize = 20;
+use words::{first_line, label, listed, seconds, title, told};
+pub(super) use words::{settled, usage};
 
 /// How to show events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,10 @@ pub(super) struct Renderer {
     calls: HashMap<PartId, String>,
     /// The same calls as tags.
     tags: Tags,
+    /// Requests for consent that wait: what to call them.
+    consents: HashMap<ConsentId, String>,
+    /// Whether requests are shown by somebody else: where they are answered.
+    requests_elsewhere: bool,
     /// What is shown before the totals.
     before_end: Option<BeforeEnd>,
     /// Whether standard output stands at the beginning of a line.
@@ -73,6 +77,8 @@ impl Renderer {
             parts: HashMap::new(),
             calls: HashMap::new(),
             tags: Tags::default(),
+            consents: HashMap::new(),
+            requests_elsewhere: false,
             before_end: None,
             at_line_start: true,
         }
@@ -87,6 +93,12 @@ impl Renderer {
     /// Writes everything to standard output.
     pub(super) fn all_on_stdout(mut self) -> Self {
         self.all_on_stdout = true;
+        self
+    }
+
+    /// Leaves requests, but not their ends, to whoever asks for the answers.
+    pub(super) fn leave_requests(mut self, elsewhere: bool) -> Self {
+        self.requests_elsewhere = elsewhere;
         self
     }
 
@@ -152,6 +164,7 @@ impl Renderer {
                 let wait = until.map(|until| format!("; {} at least", seconds(until.millis_since(at))));
                 self.note(&format!("… {reason}{}", wait.unwrap_or_default()), "2")
             }
+            Provisional::DescendantRequest { session, record } => self.request(Some(*session), record),
             _ => Ok(()),
         }
     }
@@ -204,15 +217,10 @@ impl Renderer {
             // Who fell behind, or came after a crash, was not told of the retry. What a last attempt wrote stays in the log,
             // and is not withdrawn.
             Record::AttemptStarted(started) => self.withdraw(Some(started.attempt)),
-            Record::ConsentAsked(asked) => {
-                self.end_line()?;
-                self.note(&format!("? {}\n  {}", asked.reason, asked.preview), "33")
-            }
-            Record::QuestionAsked(asked) => self.questions(asked),
-            Record::QuestionSettled { answer, .. } => {
-                self.end_line()?;
-                self.note(&format!("  → {}", told(answer)), "33")
-            }
+            Record::ConsentAsked(_)
+            | Record::ConsentSettled { .. }
+            | Record::QuestionAsked(_)
+            | Record::QuestionSettled { .. } => self.request(None, record),
             Record::TodosChanged { todos } => {
                 self.end_line()?;
                 self.note(&listed(todos), "2")
@@ -221,20 +229,41 @@ impl Renderer {
         }
     }
 
-    /// Shows the questions of a request, with the numbers of their options.
-    pub(super) fn questions(&mut self, asked: &QuestionAsked) -> std::io::Result<()> {
+    /// Shows a request, or the end of one; of the sub-session `from` where it is not the session's own.
+    pub(super) fn request(&mut self, from: Option<SessionId>, record: &Record) -> std::io::Result<()> {
         if self.format == Format::Json {
             return Ok(());
         }
-        self.end_line()?;
-        for question in &asked.questions {
-            let mut text = format!("? {}: {}", question.header, question.question);
-            for (number, option) in (1..).zip(&question.options) {
-                text.push_str(&format!("\n    {number}. {}  {}", option.label, option.description));
+        match record {
+            Record::ConsentAsked(asked) => {
+                self.consents.insert(asked.consent, name(asked));
+                if self.requests_elsewhere {
+                    return Ok(());
+                }
+                self.lines(&asker::consent_shown(asked, from, false))
             }
-            self.note(text.trim_end(), "33")?;
+            Record::QuestionAsked(_) if self.requests_elsewhere => Ok(()),
+            Record::QuestionAsked(asked) => self.lines(&asker::questions_shown(asked, from)),
+            Record::ConsentSettled { consent, answer } => {
+                let name = self.consents.remove(consent).unwrap_or_default();
+                let separator = if name.is_empty() { "" } else { ": " };
+                self.end_line()?;
+                self.note(&format!("  → {name}{separator}{}", settled(answer)), "33")
+            }
+            Record::QuestionSettled { answer, .. } => {
+                self.end_line()?;
+                self.note(&format!("  → {}", told(answer)), "33")
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Shows lines that may hold anything.
+    pub(super) fn lines(&mut self, lines: &[Line]) -> std::io::Result<()> {
+        let color = self.format == Format::Text { color: true };
+        self.end_line()?;
+        let text: String = lines.iter().map(|line| line.painted(color) + "\n").collect();
+        self.aside(&text)
     }
 
     /// Asks for a line of input.
@@ -320,107 +349,23 @@ impl Renderer {
             Format::Text { color: true } => format!("\x1b[{code}m{text}\x1b[0m\n"),
             _ => format!("{text}\n"),
         };
+        self.aside(&line)
+    }
+
+    /// Writes what is no part of the answer.
+    fn aside(&self, text: &str) -> std::io::Result<()> {
         if self.all_on_stdout {
-            return write_out(line.as_bytes());
+            return write_out(text.as_bytes());
         }
         // A closed standard error does not end a turn.
-        drop(std::io::stderr().lock().write_all(line.as_bytes()));
+        drop(std::io::stderr().lock().write_all(text.as_bytes()));
         Ok(())
     }
 }
 
-/// A wait for people.
-fn seconds(millis: u64) -> String {
-    match millis {
-        0..10_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
-        _ => format!("{} s", millis.div_ceil(1_000)),
-    }
-}
-
-/// Tokens and cost in one line.
-pub(super) fn usage(totals: &Totals) -> String {
-    let tokens = &totals.tokens;
-    let mut text = format!("{} tokens in", tokens.all_input());
-    if tokens.cache_read > 0 {
-        text.push_str(&format!(" ({} from cache)", tokens.cache_read));
-    }
-    text.push_str(&format!(", {} out, ", tokens.output + tokens.reasoning));
-    match totals.known_cost() {
-        Some(cost) => text.push_str(&cost.to_string()),
-        None => text.push_str("cost unknown"),
-    }
-    if totals.estimated > 0 {
-        text.push_str(" (partly estimated)");
-    }
-    text
-}
-
-/// How a request with questions ended, in one line.
-fn told(answer: &QuestionAnswer) -> String {
-    let nothing = || "not answered".to_owned();
-    match answer {
-        QuestionAnswer::Answered { answers } => {
-            let each =
-                answers.iter().map(|chosen| if chosen.is_empty() { nothing() } else { chosen.join(", ") });
-            each.collect::<Vec<_>>().join("; ").replace('\n', " ")
-        }
-        QuestionAnswer::TimedOut => "not answered in time".to_owned(),
-        QuestionAnswer::Rejected | QuestionAnswer::Withdrawn => nothing(),
-    }
-}
-
-/// A list of things to do, one a line.
-fn listed(todos: &[Todo]) -> String {
-    let line = |todo: &Todo| {
-        let mark = match todo.status {
-            TodoStatus::Pending => "[ ]",
-            TodoStatus::InProgress => "[>]",
-            TodoStatus::Completed => "[x]",
-            TodoStatus::Cancelled => "[-]",
-        };
-        format!("  {mark} {}", first_line(&todo.content))
-    };
-    let mut lines: Vec<String> = todos.iter().take(TODOS_SHOWN).map(line).collect();
-    match todos.len().saturating_sub(TODOS_SHOWN) {
-        0 => {}
-        more => lines.push(format!("  and {more} more")),
-    }
-    if lines.is_empty() { "  (nothing to do)".to_owned() } else { lines.join("\n") }
-}
-
-/// What to call a call, in one short line.
-fn label(proposed: &CallProposed) -> String {
-    format!("{} {}", proposed.tool, argument(&proposed.input)).trim_end().to_owned()
-}
-
-/// What a call is said to do, where it says so, as in the title of its result.
-fn title(input: &CallInput) -> String {
-    let described = match input {
-        CallInput::Object(object) => object.get("description").and_then(serde_json::Value::as_str),
-        CallInput::Malformed(_) => None,
-    };
-    match described.map(str::trim).filter(|text| !text.is_empty()) {
-        Some(text) => first_line(text),
-        None => argument(input),
-    }
-}
-
-/// The argument that tells most about a call, in one short line.
-fn argument(input: &CallInput) -> String {
-    let CallInput::Object(object) = input else { return String::new() };
-    let known = ["command", "filePath", "pattern", "path"].iter().find_map(|key| object.get(*key));
-    let value = known.or_else(|| object.values().find(|value| value.is_string()));
-    let text = value.and_then(serde_json::Value::as_str).unwrap_or_default();
-    first_line(text)
-}
-
-fn first_line(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(100).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
+/// What to call a request for consent, in one short line.
+fn name(asked: &ConsentAsked) -> String {
+    format!("{} {}", asked.tool, first_line(&asked.preview)).trim_end().to_owned()
 }
 
 /// Without characters that would command the terminal.

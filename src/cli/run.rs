@@ -5,20 +5,19 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use playhouse_actors::{Engine, SessionHandle};
-use playhouse_protocol::record::{ConsentAnswer, TurnEnded, TurnOutcome};
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, CommandError, EventBody, ModelRef, NewSession, Prompt, QuestionId, Record, Seq, SessionId,
-    SessionSummary,
+    Command, CommandError, EventBody, ModelRef, NewSession, Prompt, Record, Seq, SessionId, SessionSummary,
 };
 use playhouse_store::ListQuery;
 
-use super::asker::{Answers, Asker, Then};
+use super::asker::{Asker, Present, Reply, Then};
 use super::attach;
 use super::interrupt::Interrupt;
 use super::render::{Format, Renderer};
-use super::{CommandResult, Common, Exit, Failure};
-use crate::house::House;
+use super::{CommandResult, Common, Exit, Failure, WallsArguments};
 
 /// The tenant of everything that runs from the command line.
 pub(super) const TENANT: &str = "local";
@@ -52,9 +51,11 @@ pub(super) struct RunArguments {
     /// Attach a file: text in place, images and PDF as attachments (may be repeated)
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Agree to whatever asks for consent
+    /// Agree to whatever asks for consent, but for what needs a person, as a change outside of the directory
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    walls: WallsArguments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,15 +79,16 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     };
     let directory = directory(arguments.directory.as_deref())?;
     let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
-    let house = House::builder(common.settings()?).data(common.data()?).start().await?;
+    let house = arguments.walls.house(common.settings()?).data(common.data()?).start().await?;
     let engine = house.engine();
     let format = match arguments.format {
         OutputFormat::Text => Format::text(&std::io::stderr()),
         OutputFormat::Json => Format::Json,
         OutputFormat::Tags => Format::Tags,
     };
-    let mut renderer = Renderer::new(format);
-    let mut asker = Asker::new(arguments.format == OutputFormat::Text);
+    let present = Present::here(arguments.format == OutputFormat::Text, arguments.yes);
+    let mut asker = Asker::new(present);
+    let mut renderer = Renderer::new(format).leave_requests(asker.shows());
     let old = match (wanted, arguments.continue_last) {
         (Some(id), _) => Some(existing(engine, id, &directory).await?),
         (None, true) => Some(last(engine, &directory).await?),
@@ -102,19 +104,24 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         }
         None => {
             let new = NewSession {
-                tenant: TENANT.to_owned(),
-                workspace: text_of(&directory)?,
-                title: None,
                 agent: arguments.agent.clone(),
                 model: model.clone(),
+                ..new_session(&directory)?
             };
             (engine.create(new).await?, Seq::START)
         }
     };
     let (text, files) = attach::store(engine, TENANT, pieces).await?;
-    let prompt =
-        Prompt { text, files, agent: arguments.agent, model, steps: arguments.steps, ..Prompt::default() };
-    let ended = turn(&session, after, prompt, &mut renderer, &mut asker, arguments.yes).await;
+    let prompt = Prompt {
+        text,
+        files,
+        agent: arguments.agent,
+        model,
+        steps: arguments.steps,
+        unattended: present.nobody(),
+        ..Prompt::default()
+    };
+    let ended = turn(engine, &session, after, prompt, &mut renderer, &mut asker).await;
     renderer.close()?;
     let stopped = house.shutdown().await;
     let ended = ended?;
@@ -126,21 +133,24 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
 
 /// Runs a turn and shows it, with everything that happens in the session after `after`.
 pub(super) async fn turn(
+    engine: &Engine,
     session: &SessionHandle,
     after: Seq,
     prompt: Prompt,
     renderer: &mut Renderer,
     asker: &mut Asker,
-    yes: bool,
 ) -> Result<TurnEnded, Failure> {
     let mut events = session.events(Some(after)).await?;
     let interrupt = Interrupt::abort(session.clone());
     let mut turn = session.prompt(prompt).await?.turn;
     if after > Seq::START {
         // What was asked before it was cut off waits again.
-        for asked in session.snapshot().await?.questions {
-            renderer.questions(&asked)?;
-            ask(session, renderer, asker, |asker| asker.asked(&asked)).await?;
+        let snapshot = session.snapshot().await?;
+        let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
+        let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
+        for record in consents.chain(questions) {
+            renderer.request(None, &record)?;
+            follow(engine, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
         }
     }
     loop {
@@ -148,30 +158,22 @@ pub(super) async fn turn(
             biased;
             event = events.next() => event?,
             line = asker.line(), if asker.is_asking() => {
-                ask(session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
+                follow(engine, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
                 continue;
             }
         };
         let Some(event) = event else { break };
         renderer.show(&event)?;
-        let EventBody::Durable(record) = &event.event().body else { continue };
-        match record.as_ref() {
+        let (from, record) = match &event.event().body {
+            EventBody::Durable(record) => (None, record.as_ref()),
+            EventBody::Provisional(Provisional::DescendantRequest { session, record }) => {
+                (Some(*session), record.as_ref())
+            }
+            EventBody::Provisional(_) => continue,
+        };
+        follow(engine, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
+        match record {
             Record::AttemptStarted(started) if started.steered.contains(&turn) => turn = started.turn,
-            Record::ConsentAsked(asked) => {
-                let answer = if yes {
-                    ConsentAnswer::Once
-                } else {
-                    let message = "nobody can be asked: run it again with --yes to allow it".to_owned();
-                    ConsentAnswer::Decline { message: Some(message) }
-                };
-                session.command(Command::Answer { consent: asked.consent, answer }).await?;
-            }
-            Record::QuestionAsked(asked) => {
-                ask(session, renderer, asker, |asker| asker.asked(asked)).await?;
-            }
-            Record::QuestionSettled { question, .. } => {
-                ask(session, renderer, asker, |asker| asker.settled(*question)).await?;
-            }
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session.id(), ended)?;
                 drop(interrupt);
@@ -183,30 +185,61 @@ pub(super) async fn turn(
     Err(Failure::failed("the engine stopped before the turn ended"))
 }
 
-/// Does what follows from something that happened to the questions.
-async fn ask(
+/// Does what follows from something that happened to the requests.
+pub(super) async fn follow(
+    engine: &Engine,
     session: &SessionHandle,
     renderer: &mut Renderer,
     asker: &mut Asker,
     happened: impl FnOnce(&mut Asker) -> Then,
 ) -> Result<(), Failure> {
-    match happened(asker) {
-        Then::Prompt(text) => renderer.prompt(&text)?,
-        Then::Send(question, answers) => answer(session, question, answers).await?,
-        Then::Nothing => {}
+    let mut then = happened(asker);
+    loop {
+        match then {
+            Then::Nothing => return Ok(()),
+            Then::Prompt(lines, text) => {
+                renderer.lines(&lines)?;
+                renderer.prompt(&text)?;
+                return Ok(());
+            }
+            Then::Send(from, reply) => {
+                let sub_session = match from {
+                    Some(id) => Some(engine.session(id).await?),
+                    None => None,
+                };
+                match answer(sub_session.as_ref().unwrap_or(session), &reply).await {
+                    Ok(()) => return Ok(()),
+                    Err(CommandError::Invalid(problem)) => {
+                        let again = match &reply {
+                            Reply::Consent(consent, _) => asker.refused(*consent, &problem),
+                            Reply::Questions(..) => None,
+                        };
+                        then = again.ok_or(CommandError::Invalid(problem))?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
     }
-    Ok(())
 }
 
-/// Answers a request with questions, unless it is settled already.
-pub(super) async fn answer(
-    session: &SessionHandle,
-    question: QuestionId,
-    answers: Answers,
-) -> Result<(), Failure> {
-    match session.answer_question(question, answers).await {
-        Err(CommandError::NoSuchQuestion(_)) => Ok(()),
-        answered => Ok(answered?),
+/// Answers a request, unless it is settled already.
+pub(super) async fn answer(session: &SessionHandle, reply: &Reply) -> Result<(), CommandError> {
+    let answered = match reply.clone() {
+        Reply::Consent(consent, answer) => {
+            session.command(Command::Answer { consent, answer }).await.map(drop)
+        }
+        Reply::Questions(question, answers) => session.answer_question(question, answers).await,
+    };
+    match answered {
+        // Its end is in the log, and is shown when that is read.
+        Err(
+            CommandError::ConsentSettled { .. }
+            | CommandError::QuestionSettled { .. }
+            | CommandError::NoSuchConsent(_)
+            | CommandError::NoSuchQuestion(_),
+        ) => Ok(()),
+        other => other,
     }
 }
 
@@ -244,6 +277,21 @@ pub(super) fn directory(wanted: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
+/// A session in `directory`, with nothing chosen.
+pub(super) fn new_session(directory: &Path) -> Result<NewSession, Failure> {
+    Ok(NewSession {
+        tenant: TENANT.to_owned(),
+        workspace: text_of(directory)?,
+        title: None,
+        agent: None,
+        model: None,
+        parent: None,
+        permissions: Vec::new(),
+        unattended: false,
+        walls: None,
+    })
+}
+
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
     path.to_str()
         .map(str::to_owned)
@@ -272,6 +320,7 @@ async fn last(engine: &Engine, directory: &Path) -> Result<SessionSummary, Failu
             workspace: Some(workspace.clone()),
             after,
             limit: 500,
+            ..ListQuery::default()
         };
         let page = engine.list(query).await?;
         for summary in page.sessions {

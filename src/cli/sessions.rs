@@ -1,19 +1,21 @@
 //! `playhouse sessions`: list, show, export, delete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use jiff::tz::TimeZone;
 use playhouse_actors::fold;
+use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part};
+use playhouse_protocol::record::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, Record, SessionId, SessionSummary, Timestamp};
 use playhouse_store::{Cursor, ListQuery};
 
-use super::render::{printable, usage};
+use super::render::{printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, print};
 use crate::house::House;
@@ -93,7 +95,7 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
     Ok(Exit::Completed)
 }
 
-async fn open(common: &Common) -> Result<House, Failure> {
+pub(super) async fn open(common: &Common) -> Result<House, Failure> {
     Ok(House::builder(common.settings()?).data(common.data()?).start().await?)
 }
 
@@ -117,6 +119,7 @@ async fn list(
             workspace: workspace.clone(),
             after,
             limit: left.min(500),
+            ..ListQuery::default()
         };
         let page = house.engine().list(query).await?;
         for summary in &page.sessions {
@@ -189,14 +192,15 @@ async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
                 push(&mut text, format_args!("  {model}: {}\n", usage_and_cache(totals)));
             }
         }
+        let consents = consents(&entries);
         for message in &session.all_messages() {
             match message {
                 Message::User(message) => {
                     let withdrawn = if message.withdrawn { " (aborted before it ran)" } else { "" };
                     push(&mut text, format_args!("\n── user, {}{withdrawn}\n", time(message.created)));
-                    message.parts.iter().for_each(|part| show_part(part, &mut text));
+                    message.parts.iter().for_each(|part| show_part(part, &consents, &mut text));
                 }
-                Message::Assistant(message) => show_answer(message, &mut text),
+                Message::Assistant(message) => show_answer(message, &consents, &mut text),
             }
         }
     }
@@ -211,15 +215,35 @@ async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
     }
 }
 
-fn show_answer(message: &AssistantMessage, text: &mut String) {
+/// The requests for consent of each call, with how they ended.
+type Consents<'a> = HashMap<PartId, Vec<(&'a ConsentAsked, Option<&'a ConsentAnswer>)>>;
+
+fn consents(entries: &[Entry]) -> Consents<'_> {
+    let mut ends = HashMap::new();
+    for entry in entries {
+        if let Record::ConsentSettled { consent, answer } = &entry.record {
+            ends.insert(*consent, answer);
+        }
+    }
+    let mut consents: Consents<'_> = HashMap::new();
+    for entry in entries {
+        if let Record::ConsentAsked(asked) = &entry.record {
+            let end = ends.get(&asked.consent).copied();
+            consents.entry(asked.call).or_default().push((asked, end));
+        }
+    }
+    consents
+}
+
+fn show_answer(message: &AssistantMessage, consents: &Consents<'_>, text: &mut String) {
     push(text, format_args!("\n── {} ({}), {}\n", message.agent, message.model, time(message.created)));
-    message.parts.iter().for_each(|part| show_part(part, text));
+    message.parts.iter().for_each(|part| show_part(part, consents, text));
     if let Some(error) = &message.error {
         push(text, format_args!("error: {error}\n"));
     }
 }
 
-fn show_part(part: &Part, text: &mut String) {
+fn show_part(part: &Part, consents: &Consents<'_>, text: &mut String) {
     match part {
         Part::Text { text: content, .. } => push(text, format_args!("{}\n", content.trim_end())),
         Part::Reasoning { text: content, .. } if content.is_empty() => {}
@@ -240,6 +264,10 @@ fn show_part(part: &Part, text: &mut String) {
                 CallState::Running { .. } => "running".to_owned(),
             };
             push(text, format_args!("[{} {} → {result}]\n", call.tool, call.input.to_value()));
+            for (asked, answer) in consents.get(&call.id).into_iter().flatten() {
+                let end = answer.map_or_else(|| "waits for an answer".to_owned(), settled);
+                push(text, format_args!("  (asked for consent: {} → {end})\n", one_line(&asked.reason)));
+            }
         }
     }
 }
@@ -266,11 +294,11 @@ async fn export(house: &House, id: SessionId) -> Result<(), Failure> {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))
 }
 
-fn time(time: Timestamp) -> String {
+pub(super) fn time(time: Timestamp) -> String {
     let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_millisecond(millis) {
         Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),

@@ -29,6 +29,8 @@ pub(super) struct Setting {
     pub(super) names: Vec<String>,
     /// The line, from 1.
     pub(super) line: usize,
+    /// Where in the file it begins, in bytes.
+    pub(super) offset: usize,
     /// The value, of the key's kind.
     pub(super) value: Value,
 }
@@ -51,6 +53,18 @@ pub(super) enum Value {
     List(Vec<String>),
     /// What the environment variable of this name holds.
     Variable(String),
+    Texts(Vec<Entry>),
+}
+
+/// One text of a table of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) text: String,
+    /// The line, from 1.
+    pub(super) line: usize,
+    /// Where in the file it begins, in bytes.
+    pub(super) offset: usize,
 }
 
 impl Document {
@@ -178,12 +192,16 @@ impl Walk<'_> {
                 Some(text) => Some(Value::Text(text.to_owned())),
                 None => variable(found).map(Value::Variable),
             },
+            Kind::Actions => match found.as_str() {
+                Some(text) => Some(Value::Text(text.to_owned())),
+                None => self.texts(found)?.map(Value::Texts),
+            },
         };
         let Some(value) = value else {
             return Err(self.mismatch(offset, &key.kind.to_string(), found));
         };
         let line = self.lines.of(offset);
-        self.document.settings.push(Setting { key, names: self.names.clone(), line, value });
+        self.document.settings.push(Setting { key, names: self.names.clone(), line, offset, value });
         Ok(())
     }
 
@@ -198,6 +216,22 @@ impl Walk<'_> {
             )),
         };
         items.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The entries of a table; `None` for a value that is no table.
+    fn texts(&mut self, value: &DeValue<'_>) -> Result<Option<Vec<Entry>>, ConfigError> {
+        let Some(table) = value.as_table() else { return Ok(None) };
+        let mut entries = Vec::new();
+        for (key, value) in table {
+            let (name, offset): (&str, usize) = (key.get_ref(), key.span().start);
+            let Some(text) = value.get_ref().as_str() else {
+                self.shown.push(shown(name));
+                return Err(self.mismatch(offset, "allow, ask or deny", value.get_ref()));
+            };
+            let line = self.lines.of(offset);
+            entries.push(Entry { key: name.to_owned(), text: text.to_owned(), line, offset });
+        }
+        Ok(Some(entries))
     }
 
     fn mismatch(&self, offset: usize, expected: &str, value: &DeValue<'_>) -> ConfigError {

@@ -37,6 +37,8 @@ pub enum Kind {
     TextOrWhole,
     /// Text, or `{ env = "VARIABLE" }` for what an environment variable holds.
     TextOrVariable,
+    /// `allow`, `ask` or `deny`, or a table of patterns with one for each, in which the order counts.
+    Actions,
 }
 
 impl fmt::Display for Kind {
@@ -49,6 +51,7 @@ impl fmt::Display for Kind {
             Self::List => "a list of texts",
             Self::TextOrWhole => "text or a whole number from 0",
             Self::TextOrVariable => "text or `{ env = \"VARIABLE\" }`",
+            Self::Actions => "allow, ask or deny, or a table of patterns with one for each",
         })
     }
 }
@@ -85,8 +88,20 @@ keys! {
         "The agent of sessions that name none.";
     Rules = "rules", List, "none", true,
         "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
-    Permission = "permissions.NAME", Text, "`allow`", true,
-        "`deny` for a tool (or `*` for all): it is not shown to models, and refused where calls run. A workspace may only deny.";
+    Sandbox = "sandbox", Text, "`best-effort`", false,
+        "Walls around the programs of sessions: `required` (where none can be built, none runs), `best-effort` (the best that this machine has, and none where it has none) or `off`.";
+    WallsRead = "walls.read", List, "none", false,
+        "Directories that programs may read beside the workspace and the system's own: absolute, or from `~/`. One that is not there is left out.";
+    WallsWrite = "walls.write", List, "none", false,
+        "Directories that programs may change beside the workspace.";
+    WallsNetwork = "walls.network", Boolean, "`false`", false,
+        "Whether programs reach the network.";
+    WallsRoots = "walls.roots", List, "none", false,
+        "Directories below which the git directory of a worktree or of a submodule may lie, so that git works in it.";
+    Moderate = "moderate", Text, "`ask`", false,
+        "What holds for tools that reach out (`webfetch`, `websearch`, `codesearch`) where no rule speaks: `allow` or `ask`.";
+    Permission = "permissions.NAME", Actions, "by the tool's risk", true,
+        "What holds for a permission (`*` for all), as in `bash = \"ask\"`, or for patterns of what it is asked for: `bash = { \"*\" = \"ask\", \"git status *\" = \"allow\" }`. The last rule of the file that matches wins. What is denied altogether is not shown to models. A workspace may only ask and deny.";
     RetryAttempts = "retry.attempts", Whole, "`4`", false,
         "The most attempts of one step: requests that are made because the ones before failed. 1 for no second one.";
     RetryBase = "retry.base_ms", Whole, "`500`", false,
@@ -104,11 +119,23 @@ keys! {
     AttemptTime = "timeouts.attempt_ms", Whole, "`3600000`", false,
         "How long an attempt may take from the request to the end of the answer, in milliseconds, whatever comes.";
     AskingWait = "asking.wait_ms", Whole, "`60000`", false,
-        "How long a question of a model waits for an answer, in milliseconds. Then the model is told that nobody answered.";
+        "How long a question of a model and a request for consent wait for an answer, in milliseconds. Then the model is told that nobody answered, and the call is declined.";
     BashMaxTimeout = "tools.bash.max_timeout_ms", Whole, "`600000`", false,
         "The longest time that a command may be given which is waited for, in milliseconds.";
     BashProcesses = "tools.bash.processes", Whole, "`2048`", false,
         "How many processes and threads a command may have at once, at least 8. One that wants more is ended.";
+    BashMemory = "tools.bash.memory_mb", Whole, "`16384`", false,
+        "How much memory a command may use, in MB, at least 32; 0 for no limit. Without a control group for it: how much each of its processes may allocate.";
+    BashFile = "tools.bash.file_mb", Whole, "`16384`", false,
+        "How large a file may become that a command writes, in MB. 0 for no limit.";
+    BashOpenFiles = "tools.bash.open_files", Whole, "`65536`", false,
+        "How many files each process of a command may have open, at least 32. 0 for no limit of its own.";
+    BashCpu = "tools.bash.cpu_seconds", Whole, "`14400`", false,
+        "For how long each process of a command may use a processor, in seconds. 0 for no limit.";
+    BashSessionProcesses = "tools.bash.session_processes", Whole, "four times `processes`", false,
+        "How many processes and threads all commands of a session may have at once, at least 8.";
+    BashSessionMemory = "tools.bash.session_memory_mb", Whole, "four times `memory_mb`", false,
+        "How much memory all commands of a session may use, in MB, at least 32.";
     BashBackground = "tools.bash.background", Whole, "`16`", false,
         "How many commands of one session may run in the background. 0 for none.";
     WebAllowPrivate = "tools.web.allow_private", List, "none", false,

@@ -11,7 +11,7 @@
 //! `$XDG_CONFIG_HOME/playhouse` or `~/.config/playhouse`, which may be absent. Agents lie beside it, in `agents/*.md`, and so does
 //! a catalogue of models that was loaded, as [`CATALOGUE_FILE`].
 //! A workspace's `.playhouse/config.toml` is **not trusted**: it may choose a model and an agent among those that there
-//! are, and name rules files of its own; everything else is refused by name.
+//! are, name rules files of its own, and make permissions stricter; everything else is refused by name.
 //!
 //! Nothing here reads the process's environment: variables arrive as a function, so that two engines in one process,
 //! and tests, can have different ones.
@@ -23,6 +23,8 @@ mod document;
 mod error;
 mod keys;
 mod operator;
+mod permission_names;
+mod permissions;
 mod provider;
 #[cfg(test)]
 mod provider_tests;
@@ -32,6 +34,7 @@ mod reference_test;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod walls;
 mod web;
 mod workspace;
 
@@ -39,6 +42,7 @@ pub use catalogue::{CATALOGUE_FILE, keep_catalogue};
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
+pub(crate) use permission_names::{check_agents, check_names};
 pub use provider::{HeaderSource, ProviderSettings};
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
 pub use web::{SearchKind, WebSettings};

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use playhouse_prompts::Agents;
-
+use super::catalogue::CATALOGUE_FILE;
 use super::document::Document;
 use super::error::ConfigError;
+use super::permissions;
 use super::reader::Reader;
 use super::settings::{Settings, Variables};
+
+/// The folder of agents, beside the file.
+const AGENTS: &str = "agents";
 
 /// The most bytes of an agent's file.
 const MAX_AGENT_BYTES: u64 = 256 * 1024;
@@ -17,6 +20,20 @@ pub(super) struct Location {
     pub(super) file: PathBuf,
     /// Whether somebody named it, so that it must exist.
     pub(super) named: bool,
+}
+
+impl Location {
+    /// What belongs to the operator there, whether it is there or not: absolute.
+    pub(super) fn own(&self) -> Vec<PathBuf> {
+        let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        let mut own = vec![file.clone(), folder.join(AGENTS), folder.join(CATALOGUE_FILE)];
+        // A folder that somebody named may hold everything else as well.
+        if !self.named {
+            own.push(folder.to_owned());
+        }
+        own
+    }
 }
 
 /// `--config FILE`, else `$PLAYHOUSE_CONFIG`, else the user's own; `None` for a user without a home.
@@ -39,7 +56,7 @@ pub(super) fn apply(
     settings: &mut Settings,
 ) -> Result<(), ConfigError> {
     let folder = location.file.parent().unwrap_or(Path::new(""));
-    add_agents(&folder.join("agents"), &mut settings.agents)?;
+    add_agents(&folder.join(AGENTS), settings)?;
     let bytes = match fs_err::read(&location.file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !location.named => return Ok(()),
@@ -68,7 +85,7 @@ pub(super) fn text(file: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     })
 }
 
-fn add_agents(folder: &Path, agents: &mut Agents) -> Result<(), ConfigError> {
+fn add_agents(folder: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
     let entries = match fs_err::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -89,7 +106,16 @@ fn add_agents(folder: &Path, agents: &mut Agents) -> Result<(), ConfigError> {
             let message = format!("is {} bytes long; an agent has at most {MAX_AGENT_BYTES}", content.size);
             return Err(ConfigError::file(&file, message));
         }
-        agents.add(&file.to_string_lossy(), &text(&file, content.bytes)?)?;
+        settings.agents.add(&file.to_string_lossy(), &text(&file, content.bytes)?)?;
+    }
+    for agent in settings.agents.iter() {
+        for rule in &agent.permissions {
+            permissions::expanded(rule, settings.home.as_deref()).map_err(|message| {
+                let file = settings.agents.file(&agent.name).unwrap_or_default();
+                let message = format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug());
+                ConfigError::file(Path::new(file), message)
+            })?;
+        }
     }
     Ok(())
 }

@@ -19,8 +19,10 @@ use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, shown};
 use super::error::ConfigError;
 use super::keys::{KeyName, NAME};
+use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::settings::{ModelPreferences, Settings, Variables};
+use super::walls;
 
 /// A provider as far as the file describes it.
 #[derive(Default)]
@@ -42,6 +44,10 @@ struct Draft {
 
 /// A shell with a pipe must fit.
 const FEWEST_PROCESSES: u64 = 8;
+/// The memory of a shell, in MB.
+const LEAST_MEGABYTES: u64 = 32;
+/// A shell that sets a pipe up must fit.
+const FEWEST_OPEN_FILES: u64 = 32;
 
 /// The limits that a file sets.
 #[derive(Default)]
@@ -79,6 +85,9 @@ impl Reader<'_> {
             self.set(setting, &mut providers, &mut models)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
+        let permissions = permissions::read(self.document, self.settings.home.as_deref(), &|_| Ok(()))?;
+        self.settings.permissions = permissions.rules;
+        self.settings.permission_names = permissions.names;
         self.settings.web.check().map_err(|message| ConfigError::file(&self.document.file, message))?;
         for (name, draft) in providers {
             let line = draft.line;
@@ -137,7 +146,8 @@ impl Reader<'_> {
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
             (KeyName::WebSearchHeader, [header]) => self.settings.web.set_header(header, value),
-            (KeyName::Permission, [tool]) => set_permission(tool, value, self.settings),
+            // They are read together, in the order of the file.
+            (KeyName::Permission, _) => Ok(()),
             (KeyName::Header, [provider, header]) => provider::set_header(
                 header,
                 value,
@@ -173,6 +183,15 @@ impl Reader<'_> {
                 | KeyName::WebCodeTool),
                 value,
             ) => self.settings.web.set(key, value).map_err(|error| keyed(setting, &error))?,
+            (
+                key @ (KeyName::Sandbox
+                | KeyName::Moderate
+                | KeyName::WallsRead
+                | KeyName::WallsWrite
+                | KeyName::WallsNetwork
+                | KeyName::WallsRoots),
+                value,
+            ) => walls::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
             (key, Value::Whole(number)) => {
                 let retry = &mut self.settings.retry;
                 match key {
@@ -186,11 +205,17 @@ impl Reader<'_> {
                     KeyName::HeadTime => self.settings.limits.head = time(*number, setting)?,
                     KeyName::SilenceTime => self.settings.limits.silence = time(*number, setting)?,
                     KeyName::AttemptTime => self.settings.limits.attempt = time(*number, setting)?,
-                    KeyName::AskingWait => self.settings.question_wait = Duration::from_millis(*number),
-                    KeyName::BashMaxTimeout | KeyName::BashProcesses | KeyName::BashBackground => {
-                        set_bash(key, *number, &mut self.settings.tools.bash)
-                            .map_err(|error| keyed(setting, &error))?
-                    }
+                    KeyName::AskingWait => self.settings.asking_wait = Duration::from_millis(*number),
+                    KeyName::BashMaxTimeout
+                    | KeyName::BashProcesses
+                    | KeyName::BashMemory
+                    | KeyName::BashFile
+                    | KeyName::BashOpenFiles
+                    | KeyName::BashCpu
+                    | KeyName::BashSessionProcesses
+                    | KeyName::BashSessionMemory
+                    | KeyName::BashBackground => set_bash(key, *number, &mut self.settings.tools.bash)
+                        .map_err(|error| keyed(setting, &error))?,
                     KeyName::KeepOutputs => {
                         let keep = Duration::from_secs(number.saturating_mul(3_600));
                         self.settings.keep_outputs = (!keep.is_zero()).then_some(keep);
@@ -336,15 +361,43 @@ fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), St
 }
 
 fn set_bash(key: KeyName, number: u64, bash: &mut BashOptions) -> Result<(), String> {
+    let limits = &mut bash.limits;
     match key {
         KeyName::BashMaxTimeout => bash.max_timeout = Duration::from_millis(at_least_one(number)?.into()),
-        KeyName::BashProcesses if number < FEWEST_PROCESSES => {
-            return Err(format!("is {number}, expected a whole number from {FEWEST_PROCESSES}"));
+        KeyName::BashProcesses => limits.tasks = at_least_one(at_least(number, FEWEST_PROCESSES)?)?,
+        KeyName::BashMemory => limits.memory = or_none(number, LEAST_MEGABYTES)?.map(megabytes),
+        KeyName::BashFile => limits.file_size = or_none(number, 1)?.map(megabytes),
+        KeyName::BashOpenFiles => limits.open_files = or_none(number, FEWEST_OPEN_FILES)?,
+        KeyName::BashCpu => limits.cpu_seconds = or_none(number, 1)?,
+        KeyName::BashSessionProcesses => {
+            limits.session_tasks = Some(at_least_one(at_least(number, FEWEST_PROCESSES)?)?);
         }
-        KeyName::BashProcesses => bash.most_tasks = at_least_one(number)?,
+        KeyName::BashSessionMemory => {
+            limits.session_memory = Some(megabytes(at_least(number, LEAST_MEGABYTES)?));
+        }
         _ => bash.most_background = usize::try_from(number).unwrap_or(usize::MAX),
     }
     Ok(())
+}
+
+fn megabytes(number: u64) -> u64 {
+    number.saturating_mul(1024 * 1024)
+}
+
+fn at_least(number: u64, least: u64) -> Result<u64, String> {
+    match number < least {
+        true => Err(format!("is {number}, expected a whole number from {least}")),
+        false => Ok(number),
+    }
+}
+
+/// A limit, where 0 stands for none.
+fn or_none(number: u64, least: u64) -> Result<Option<u64>, String> {
+    match number {
+        0 => Ok(None),
+        _ if number < least => Err(format!("is {number}, expected 0 or a whole number from {least}")),
+        _ => Ok(Some(number)),
+    }
 }
 
 /// A time in milliseconds; without any, nothing would ever be answered.
@@ -359,19 +412,6 @@ fn at_least_one(count: u64) -> Result<u32, String> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| format!("is {count}, expected a whole number from 1 to {}", u32::MAX))
-}
-
-/// A later layer cannot allow what an earlier one denied: there is one operator's file.
-fn set_permission(tool: &str, value: &Value, settings: &mut Settings) -> Result<(), String> {
-    match value {
-        Value::Text(text) if text == "deny" => {
-            settings.denied.insert(tool.to_owned());
-            Ok(())
-        }
-        Value::Text(text) if text == "allow" => Ok(()),
-        Value::Text(text) => Err(format!("is \"{}\", expected allow or deny", text.escape_debug())),
-        _ => Err("expected allow or deny".to_owned()),
-    }
 }
 
 fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), String> {

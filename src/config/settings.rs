@@ -1,20 +1,24 @@
 //! The result of all configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use playhouse_actors::Moderate;
 use playhouse_catalogue::{Catalogue, ModelFacts};
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
+use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::{Agents, Reasoning, RulesFile};
-use playhouse_protocol::ModelRef;
+use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
 use playhouse_session::RetryPolicy;
 use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
 
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
+use super::permission_names::PermissionName;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::web::WebSettings;
 use super::{builtin, catalogue, operator, workspace};
@@ -44,7 +48,7 @@ pub struct Settings {
     /// How long a provider may take to answer.
     pub limits: Limits,
     /// How long a question of a model waits for an answer.
-    pub question_wait: Duration,
+    pub asking_wait: Duration,
     /// How long saved outputs are kept; `None` for as long as their session.
     pub keep_outputs: Option<Duration>,
     /// How the native tools work, those that reach out excepted.
@@ -53,8 +57,24 @@ pub struct Settings {
     pub web: WebSettings,
     /// Built-in agents and the operator's.
     pub agents: Agents,
-    /// Tools that nobody may use; `*` stands for all.
-    pub denied: BTreeSet<String>,
+    /// The operator's rules, in order, with the home directory filled in.
+    pub permissions: Rules,
+    /// The workspace's own rules, none of which allows anything.
+    pub workspace_permissions: Rules,
+    /// Where the names of permissions stand in both.
+    pub(crate) permission_names: Vec<PermissionName>,
+    /// What holds for tools that reach out, where no rule speaks.
+    pub moderate: Moderate,
+    /// Whether there must be walls around programs.
+    pub sandbox: Sandbox,
+    /// What the walls let through beside the workspace.
+    pub walls: WallsAllowed,
+    /// Directories below which the git directory of a worktree or a submodule may lie: absolute.
+    pub roots: Vec<PathBuf>,
+    /// What belongs to the operator, whether it is there or not: absolute. No session may touch it.
+    pub(crate) own: Vec<PathBuf>,
+    /// The home directory that `~` stands for.
+    pub(crate) home: Option<String>,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
 }
@@ -118,15 +138,24 @@ impl Settings {
             retry: RetryPolicy::default(),
             connect: Connections::default().connect,
             limits: Limits::default(),
-            question_wait: Duration::from_secs(60),
+            asking_wait: Duration::from_secs(60),
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             tools: NativeOptions::default(),
             web: WebSettings::default(),
             agents: Agents::builtin(),
-            denied: BTreeSet::new(),
+            permissions: Rules::new(),
+            workspace_permissions: Rules::new(),
+            permission_names: Vec::new(),
+            moderate: Moderate::default(),
+            sandbox: Sandbox::default(),
+            walls: WallsAllowed::default(),
+            roots: Vec::new(),
+            own: Vec::new(),
+            home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
         };
         if let Some(location) = operator::locate(config_flag, variables) {
+            settings.own = location.own();
             operator::apply(&location, variables, &mut settings)?;
         }
         Ok(settings)
@@ -251,6 +280,29 @@ impl Settings {
             });
         }
         Ok((provider, facts))
+    }
+
+    /// What is known of what `agent` may do before there is a call, in a session with the rules `session`. What people
+    /// allowed for always is not in it.
+    pub(crate) fn policy(&self, agent: &str, session: Rules) -> Policy {
+        let agent = self.agents.get(agent).map(|agent| self.expanded(&agent.permissions));
+        Policy {
+            configuration: self.permissions.clone(),
+            agent: agent.unwrap_or_default(),
+            session,
+            workspace: self.workspace_permissions.clone(),
+            moderate: self.moderate.into(),
+            ..Policy::default()
+        }
+    }
+
+    /// `rules` with the home directory filled in, as far as it is known.
+    pub(crate) fn expanded(&self, rules: &[PermissionRule]) -> Rules {
+        let rules: Rules = rules.iter().collect();
+        match &self.home {
+            Some(home) => rules.expanded(home),
+            None => rules,
+        }
     }
 
     /// `name`, where there is an agent of that name.

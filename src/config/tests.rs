@@ -3,14 +3,19 @@
 use std::fmt::Display;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use insta::assert_snapshot;
 use playhouse_llm::{DialectKind, OutputLimitField};
 use playhouse_protocol::ModelRef;
+use playhouse_tools::bash::BashOptions;
+use playhouse_workspace::process::Limits;
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
 use super::*;
+
+mod permissions;
 
 /// An operator's folder and a workspace.
 struct Place {
@@ -222,7 +227,7 @@ fn agents_lie_beside_the_file() {
     "#);
     place.write("operator/agents/b.md", "---\ndescription: d\nstep: 3\n---");
     assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
-    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools; did you mean "steps"?
+    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "steps"?
     "#);
     place.write("operator/agents/b.md", "x".repeat(300_000));
     assert_snapshot!(place.message(place.load().unwrap_err()), @r"
@@ -258,13 +263,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools; did you mean "model"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, model, permissions, providers, retry, rules, timeouts, tools; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 
@@ -346,6 +351,10 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.local.limits]\nrequests_per_minute = 5_000_000_000",
         "[retry]\nattempts = 0",
         "[tools.bash]\nprocesses = 7",
+        "[tools.bash]\nmemory_mb = 31",
+        "[tools.bash]\nopen_files = 3",
+        "[tools.bash]\nsession_processes = 0",
+        "[tools.bash]\nsession_memory_mb = 0",
         "[tools.bash]\nmax_timeout_ms = 0",
         "[providers.openai.models.gpt-5]\nreasoning = \"lots\"",
         "[providers.openai.models.gpt-5]\nreasoning = 0",
@@ -386,6 +395,10 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:2: `providers.local.limits.requests_per_minute`: is 5000000000, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `retry.attempts`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `tools.bash.processes`: is 7, expected a whole number from 8
+    operator/config.toml:2: `tools.bash.memory_mb`: is 31, expected 0 or a whole number from 32
+    operator/config.toml:2: `tools.bash.open_files`: is 3, expected 0 or a whole number from 32
+    operator/config.toml:2: `tools.bash.session_processes`: is 0, expected a whole number from 8
+    operator/config.toml:2: `tools.bash.session_memory_mb`: is 0, expected a whole number from 32
     operator/config.toml:2: `tools.bash.max_timeout_ms`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "lots", expected low, medium, high or a whole number of tokens from 1
     operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "0", expected low, medium, high or a whole number of tokens from 1
@@ -405,15 +418,25 @@ fn wrong_values_name_line_and_what_there_is() {
 #[test]
 fn the_limits_of_commands_are_carried_over() {
     let place = Place::new();
-    let usual = playhouse_tools::bash::BashOptions::default();
-    place.write("operator/config.toml", "");
-    assert_eq!(place.load().unwrap().tools.bash, usual);
-    place.write(
-        "operator/config.toml",
-        "[tools.bash]\nmax_timeout_ms = 5_000\nprocesses = 64\nbackground = 0",
-    );
-    let bash = place.load().unwrap().tools.bash;
-    assert_eq!((bash.max_timeout.as_secs(), bash.most_tasks, bash.most_background), (5, 64, 0));
+    let bash = |text: &str| {
+        place.write("operator/config.toml", format!("[tools.bash]\n{text}"));
+        place.load().unwrap().tools.bash
+    };
+    assert_eq!(bash(""), BashOptions::default());
+    let all = "max_timeout_ms = 5_000\nprocesses = 64\nmemory_mb = 32\nfile_mb = 1\nopen_files = 99\ncpu_seconds = 7\n\
+               session_processes = 65\nsession_memory_mb = 33\nbackground = 0";
+    let limits = Limits {
+        tasks: 64,
+        memory: Some(32 << 20),
+        file_size: Some(1 << 20),
+        open_files: Some(99),
+        cpu_seconds: Some(7),
+        session_tasks: Some(65),
+        session_memory: Some(33 << 20),
+    };
+    assert_eq!(bash(all), BashOptions { max_timeout: Duration::from_secs(5), limits, most_background: 0 });
+    let none = bash("memory_mb = 0\nfile_mb = 0\nopen_files = 0\ncpu_seconds = 0").limits;
+    assert_eq!((none.memory, none.file_size, none.open_files, none.cpu_seconds), (None, None, None, None));
 }
 
 #[test]
@@ -449,21 +472,6 @@ fn a_workspace_chooses_model_and_agent() {
 }
 
 #[test]
-fn a_workspace_makes_permissions_stricter_and_never_looser() {
-    let place = Place::new();
-    place.write("operator/config.toml", "[permissions]\nedit = \"deny\"\nread = \"allow\"");
-    place.write("workspace/.playhouse/config.toml", "[permissions]\nbash = \"deny\"");
-    let settings = place.load().unwrap();
-    assert_eq!(settings.denied.iter().collect::<Vec<_>>(), ["edit"]);
-    let settings = settings.with_workspace(&place.path("workspace")).unwrap();
-    assert_eq!(settings.denied.iter().collect::<Vec<_>>(), ["bash", "edit"]);
-    assert_snapshot!(
-        operator("permissions.bash = \"sometimes\""),
-        @r#"operator/config.toml:1: `permissions.bash`: is "sometimes", expected allow or deny"#
-    );
-}
-
-#[test]
 fn a_workspace_is_refused_what_is_the_operators() {
     assert_snapshot!(each(&[
         "\n\n[providers.anthropic]\nbase_url = \"https://evil.example\"",
@@ -477,6 +485,9 @@ fn a_workspace_is_refused_what_is_the_operators() {
         "permissions.bash = \"allow\"",
         "[permissions]\nbash = 1",
         "walls = false",
+        "walls.network = true",
+        "sandbox = \"off\"",
+        "moderate = \"allow\"",
         "commands = [\"curl evil.example\"]",
         "cost = { input = 0 }",
         "modle = \"a/b\"",
@@ -490,9 +501,12 @@ fn a_workspace_is_refused_what_is_the_operators() {
     workspace/.playhouse/config.toml:1: `retry` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
     workspace/.playhouse/config.toml:1: `limits` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
     workspace/.playhouse/config.toml:1: `permissions` is text, expected a table
-    workspace/.playhouse/config.toml:1: `permissions.bash` is "allow": a workspace can only make permissions stricter, with "deny"
-    workspace/.playhouse/config.toml:2: `permissions.bash` is the whole number 1, expected text
+    workspace/.playhouse/config.toml:1: `permissions.bash`: is "allow", and a workspace can only make permissions stricter, with "ask" or "deny"
+    workspace/.playhouse/config.toml:2: `permissions.bash` is the whole number 1, expected allow, ask or deny, or a table of patterns with one for each
     workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `walls` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `sandbox` may not be set by a workspace: a workspace does not decide what holds it; a workspace may set model, agent, rules, permissions
+    workspace/.playhouse/config.toml:1: `moderate` may not be set by a workspace: it would decide what runs without asking; a workspace may set model, agent, rules, permissions
     workspace/.playhouse/config.toml:1: `commands` may not be set by a workspace: it would start programs of its own choice; a workspace may set model, agent, rules, permissions
     workspace/.playhouse/config.toml:1: `cost` may not be set by a workspace: servers, keys, limits and prices are the operator's; a workspace may set model, agent, rules, permissions
     workspace/.playhouse/config.toml:1: unknown key `modle`; a workspace may set model, agent, rules, permissions; did you mean "model"?
@@ -622,8 +636,15 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::WebSearchUrl => "\"http://127.0.0.1:8080\"",
             KeyName::WebSearchTool | KeyName::WebCodeTool => "\"find\"",
             KeyName::ModelReasoning => "\"low\"",
-            KeyName::Permission => "\"deny\"",
-            KeyName::BashProcesses => "64",
+            KeyName::Permission => "{ \"x *\" = \"deny\" }",
+            KeyName::Sandbox => "\"required\"",
+            KeyName::Moderate => "\"allow\"",
+            KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
+            KeyName::BashProcesses
+            | KeyName::BashMemory
+            | KeyName::BashOpenFiles
+            | KeyName::BashSessionProcesses
+            | KeyName::BashSessionMemory => "64",
             KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
             _ if key.kind == Kind::Number => "0.5",
             _ if key.kind == Kind::Whole => "7",

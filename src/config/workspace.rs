@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use playhouse_policy::Action;
 use playhouse_prompts::RulesFile;
 use playhouse_prompts::inside::read_inside;
 use playhouse_protocol::ModelRef;
@@ -11,6 +12,7 @@ use super::document::{Document, Setting, Value};
 use super::error::ConfigError;
 use super::keys::{KEYS, KeyName, NAME};
 use super::operator;
+use super::permissions;
 use super::settings::Settings;
 
 /// The file, from the workspace's root.
@@ -23,8 +25,9 @@ const MAX_BYTES: u64 = 64 * 1024;
 const MAX_RULES: usize = 16;
 
 /// Names that no key has yet, or has elsewhere, and that a workspace must not hope for.
-const REFUSED: [(&str, &str); 11] = [
+const REFUSED: [(&str, &str); 12] = [
     ("permission", "they are called `permissions`"),
+    ("moderate", "it would decide what runs without asking"),
     ("walls", "a workspace does not decide what holds it"),
     ("sandbox", "a workspace does not decide what holds it"),
     ("headers", "they are sent to servers together with keys"),
@@ -57,7 +60,21 @@ pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigEr
     for setting in &document.settings {
         set(root, setting, settings).map_err(|message| ConfigError::line(&file, setting.line, message))?;
     }
+    let permissions = permissions::read(&document, settings.home.as_deref(), &stricter)?;
+    settings.workspace_permissions = permissions.rules;
+    settings.permission_names.extend(permissions.names);
     Ok(())
+}
+
+/// Refuses what would make something looser.
+fn stricter(action: Action) -> Result<(), String> {
+    match action {
+        Action::Ask | Action::Deny => Ok(()),
+        Action::Allow => {
+            Err("is \"allow\", and a workspace can only make permissions stricter, with \"ask\" or \"deny\""
+                .to_owned())
+        }
+    }
 }
 
 /// Refuses everything but the keys that a workspace may set.
@@ -107,19 +124,8 @@ fn set(root: &Path, setting: &Setting, settings: &mut Settings) -> Result<(), St
                 }
             }
         }
-        (KeyName::Permission, Value::Text(text)) => {
-            let [tool] = setting.names.as_slice() else {
-                return Err(format!("`{}` may not be set by a workspace", setting.key.path));
-            };
-            if text != "deny" {
-                return Err(format!(
-                    "`permissions.{}` is \"{}\": a workspace can only make permissions stricter, with \"deny\"",
-                    tool.escape_debug(),
-                    text.escape_debug()
-                ));
-            }
-            settings.denied.insert(tool.clone());
-        }
+        // They are read together, in the order of the file.
+        (KeyName::Permission, _) => {}
         _ => return Err(format!("`{}` may not be set by a workspace", setting.key.path)),
     }
     Ok(())

@@ -62,7 +62,7 @@ fn without_a_model_it_says_how_to_choose_one() {
 fn what_is_wrong_in_a_file_is_named_with_its_line() {
     for (text, says) in [
         ("# my own\nmodel = 3\n", "config.toml:2: "),
-        ("modle = \"a/b\"\n", "did you mean \"model\"?"),
+        ("modle = \"a/b\"\n", "did you mean \"model\""),
         ("[providers.x]\ndialect = \"openai-chat\"\nbase_ulr = \"http://a\"\n", "config.toml:3: "),
         ("[providers.x]\ndialect = \"openai-chat\"\nbase_ulr = \"http://a\"\n", "base_url"),
         ("model = \n", "config.toml:1"),

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use crate::stage::{Ended, Stage, until};
 
-/// Starts a `run` in the background.
+/// Starts a `run` in the background. Tests whose commands name their processes run them without walls, where the numbers
+/// are the machine's.
 pub(crate) fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Child {
     let mut command = stage.command(["run"].into_iter().chain(arguments));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -55,7 +56,7 @@ fn it_aborts_the_turn_and_the_command_with_its_children() {
             .next_turn()
             .step(text("Here I am again.")),
     );
-    let child = start(&stage, ["Wait."]);
+    let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
     let (near, far) = (process(&stage, "child.pid"), process(&stage, "far.pid"));
     assert!(is_alive(near) && is_alive(far));
     signal(&child, Signal::INT);
@@ -102,7 +103,7 @@ fn a_second_one_ends_the_process() {
     let stage = Stage::new(
         Model::new().step(call("bash", json!({"command": command}))).next_turn().step(text("Well.")),
     );
-    let child = start(&stage, ["Wait."]);
+    let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
     let shell = process(&stage, "shell.pid");
     signal(&child, Signal::INT);
     // The command was told to end and does not want to.
@@ -126,7 +127,7 @@ fn being_told_to_terminate_ends_commands_but_not_the_turn() {
             .next_turn()
             .step(text("Here I am again.")),
     );
-    let child = start(&stage, ["Wait."]);
+    let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
     let shell = process(&stage, "shell.pid");
     signal(&child, Signal::TERM);
     end(child).is(143);
@@ -150,7 +151,7 @@ fn it_aborts_the_wait_for_another_attempt() {
 #[test]
 fn it_aborts_calls_by_hand() {
     let stage = Stage::new(Model::new());
-    let mut command = stage.command(["tool", "bash", "--input"]);
+    let mut command = stage.command(["tool", "--sandbox", "off", "bash", "--input"]);
     command.arg(json!({"command": "echo $$ > shell.pid; sleep 600"}).to_string());
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let shell = process(&stage, "shell.pid");

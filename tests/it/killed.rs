@@ -30,7 +30,7 @@ fn the_commands_of_an_engine_that_is_killed_end() {
         calls.push_str("\n{\"tool\": \"bash\", \"input\": {\"command\": \"sleep 300\"}}\n");
         let script = stage.root().join("calls.jsonl");
         fs_err::write(&script, calls).unwrap();
-        let mut command = stage.command(["tool", "--script", script.to_str().unwrap()]);
+        let mut command = stage.command(["tool", "--sandbox", "off", "--script", script.to_str().unwrap()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut engine = command.spawn().unwrap();
         let processes = FILES.map(|file| process(&stage, file));
@@ -49,7 +49,7 @@ fn the_commands_of_an_engine_that_is_killed_end() {
 fn what_a_command_left_behind_ends_when_the_engine_ends_by_itself() {
     let stage = Stage::new(Model::new());
     let input = json!({"command": "setsid sleep 300 & echo $! > left.pid"}).to_string();
-    stage.playhouse(["tool", "bash", "--input", &input]).is(0);
+    stage.playhouse(["tool", "--sandbox", "off", "bash", "--input", &input]).is(0);
     let left = process(&stage, "left.pid");
     until("it is gone", || !is_alive(left));
 }

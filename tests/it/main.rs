@@ -5,9 +5,13 @@
 
 mod answers;
 mod configuration;
+mod consents;
 mod demo;
 mod directories;
+mod doctor;
 mod embed;
+#[cfg(target_os = "linux")]
+mod escape;
 mod facts;
 mod interrupt;
 mod killed;
@@ -20,5 +24,6 @@ mod sessions;
 mod stage;
 mod tags;
 mod tap;
+mod terminal;
 mod tool;
 mod tools;

@@ -211,6 +211,10 @@ fn the_key_that_arrives_is_the_tenants() {
                 title: None,
                 agent: None,
                 model: Some("openai/gpt-5.4".parse().unwrap()),
+                parent: None,
+                permissions: Vec::new(),
+                unattended: true,
+                walls: None,
             };
             let session = house.engine().create(new).await.unwrap();
             let finished = session.run(Prompt::text("Go.")).await.unwrap();

@@ -1,17 +1,13 @@
 //! Questions and lists of things to do on the command line.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::process::{Child, Stdio};
-
 use mock_llm::{Model, Script, call, text};
 use playhouse::protocol::Record;
 use playhouse::protocol::question::QuestionAnswer;
 use playhouse::protocol::record::TurnOutcome;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use crate::stage::{Dialect, Ended, Stage};
+use crate::terminal::at_a_terminal;
 
 fn questions() -> Value {
     let option = |label: &str| json!({"label": label, "description": format!("take {label}")});
@@ -24,47 +20,6 @@ fn questions() -> Value {
 
 fn asker() -> Model {
     Model::new().step(call("question", questions())).step(text("Then so."))
-}
-
-/// A `run` at a terminal, whose other end is given too. Its standard output is a pipe.
-fn at_a_terminal<const N: usize>(stage: &Stage, arguments: [&str; N]) -> (Child, Terminal) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let open = || fs_err::OpenOptions::new().read(true).write(true).open(&name).unwrap().into_parts().0;
-    let mut command = stage.command(["run"].into_iter().chain(arguments));
-    command.env("NO_COLOR", "1").stdin(open()).stdout(Stdio::piped()).stderr(open());
-    let child = command.spawn().unwrap();
-    (child, Terminal { master: File::from(master), shown: String::new() })
-}
-
-struct Terminal {
-    master: File,
-    /// All that was shown, and not yet waited for.
-    shown: String,
-}
-
-impl Terminal {
-    /// Waits until it shows this. It ends with the process, whose questions do not wait for ever.
-    fn until(&mut self, text: &str) -> String {
-        let mut buffer = [0; 1024];
-        loop {
-            if let Some((before, after)) = self.shown.split_once(text) {
-                let (before, after) = (before.to_owned(), after.to_owned());
-                self.shown = after;
-                return before;
-            }
-            match self.master.read(&mut buffer) {
-                Ok(count) if count > 0 => self.shown.push_str(&String::from_utf8_lossy(&buffer[..count])),
-                _ => panic!("{text:?} never came, but {:?}", self.shown),
-            }
-        }
-    }
-
-    fn types(&mut self, line: &str) {
-        self.master.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
 }
 
 fn answers(stage: &Stage) -> Vec<QuestionAnswer> {
@@ -159,7 +114,7 @@ fn what_was_asked_before_a_crash_is_asked_again() {
 }
 
 #[test]
-fn how_long_a_question_waits_is_configured() {
+fn how_long_a_request_waits_is_configured() {
     let stage = Stage::new(asker());
     stage.configure("[asking]\nwait_ms = 1");
     let (child, mut terminal) = at_a_terminal(&stage, ["Ask me."]);

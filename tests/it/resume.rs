@@ -58,7 +58,7 @@ fn a_turn_goes_on_after_a_kill_during_a_command() {
             .next_turn()
             .step(text("Going on.")),
     );
-    let mut child = start(&stage, ["Run it."]);
+    let mut child = start(&stage, ["--yes", "--sandbox", "off", "Run it."]);
     let shell = process(&stage, "shell.pid");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -28,7 +28,7 @@ fn a_turn_changes_files_in_both_dialects() {
     for dialect in Dialect::ALL {
         let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
         stage.write("greeting.txt", "hello wrold\n");
-        let ended = stage.run(["Fix the greeting."]).is(0);
+        let ended = stage.run(["--yes", "Fix the greeting."]).is(0);
         assert_eq!(ended.stdout, "First a look.\nIt greets the world now.\n", "{dialect:?}");
         let ended = ended.says([
             "✓ read greeting.txt  ",
@@ -52,7 +52,7 @@ fn every_request_is_the_one_before_with_more_at_its_end() {
     for dialect in Dialect::ALL {
         let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
         stage.write("greeting.txt", "hello wrold\n");
-        stage.run(["Fix the greeting."]).is(0);
+        stage.run(["--yes", "Fix the greeting."]).is(0);
         let messages = |request: &Value| {
             let mut messages = request["messages"].to_string();
             messages = messages.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
@@ -126,7 +126,7 @@ fn json_is_one_event_a_line_and_durable_ids_have_no_gaps() {
     let stage = Stage::new(worker());
     stage.write("greeting.txt", "hello wrold\n");
     for prompt in ["Fix the greeting.", "And once more."] {
-        let mut arguments = vec!["run", "--format", "json", prompt];
+        let mut arguments = vec!["run", "--yes", "--format", "json", prompt];
         if prompt.starts_with("And") {
             arguments.insert(1, "-c");
         }
@@ -276,14 +276,6 @@ fn an_empty_prompt_is_bad_usage() {
     stage.run([]).is(2).says(["<PROMPT>"]);
     stage.run(["--steps", "0", "x"]).is(2).says(["--steps"]);
     assert!(stage.asked().is_empty());
-}
-
-#[test]
-fn yes_is_taken_where_nothing_asks() {
-    let stage = Stage::new(worker());
-    stage.write("greeting.txt", "hello wrold\n");
-    stage.run(["--yes", "Fix the greeting."]).is(0);
-    assert_eq!(stage.read("greeting.txt"), "hello world\n");
 }
 
 #[test]

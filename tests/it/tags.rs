@@ -25,7 +25,7 @@ fn calls_are_tags_between_the_text_of_the_model() {
             ]))
             .step(text("That is all.")),
     );
-    let ended = stage.run(["--format", "tags", "Look."]).is(0);
+    let ended = stage.run(["--yes", "--format", "tags", "Look."]).is(0);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], "First <b>a look</b> & more.", "the model's text is left as it is");
     assert_eq!(*lines.last().unwrap(), "That is all.");
@@ -64,7 +64,7 @@ fn calls_are_tags_between_the_text_of_the_model() {
 fn a_call_has_the_same_title_when_it_begins_and_when_it_ends() {
     let input = json!({"command": "true", "description": "Do nothing"});
     let stage = Stage::new(Model::new().step(mock_llm::call("bash", input)).step(text("Done.")));
-    let ended = stage.run(["--format", "tags", "Go."]).is(0);
+    let ended = stage.run(["--yes", "--format", "tags", "Go."]).is(0);
     let tags: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("<opencode-tool ")).collect();
     let titles: Vec<&str> = tags.iter().map(|tag| attribute(tag, "title")).collect();
     assert_eq!(titles, ["Do nothing", "Do nothing"]);
@@ -76,7 +76,7 @@ fn an_aborted_turn_closes_what_it_opened() {
     let stage = Stage::new(
         Model::new().step(mock_llm::call("bash", json!({"command": "echo $$ > shell.pid; sleep 600"}))),
     );
-    let child = crate::interrupt::start(&stage, ["--format", "tags", "Wait."]);
+    let child = crate::interrupt::start(&stage, ["--yes", "--sandbox", "off", "--format", "tags", "Wait."]);
     crate::interrupt::process(&stage, "shell.pid");
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
     let ended = crate::stage::Ended::from(child.wait_with_output().unwrap()).is(3);

@@ -45,7 +45,7 @@ fn what_was_saved_long_ago_is_removed_when_the_engine_starts() {
             .next_turn()
             .step(text("Here, too.")),
     );
-    stage.run(["Talk."]).is(0);
+    stage.run(["--yes", "Talk."]).is(0);
     let outputs = stage.data.join("output");
     let kept = contents(&outputs);
     let (file, _) = kept.first_key_value().expect("it is saved");

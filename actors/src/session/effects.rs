@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{CallInput, CallOutcome};
+use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Record, Reply, Timestamp};
 use playhouse_session::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
@@ -23,6 +23,7 @@ use crate::host::SessionHost;
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::SupervisorMessage;
+use crate::wake::Place;
 
 impl SessionState {
     /// Does an effect now, or puts it where it waits for the flush.
@@ -48,7 +49,9 @@ impl SessionState {
             Effect::Append(entries) => self.append(myself, entries),
             Effect::Reply(ticket, reply) => self.reply(ticket, reply),
             Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
-            Effect::Prepare { call, tool, input } => self.prepare(myself, call, tool, input).await?,
+            Effect::Prepare { call, tool, input, looping } => {
+                self.prepare(myself, call, CallMessage::Prepare { tool, input, looping }).await?;
+            }
             Effect::Execute { call, .. } => {
                 if let Some(live) = self.calls.get(&call) {
                     live.actor.send_message(CallMessage::Execute)?;
@@ -95,6 +98,7 @@ impl SessionState {
         if entries.iter().any(|entry| matches!(entry.record, Record::TodosChanged { .. })) {
             self.todos.set(&self.machine.session().todos);
         }
+        self.look_for_consents(&entries);
         let expected = playhouse_protocol::Seq(first.seq.0 - 1);
         self.unpublished.extend(entries.iter().cloned());
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
@@ -107,7 +111,7 @@ impl SessionState {
         self.shared.store.log.append(append, Box::new(done));
     }
 
-    fn reply(&mut self, ticket: Ticket, reply: Result<Reply, CommandError>) {
+    pub(super) fn reply(&mut self, ticket: Ticket, reply: Result<Reply, CommandError>) {
         if let Some(port) = self.tickets.remove(&ticket) {
             // A caller that went away needs no answer.
             drop(port.send(reply));
@@ -136,6 +140,7 @@ impl SessionState {
             agent: order.agent.clone(),
             model: order.model.clone(),
             created: session.summary.created,
+            permissions: session.permissions.clone(),
         };
         let (actor, _) = Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?;
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
@@ -144,6 +149,7 @@ impl SessionState {
             conversation,
             new,
             request,
+            judge: Arc::clone(&self.judge),
             ring: Arc::clone(&self.ring),
             ids: self.ids.clone(),
             cancel: cancel.clone(),
@@ -160,11 +166,10 @@ impl SessionState {
         &mut self,
         myself: &ActorRef<SessionMessage>,
         call: PartId,
-        tool: String,
-        input: CallInput,
+        message: CallMessage,
     ) -> Result<(), ActorProcessingErr> {
-        let workspace = match &self.workspace {
-            Ok(workspace) => Arc::clone(workspace),
+        let Place { workspace, walls } = match &self.place {
+            Ok(place) => place.clone(),
             Err(error) => {
                 let report = CallReport::text(CallOutcome::Failed, error.clone());
                 myself.send_message(SessionMessage::Prepared(call, Box::new(Err(report))))?;
@@ -176,7 +181,7 @@ impl SessionState {
         let host = Arc::new(SessionHost {
             call,
             agent: agent.unwrap_or_default(),
-            denied: Arc::clone(&self.denied),
+            judge: Arc::clone(&self.judge),
             todos: self.todos.clone(),
             session: myself.clone(),
             shared: Arc::clone(&self.shared),
@@ -195,13 +200,14 @@ impl SessionState {
                 output: Arc::new(RingOutput::new(Arc::clone(&self.ring), call)),
                 host,
                 processes: self.shared.processes.of(self.id.as_str()),
+                walls,
             },
             session: myself.clone(),
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
         let (actor, _) = Actor::spawn_linked(None, CallActor, arguments, myself.get_cell()).await?;
-        actor.send_message(CallMessage::Prepare { tool, input })?;
+        actor.send_message(message)?;
         self.calls.insert(call, LiveCall { actor, cancel });
         Ok(())
     }

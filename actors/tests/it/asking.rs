@@ -71,7 +71,8 @@ async fn a_question_is_answered_through_the_handle_and_the_model_reads_it() {
     assert!(matches!(misfit, CommandError::Invalid(_)), "{misfit}");
     session.answer_question(question, red()).await.unwrap();
     let again = session.answer_question(question, red()).await.unwrap_err();
-    assert_eq!(again, CommandError::NoSuchQuestion(question));
+    let answer = QuestionAnswer::Answered { answers: red().unwrap() };
+    assert_eq!(again, CommandError::QuestionSettled { question, answer });
     assert_eq!(ended(&mut events).await, TurnOutcome::Completed);
     let results = results(&stage, &session).await;
     assert_eq!(results[0].output, "Which colour?\n→ Red");
@@ -96,7 +97,7 @@ async fn the_turn_goes_on_when_nobody_will_answer_or_nobody_does_in_time() {
 
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let hasty = Stage::with(Store::memory().unwrap(), folder, asker(), |options| {
-        options.question_wait = Duration::from_millis(1);
+        options.asking_wait = Duration::from_millis(1);
     })
     .await;
     let session = hasty.session("m").await;
@@ -120,7 +121,7 @@ async fn an_abort_ends_a_question() {
     assert_eq!(withdrawn, Some(QuestionAnswer::Withdrawn));
     assert_eq!(results(&stage, &session).await[0].outcome, CallOutcome::Cancelled);
     let late = session.answer_question(question, red()).await.unwrap_err();
-    assert_eq!(late, CommandError::NoSuchQuestion(question));
+    assert_eq!(late, CommandError::QuestionSettled { question, answer: QuestionAnswer::Withdrawn });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,8 @@ impl Client {
             }
             Provisional::CallOutput { .. }
             | Provisional::StepRetry { .. }
-            | Provisional::AttemptWaiting { .. } => {}
+            | Provisional::AttemptWaiting { .. }
+            | Provisional::DescendantRequest { .. } => {}
         }
     }
 }

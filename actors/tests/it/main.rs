@@ -4,12 +4,16 @@
 
 mod aborts;
 mod asking;
+mod consents;
 mod crashes;
+mod descendants;
 mod events;
 mod faults;
 mod flushes;
+mod grants;
 mod http2;
 mod limits;
+mod load;
 mod logs;
 mod outputs;
 mod processes;

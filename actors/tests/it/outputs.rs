@@ -98,7 +98,7 @@ async fn a_session_reads_its_own_outputs_and_no_other_ones() {
     let refused = look(other.id()).await;
     let last = refused.len() - 1;
     for (index, result) in refused.iter().enumerate() {
-        assert!(result.output.contains("outside the workspace"), "{}", result.output);
+        assert!(result.output.contains("belongs to the engine"), "{}", result.output);
         assert!(!result.output.contains("prt_") || result.output.contains(file.to_str().unwrap()));
         let expected = if index == last { CallOutcome::Done } else { CallOutcome::Declined };
         assert_eq!(result.outcome, expected, "{result:?}");

@@ -10,16 +10,19 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use mock_llm::{Mock, Script, Server};
 use playhouse_actors::{
-    Choice, Directory, Engine, EngineOptions, Profile, ProfileRequest, SessionHandle, Subscription,
+    Choice, Directory, Engine, EngineOptions, Ground, Profile, ProfileRequest, SessionHandle, Subscription,
 };
 use playhouse_llm::{
     Connections, DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Limits,
     Quota, Transport,
 };
+use playhouse_policy::{Access, Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_protocol::{ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record};
+use playhouse_protocol::{
+    ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
+};
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
 use playhouse_tools::{CallContext, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput};
@@ -62,6 +65,8 @@ fn modalities() -> Modalities {
 pub(crate) struct TestDirectory {
     pub(crate) mock: Mock,
     specs: Vec<ToolSpec>,
+    /// What holds for sessions that are woken from now on.
+    pub(crate) ground: Mutex<Ground>,
     /// The next profile panics, in the step actor.
     pub(crate) panic_in_step: AtomicBool,
     /// So many of the next looks at prices panic, in the session actor.
@@ -121,8 +126,15 @@ impl Directory for TestDirectory {
         Ok((None, None))
     }
 
-    fn denied(&self, _: &Path) -> Result<std::collections::BTreeSet<String>, String> {
-        Ok(std::collections::BTreeSet::new())
+    fn ground(&self, _: &str, _: &Path) -> Result<Ground, String> {
+        Ok(self.ground.lock().unwrap().clone())
+    }
+
+    fn agent_rules(&self, agent: &str) -> Rules {
+        match agent {
+            "careful" => [Rule::new("danger", "*", Action::Deny)].into_iter().collect(),
+            _ => Rules::new(),
+        }
     }
 
     fn choose(
@@ -284,10 +296,88 @@ impl Tool for Probe {
     }
 }
 
+/// A tool that nobody may use without a rule or a person. It goes to the address that it is given.
+pub(crate) struct Danger {
+    spec: ToolSpec,
+    /// Where it went, in order.
+    went: Mutex<Vec<String>>,
+}
+
+impl Danger {
+    fn new() -> Self {
+        Self {
+            spec: ToolSpec {
+                name: "danger".into(),
+                description: "goes somewhere".into(),
+                parameters: json!({"type": "object", "properties": {"to": {"type": "string"}}}),
+            },
+            went: Mutex::default(),
+        }
+    }
+
+    /// Where it went, in order.
+    pub(crate) fn went(&self) -> Vec<String> {
+        self.went.lock().unwrap().clone()
+    }
+}
+
+impl Tool for Danger {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Dangerous
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Map<String, Value>,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
+        async move {
+            let to = input.get("to").and_then(Value::as_str).unwrap_or_default().to_owned();
+            Ok(Prepared {
+                accesses: vec![Access::Address(to.clone())],
+                effect: Effect::Workspace,
+                recovery: Recovery::Interrupt,
+                preview: format!("go to {to}"),
+                title: "danger".into(),
+                plan: Box::new(to),
+            })
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(&'a self, plan: Plan, _: &'a CallContext) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async move {
+            let to = *plan.downcast::<String>().unwrap();
+            self.went.lock().unwrap().push(to.clone());
+            Ok(ToolOutput::text(format!("went to {to}")))
+        }
+        .boxed()
+    }
+}
+
+/// A ground on which nobody is asked about anything.
+pub(crate) fn open_ground() -> Ground {
+    Ground {
+        configuration: [Rule::new("*", "*", Action::Allow)].into_iter().collect(),
+        sandbox: Sandbox::Off,
+        ..Ground::default()
+    }
+}
+
+/// A ground with the rules that come with the engine only.
+pub(crate) fn bare_ground() -> Ground {
+    Ground { sandbox: Sandbox::Off, ..Ground::default() }
+}
+
 pub(crate) struct Stage {
     pub(crate) engine: Engine,
     pub(crate) directory: Arc<TestDirectory>,
     pub(crate) probe: Arc<Probe>,
+    pub(crate) danger: Arc<Danger>,
     pub(crate) store: Store,
     pub(crate) folder: Arc<tempfile::TempDir>,
 }
@@ -316,12 +406,15 @@ impl Stage {
         let probe = Arc::new(Probe::new());
         let mut tools = Registry::native();
         tools.add(Arc::clone(&probe) as _).unwrap();
+        let danger = Arc::new(Danger::new());
+        tools.add(Arc::clone(&danger) as _).unwrap();
         let mock = Mock::new(script);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = mock.serve(listener).unwrap();
         let directory = Arc::new(TestDirectory {
             mock,
             specs: tools.specs(|_| true),
+            ground: Mutex::new(open_ground()),
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
             prefill: true,
@@ -339,10 +432,12 @@ impl Stage {
         let mut options = EngineOptions::new(store.clone(), Arc::clone(&directory) as _, outputs);
         options.tools = tools;
         options.threads = POOL as usize;
+        // As a house does it: the outputs of other sessions are the engine's, whatever the rules say.
+        options.hidden = vec![options.outputs.clone()];
         options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
         change(&mut options);
         let engine = Engine::start(options).await.unwrap();
-        Self { engine, directory, probe, store, folder }
+        Self { engine, directory, probe, danger, store, folder }
     }
 
     pub(crate) async fn session(&self, model: &str) -> SessionHandle {
@@ -350,14 +445,29 @@ impl Stage {
     }
 
     pub(crate) async fn session_with(&self, provider: &str, model: &str) -> SessionHandle {
-        let new = NewSession {
+        let model = Some(ModelRef::new(provider, model));
+        self.engine.create(NewSession { model, ..self.new_session("echo") }).await.unwrap()
+    }
+
+    /// What a session with this scripted model is made of.
+    pub(crate) fn new_session(&self, model: &str) -> NewSession {
+        NewSession {
             tenant: "local".into(),
             workspace: self.folder.path().join("workspace").to_string_lossy().into_owned(),
             title: None,
             agent: None,
-            model: Some(ModelRef::new(provider, model)),
-        };
-        self.engine.create(new).await.unwrap()
+            model: Some(ModelRef::new("mock", model)),
+            parent: None,
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
+        }
+    }
+
+    /// Sessions that are woken from now on ask about everything that is not harmless.
+    pub(crate) fn bare(self) -> Self {
+        *self.directory.ground.lock().unwrap() = bare_ground();
+        self
     }
 
     /// All records of a session.

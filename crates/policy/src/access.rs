@@ -1,8 +1,10 @@
-//! What calls touch, and the judgement that holds until people can be asked.
+//! What calls touch, and what of it rules are asked about.
 
+use playhouse_protocol::consent::{Risk, Want};
 use serde::{Deserialize, Serialize};
 
-use crate::Verdict;
+use crate::policy::Verdict;
+use crate::shell;
 
 /// Where a path lies, after its links were resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +14,10 @@ pub enum Zone {
     Workspace,
     /// In the folder that keeps this session's long outputs.
     Output,
+    /// In the workspace, and what git runs or obeys: it can be read, and never changed.
+    Guarded,
+    /// What belongs to the engine itself, wherever it lies: neither read nor changed.
+    Hidden,
     /// Anywhere else.
     Outside,
 }
@@ -30,60 +36,158 @@ pub enum AccessKind {
 
 /// Something that a call would touch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Access {
-    /// What is done.
-    pub kind: AccessKind,
-    /// The absolute path, links resolved.
-    pub path: String,
-    /// Where it lies.
-    pub zone: Zone,
+#[serde(tag = "access", rename_all = "snake_case")]
+pub enum Access {
+    /// A path.
+    Path {
+        /// What is done.
+        kind: AccessKind,
+        /// The absolute path, links resolved.
+        path: String,
+        /// Where it lies.
+        zone: Zone,
+        /// How rules and people name it: within the workspace, the path from there.
+        shown: String,
+    },
+    /// A command that a shell would run.
+    Command(shell::Command),
+    /// A word of a script that may name any path.
+    Unknown {
+        /// As it is written.
+        text: String,
+        /// Why it is not known.
+        doubt: String,
+    },
+    /// An address that is fetched, without credentials.
+    Address(String),
+    /// A text that is sent to somebody who searches.
+    Query(String),
 }
 
 impl Access {
-    /// An access of `kind` to `path`, which lies in `zone`.
+    /// An access of `kind` to `path`, which lies in `zone` and has no other name.
     pub fn path(kind: AccessKind, path: impl Into<String>, zone: Zone) -> Self {
-        Self { kind, path: path.into(), zone }
+        let path = path.into();
+        Self::Path { kind, shown: path.clone(), path, zone }
     }
-}
 
-/// Judges a call by everything that it would touch: the strictest judgement counts.
-pub fn judge(accesses: &[Access]) -> Verdict {
-    accesses.iter().find_map(refusal).map_or(Verdict::Allow, |reason| Verdict::Deny { reason })
-}
-
-fn refusal(access: &Access) -> Option<String> {
-    match (access.zone, access.kind) {
-        (Zone::Workspace, _) | (Zone::Output, AccessKind::Read) => None,
-        (Zone::Output, _) => {
-            Some(format!("{} is in the folder of saved outputs, which can only be read", access.path))
+    /// The same under the name that rules and people use.
+    #[must_use]
+    pub fn shown(self, shown: impl Into<String>) -> Self {
+        match self {
+            Self::Path { kind, path, zone, .. } => Self::Path { kind, path, zone, shown: shown.into() },
+            other => other,
         }
-        (Zone::Outside, _) => Some(format!(
-            "{} is outside the workspace. Only paths inside the workspace can be used; links are followed before this is checked",
-            access.path
-        )),
     }
+}
+
+/// The permission of paths outside the workspace.
+pub const EXTERNAL_DIRECTORY: &str = "external_directory";
+/// The permission of calls that go round in circles.
+pub const DOOM_LOOP: &str = "doom_loop";
+
+/// What a call of a tool wants: `permission` is the tool's, `accesses` what it would touch.
+///
+/// # Errors
+/// What may never be done, whatever rules say, as a verdict.
+pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Want>, Verdict> {
+    let mut wants = Vec::new();
+    let mut own = false;
+    // Of a command, rules judge the text; paths count only where they leave the workspace.
+    let has_commands = accesses.iter().any(|access| matches!(access, Access::Command(_)));
+    for access in accesses {
+        match access {
+            Access::Path { kind: AccessKind::Read, zone: Zone::Output, .. } => own = true,
+            Access::Path { zone: Zone::Output, path, .. } => {
+                let reason = format!("{path} is in the folder of saved outputs, which can only be read");
+                return Err(Verdict::Deny { reason });
+            }
+            Access::Path { zone: Zone::Hidden, path, .. } => {
+                let reason = format!("{path} belongs to the engine, and no call may touch it");
+                return Err(Verdict::Deny { reason });
+            }
+            Access::Path { kind: AccessKind::Write, zone: Zone::Guarded, shown, .. } if !has_commands => {
+                let reason = format!(
+                    "{shown} is what git obeys when it runs, and no call may change it: ask the user to"
+                );
+                return Err(Verdict::Deny { reason });
+            }
+            Access::Path { kind: AccessKind::Write, zone: Zone::Guarded, shown, .. } => {
+                push(&mut wants, Want { in_person: true, ..Want::new(permission, shown, risk) });
+            }
+            Access::Path { kind, zone, path, shown } => {
+                if !has_commands {
+                    own = true;
+                    // One that is usually allowed, and is asked for since a rule says so, is a case of its own.
+                    let always = if risk == Risk::Safe { shown.as_str() } else { "*" };
+                    push(&mut wants, Want::new(permission, shown, risk).always([always]));
+                }
+                if *zone == Zone::Outside {
+                    push(&mut wants, outside(*kind, path));
+                }
+            }
+            Access::Command(command) => {
+                own = true;
+                let want = Want::new(permission, &command.text, risk).always(command.always.iter());
+                push(&mut wants, Want { doubt: command.doubt.clone(), ..want });
+            }
+            Access::Unknown { text, doubt } => {
+                let want = Want::new(EXTERNAL_DIRECTORY, text, Risk::Dangerous);
+                push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
+            }
+            Access::Query(query) => {
+                own = true;
+                push(&mut wants, Want::new(permission, query, risk).always(["*"]));
+            }
+            Access::Address(address) => {
+                own = true;
+                let want = Want::new(permission, address, risk);
+                push(&mut wants, want.always(origin(address).map(|origin| format!("{origin}/*"))));
+            }
+        }
+    }
+    if !own {
+        wants.insert(0, Want::new(permission, "*", risk).always(["*"]));
+    }
+    Ok(wants)
+}
+
+/// What a call that closes a loop wants beside the rest.
+pub fn loop_want(tool: &str) -> Want {
+    Want::new(DOOM_LOOP, tool, Risk::Dangerous).always([tool])
+}
+
+fn push(wants: &mut Vec<Want>, want: Want) {
+    if !wants.contains(&want) {
+        wants.push(want);
+    }
+}
+
+/// A path outside the workspace: remembered by its directory, and written only if a person says so each time.
+fn outside(kind: AccessKind, path: &str) -> Want {
+    let in_person = kind == AccessKind::Write;
+    let always = if in_person { Vec::new() } else { around(path) };
+    Want { in_person, ..Want::new(EXTERNAL_DIRECTORY, path, Risk::Dangerous).always(always) }
+}
+
+/// What is remembered of a path outside: what lies in its directory, unless that is so much that few would mean it. Then
+/// only the path, and what lies below it.
+fn around(path: &str) -> Vec<String> {
+    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let parts: Vec<&str> = directory.split('/').skip(1).collect();
+    match parts.as_slice() {
+        [] if path.trim_matches('/').is_empty() => Vec::new(),
+        [] | [_] | ["home" | "Users", _] => vec![path.to_owned(), format!("{path}/*")],
+        _ => vec![format!("{directory}/*")],
+    }
+}
+
+/// `https://example.org` of `https://example.org/a?b`.
+fn origin(address: &str) -> Option<&str> {
+    let host = address.find("://")? + 3;
+    let end = address[host..].find(['/', '?', '#']).map_or(address.len(), |at| host + at);
+    Some(&address[..end])
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_bad_access_denies_the_call() {
-        let good = Access::path(AccessKind::Read, "/repo/a", Zone::Workspace);
-        let bad = Access::path(AccessKind::Write, "/data/output/x", Zone::Output);
-        assert_eq!(judge(&[]), Verdict::Allow);
-        assert_eq!(judge(std::slice::from_ref(&good)), Verdict::Allow);
-        let Verdict::Deny { reason } = judge(&[good, bad]) else { panic!("must be denied") };
-        assert!(reason.contains("/data/output/x"), "{reason}");
-    }
-
-    #[test]
-    fn saved_outputs_can_be_read_but_no_command_may_run_there() {
-        let access = |kind| Access::path(kind, "/data/output/x", Zone::Output);
-        assert_eq!(judge(&[access(AccessKind::Read)]), Verdict::Allow);
-        assert!(matches!(judge(&[access(AccessKind::Execute)]), Verdict::Deny { .. }));
-        let outside = Access::path(AccessKind::Execute, "/", Zone::Outside);
-        assert!(matches!(judge(&[outside]), Verdict::Deny { .. }));
-    }
-}
+mod tests;

@@ -2,19 +2,19 @@
 //!
 //! A tool resolves its paths (links included) before it asks, so that a judgement needs no file system.
 //!
-//! - [`Access`] and [`judge`]: what calls touch, and the judgement that is in force: what is inside the workspace is
-//!   allowed, and so is reading the session's own output folder; everything else is denied.
+//! - [`Access`] and [`wants`]: what a call touches, and what of it rules are asked about.
 //! - [`Policy`], [`Rules`], [`Want`]: rules in layers, and what they say of what a call wants.
 //! - [`shell`]: what a script would run and touch, told without running it.
 //! - [`is_looping`]: whether a model is caught in a loop.
 //!
 //! ```
-//! use playhouse_policy::{Access, AccessKind, Verdict, Zone, judge};
+//! use playhouse_policy::{Access, AccessKind, Policy, Risk, Verdict, Zone, wants};
 //!
-//! let inside = Access::path(AccessKind::Write, "/repo/a.txt", Zone::Workspace);
-//! assert_eq!(judge(&[inside]), Verdict::Allow);
+//! let policy = Policy::default();
+//! let inside = Access::path(AccessKind::Read, "/repo/a.txt", Zone::Workspace);
+//! assert_eq!(policy.judge(&wants("read", Risk::Safe, &[inside]).unwrap()), Verdict::Allow);
 //! let outside = Access::path(AccessKind::Read, "/etc/passwd", Zone::Outside);
-//! assert!(matches!(judge(&[outside]), Verdict::Deny { .. }));
+//! assert!(matches!(policy.judge(&wants("read", Risk::Safe, &[outside]).unwrap()), Verdict::Ask { .. }));
 //! ```
 //!
 //! Rules, and a script that is judged by them:
@@ -48,8 +48,9 @@ mod policy;
 mod rule;
 pub mod shell;
 
-pub use access::{Access, AccessKind, Zone, judge};
+pub use access::{Access, AccessKind, DOOM_LOOP, EXTERNAL_DIRECTORY, Zone, loop_want, wants};
 pub use doom::{LONGEST_CYCLE, REPEATS, is_looping};
 pub use pattern::Pattern;
-pub use policy::{Policy, Risk, Verdict, Want, builtin};
-pub use rule::{Action, Rule, Rules};
+pub use playhouse_protocol::consent::{Action, Risk, Want};
+pub use policy::{Policy, Verdict, builtin};
+pub use rule::{Rule, Rules};

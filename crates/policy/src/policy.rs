@@ -1,61 +1,10 @@
 //! The judgement: layers of rules, and what they say of what a call wants.
 
+use playhouse_protocol::consent::{Action, Risk, Want};
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Action, Rule, Rules};
-
-/// How dangerous a tool is without a rule about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// It only reads the workspace or the session.
-    Safe,
-    /// It reaches out (web tools).
-    Moderate,
-    /// It changes the workspace or runs commands.
-    Dangerous,
-}
-
-/// One thing that a call wants, in the words of rules.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Want {
-    /// The permission that it falls under: `edit`, `bash`, `external_directory`.
-    pub permission: String,
-    /// What patterns are matched with: a path, a command, an address; `*` where there is nothing more to tell.
-    pub subject: String,
-    /// What it would be to always allow it: patterns under the same permission. Empty where that cannot be.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub always: Vec<String>,
-    /// Why `subject` may not be all there is: a variable in a command, for example. Then only rules about everything
-    /// can allow it, and none about anything else may stand against it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
-    /// Whether no rule can allow it, only a person.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_person: bool,
-    /// How dangerous it is where no rule speaks.
-    pub risk: Risk,
-}
-
-impl Want {
-    /// Something that rules can be about.
-    pub fn new(permission: impl Into<String>, subject: impl Into<String>, risk: Risk) -> Self {
-        Self {
-            permission: permission.into(),
-            subject: subject.into(),
-            always: Vec::new(),
-            doubt: None,
-            in_person: false,
-            risk,
-        }
-    }
-
-    /// The same with what "always" would allow.
-    #[must_use]
-    pub fn always(self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { always: patterns.into_iter().map(Into::into).collect(), ..self }
-    }
-}
+use crate::access::{DOOM_LOOP, EXTERNAL_DIRECTORY};
+use crate::rule::{Rule, Rules};
 
 /// What a judgement says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,7 +154,7 @@ impl Policy {
             why: Why::Risk(want.risk),
         });
         match &want.doubt {
-            Some(doubt) if decision.action == Action::Allow && self.speaks_against(&want.permission) => {
+            Some(doubt) if decision.action == Action::Allow && self.may_speak_against(&want.permission) => {
                 Decision { action: Action::Ask, why: Why::Doubt(doubt.clone()) }
             }
             _ if want.in_person && decision.action == Action::Allow => {
@@ -215,12 +164,26 @@ impl Policy {
         }
     }
 
-    /// Whether some rule does not allow something under `permission`.
-    fn speaks_against(&self, permission: &str) -> bool {
-        [&self.builtin, &self.configuration, &self.agent, &self.session, &self.workspace]
-            .into_iter()
-            .filter_map(|rules| rules.strictest(permission))
-            .any(|rule| rule.action > Action::Allow)
+    /// Whether there is something under `permission` that is not allowed.
+    fn may_speak_against(&self, permission: &str) -> bool {
+        let strictest = |rules: &Rules| rules.last_words(permission).map(|rule| rule.action).max();
+        let denies = |rules: &Rules| strictest(rules) == Some(Action::Deny);
+        if denies(&self.builtin)
+            || denies(&self.configuration)
+            || strictest(&self.workspace) > Some(Action::Allow)
+        {
+            return true;
+        }
+        for rules in [&self.session, &self.agent, &self.configuration, &self.builtin] {
+            if strictest(rules) > Some(Action::Allow) {
+                return true;
+            }
+            // Of what a stronger layer decides as a whole, weaker ones are not asked.
+            if rules.decide_all(permission).is_some() {
+                return false;
+            }
+        }
+        false
     }
 }
 
@@ -234,36 +197,40 @@ fn ruled<'a>(rules: &'a Rules, want: &Want) -> Option<&'a Rule> {
     }
 }
 
-fn denial(want: &Want, why: &Why) -> String {
+/// What is wanted, in words.
+fn told(want: &Want) -> String {
     let Want { permission, subject, .. } = want;
+    match (permission.as_str(), &want.doubt) {
+        (EXTERNAL_DIRECTORY, None) => format!("{subject} is outside the workspace"),
+        (EXTERNAL_DIRECTORY, Some(_)) => format!("{subject} may lead outside the workspace"),
+        (DOOM_LOOP, _) => format!("the same calls of {subject} are made again and again"),
+        _ => format!("{permission} {subject}"),
+    }
+}
+
+fn denial(want: &Want, why: &Why) -> String {
+    let told = told(want);
     match why {
         Why::Rule(layer, rule) => format!(
-            "denied by a rule of the {layer} ({} \"{}\" = \"deny\"): {permission} {subject}. Find another way, or ask the user",
+            "denied by a rule of the {layer} ({} \"{}\" = \"deny\"): {told}. Find another way, or ask the user",
             rule.permission, rule.pattern
         ),
         Why::Risk(_) | Why::InPerson | Why::Doubt(_) => {
-            format!("denied: {permission} {subject}. Find another way, or ask the user")
+            format!("denied: {told}. Find another way, or ask the user")
         }
     }
 }
 
 fn question(want: &Want, why: &Why) -> String {
-    let Want { permission, subject, .. } = want;
+    let told = told(want);
     match why {
         Why::Rule(layer, rule) => {
-            format!(
-                "{permission} {subject}: the {layer} says to ask for {} \"{}\"",
-                rule.permission, rule.pattern
-            )
+            format!("{told}: the {layer} says to ask for {} \"{}\"", rule.permission, rule.pattern)
         }
-        Why::Risk(Risk::Dangerous) => {
-            format!("{permission} {subject}: it can change things, and no rule allows it")
-        }
-        Why::Risk(_) => format!("{permission} {subject}: it reaches out, and no rule allows it"),
-        Why::InPerson => format!("{permission} {subject}: no rule can allow this, only a person"),
-        Why::Doubt(doubt) => {
-            format!("{permission} {subject}: what it does cannot be told before it runs ({doubt})")
-        }
+        Why::Risk(Risk::Dangerous) => format!("{told}: it can change things, and no rule allows it"),
+        Why::Risk(_) => format!("{told}: it reaches out, and no rule allows it"),
+        Why::InPerson => format!("{told}: no rule can allow this, only a person"),
+        Why::Doubt(doubt) => format!("{told}: what it does cannot be told before it runs ({doubt})"),
     }
 }
 

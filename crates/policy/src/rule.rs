@@ -1,31 +1,9 @@
 //! Rules, and lists of them.
 
+use playhouse_protocol::consent::{Action, PermissionRule};
 use serde::{Deserialize, Serialize};
 
 use crate::Pattern;
-
-/// What a rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// It may be done.
-    Allow,
-    /// A person must agree first.
-    Ask,
-    /// It may not be done.
-    Deny,
-}
-
-impl Action {
-    /// Its name in configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Ask => "ask",
-            Self::Deny => "deny",
-        }
-    }
-}
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,9 +72,28 @@ impl Rules {
         self.0.iter().rev().find(|rule| rule.permission.matches(permission) && rule.pattern.is_universal())
     }
 
+    /// The rules that decide about something under `permission`: those that no later rule about everything overrules.
+    pub fn last_words<'a>(&'a self, permission: &'a str) -> impl Iterator<Item = &'a Rule> {
+        let about = self.0.iter().rev().filter(move |rule| rule.permission.matches(permission));
+        let mut is_over = false;
+        about.take_while(move |rule| !std::mem::replace(&mut is_over, rule.pattern.is_universal()))
+    }
+
     /// The strictest of the rules that could be about something under `permission`.
     pub fn strictest(&self, permission: &str) -> Option<&Rule> {
         self.0.iter().filter(|rule| rule.permission.matches(permission)).max_by_key(|rule| rule.action)
+    }
+}
+
+impl From<&PermissionRule> for Rule {
+    fn from(rule: &PermissionRule) -> Self {
+        Self::new(&rule.permission, &rule.pattern, rule.action)
+    }
+}
+
+impl<'a> FromIterator<&'a PermissionRule> for Rules {
+    fn from_iter<I: IntoIterator<Item = &'a PermissionRule>>(rules: I) -> Self {
+        Self(rules.into_iter().map(Rule::from).collect())
     }
 }
 

@@ -16,14 +16,27 @@
 //! let script = shell::analyse("$(cat x) -rf /");
 //! assert!(script.commands.iter().any(|command| command.doubt.is_some()));
 //! ```
+//!
+//! - `walk`: through the tree of a script; `words`: what a word is without its quotes
+//! - `simple`: one command, and the commands and scripts in it; `wrappers` knows where those stand
+//! - `interpreters`, `options`, `awk`, `sed`: commands that may run what is not told
+//! - `paths`: what arguments name; `prefix`: what "always" would allow
 
+mod awk;
+mod findings;
+mod interpreters;
+mod options;
 mod paths;
 mod prefix;
+mod sed;
+mod simple;
 mod walk;
 mod words;
 mod wrappers;
 
 use serde::{Deserialize, Serialize};
+
+use findings::Findings;
 
 pub use paths::PathUse;
 
@@ -56,43 +69,26 @@ pub struct Script {
     pub paths: Vec<PathUse>,
 }
 
-impl Script {
-    fn doubtful(text: &str, why: &str) -> Self {
-        let mut script = Self::default();
-        script.doubt(text, why);
-        script
-    }
-
-    fn push(&mut self, command: Command) {
-        if !self.commands.contains(&command) {
-            self.commands.push(command);
-        }
-    }
-
-    fn doubt(&mut self, text: &str, why: &str) {
-        self.push(Command { text: shortened(text), doubt: Some(why.to_owned()), always: Vec::new() });
-    }
-
-    fn path(&mut self, path: PathUse) {
-        if self.paths.len() >= MOST_PATHS {
-            self.doubt("…", "too many paths");
-        } else if !self.paths.contains(&path) {
-            self.paths.push(path);
-        }
-    }
-}
-
 /// Analyses a script. Takes some 30 ms at most: what is too long or too deep is in doubt as a whole.
 pub fn analyse(script: &str) -> Script {
     if script.len() > LONGEST {
-        return Script::doubtful(script, "the script is too long to be analysed");
+        return doubtful(script, "the script is too long to be analysed");
     }
-    let mut found = Script::default();
+    let mut found = Findings::default();
     walk::walk(script, 0, &mut found);
+    let found = found.finish();
     if found.commands.len() > MOST_COMMANDS {
-        return Script::doubtful(script, "the script has too many commands to be analysed");
+        return doubtful(script, "the script has too many commands to be analysed");
     }
     found
+}
+
+/// What is said of a script of which nothing is known.
+fn doubtful(script: &str, why: &str) -> Script {
+    let mut found = Findings::default();
+    found.doubt(script, why);
+    found.unknown(script, why, true);
+    found.finish()
 }
 
 /// The beginning of a text, on one line.
@@ -104,5 +100,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
+#[cfg(test)]
+mod corpus;
 #[cfg(test)]
 mod tests;

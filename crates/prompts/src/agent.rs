@@ -14,19 +14,32 @@
 //! | `top_p` | above 0, up to 1; left out: the server's own |
 //! | `steps` | most steps of a turn, from 1; left out: no limit |
 //! | `tools` | list of the tools that it may call; left out: all |
+//! | `permission` | map of permissions and actions (`allow`, `ask`, `deny`), or of patterns and actions; left out: no rules |
 
 use std::collections::BTreeMap;
 
 use playhouse_protocol::ModelRef;
+use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::{did_you_mean, nearest};
 
 use crate::PromptError;
 use crate::front_matter::{self, Field, FieldValue};
+use crate::permission;
 use crate::reasoning::Reasoning;
 
 /// The keys of an agent's head.
-const KEYS: [&str; 9] =
-    ["name", "description", "mode", "model", "reasoning", "temperature", "top_p", "steps", "tools"];
+const KEYS: [&str; 10] = [
+    "name",
+    "description",
+    "mode",
+    "model",
+    "reasoning",
+    "temperature",
+    "top_p",
+    "steps",
+    "tools",
+    "permission",
+];
 
 /// Where an agent may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +86,8 @@ pub struct Agent {
     pub steps: Option<u32>,
     /// The tools that it may call.
     pub tools: ToolFilter,
+    /// The rules that it brings, in order. They stand before those of the configuration, but for what is denied there.
+    pub permissions: Vec<PermissionRule>,
     /// The model that it wants.
     pub model: Option<ModelRef>,
     /// What takes the place of the usual system prompt.
@@ -106,6 +121,7 @@ impl Agent {
             mode: AgentMode::default(),
             steps: None,
             tools: ToolFilter::default(),
+            permissions: Vec::new(),
             model: None,
             prompt: Some(document.body).filter(|body| !body.is_empty()).map(str::to_owned),
             reasoning: None,
@@ -114,7 +130,11 @@ impl Agent {
         };
         let mut name_line = 1;
         for field in &document.fields {
-            agent.set(field).map_err(|message| PromptError::at(file, field.line, message))?;
+            let set = match field.key {
+                "permission" => permission::rules(field).map(|rules| agent.permissions = rules),
+                _ => agent.set(field).map_err(|message| (field.line, message)),
+            };
+            set.map_err(|(line, message)| PromptError::at(file, line, message))?;
             if field.key == "name" {
                 name_line = field.line;
             }
@@ -162,13 +182,16 @@ fn text<'a>(field: &Field<'a>) -> Result<&'a str, String> {
         FieldValue::Text(text) if !text.is_empty() => Ok(text),
         FieldValue::Text(_) => Err(format!("`{}` has no value", field.key)),
         FieldValue::List(_) => Err(format!("`{}` is a list, expected one value", field.key)),
+        FieldValue::Map(_) => Err(format!("`{}` is a map, expected one value", field.key)),
     }
 }
 
 fn list(field: &Field<'_>) -> Result<Vec<String>, String> {
     match &field.value {
         FieldValue::List(items) => Ok(items.iter().map(|item| (*item).to_owned()).collect()),
-        FieldValue::Text(_) => Err(format!("`{0}` must be a list: `{0}: [read, grep]`", field.key)),
+        FieldValue::Text(_) | FieldValue::Map(_) => {
+            Err(format!("`{0}` must be a list: `{0}: [read, grep]`", field.key))
+        }
     }
 }
 
@@ -325,6 +348,7 @@ mod tests {
             mode: AgentMode::Subagent,
             steps: Some(3),
             tools: ToolFilter::Only(vec!["read".to_owned()]),
+            permissions: Vec::new(),
             model: Some(ModelRef::new("openai", "gpt-5")),
             prompt: Some("Text.".to_owned()),
             reasoning: Some(Reasoning::High),
@@ -338,6 +362,64 @@ mod tests {
     fn no_tools_at_all_is_not_all_tools() {
         let agent = Agent::parse("a.md", "---\ndescription: d\ntools: []\n---").unwrap();
         assert!(!agent.tools.allows("read"));
+    }
+
+    #[test]
+    fn rules_keep_their_order() {
+        let text = "---\ndescription: d\npermission:\n  \"*\": ask\n  edit: { \"docs/*\": allow, \"*.lock\": deny }\n  \
+                    bash:\n    git *: allow\n    git push *: deny\n  webfetch: allow\n---";
+        let rules = Agent::parse("a.md", text).unwrap().permissions;
+        let shown: Vec<String> = rules
+            .iter()
+            .map(|rule| format!("{} {} {}", rule.permission, rule.pattern, rule.action.name()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "* * ask",
+                "edit docs/* allow",
+                "edit *.lock deny",
+                "bash git * allow",
+                "bash git push * deny",
+                "webfetch * allow"
+            ]
+        );
+    }
+
+    #[test]
+    fn mistakes_in_rules_name_their_line() {
+        insta::assert_snapshot!(
+            [
+                "permissions:\n  edit: deny",
+                "permission: deny",
+                "permission:",
+                "permission: [edit]",
+                "permission:\n  edit: deny\n  bash: never",
+                "permission:\n  bash:\n    \"git *\": alow",
+                "permission:\n  bash:",
+                "permission:\n  bash: [git]",
+                "permission:\n  bash:\n    git *:\n    - x",
+                "permission:\n  bash:\n    \"\": allow",
+                "permission: { \"\": allow }",
+                "model: { a: b }",
+                "tools: { a: b }",
+            ]
+            .map(error)
+            .join("\n"), @r#"
+        a.md:3: unknown key `permissions`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "permission"?
+        a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
+        a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
+        a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
+        a.md:5: `permission.bash`: is "never", expected allow, ask or deny
+        a.md:5: `permission.bash."git *"`: is "alow", expected allow, ask or deny; did you mean "allow"?
+        a.md:4: `permission.bash`: is "", expected allow, ask or deny
+        a.md:4: `permission.bash`: is a list, expected allow, ask or deny, or a map of patterns and their actions
+        a.md:5: `permission.bash."git *"`: expected allow, ask or deny
+        a.md:5: `permission.bash.""`: the pattern is empty, and so about nothing: use "*" for everything
+        a.md:3: `permission.""`: the name of the permission is empty, and so about nothing: use "*" for everything
+        a.md:3: `model` is a map, expected one value
+        a.md:3: `tools` must be a list: `tools: [read, grep]`
+        "#);
     }
 
     #[test]
@@ -364,8 +446,8 @@ mod tests {
             .map(error)
             .join("\n"),
             @r#"
-        a.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools; did you mean "steps"?
-        a.md:3: unknown key `colour`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools
+        a.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "steps"?
+        a.md:3: unknown key `colour`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission
         a.md:3: `mode` is "main", expected primary, subagent or all
         a.md:3: `model`: "gpt-5" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
         a.md:3: `temperature` is "3", expected a number from 0 to 2

@@ -33,6 +33,7 @@
 pub mod agent;
 pub mod front_matter;
 pub mod inside;
+mod permission;
 pub mod reasoning;
 pub mod rules;
 pub mod system;

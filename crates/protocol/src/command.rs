@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, QuestionId, SessionId};
 use crate::message::{Attachment, Message};
 use crate::model::ModelRef;
-use crate::question::{QuestionAsked, Todo};
-use crate::record::{ConsentAnswer, Seq, SessionChanged};
+use crate::question::{QuestionAnswer, QuestionAsked, Todo};
+use crate::record::{Seq, SessionChanged};
 use crate::summary::SessionSummary;
+use crate::walls::{WallsAllowed, WallsInForce};
 
 /// What a new session is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,18 @@ pub struct NewSession {
     /// The model of prompts that name none; absent for the agent's or the engine's default.
     #[serde(default)]
     pub model: Option<ModelRef>,
+    /// The session's own rules, stronger than those of its agent. None allows what the operator denies.
+    #[serde(default)]
+    pub permissions: Vec<PermissionRule>,
+    /// Whether nobody answers its requests for consent: each is declined at once, with a message that says so.
+    #[serde(default)]
+    pub unattended: bool,
+    /// What the walls around its programs let through, as far as the operator's do; absent for all of that.
+    #[serde(default)]
+    pub walls: Option<WallsAllowed>,
+    /// The session that starts this one as a sub-session: of the same tenant.
+    #[serde(default)]
+    pub parent: Option<SessionId>,
 }
 
 /// What happens to a prompt for a session that is busy.
@@ -67,6 +81,9 @@ pub struct Prompt {
     /// What happens when the session is busy.
     #[serde(default)]
     pub when_busy: WhenBusy,
+    /// Whether nobody answers requests for consent while it runs: each is declined at once.
+    #[serde(default)]
+    pub unattended: bool,
 }
 
 impl Prompt {
@@ -88,7 +105,7 @@ pub enum Command {
     Answer {
         /// The request.
         consent: ConsentId,
-        /// The answer.
+        /// What a person may say: once, always, or decline. The others are the engine's, and refused.
         answer: ConsentAnswer,
     },
     /// Answer a request with questions. Answered with [`Reply::Done`] when it is durable.
@@ -99,10 +116,14 @@ pub enum Command {
         /// say that nobody will answer.
         answers: Option<Vec<Vec<String>>>,
     },
-    /// Change title, agent or model. Answered with [`Reply::Done`] when it is durable.
+    /// Change title, agent, model or rules. Answered with [`Reply::Done`] when it is durable.
     Change(SessionChanged),
     /// Read the session as it stands. Answered with [`Reply::Snapshot`].
     Snapshot,
+    /// Read it without its messages. Answered with [`Reply::Snapshot`].
+    Outline,
+    /// Read some of its messages. Answered with [`Reply::Messages`].
+    Messages(MessagesQuery),
 }
 
 /// A prompt that was admitted, durably.
@@ -127,6 +148,37 @@ pub struct Snapshot {
     /// The requests with questions that wait for an answer.
     #[serde(default)]
     pub questions: Vec<QuestionAsked>,
+    /// The requests for consent that wait for an answer.
+    #[serde(default)]
+    pub consents: Vec<ConsentAsked>,
+    /// The walls around the programs that it starts; absent where they are not known, since its directory is gone.
+    #[serde(default)]
+    pub walls: Option<WallsInForce>,
+}
+
+/// Which messages to read. The order is that of the conversation, with the prompts that wait at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessagesQuery {
+    /// Only those before this message: the last of them, unless `after` is given as well.
+    #[serde(default)]
+    pub before: Option<MessageId>,
+    /// Only those after this message: the first of them.
+    #[serde(default)]
+    pub after: Option<MessageId>,
+    /// At most so many; 0 stands for 50. Without `before` and `after` the last ones.
+    #[serde(default)]
+    pub limit: u32,
+}
+
+/// A page of messages, in the order of the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MessagePage {
+    /// The messages.
+    pub messages: Vec<Message>,
+    /// The first of them, if there are messages before it: the page before this one is that `before` it.
+    pub before: Option<MessageId>,
+    /// The last of them, if there are messages after it: the next page is that `after` it.
+    pub after: Option<MessageId>,
 }
 
 /// What a session answers.
@@ -144,6 +196,8 @@ pub enum Reply {
     Done,
     /// The session as it stands.
     Snapshot(Box<Snapshot>),
+    /// Some of its messages.
+    Messages(MessagePage),
 }
 
 /// Why a command was not carried out.
@@ -167,12 +221,28 @@ pub enum CommandError {
     /// Something that was named is not known, or does not fit.
     #[error("{0}")]
     Invalid(String),
-    /// The request for consent is settled already, or was never made.
-    #[error("there is no open request for consent {0}: it was answered or withdrawn already")]
+    /// The request for consent was never made, or so long ago that it is not known how it was settled.
+    #[error("there is no request for consent {0} that waits in this session")]
     NoSuchConsent(ConsentId),
-    /// The request with questions is settled already, or was never made.
-    #[error("there is no open request {0} with questions: it was answered or withdrawn already")]
+    /// The request for consent is settled already.
+    #[error("request {consent} is settled already: {answer}")]
+    ConsentSettled {
+        /// The request.
+        consent: ConsentId,
+        /// By what.
+        answer: ConsentAnswer,
+    },
+    /// The request with questions was never made, or so long ago that it is not known how it was settled.
+    #[error("there is no request {0} with questions that waits in this session")]
     NoSuchQuestion(QuestionId),
+    /// The request with questions is settled already.
+    #[error("request {question} is settled already: {answer}")]
+    QuestionSettled {
+        /// The request.
+        question: QuestionId,
+        /// By what.
+        answer: QuestionAnswer,
+    },
     /// The store failed; the text says so.
     #[error("{0}")]
     Store(String),

@@ -116,7 +116,7 @@ pub enum OpenPartKind {
 }
 
 /// Pieces of something under way. Applying one twice is harmless: offsets say where each piece belongs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum Provisional {
     /// A part begins. Comes before its first delta.
@@ -193,6 +193,14 @@ pub enum Provisional {
         until: Option<Timestamp>,
         /// Why it waits.
         reason: String,
+    },
+    /// A request of a sub-session, at any depth, was asked or settled: answer it through that session's handle.
+    #[serde(rename = "descendant.request")]
+    DescendantRequest {
+        /// The sub-session.
+        session: SessionId,
+        /// What its log says: a request for consent or with questions, or the end of one.
+        record: Box<Record>,
     },
     /// The subscriber fell behind: read the log from `after`, then subscribe again.
     #[serde(rename = "resync")]

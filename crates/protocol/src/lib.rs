@@ -28,6 +28,7 @@
 pub mod capability;
 pub mod chat;
 pub mod command;
+pub mod consent;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -39,8 +40,10 @@ pub mod record;
 pub mod summary;
 pub mod time;
 pub mod usage;
+pub mod walls;
 
 pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, WhenBusy};
+pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};
@@ -50,3 +53,4 @@ pub use record::{Entry, Record, Seq};
 pub use summary::SessionSummary;
 pub use time::Timestamp;
 pub use usage::{Cost, PriceList, Prices, Tokens, Usage};
+pub use walls::{Sandbox, WallsAllowed, WallsInForce};

@@ -1,5 +1,7 @@
 //! Questions that a model asks the people behind a session, and the session's list of things to do.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PartId, QuestionId};
@@ -66,6 +68,17 @@ pub enum QuestionAnswer {
     TimedOut,
     /// The turn was aborted, or the call ended, before anyone answered.
     Withdrawn,
+}
+
+impl fmt::Display for QuestionAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Answered { .. } => "it was answered",
+            Self::Rejected => "it was rejected",
+            Self::TimedOut => "nobody answered in time",
+            Self::Withdrawn => "the turn was aborted, or the call ended",
+        })
+    }
 }
 
 /// How far a thing to do is.

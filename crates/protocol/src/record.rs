@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::consent::PermissionRule;
+pub use crate::consent::{ConsentAnswer, ConsentAsked};
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use crate::message::{CallInput, CallResult, FinishReason, Part};
@@ -14,6 +16,7 @@ use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
 use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
+use crate::walls::WallsAllowed;
 
 /// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -55,7 +58,7 @@ pub enum Record {
     /// The session began. Always the first record.
     #[serde(rename = "session.created")]
     SessionCreated(SessionCreated),
-    /// Title, agent or model changed.
+    /// Title, agent, model or rules changed.
     #[serde(rename = "session.changed")]
     SessionChanged(SessionChanged),
     /// A prompt was accepted; it runs now or waits its turn.
@@ -82,12 +85,12 @@ pub enum Record {
     /// A call waits for a person's consent.
     #[serde(rename = "consent.asked")]
     ConsentAsked(ConsentAsked),
-    /// A request for consent was answered, or withdrawn.
+    /// A request for consent is over.
     #[serde(rename = "consent.settled")]
     ConsentSettled {
         /// The request.
         consent: ConsentId,
-        /// The answer.
+        /// The answer, or why there is none.
         answer: ConsentAnswer,
     },
     /// A running call asks the people behind the session.
@@ -175,6 +178,15 @@ pub struct SessionCreated {
     /// The session that started this one as a sub-session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The session's own rules, after those of its agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<PermissionRule>,
+    /// Whether nobody answers its requests for consent, so that each is declined at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
+    /// What the walls around its programs let through; absent for what the operator lets through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walls: Option<WallsAllowed>,
 }
 
 /// See [`Record::SessionChanged`]. Absent fields stay as they were.
@@ -190,6 +202,9 @@ pub struct SessionChanged {
     /// The new model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// The session's own rules from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<Vec<PermissionRule>>,
 }
 
 /// See [`Record::PromptAdmitted`].
@@ -209,6 +224,9 @@ pub struct PromptAdmitted {
     /// Whether a running turn shall read it between two steps instead of leaving it to a turn of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steer: bool,
+    /// Whether nobody answers requests for consent in its turn, so that each is declined at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
 }
 
 /// See [`Record::AttemptStarted`].
@@ -346,35 +364,6 @@ pub struct CallProposed {
     pub tool: String,
     /// The arguments.
     pub input: CallInput,
-}
-
-/// See [`Record::ConsentAsked`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConsentAsked {
-    /// The request.
-    pub consent: ConsentId,
-    /// The call that waits.
-    pub call: PartId,
-    /// Why it asks.
-    pub reason: String,
-    /// What it would do: a command, a diff, an address.
-    pub preview: String,
-}
-
-/// The answer to a request for consent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "snake_case")]
-pub enum ConsentAnswer {
-    /// This call may run.
-    Once,
-    /// It may not.
-    Decline {
-        /// What the model shall read.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        message: Option<String>,
-    },
-    /// The turn was aborted before anyone answered.
-    Withdrawn,
 }
 
 /// What a call may change.

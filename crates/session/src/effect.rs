@@ -1,15 +1,14 @@
 //! What goes into the turn machine, and what comes out of it.
 
 use playhouse_policy::Verdict;
+use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome, FinishReason, Part};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
-use playhouse_protocol::record::{
-    ConsentAnswer, Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart,
-};
+use playhouse_protocol::record::{Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart};
 use playhouse_protocol::usage::{PriceList, Usage};
-use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WhenBusy};
+use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
 
 /// Names a caller that waits for a reply.
@@ -52,6 +51,8 @@ pub struct NewPrompt {
     pub step_limit: Option<u32>,
     /// What happens when the session is busy.
     pub when_busy: WhenBusy,
+    /// Whether nobody answers requests for consent in its turn.
+    pub unattended: bool,
 }
 
 /// A call that a model asked for.
@@ -115,8 +116,14 @@ pub struct PreparedCall {
     pub recovery: Recovery,
     /// May it run?
     pub verdict: Verdict,
+    /// How dangerous its tool is.
+    pub risk: Risk,
     /// What a person sees before agreeing to it.
     pub preview: String,
+    /// Whether the preview is a unified diff.
+    pub diff: bool,
+    /// What holds it if it runs, for a tool that starts programs.
+    pub walls: Option<WallsInForce>,
 }
 
 /// How a call ended.
@@ -163,6 +170,11 @@ pub enum Deadline {
         /// The turn.
         turn: MessageId,
     },
+    /// Nobody answered a request for consent in time.
+    Consent {
+        /// The request.
+        consent: ConsentId,
+    },
     /// Nobody answered a request with questions in time.
     Question {
         /// The request.
@@ -177,11 +189,14 @@ pub enum Input {
     Prompt(Ticket, NewPrompt),
     /// End the running turn and the queued ones.
     Abort(Ticket),
-    /// An answer to a request for consent.
+    /// An answer to a request for consent: one that people give. What "always" allows is durable before this comes.
     Answer(Ticket, ConsentId, ConsentAnswer),
+    /// Rules that changed meanwhile allow what this request asks for; with the request to which "always" was said, where
+    /// it was that.
+    Cover(ConsentId, Option<ConsentId>),
     /// Answers to a request with questions; none when nobody will answer.
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
-    /// Change title, agent or model.
+    /// Change title, agent, model or rules.
     Change(Ticket, SessionChanged),
     /// Remove the session: abort what runs, then say that it is gone.
     Delete(Ticket),
@@ -237,6 +252,8 @@ pub enum Effect {
         tool: String,
         /// The arguments.
         input: CallInput,
+        /// Whether the model goes round in circles with it: the same call, or the same two or three, again and again.
+        looping: bool,
     },
     /// Let a tool do what it has prepared.
     Execute {

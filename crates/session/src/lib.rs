@@ -20,6 +20,9 @@
 //!     agent: "sisyphus".into(),
 //!     model: ModelRef::new("mock", "m"),
 //!     parent: None,
+//!     permissions: Vec::new(),
+//!     unattended: false,
+//!     walls: None,
 //! };
 //! let log = [Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) }];
 //! let session = Session::replay(log.iter()).unwrap();
@@ -37,6 +40,9 @@ pub use effect::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, NewPrompt,
     PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
 };
-pub use fold::{CallPhase, FoldError, OpenAttempt, OpenCall, OpenQuestion, Session, Step, StepPhase, Turn};
+pub use fold::{
+    CallPhase, FoldError, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, Session, Step,
+    StepPhase, Turn,
+};
 pub use machine::Machine;
 pub use retry::RetryPolicy;

@@ -32,6 +32,9 @@
 //!     agent: "build".to_owned(),
 //!     model: ModelRef::new("mock", "demo"),
 //!     parent: None,
+//!     permissions: Vec::new(),
+//!     unattended: false,
+//!     walls: None,
 //! });
 //! let entries = vec![Entry { seq: Seq(1), at: Timestamp::from_millis(1_800_000_000_000), record: created }];
 //!
@@ -170,10 +173,25 @@ pub struct ListQuery {
     pub tenant: Option<String>,
     /// Only those of this directory.
     pub workspace: Option<String>,
+    /// Only these relatives.
+    pub kin: Option<Kin>,
+    /// Only those with this in their title, in upper or lower case.
+    pub title: Option<String>,
+    /// Only those that changed at this time or later.
+    pub updated_since: Option<Timestamp>,
     /// Where the page before ended.
     pub after: Option<Cursor>,
     /// At most so many; 0 stands for 50.
     pub limit: usize,
+}
+
+/// Sessions by the one above them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kin {
+    /// Those with none above them.
+    Roots,
+    /// Those directly below this one.
+    ChildrenOf(SessionId),
 }
 
 /// A place in the list of sessions.

@@ -8,7 +8,7 @@ use playhouse_protocol::{Seq, SessionId, SessionSummary};
 use crate::projection::Source;
 use crate::table::for_each;
 use crate::writer::{CompareAndSet, Request, Writer};
-use crate::{Append, Done, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys};
+use crate::{Append, Done, Kin, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys};
 
 const DEFAULT_PAGE: usize = 50;
 
@@ -45,12 +45,13 @@ impl Log for TableStore {
             Some(cursor) => keys::after(&keys::created(cursor)),
             None => keys::CREATED.to_vec(),
         };
+        let wanted = Wanted::of(query);
         let mut page = Page::default();
         for_each(&*self.source.table, from, &keys::end_of(keys::CREATED), |(key, _)| {
             let Some(cursor) = keys::cursor_of_created(&key) else { return Ok(true) };
             // A session that was deleted since the index was read is skipped.
             let Some(summary) = self.source.summary(cursor.session)? else { return Ok(true) };
-            if !matches(query, &summary) {
+            if !wanted.matches(&summary) {
                 return Ok(true);
             }
             if page.sessions.len() == limit {
@@ -78,9 +79,30 @@ impl Log for TableStore {
     }
 }
 
-fn matches(query: &ListQuery, summary: &SessionSummary) -> bool {
-    query.tenant.as_ref().is_none_or(|tenant| *tenant == summary.tenant)
-        && query.workspace.as_ref().is_none_or(|workspace| *workspace == summary.workspace)
+/// A query, made ready for many summaries.
+struct Wanted<'a> {
+    query: &'a ListQuery,
+    /// The text that titles must hold, in lower case.
+    title: Option<String>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(query: &'a ListQuery) -> Self {
+        Self { query, title: query.title.as_ref().map(|title| title.to_lowercase()) }
+    }
+
+    fn matches(&self, summary: &SessionSummary) -> bool {
+        let query = self.query;
+        query.tenant.as_ref().is_none_or(|tenant| *tenant == summary.tenant)
+            && query.workspace.as_ref().is_none_or(|workspace| *workspace == summary.workspace)
+            && query.updated_since.is_none_or(|since| summary.updated >= since)
+            && match query.kin {
+                None => true,
+                Some(Kin::Roots) => summary.parent.is_none(),
+                Some(Kin::ChildrenOf(parent)) => summary.parent == Some(parent),
+            }
+            && self.title.as_ref().is_none_or(|title| summary.title.to_lowercase().contains(title))
+    }
 }
 
 impl Shelf for TableStore {

@@ -263,6 +263,9 @@ mod tests {
             agent: "build".to_owned(),
             model: ModelRef::new("mock", "m"),
             parent: None,
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
         });
         append(number, 0, record)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use playhouse_protocol::message::CallInput;
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, ToolError, ToolOutput, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +44,7 @@ impl House {
             output_file: outputs.join("call.txt"),
             host: Arc::new(Alone::default()),
             processes: Processes::new().of("ses_bench"),
+            walls: Walls::open(),
         };
         Self { folder, registry: Registry::native(), context }
     }

@@ -23,7 +23,7 @@ use playhouse_tools::grep::Grep;
 use playhouse_tools::list::List;
 use playhouse_tools::read::Read;
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, Tool, Typed, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wait4::Wait4 as _;
@@ -221,6 +221,7 @@ fn context(root: &Path) -> (Registry, CallContext) {
         output_file: outputs.join("call.txt"),
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_bench"),
+        walls: Walls::open(),
     };
     // Only these, so that the process holds nothing else: the other tools bring along clients for the network.
     let mut registry = Registry::new();

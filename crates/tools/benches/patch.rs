@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use playhouse_protocol::message::CallInput;
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace, hash};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace, hash};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +66,7 @@ fn main() {
         output_file: folder.path().join("outputs/call.txt"),
         host: Arc::new(Alone::new(registry.clone())),
         processes: Processes::new().of("ses_bench"),
+        walls: Walls::open(),
     };
     for file in 0..FILES {
         let mut content = String::new();

@@ -85,6 +85,7 @@ impl TypedTool for ApplyPatch {
     const NAME: &'static str = "apply_patch";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/apply_patch.md");
     const RISK: Risk = Risk::Dangerous;
+    const PERMISSION: &'static str = "edit";
     type Arguments = Arguments;
     type Task = Task;
 

@@ -3,14 +3,14 @@
 mod background;
 mod live;
 mod report;
+mod touched;
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_policy::AccessKind;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::process::{self, Environment, Receive, Spec, USUAL_TASKS};
+use playhouse_workspace::process::{self, Environment, Limits, Receive, Spec};
 use playhouse_workspace::{Resolved, door};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,15 +28,15 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct BashOptions {
     /// The longest time that a call may ask for.
     pub max_timeout: Duration,
-    /// So many processes and threads a command may have at once.
-    pub most_tasks: u32,
+    /// What a command, and a session with all of its commands, may use.
+    pub limits: Limits,
     /// So many commands of one session may run in the background.
     pub most_background: usize,
 }
 
 impl Default for BashOptions {
     fn default() -> Self {
-        Self { max_timeout: Duration::from_secs(600), most_tasks: USUAL_TASKS, most_background: 16 }
+        Self { max_timeout: Duration::from_secs(600), limits: Limits::default(), most_background: 16 }
     }
 }
 
@@ -99,6 +99,7 @@ impl TypedTool for Bash {
     const NAME: &'static str = "bash";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/bash.md");
     const RISK: Risk = Risk::Dangerous;
+    const STARTS_PROGRAMS: bool = true;
     type Arguments = Arguments;
     type Task = Task;
 
@@ -121,14 +122,22 @@ impl TypedTool for Bash {
             return Err(ToolError::Invalid("the command holds a NUL byte, which no command can".into()));
         }
         let timeout = self.timeout(timeout, background)?;
-        let workdir = resolve(workdir.unwrap_or_else(|| ".".into()), context).await?;
+        let workspace = context.workspace.clone();
+        let (command, found) = context
+            .pool
+            .run(move || {
+                let found = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
+                (command, found)
+            })
+            .await;
+        let (workdir, accesses) = found.map_err(|error| ToolError::Invalid(format!("workdir: {error}")))?;
         let preview =
             if workdir.shown == "." { command.clone() } else { format!("in {}:\n{command}", workdir.shown) };
         let preview = if background { format!("in the background:\n{preview}") } else { preview };
         let described = description.filter(|text| !text.trim().is_empty());
         let title = first_line(described.as_deref().unwrap_or(&command));
         Ok(Ready {
-            accesses: vec![workdir.access(AccessKind::Execute)],
+            accesses,
             effect: Effect::Workspace,
             recovery: Recovery::Interrupt,
             preview,
@@ -148,7 +157,8 @@ impl TypedTool for Bash {
             timeout: task.timeout,
             environment: Environment::of_this_process(),
             scope: context.processes.scope(),
-            most_tasks: self.options.most_tasks,
+            limits: self.options.limits,
+            walls: context.walls.clone(),
         };
         if task.background {
             return background::start(spec, task.title, &self.options, context).await;
@@ -168,12 +178,6 @@ impl TypedTool for Bash {
         let limits = report::Limits { timeout: task.timeout, options: self.options };
         Ok(report::result(task.title, &capped, glance, exit, limits))
     }
-}
-
-async fn resolve(workdir: String, context: &CallContext) -> Result<Resolved, ToolError> {
-    let workspace = context.workspace.clone();
-    let resolved = context.pool.run(move || workspace.resolve(&workdir)).await;
-    resolved.map_err(|error| ToolError::Invalid(format!("workdir: {error}")))
 }
 
 /// It may have been replaced since it was judged.

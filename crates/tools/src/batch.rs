@@ -133,7 +133,7 @@ async fn make(
             "{name} has effects, and a batch takes only calls that change nothing: call it by itself"
         )));
     }
-    match context.host.judge(name, &prepared) {
+    match context.host.judge(&*tool, &prepared) {
         Verdict::Allow => runner::execute_uncapped(&*tool, prepared, context).await,
         Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
         Verdict::Ask { reason, .. } => Err(ToolError::Failed(format!(

@@ -61,6 +61,7 @@ impl TypedTool for Edit {
     const NAME: &'static str = "edit";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/edit.md");
     const RISK: Risk = Risk::Dangerous;
+    const PERMISSION: &'static str = "edit";
     type Arguments = Arguments;
     type Task = Task;
 

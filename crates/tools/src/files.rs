@@ -22,7 +22,7 @@ use playhouse_workspace::{Resolved, Workspace};
 
 use crate::tool::{CallContext, ToolError};
 use directory::Directory;
-use walk::Start;
+use walk::{Hides, Start};
 
 impl From<DoorError> for ToolError {
     fn from(error: DoorError) -> Self {
@@ -104,17 +104,22 @@ pub(crate) fn existing(workspace: &Workspace, resolved: &Resolved) -> Result<Fac
 /// Opens the directory at `resolved` for a walk. Ignore files above it count as far as the workspace goes.
 pub(crate) fn start(workspace: &Workspace, resolved: &Resolved) -> Result<Start, ToolError> {
     let inner = match resolved.zone {
-        Zone::Workspace => resolved.path.strip_prefix(workspace.root()).unwrap_or(Path::new("")),
-        Zone::Output | Zone::Outside => Path::new(""),
+        Zone::Workspace | Zone::Guarded => {
+            resolved.path.strip_prefix(workspace.root()).unwrap_or(Path::new(""))
+        }
+        Zone::Output | Zone::Hidden | Zone::Outside => Path::new(""),
     };
     // Says what is wrong with the place itself, before the way to it is walked.
     existing(workspace, resolved)?;
     let directory = door::open_directory(resolved)?;
     if inner.as_os_str().is_empty() {
-        return Ok(Start::at(Directory::new(directory)));
+        let hides = Hides::below(workspace, &resolved.path, &resolved.path);
+        return Ok(Start::at(Directory::new(directory)).hiding(hides));
     }
+    let hides = Hides::below(workspace, workspace.root(), &resolved.path);
     let root = workspace.walked(workspace.root()).map_err(|error| ToolError::Failed(error.to_string()))?;
     Start::below(Directory::new(door::open_directory(&root)?), inner)
+        .map(|start| start.hiding(hides))
         .map_err(|_| DoorError::Replaced(resolved.shown.clone()).into())
 }
 

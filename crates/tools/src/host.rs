@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_policy::{Verdict, judge};
+use playhouse_policy::{Action, EXTERNAL_DIRECTORY, Policy, Rule, Verdict, loop_want, wants};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 
 use crate::{Prepared, Registry, Tool, ToolError};
@@ -18,7 +18,7 @@ pub trait Host: Send + Sync {
     fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError>;
 
     /// May a call of `tool` run?
-    fn judge(&self, tool: &str, prepared: &Prepared) -> Verdict;
+    fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict;
 
     /// The session's list of things to do.
     fn todos(&self) -> Arc<[Todo]>;
@@ -29,26 +29,57 @@ pub trait Host: Send + Sync {
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
 }
 
+/// What `policy` says of a call of `tool` that was prepared; `looping` when the call closes a loop of calls.
+pub fn judge_call(policy: &Policy, tool: &dyn Tool, prepared: &Prepared, looping: bool) -> Verdict {
+    match wants(tool.permission(), tool.risk(), &prepared.accesses) {
+        Ok(mut wants) => {
+            wants.extend(looping.then(|| loop_want(&tool.spec().name)));
+            policy.judge(&wants)
+        }
+        Err(verdict) => verdict,
+    }
+}
+
 /// A host outside of any session, for a call that a person makes: all tools, nothing to do, and nobody to ask.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Alone {
     tools: Arc<Registry>,
+    policy: Arc<Policy>,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
 }
 
 impl Alone {
-    /// With these tools.
+    /// With these tools. Whoever makes the call wants it, so whatever stays in the workspace may run.
     pub fn new(tools: Arc<Registry>) -> Self {
-        Self { tools }
+        let configuration =
+            [Rule::new("*", "*", Action::Allow), Rule::new(EXTERNAL_DIRECTORY, "*", Action::Ask)];
+        let configuration = configuration.into_iter().collect();
+        Self::with_policy(tools, Policy { configuration, ..Policy::default() })
+    }
+
+    /// With these tools, and with rules.
+    pub fn with_policy(tools: Arc<Registry>, policy: Policy) -> Self {
+        Self { tools, policy: Arc::new(policy) }
     }
 }
 
 impl Host for Alone {
     fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
-        self.tools.find(tool).cloned()
+        let found = self.tools.find(tool)?;
+        if self.policy.is_hidden(found.permission()) {
+            let reason = format!("{tool} is denied by a rule: use another tool, or ask the user");
+            return Err(ToolError::Invalid(reason));
+        }
+        Ok(Arc::clone(found))
     }
 
-    fn judge(&self, _tool: &str, prepared: &Prepared) -> Verdict {
-        judge(&prepared.accesses)
+    fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
+        judge_call(&self.policy, tool, prepared, false)
     }
 
     fn todos(&self) -> Arc<[Todo]> {
@@ -59,3 +90,6 @@ impl Host for Alone {
         std::future::ready(QuestionAnswer::Rejected).boxed()
     }
 }
+
+#[cfg(test)]
+mod tests;

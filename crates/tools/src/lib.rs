@@ -20,10 +20,10 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use playhouse_policy::{Verdict, judge};
+//! use playhouse_policy::Verdict;
 //! use playhouse_protocol::message::CallInput;
 //! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace};
+//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
 //! use tokio_util::sync::CancellationToken;
 //!
 //! struct Nobody;
@@ -45,11 +45,12 @@
 //!     output_file: folder.path().join("outputs/call.txt"),
 //!     host: Arc::new(Alone::new(registry.clone())),
 //!     processes: Processes::new().of("ses_1"),
+//!     walls: Walls::open(),
 //! };
 //!
 //! let input = CallInput::from_model(r#"{"command": "echo $((6 * 7)); exit 3"}"#);
 //! let (tool, prepared) = runner::prepare(&registry, "bash", &input, &context).await?;
-//! assert_eq!(judge(&prepared.accesses), Verdict::Allow);
+//! assert_eq!(context.host.judge(&*tool, &prepared), Verdict::Allow);
 //! let result = runner::execute(&*tool, prepared, &context).await?;
 //! assert_eq!(result.output, "42\n[exit code 3]");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -88,7 +89,7 @@ pub mod web;
 pub mod write;
 
 pub use function::FunctionTool;
-pub use host::{Alone, Host};
+pub use host::{Alone, Host, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};

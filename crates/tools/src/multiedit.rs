@@ -54,6 +54,7 @@ impl TypedTool for MultiEdit {
     const NAME: &'static str = "multiedit";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/multiedit.md");
     const RISK: Risk = Risk::Dangerous;
+    const PERMISSION: &'static str = "edit";
     type Arguments = Arguments;
     type Task = Task;
 

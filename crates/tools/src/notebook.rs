@@ -77,6 +77,7 @@ impl TypedTool for NotebookEdit {
     const NAME: &'static str = "notebook_edit";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/notebook_edit.md");
     const RISK: Risk = Risk::Dangerous;
+    const PERMISSION: &'static str = "edit";
     type Arguments = Arguments;
     type Task = Task;
 

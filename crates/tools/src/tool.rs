@@ -11,7 +11,7 @@ pub use playhouse_policy::Risk;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{ContentHash, FileTracker, PathLocks, Pool, SessionProcesses, Workspace};
+use playhouse_workspace::{ContentHash, FileTracker, PathLocks, Pool, SessionProcesses, Walls, Workspace};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -59,6 +59,8 @@ pub struct CallContext {
     pub host: Arc<dyn Host>,
     /// The session's commands that run in the background.
     pub processes: SessionProcesses,
+    /// What holds the programs that the call starts.
+    pub walls: Walls,
 }
 
 impl fmt::Debug for CallContext {
@@ -141,6 +143,16 @@ pub trait Tool: Send + Sync {
 
     /// How dangerous it is without a rule about it.
     fn risk(&self) -> Risk;
+
+    /// What rules call it: its name, unless several tools share a permission.
+    fn permission(&self) -> &str {
+        &self.spec().name
+    }
+
+    /// Whether it starts programs, so that those who are asked are told what would hold them.
+    fn starts_programs(&self) -> bool {
+        false
+    }
 
     /// Reads the arguments and says what the call would do. Has no side effects.
     fn prepare<'a>(

@@ -80,6 +80,10 @@ pub trait TypedTool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     /// How dangerous it is without a rule about it.
     const RISK: Risk;
+    /// What rules call it.
+    const PERMISSION: &'static str = Self::NAME;
+    /// Whether it starts programs.
+    const STARTS_PROGRAMS: bool = false;
     /// Its arguments. Their documentation is what the model reads of them.
     type Arguments: DeserializeOwned + JsonSchema + Send;
     /// What `prepare` hands to `execute`.
@@ -143,6 +147,14 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn risk(&self) -> Risk {
         T::RISK
+    }
+
+    fn permission(&self) -> &str {
+        T::PERMISSION
+    }
+
+    fn starts_programs(&self) -> bool {
+        T::STARTS_PROGRAMS
     }
 
     fn prepare<'a>(

@@ -39,6 +39,7 @@ impl TypedTool for Write {
     const NAME: &'static str = "write";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/write.md");
     const RISK: Risk = Risk::Dangerous;
+    const PERMISSION: &'static str = "edit";
     type Arguments = Arguments;
     type Task = Task;
 

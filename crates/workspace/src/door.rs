@@ -2,7 +2,15 @@
 //!
 //! Between the moment at which a path was resolved and judged and the moment at which it is used, a command may have put
 //! a link in its way. So nothing here follows a link, in no part of the path: a place that is no longer the one that was
-//! resolved is an error. Pipes are not waited for, and devices and sockets are not opened.
+//! resolved is an error. The kernel sees to that, beneath the directory of the session (`openat2` with `RESOLVE_BENEATH`
+//! and `RESOLVE_NO_SYMLINKS`); where it cannot, the way is gone by hand, from directory to directory. Pipes are not waited
+//! for, and devices and sockets are not opened.
+//!
+//! What is [`Zone::Guarded`] or [`Zone::Output`] is not changed through the door, and what is [`Zone::Hidden`] not opened:
+//! policy says so before, and this holds when policy is wrong.
+//!
+//! Other names of a file (hard links) cannot be told from the one that was given, and are read like it. They are never
+//! changed by a write here, which puts a new file in the place of the name.
 //!
 //! Everything here blocks, so it belongs into the [`Pool`](crate::Pool).
 
@@ -18,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use playhouse_policy::Zone;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -62,6 +71,12 @@ pub enum DoorError {
     /// The file may not be written.
     #[error("{0} is read-only: its permissions allow nobody, or not this user, to write it")]
     ReadOnly(String),
+    /// It is not to be changed, whoever asks: policy says so before, and this is the second lock.
+    #[error("{0} is not to be changed by a file tool")]
+    NotToChange(String),
+    /// It belongs to the engine.
+    #[error("{0} belongs to the engine, and no call may touch it")]
+    Hidden(String),
     /// The system denies it.
     #[error("{0} may not be opened: permission denied")]
     Denied(String),
@@ -80,7 +95,7 @@ impl DoorError {
         let path = shown.to_owned();
         match error {
             Errno::NOENT => Self::Missing(path),
-            Errno::LOOP | Errno::NOTDIR => Self::Replaced(path),
+            Errno::LOOP | Errno::NOTDIR | Errno::XDEV => Self::Replaced(path),
             Errno::ISDIR => Self::Directory(path),
             Errno::EXIST => Self::Exists(path),
             Errno::ACCESS | Errno::PERM => Self::Denied(path),
@@ -90,6 +105,20 @@ impl DoorError {
 
     fn from_io(shown: &str, source: io::Error) -> Self {
         Self::Io { path: shown.to_owned(), source }
+    }
+}
+
+impl Resolved {
+    fn must_be_visible(&self) -> Result<(), DoorError> {
+        if self.zone == Zone::Hidden { Err(DoorError::Hidden(self.shown.clone())) } else { Ok(()) }
+    }
+
+    fn must_be_writable(&self) -> Result<(), DoorError> {
+        match self.zone {
+            Zone::Workspace | Zone::Outside => Ok(()),
+            Zone::Guarded | Zone::Output => Err(DoorError::NotToChange(self.shown.clone())),
+            Zone::Hidden => self.must_be_visible(),
+        }
     }
 }
 
@@ -180,6 +209,7 @@ fn modified(stat: &Stat) -> SystemTime {
 /// # Errors
 /// When there is nothing, no regular file, or no permission, and when the place was replaced.
 pub fn open_read(resolved: &Resolved) -> Result<File, DoorError> {
+    resolved.must_be_visible()?;
     let spot = Spot::of(resolved)?;
     // Looked at before it is opened, since opening a device may already do something.
     Kind::of(&spot.stat()?).must_be_file(&resolved.shown)?;
@@ -221,6 +251,7 @@ pub fn read_dir(resolved: &Resolved) -> Result<Entries, DoorError> {
 /// # Errors
 /// When there is nothing, no directory, or no permission, and when the place was replaced.
 pub fn open_directory(resolved: &Resolved) -> Result<OwnedFd, DoorError> {
+    resolved.must_be_visible()?;
     let spot = Spot::of(resolved)?;
     match Kind::of(&spot.stat()?) {
         Kind::Directory => spot.open(OFlags::RDONLY | OFlags::DIRECTORY),

@@ -10,10 +10,11 @@
 //! - [`PathLocks`]: calls that change the same files take turns
 //! - [`Pool`]: where blocking work runs
 //! - [`Processes`]: commands that run in the background
+//! - [`Walls`]: what holds the programs of a session
 //! - [`process`]: commands with their whole process tree, their output and their end
 //!
 //! ```
-//! use playhouse_policy::{AccessKind, Zone};
+//! use playhouse_policy::Zone;
 //! use playhouse_workspace::{Workspace, door};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,13 +27,14 @@
 //! door::write_atomic(&notes, b"hello", door::Expected::Nothing)?;
 //!
 //! let elsewhere = workspace.resolve("docs/../../../etc/passwd")?;
-//! assert_eq!(elsewhere.access(AccessKind::Read).zone, Zone::Outside);
+//! assert_eq!(elsewhere.zone, Zone::Outside);
 //! # Ok(())
 //! # }
 //! ```
 
 mod background;
 pub mod door;
+mod guarded;
 mod hash;
 mod locks;
 mod pool;
@@ -40,6 +42,7 @@ pub mod process;
 mod resolve;
 mod root;
 mod tracker;
+pub mod walls;
 
 pub use background::{
     BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
@@ -51,3 +54,4 @@ pub use pool::Pool;
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
 pub use tracker::FileTracker;
+pub use walls::{Walls, WallsError, WallsSpec};

@@ -3,23 +3,27 @@
 //! [`run`] and [`start`] are the only ways in which Playhouse starts a program, so that another place to run in (a
 //! sandbox, another machine) can be put behind them. Rules that hold here:
 //!
-//! - A command ends when its shell ends, is cancelled, runs out of time or wants too many processes. A child in the
-//!   background that holds the output open holds nothing up.
+//! - A command ends when its shell ends, is cancelled, runs out of time, or wants too many processes or too much memory.
+//!   A child in the background that holds the output open holds nothing up.
 //! - Cancelled or out of time, its whole tree is told to end, and killed when it does not: within a second nothing of it
 //!   is left. That is so for children that changed their process group or session as well, where `/proc` shows them. Only
 //!   in a control group nothing can hide: without one, a process that has dropped its environment, its parent and its
 //!   session is not found, and lives on.
 //! - What a command leaves behind ends with its [`Scope`] ([`end_all`]), and at the latest with this process, also when
 //!   that is killed.
-//! - A command has at most so many processes and threads as its [`Spec`] says. What keeps to that depends on the machine,
-//!   and can be asked: [`limits_in_force`].
+//! - A command uses no more than its [`Limits`] say. What keeps to that depends on the machine, and can be asked:
+//!   [`limits_in_force`].
 //! - It gets none of this process's environment but what [`Environment`] lets through.
+//! - It runs within the [`Walls`] of its [`Spec`]. Within those of bubblewrap what it leaves behind ends with it, and a
+//!   shell that a signal ended is told by its exit code, as a shell tells it: 128 and the number of the signal.
 //! - Its output is handed over piece by piece, and it is held back while the receiver is busy.
 
 mod environment;
 mod limits;
 mod mark;
+mod memory;
 mod running;
+mod starter;
 mod tree;
 mod watchdog;
 
@@ -33,17 +37,15 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
+use crate::walls::Walls;
 pub use environment::Environment;
-pub use limits::{LimitsInForce, TaskLimit, limits_in_force};
+pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force};
 pub use mark::Scope;
 pub(crate) use mark::random;
+pub use memory::keep_memory_private;
 pub use running::Started;
 pub use tree::end_all;
 pub(crate) use tree::kill_all_detached;
-
-/// So many processes and threads a command may have at once, unless it is said otherwise: enough for a build on a large
-/// machine.
-pub const USUAL_TASKS: u32 = 2048;
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -58,8 +60,10 @@ pub struct Spec {
     pub environment: Environment,
     /// What it belongs to.
     pub scope: Scope,
-    /// How many processes and threads it may have at once, at least 8. See [`USUAL_TASKS`].
-    pub most_tasks: u32,
+    /// What it may use.
+    pub limits: Limits,
+    /// What holds it.
+    pub walls: Walls,
 }
 
 /// What a command reads.
@@ -84,6 +88,9 @@ pub struct Exit {
     pub cancelled: bool,
     /// It wanted more processes and threads than it may have, so all of them were ended.
     pub too_many_tasks: bool,
+    /// It needed more memory than it may have, or the commands of its session together did, so all of it was ended. Known
+    /// only where a control group bounds memory.
+    pub out_of_memory: bool,
 }
 
 /// Why a command could not be run, or not be watched.
@@ -99,6 +106,9 @@ pub enum ProcessError {
         /// What the system said.
         source: io::Error,
     },
+    /// What holds it could not be built.
+    #[error("the walls around the command could not be built, so it was not started: {0}")]
+    Walls(io::Error),
     /// It started, and was ended since this failed.
     #[error("the command could not be watched, so it was ended: {0}")]
     Watch(#[from] io::Error),
@@ -125,7 +135,8 @@ impl Receive for Vec<u8> {
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 /// # runtime.block_on(async {
 /// use std::time::Duration;
-/// use playhouse_workspace::process::{Environment, Scope, Spec, USUAL_TASKS, run};
+/// use playhouse_workspace::Walls;
+/// use playhouse_workspace::process::{Environment, Limits, Scope, Spec, run};
 /// use tokio_util::sync::CancellationToken;
 ///
 /// let spec = Spec {
@@ -134,7 +145,8 @@ impl Receive for Vec<u8> {
 ///     timeout: Some(Duration::from_secs(10)),
 ///     environment: Environment::of_this_process(),
 ///     scope: Scope::new(),
-///     most_tasks: USUAL_TASKS,
+///     limits: Limits::default(),
+///     walls: Walls::open(),
 /// };
 /// let mut output = Vec::new();
 /// let exit = run(&spec, &CancellationToken::new(), &mut output).await.unwrap();
@@ -160,38 +172,38 @@ pub async fn run(
 /// # Errors
 /// When the shell cannot be started in that directory.
 pub async fn start(spec: &Spec, input: Input) -> Result<Started, ProcessError> {
-    let most_tasks = spec.most_tasks;
+    let limits = spec.limits;
     let hold = move |command: &Scope| {
         let wall = limits::wall();
         // Why it is not there was logged.
-        let _ = watchdog::ensure(wall.folder());
-        wall.hold(command, most_tasks)
+        let _ = watchdog::ensure(&wall.folders());
+        wall.hold(command, &limits)
     };
     running::start(spec, input, hold).await
 }
 
-/// The program and its arguments that run a command.
-fn words(command: &str, prelude: Option<Vec<OsString>>) -> (&'static Path, Vec<OsString>) {
-    let words = [OsString::from("-c"), OsString::from(command)];
-    match prelude {
-        None => (shell(), words.into()),
-        Some(prelude) => {
-            let then = prelude.into_iter().chain([shell().as_os_str().to_owned()]);
-            (Path::new(POSIX_SHELL), then.chain(words).collect())
-        }
-    }
+/// The words of a command: its shell, and what that reads.
+fn shell_words(command: &str) -> Vec<OsString> {
+    vec![shell().into(), "-c".into(), command.into()]
+}
+
+/// The program and its arguments that run words, after what bounds them.
+fn bounded(words: Vec<OsString>, prelude: Option<Vec<OsString>>) -> (OsString, Vec<OsString>) {
+    let prelude = prelude.map(|prelude| [POSIX_SHELL.into()].into_iter().chain(prelude));
+    let mut all = prelude.into_iter().flatten().chain(words);
+    (all.next().unwrap_or_else(|| POSIX_SHELL.into()), all.collect())
 }
 
 const POSIX_SHELL: &str = "/bin/sh";
 
 /// Models write for bash; where there is none, a POSIX shell must do.
-fn shell() -> &'static Path {
+pub(crate) fn shell() -> &'static Path {
     static SHELL: OnceLock<PathBuf> = OnceLock::new();
     SHELL.get_or_init(|| find_program("bash").unwrap_or_else(|| PathBuf::from(POSIX_SHELL)))
 }
 
 /// A program, in the usual places first.
-fn find_program(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = environment::search_path();
     let usual = ["/bin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
     let mut directories = usual.into_iter().chain(std::env::split_paths(&path));
@@ -202,7 +214,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// The one place where programs are started from.
-fn program(path: &(impl AsRef<OsStr> + ?Sized)) -> std::process::Command {
+pub(crate) fn program(path: &(impl AsRef<OsStr> + ?Sized)) -> std::process::Command {
     std::process::Command::new(path)
 }
 

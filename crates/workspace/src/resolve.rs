@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use playhouse_policy::{Access, AccessKind, Zone};
 use rustix::fs::FileType;
@@ -24,12 +25,14 @@ pub struct Resolved {
     pub zone: Zone,
     /// The path for people and models: relative to the root where it is inside, else absolute.
     pub shown: String,
+    /// The folder beneath which the door looks for it: the workspace, that of saved outputs, or the root of the system.
+    pub(crate) base: Arc<Path>,
 }
 
 impl Resolved {
     /// What policy judges.
     pub fn access(&self, kind: AccessKind) -> Access {
-        Access::path(kind, self.path.to_string_lossy(), self.zone)
+        Access::path(kind, self.path.to_string_lossy(), self.zone).shown(&self.shown)
     }
 }
 

@@ -1,20 +1,26 @@
 //! The directory that a session works in.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use playhouse_policy::Zone;
 use thiserror::Error;
 
+use crate::guarded;
 use crate::resolve::{self, PathError, Resolved};
 
 /// The directory that a session works in, and the folder that keeps its long outputs. Holds no file open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
     /// Absolute, links resolved, UTF-8.
-    root: PathBuf,
+    root: Arc<Path>,
     /// Absolute, links resolved as far as it exists, UTF-8.
-    output: PathBuf,
+    output: Arc<Path>,
+    /// Directories and files of the engine's own: absolute, links resolved as far as they exist.
+    hidden: Arc<[PathBuf]>,
+    /// Git directories of this repository that need not have that name.
+    git: Arc<[PathBuf]>,
 }
 
 /// Why a directory cannot be a workspace.
@@ -86,7 +92,45 @@ impl Workspace {
         // Relative to this process, unlike the paths of calls.
         let output = std::path::absolute(output).map_err(|_| PathError::Empty)?;
         let output = resolve::follow(&canonical, &output)?;
-        Ok(Self { root: canonical, output })
+        let git = guarded::directories_of(&canonical).into();
+        Ok(Self { root: canonical.into(), output: output.into(), hidden: Arc::default(), git })
+    }
+
+    /// The same, where nothing at these paths or below them is ever read or changed: directories and files of the engine's
+    /// own, such as its data and its configuration. They need not exist. A workspace or a folder of saved outputs within
+    /// them stays what it is: the inner one counts. Asks the file system where their links lead.
+    ///
+    /// ```
+    /// use playhouse_policy::Zone;
+    /// use playhouse_workspace::Workspace;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let folder = tempfile::tempdir()?;
+    /// let data = folder.path().join("data");
+    /// let workspace = Workspace::open(folder.path(), data.join("outputs"))?.hiding(vec![data]);
+    /// assert_eq!(workspace.resolve("data/keys")?.zone, Zone::Hidden);
+    /// assert_eq!(workspace.resolve("data/outputs/1")?.zone, Zone::Output);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn hiding(mut self, paths: Vec<PathBuf>) -> Self {
+        let place = |path: PathBuf| {
+            // One that leads nowhere is hidden as it is written.
+            let path = std::path::absolute(&path).unwrap_or(path);
+            resolve::follow(&self.root, &path).unwrap_or(path)
+        };
+        self.hidden = paths.into_iter().map(place).collect();
+        self
+    }
+
+    /// Whether a walk from `directory`, which is resolved, may come to something hidden: then each place that it comes to has
+    /// to be looked at with [`walked`](Self::walked).
+    pub fn may_hide_below(&self, directory: &Path) -> bool {
+        let processes = Path::new("/proc");
+        processes.starts_with(directory)
+            || directory.starts_with(processes)
+            || self.hidden.iter().any(|hidden| lies_in(hidden, directory))
     }
 
     /// The directory: absolute, links resolved, UTF-8.
@@ -112,7 +156,7 @@ impl Workspace {
     }
 
     /// The same for a path that a walk from a resolved directory came to without following links. Asks the file system
-    /// nothing: the [`door`](crate::door) finds out if there is a link on the way after all.
+    /// for no links: the [`door`](crate::door) finds out if there is one on the way after all.
     ///
     /// # Errors
     /// When the path is not absolute, not UTF-8, or holds `..`.
@@ -128,19 +172,59 @@ impl Workspace {
             Ok(relative) => relative.to_string_lossy().into_owned(),
             Err(_) => path.to_string_lossy().into_owned(),
         };
-        Resolved { path, zone, shown }
+        let base = match zone {
+            Zone::Workspace | Zone::Guarded => Arc::clone(&self.root),
+            Zone::Output => Arc::clone(&self.output),
+            Zone::Hidden | Zone::Outside => Arc::from(Path::new("/")),
+        };
+        Resolved { path, zone, shown, base }
     }
 
-    /// One of the two folders may lie in the other; the inner one counts.
+    /// Folders may lie in one another; the innermost counts, and what is hidden before what is not.
     fn zone(&self, path: &Path) -> Zone {
-        let output_is_inner = self.output.starts_with(&self.root);
-        match (path.starts_with(&self.root), path.starts_with(&self.output)) {
-            (true, true) if output_is_inner => Zone::Output,
-            (true, _) => Zone::Workspace,
-            (false, true) => Zone::Output,
-            (false, false) => Zone::Outside,
+        if shows_memory(path) {
+            return Zone::Hidden;
+        }
+        let hidden = self
+            .hidden
+            .iter()
+            .filter(|hidden| lies_in(path, hidden))
+            .map(|hidden| (depth(hidden), Zone::Hidden));
+        let own = |folder: &Path, zone| path.starts_with(folder).then(|| (depth(folder), zone));
+        let own = [own(&self.root, Zone::Workspace), own(&self.output, Zone::Output)];
+        // Of those that are as deep, the last one.
+        let innermost = own.into_iter().flatten().chain(hidden).max_by_key(|(depth, _)| *depth);
+        match innermost {
+            Some((_, Zone::Workspace)) if guarded::is_guarded(path, &self.git) => Zone::Guarded,
+            Some((_, zone)) => zone,
+            None => Zone::Outside,
         }
     }
+}
+
+fn depth(path: &Path) -> usize {
+    path.components().count()
+}
+
+/// Whether `path` is `folder` or lies in it, on a file system that does not tell case apart as well.
+fn lies_in(path: &Path, folder: &Path) -> bool {
+    let mut names = path.components();
+    folder.components().all(|folder| {
+        names.next().is_some_and(|name| name.as_os_str().eq_ignore_ascii_case(folder.as_os_str()))
+    })
+}
+
+/// Whether `path` shows what a process holds in memory, its environment first: those of this process and of the engine's
+/// other ones hold keys.
+fn shows_memory(path: &Path) -> bool {
+    let mut names = path.components().skip(1).map(Component::as_os_str);
+    if !path.starts_with("/proc") || names.next().is_none() {
+        return false;
+    }
+    let first = names.next().unwrap_or_default();
+    let of_process = first.to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let last = path.file_name().unwrap_or_default();
+    first == "kcore" || (of_process && ["environ", "mem"].iter().any(|name| last == *name))
 }
 
 #[cfg(test)]
@@ -172,6 +256,67 @@ mod tests {
         let link = folder.path().join("link");
         fs_err::os::unix::fs::symlink(&odd, &link).unwrap();
         assert!(error(&link).contains("not valid UTF-8"), "{}", error(&link));
+    }
+
+    #[test]
+    fn what_is_hidden_is_so_wherever_it_lies_and_the_innermost_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        let (data, work) = (base.join("data"), base.join("data/homes/work"));
+        fs_err::create_dir_all(&work).unwrap();
+        fs_err::os::unix::fs::symlink(&data, base.join("link")).unwrap();
+        fs_err::os::unix::fs::symlink("../..", work.join("up")).unwrap();
+        let hidden =
+            vec![base.join("link"), base.join("later/keys"), work.join("own"), base.join("play.toml")];
+        let workspace = Workspace::open(&work, data.join("outputs")).unwrap().hiding(hidden);
+        let zone = |path: &str| workspace.resolve(path).unwrap().zone;
+        for (path, expected) in [
+            ("a", Zone::Workspace),
+            ("own", Zone::Hidden),
+            ("own/key", Zone::Hidden),
+            ("OWN/key", Zone::Hidden),
+            ("owner", Zone::Workspace),
+            ("../other", Zone::Hidden),
+            ("up/sled", Zone::Hidden),
+            ("up/outputs/call", Zone::Output),
+            ("../../../later/keys/one", Zone::Hidden),
+            ("../../../later", Zone::Outside),
+            ("../../../play.toml", Zone::Hidden),
+            ("../../../play.toml.old", Zone::Outside),
+            ("/proc/self/root/etc/hostname", Zone::Outside),
+            ("/proc/self/environ", Zone::Hidden),
+            ("/proc/self/task/1/environ", Zone::Hidden),
+            ("/proc/thread-self/mem", Zone::Hidden),
+            ("/proc/1/environ", Zone::Hidden),
+            ("/proc/1/status", Zone::Outside),
+            ("/proc/kcore", Zone::Hidden),
+            ("/proc/sys/vm/environ", Zone::Outside),
+            (".git", Zone::Guarded),
+            ("sub/.git/hooks/x", Zone::Guarded),
+            (".git/COMMIT_EDITMSG", Zone::Workspace),
+        ] {
+            assert_eq!(zone(path), expected, "{path}");
+        }
+        let inside = base.join("link/homes/work/a");
+        assert_eq!(zone(inside.to_str().unwrap()), Zone::Workspace);
+        let own = Workspace::open(&work, data.join("outputs")).unwrap().hiding(vec![work.clone()]);
+        assert_eq!(own.resolve("a").unwrap().zone, Zone::Hidden);
+    }
+
+    #[test]
+    fn a_link_in_the_middle_does_not_hide_what_git_obeys() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir_all(work.join("store/hooks")).unwrap();
+        fs_err::os::unix::fs::symlink("store", work.join(".git")).unwrap();
+        fs_err::os::unix::fs::symlink(".git", work.join("other")).unwrap();
+        fs_err::os::unix::fs::symlink("store/hooks", work.join("scripts")).unwrap();
+        let workspace = Workspace::open(&work, work.join("../out")).unwrap();
+        for path in [".git/hooks/x", "other/config", "scripts/pre-push", "store/config", "store", "scripts"] {
+            assert_eq!(workspace.resolve(path).unwrap().zone, Zone::Guarded, "{path}");
+        }
+        assert_eq!(workspace.resolve("store/description").unwrap().zone, Zone::Workspace);
+        assert_eq!(workspace.walked(&work.join("store/hooks/x")).unwrap().zone, Zone::Guarded);
     }
 
     #[test]

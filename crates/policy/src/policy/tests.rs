@@ -111,6 +111,79 @@ fn the_strictest_of_all_wants_counts_and_all_that_ask_are_told() {
 }
 
 #[test]
+fn what_is_in_doubt_is_allowed_where_the_strongest_layer_allows_all() {
+    let doubtful = Want { doubt: Some("$X".into()), ..bash("$X y") };
+    let mut policy = Policy { configuration: rules(&[("bash", "*", Ask)]), ..Policy::default() };
+    assert_eq!(action(&policy, doubtful.clone()), Ask);
+    policy.session = rules(&[("bash", "*", Allow)]);
+    assert_eq!(action(&policy, doubtful.clone()), Allow, "what is asked below does not count");
+    policy.session.push(Rule::new("bash", "rm *", Ask));
+    assert_eq!(action(&policy, doubtful.clone()), Ask);
+    policy.session.push(Rule::new("bash", "*", Allow));
+    assert_eq!(action(&policy, doubtful.clone()), Allow, "the last rule overrules those before");
+    policy.configuration.push(Rule::new("bash", "rm *", Deny));
+    assert_eq!(action(&policy, doubtful.clone()), Ask, "the operator's deny is final");
+    policy.configuration = rules(&[("bash", "rm *", Deny), ("bash", "*", Ask)]);
+    assert_eq!(action(&policy, doubtful.clone()), Allow, "a deny that a later rule overrules is none");
+    policy.workspace = rules(&[("bash", "ls *", Ask)]);
+    assert_eq!(action(&policy, doubtful), Ask);
+}
+
+#[test]
+fn a_deny_of_the_operator_is_final_and_that_of_others_is_not() {
+    let ls = || bash("ls");
+    let deny = || rules(&[("bash", "ls *", Deny)]);
+    let allow = || rules(&[("*", "*", Allow)]);
+    let builtin = Policy { builtin: deny(), session: allow(), agent: allow(), ..Policy::default() };
+    let configuration = Policy { configuration: deny(), session: allow(), ..Policy::default() };
+    let agent = Policy { agent: deny(), session: allow(), ..Policy::default() };
+    let session = Policy { configuration: allow(), session: deny(), ..Policy::default() };
+    let told = [builtin, configuration, agent, session].map(|policy| action(&policy, ls()));
+    assert_eq!(told, [Deny, Deny, Allow, Deny]);
+}
+
+#[test]
+fn permissions_are_patterns_too_and_may_hold_underscores() {
+    let configuration =
+        rules(&[("mcp", "github_*", Allow), ("git*_x", "*", Deny), ("webfetch", "https://a.org/*", Allow)]);
+    let policy = Policy { configuration, ..Policy::default() };
+    let want = |permission: &str, subject: &str| Want::new(permission, subject, Risk::Dangerous);
+    assert_eq!(action(&policy, want("mcp", "github_list_issues")), Allow);
+    assert_eq!(action(&policy, want("mcp", "gitlab_list")), Ask);
+    assert_eq!(action(&policy, want("github_x", "a")), Deny);
+    assert_eq!(action(&policy, want("webfetch", "https://a.org/b/c?d")), Allow);
+    assert_eq!(action(&policy, want("webfetch", "https://a.org.evil.example/")), Ask);
+}
+
+#[test]
+fn patterns_of_directories_expand_the_home_directory() {
+    let configuration =
+        rules(&[("external_directory", "~/src/*", Allow), ("external_directory", "$HOME/x", Deny)]);
+    let policy = Policy { configuration: configuration.expanded("/home/ada"), ..Policy::default() };
+    let outside = |path: &str| Want::new("external_directory", path, Risk::Dangerous);
+    assert_eq!(action(&policy, outside("/home/ada/src/a/b")), Allow);
+    assert_eq!(action(&policy, outside("/home/ada/x")), Deny);
+    assert_eq!(action(&policy, outside("/home/bob/src/a")), Ask);
+}
+
+#[test]
+fn people_are_told_what_is_wanted_in_words() {
+    let policy = Policy::default();
+    let reason = |want: Want| match policy.judge(&[want]) {
+        Verdict::Ask { reason, .. } | Verdict::Deny { reason } => reason,
+        Verdict::Allow => panic!("it must ask"),
+    };
+    let outside = Want::new("external_directory", "/etc/hosts", Risk::Dangerous);
+    assert!(reason(outside.clone()).starts_with("/etc/hosts is outside the workspace"));
+    let unknown =
+        Want { doubt: Some("a variable".into()), ..Want::new("external_directory", "$X", Risk::Dangerous) };
+    assert!(reason(unknown).starts_with("$X may lead outside the workspace"));
+    let circle = Want::new("doom_loop", "read", Risk::Dangerous);
+    assert!(reason(circle).starts_with("the same calls of read"));
+    assert!(reason(bash("make")).starts_with("bash make: it can change things"));
+}
+
+#[test]
 fn a_tool_that_is_denied_everywhere_is_hidden() {
     let hidden = |list: &[(&str, &str, Action)]| {
         Policy { configuration: rules(list), ..Policy::default() }.is_hidden("bash")

@@ -189,11 +189,14 @@ fn paths_of_arguments_and_redirections_are_told() {
         found.map(|path| format!("{}{}", path.text, if path.writes { " w" } else { "" })).collect::<Vec<_>>()
     };
     assert_eq!(paths("cat /etc/passwd ../x"), ["/etc/passwd", "../x"]);
-    assert_eq!(paths("echo a > /etc/x"), ["a", "/etc/x w"]);
+    assert_eq!(paths("echo a > /etc/x"), ["/etc/x w"]);
+    assert_eq!(paths("./echo a"), ["./echo", "a w"]);
     assert_eq!(paths("a < in >> out 2>/dev/null"), ["in", "out w"]);
     assert_eq!(paths("cp -t /etc x"), ["/etc w", "x w"]);
     assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda w", "y w"]);
-    assert_eq!(paths("/usr/bin/x ~/y"), ["/usr/bin/x", "~/y w"]);
+    assert_eq!(paths("/usr/bin/x ~/y"), ["~/y w"]);
+    assert_eq!(paths("/usr/bin/../x /opt/x"), ["/usr/bin/../x", "/opt/x w"]);
+    assert_eq!(paths("cat $HOME/x"), ["~/x"]);
     let script = analyse("cd sub && cat ../x");
     assert!(script.paths.iter().any(|path| path.text == "../x" && path.bases == ["sub"]), "{script:?}");
 }
@@ -208,6 +211,56 @@ fn too_much_is_in_doubt_as_a_whole() {
         nested = format!("sh -c {}", quoted(&nested));
     }
     assert!(is_doubtful(&nested));
+}
+
+#[test]
+fn commands_within_commands_cost_a_bounded_effort() {
+    for script in [
+        "sudo --unknown a ".repeat(900),
+        "env --unknown 'sudo --unknown b' ".repeat(400),
+        "xargs sh -c ".repeat(1_000),
+        "find . -exec ".repeat(1_000),
+        "watch 'watch a' ".repeat(900),
+        format!("parallel {}", "'a b c' ".repeat(1_500)),
+        "bash <<A\n".repeat(1_500),
+        "cd a; cat b; ".repeat(1_000),
+        format!("cat {}", "/a/b ".repeat(3_000)),
+    ] {
+        let found = analyse(&script);
+        assert!(found.commands.len() <= MOST_COMMANDS && found.paths.len() <= MOST_PATHS + 1);
+        let in_doubt = found.commands.iter().any(|command| command.doubt.is_some());
+        assert!(in_doubt || found.paths.len() == 1, "{}", &script[..40]);
+    }
+}
+
+#[test]
+fn a_relative_path_is_below_each_directory_to_which_the_script_went() {
+    let bases = |script: &str| analyse(script).paths.pop().unwrap().bases;
+    assert_eq!(bases("cat x"), [""; 0]);
+    assert_eq!(bases("cd a; cd b; cat x"), ["a", "b", "a/b"]);
+    assert_eq!(bases("(cd /a); cd b && cat x"), ["/a", "b", "/a/b"]);
+    assert_eq!(bases("cd; cat x"), ["~"]);
+    assert_eq!(bases("sh -c 'cd a'; cat x"), ["a"]);
+    let lost = analyse(&format!("{} cat x", "cd a; cd b; ".repeat(6)));
+    assert!(lost.paths.iter().any(|path| path.doubt.is_some()), "{lost:?}");
+    for script in ["cd $A; cat x", "cd -; cat x", "popd; cat x", "pushd +1; cat x"] {
+        assert!(analyse(script).paths.iter().any(|path| path.doubt.is_some()), "{script}");
+    }
+}
+
+#[test]
+fn words_that_may_be_any_path_are_told() {
+    let unknown = |script: &str| {
+        let paths = analyse(script).paths.into_iter();
+        paths.filter(|path| path.doubt.is_some()).map(|path| path.text).collect::<Vec<_>>()
+    };
+    assert_eq!(unknown("cat $A b"), ["$A"]);
+    assert_eq!(unknown("cat src/*.rs"), ["src/*.rs"]);
+    assert_eq!(unknown("cat \"$(ls)\""), ["$(ls)"]);
+    assert_eq!(unknown("ls > $A"), ["$A"]);
+    assert_eq!(unknown("ls | xargs cat"), ["xargs cat"]);
+    assert_eq!(unknown("echo $A; exit $?; cat $((1 + 1)) $HOME/a"), [""; 0]);
+    assert_eq!(unknown("find . -exec cat {} +"), [""; 0]);
 }
 
 fn quoted(text: &str) -> String {

@@ -4,12 +4,11 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
-use super::paths::{self, PathUse};
-use super::words::{Word, word};
-use super::wrappers::{self, ShellScript};
-use super::{Command, DEEPEST, MOST_COMMANDS, Script, prefix};
+use super::findings::Findings;
+use super::words::word;
+use super::{Command, DEEPEST, paths};
 
-/// How often the parser may look up whether to go on before it gives up. It looks up after a fixed amount of work, so that
+/// How often the parsers of one analysis may look up whether to go on before they give up. They look up after a fixed amount of work, so that
 /// the bound does not depend on the machine.
 const MOST_LOOKS: u32 = 20_000;
 
@@ -66,47 +65,58 @@ const STRUCTURE: &[&str] = &[
     "word",
 ];
 
-/// Builtins that change what later commands mean.
-const SHIFTING: &[&str] =
-    &["alias", "enable", "hash", "set", "shopt", "unalias", "source", ".", "bind", "complete"];
-
 /// Adds what `source` runs and touches to `found`.
-pub(super) fn walk(source: &str, depth: usize, found: &mut Script) {
+pub(super) fn walk(source: &str, depth: usize, found: &mut Findings) {
     if depth > DEEPEST {
         found.doubt(source, "scripts within scripts, too deep");
+        return;
+    }
+    if !found.spend(source.len()) {
         return;
     }
     // The grammar and the shell read these differently, or not at all.
     if source.contains(['\0', '\r']) {
         found.doubt(source, "a control character");
     }
-    let Some(tree) = parse(source) else {
+    if is_joined(source) {
+        found.doubt(source, "a word that goes over lines");
+    }
+    let Some(tree) = parse(source, &mut found.looks) else {
         found.doubt(source, "a script that could not be parsed in time");
         return;
     };
-    let mut walker = Walker { source, depth, found, bases: Vec::new() };
-    walker.tree(&tree);
+    Walker { source, depth, found }.tree(&tree);
 }
 
-fn parse(source: &str) -> Option<Tree> {
+/// Whether a line goes on in the middle of a word: there the grammar sees two words, and a shell one.
+fn is_joined(source: &str) -> bool {
+    let stands_alone = |character: Option<char>| {
+        character.is_none_or(|character| character.is_whitespace() || ";&|(){}".contains(character))
+    };
+    source.match_indices("\\\n").any(|(at, joint)| {
+        let (before, after) = (&source[..at], &source[at + joint.len()..]);
+        !stands_alone(before.chars().next_back()) && !stands_alone(after.chars().next())
+    })
+}
+
+fn parse(source: &str, looks: &mut u32) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
-    let mut looks = 0;
     let mut late = |_: &ParseState| {
-        looks += 1;
-        if looks > MOST_LOOKS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        *looks += 1;
+        if *looks > MOST_LOOKS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let bytes = source.as_bytes();
     let mut read = |at: usize, _| bytes.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(ParseOptions::new().progress_callback(&mut late)))
 }
 
-struct Walker<'a, 's> {
-    source: &'s str,
-    depth: usize,
-    found: &'a mut Script,
-    /// Where the script may have gone.
-    bases: Vec<String>,
+/// The way through one script.
+pub(super) struct Walker<'a, 's> {
+    pub(super) source: &'s str,
+    /// In how many other scripts it stands.
+    pub(super) depth: usize,
+    pub(super) found: &'a mut Findings,
 }
 
 impl<'s> Walker<'_, 's> {
@@ -121,7 +131,7 @@ impl<'s> Walker<'_, 's> {
                 covered = covered.max(node.end_byte());
             }
             self.node(node);
-            if self.found.commands.len() > MOST_COMMANDS {
+            if self.found.is_full() {
                 return;
             }
             if cursor.goto_first_child() {
@@ -144,7 +154,7 @@ impl<'s> Walker<'_, 's> {
         }
     }
 
-    fn text(&self, node: Node<'_>) -> &'s str {
+    pub(super) fn text(&self, node: Node<'_>) -> &'s str {
         &self.source[node.byte_range()]
     }
 
@@ -165,7 +175,7 @@ impl<'s> Walker<'_, 's> {
             "test_command" => {
                 let text = self.text(node).split_whitespace().collect::<Vec<_>>().join(" ");
                 let doubt = text.contains(['$', '`', '*', '?']).then(|| "a variable".to_owned());
-                self.found.push(Command { text, doubt, always: Vec::new() });
+                self.found.command(Command { text, doubt, always: Vec::new() });
                 self.tested_paths(node);
             }
             "declaration_command" | "unset_command" => {
@@ -210,172 +220,6 @@ impl<'s> Walker<'_, 's> {
         }
     }
 
-    fn command(&mut self, node: Node<'_>) {
-        let mut cursor = node.walk();
-        let mut words = Vec::new();
-        let mut assigned = false;
-        for child in node.children(&mut cursor) {
-            match child.kind() {
-                "variable_assignment" => assigned = true,
-                "file_redirect" | "heredoc_redirect" | "herestring_redirect" | "comment" => {}
-                "ERROR" => assigned = true,
-                _ => words.push(word(child, self.source)),
-            }
-        }
-        if words.is_empty() {
-            self.found.doubt(self.text(node), "an assignment");
-            return;
-        }
-        let doubt = assigned.then_some("an assignment");
-        self.words(&words, doubt, node, self.depth);
-    }
-
-    /// Tells one command, and those that it runs.
-    fn words(&mut self, words: &[Word], outer: Option<&'static str>, node: Node<'_>, depth: usize) {
-        let Some(first) = words.first() else { return };
-        let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
-        let text = texts.join(" ");
-        if depth > DEEPEST + 8 {
-            self.found.doubt(&text, "commands within commands, too deep");
-            return;
-        }
-        let name = first.text.rsplit('/').next().unwrap_or_default();
-        let doubt = outer
-            .or_else(|| words.iter().find_map(|word| word.doubt))
-            .or_else(|| first.text.contains(char::is_whitespace).then_some("a name with a space in it"))
-            .or_else(|| first.text.is_empty().then_some("an empty name"))
-            .or_else(|| SHIFTING.contains(&name).then_some("what comes after it may mean something else"));
-        let always = if doubt.is_none() { prefix::always(words) } else { Vec::new() };
-        let doubt = doubt.map(str::to_owned);
-        self.found.push(Command { text: text.clone(), doubt: doubt.clone(), always });
-        if name != first.text && !name.is_empty() {
-            // Rules name programs, wherever they lie.
-            let text = std::iter::once(name).chain(texts[1..].iter().copied()).collect::<Vec<_>>().join(" ");
-            self.found.push(Command { text, doubt, always: Vec::new() });
-        }
-        self.named_paths(name, words);
-        self.scripts(name, words, node, depth);
-        for inner in wrappers::inner(name, words) {
-            if inner.doubt == Some(wrappers::UNKNOWN_OPTIONS) {
-                self.found.doubt(&text, wrappers::UNKNOWN_OPTIONS);
-            }
-            self.words(inner.words, inner.doubt.or(outer), node, depth + 1);
-        }
-    }
-
-    /// Scripts in the arguments or the input of a command.
-    fn scripts(&mut self, name: &str, words: &[Word], node: Node<'_>, depth: usize) {
-        let joined = |words: &[Word]| {
-            let doubt = words.iter().find_map(|word| word.doubt);
-            (words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" "), doubt)
-        };
-        let (script, doubt) = match name {
-            "eval" => joined(&words[1..]),
-            "trap" => joined(words.get(1..2).unwrap_or_default()),
-            "watch" | "parallel" => joined(&words[1..]),
-            "su" | "script" | "flock" | "runuser" => {
-                let Some(at) = words.iter().position(|word| matches!(word.text.as_str(), "-c" | "--command"))
-                else {
-                    return;
-                };
-                joined(words.get(at + 1..at + 2).unwrap_or_default())
-            }
-            "env" => {
-                let split =
-                    |word: &Word| word.text.starts_with("-S") || word.text.starts_with("--split-string");
-                let Some(at) = words.iter().position(split) else { return };
-                self.found.doubt(&joined(words).0, "a string that is split into words");
-                joined(words.get(at + 1..).unwrap_or_default())
-            }
-            name if wrappers::is_shell(name) => match wrappers::script_of(words) {
-                ShellScript::File => return,
-                ShellScript::Text(word) => (word.text.clone(), word.doubt),
-                ShellScript::Unknown => (joined(words).0, Some("a variable")),
-                ShellScript::Input => return self.input(&joined(words).0, node, depth),
-            },
-            _ => return,
-        };
-        match doubt {
-            Some(doubt) => self.found.doubt(&script, doubt),
-            None if script.trim().is_empty() => {}
-            None => walk(&script, depth + 1, self.found),
-        }
-    }
-
-    /// A shell that reads its script from standard input.
-    fn input(&mut self, text: &str, node: Node<'_>, depth: usize) {
-        let owner = node.parent().filter(|parent| parent.kind() == "redirected_statement").unwrap_or(node);
-        let mut cursor = owner.walk();
-        let redirects: Vec<Node<'_>> =
-            owner.children(&mut cursor).chain(node.children(&mut node.walk())).collect();
-        for redirect in redirects {
-            match redirect.kind() {
-                "heredoc_redirect" => {
-                    let mut cursor = redirect.walk();
-                    let children: Vec<Node<'_>> = redirect.children(&mut cursor).collect();
-                    // What follows the mark on its line belongs to this node as well.
-                    let simple = children.iter().all(|child| {
-                        !child.is_named()
-                            || matches!(child.kind(), "heredoc_start" | "heredoc_body" | "heredoc_end")
-                    });
-                    let body = children.iter().find(|child| child.kind() == "heredoc_body");
-                    match body {
-                        Some(body) if simple => {
-                            let body = self.text(*body);
-                            if body.contains(['$', '`', '\\']) {
-                                self.found.doubt(text, "a variable in what it reads");
-                            }
-                            walk(body, depth + 1, self.found);
-                        }
-                        Some(_) => self.found.doubt(text, "it runs what it reads"),
-                        None => {}
-                    }
-                    return;
-                }
-                "herestring_redirect" => {
-                    let string = redirect.named_child(0).map(|child| word(child, self.source));
-                    match string {
-                        Some(Word { text, doubt: None }) => walk(&text, depth + 1, self.found),
-                        _ => self.found.doubt(text, "it runs what it reads"),
-                    }
-                    return;
-                }
-                _ => {}
-            }
-        }
-        self.found.doubt(text, "it runs what it reads");
-    }
-
-    fn named_paths(&mut self, name: &str, words: &[Word]) {
-        let first = &words[0].text;
-        if first.contains('/') {
-            self.path(first.clone(), false);
-        }
-        let writes = !paths::only_reads(name);
-        for word in &words[1..] {
-            // Where the text may become anything, the doubt about the command asks.
-            if let Some(path) = paths::in_argument(word) {
-                self.path(path.to_owned(), writes);
-            }
-        }
-        if matches!(name, "cd" | "pushd") {
-            let target = words[1..].iter().find(|word| !word.text.starts_with('-') || word.text == "-");
-            match target {
-                Some(target) if target.doubt.is_none() && target.text != "-" => {
-                    self.bases.push(target.text.clone())
-                }
-                Some(_) => self.found.doubt(
-                    &format!("{name} {}", words[1..].last().map_or("", |word| &word.text)),
-                    "a directory that is not known",
-                ),
-                None => self.bases.push("~".into()),
-            }
-        }
-        if name == "popd" {
-            self.found.doubt("popd", "a directory that is not known");
-        }
-    }
-
     fn tested_paths(&mut self, node: Node<'_>) {
         let mut cursor = node.walk();
         let mut waiting: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
@@ -383,8 +227,10 @@ impl<'s> Walker<'_, 's> {
             match node.kind() {
                 "word" | "string" | "raw_string" | "concatenation" => {
                     let word = word(node, self.source);
-                    if let Some(path) = paths::in_argument(&word).filter(|path| path.contains(['/', '~'])) {
-                        self.path(path.to_owned(), false);
+                    for path in paths::in_argument(&word) {
+                        if path.contains(['/', '~', '$']) {
+                            self.found.path(path, false);
+                        }
                     }
                 }
                 _ => waiting.extend(node.named_children(&mut node.walk())),
@@ -413,23 +259,19 @@ impl<'s> Walker<'_, 's> {
         if is_descriptor && text.contains('&') {
             return;
         }
+        let writes = text.contains('>');
         if let Some(doubt) = target.doubt {
             self.found.doubt(text, doubt);
-            return;
-        }
-        if paths::is_nowhere(&target.text) {
+            self.found.argument(&target, writes);
             return;
         }
         if target.text.starts_with("/dev/tcp/") || target.text.starts_with("/dev/udp/") {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.path(target.text, text.contains('>'));
-    }
-
-    fn path(&mut self, text: String, writes: bool) {
-        let is_relative = !text.starts_with(['/', '~']);
-        let bases = if is_relative { self.bases.clone() } else { Vec::new() };
-        self.found.path(PathUse { text, bases, writes });
+        self.found.path(&target.text, writes);
+        if writes {
+            self.found.writes_file(&target.text);
+        }
     }
 }

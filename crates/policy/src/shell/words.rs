@@ -2,6 +2,9 @@
 
 use tree_sitter::Node;
 
+/// The doubt about a word that arithmetic is put into.
+pub(super) const ARITHMETIC: &str = "arithmetic";
+
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
@@ -38,7 +41,7 @@ pub(super) fn word(node: Node<'_>, source: &str) -> Word {
         "concatenation" => concatenation(node, source),
         "simple_expansion" | "expansion" => Word::doubtful(text, "a variable"),
         "command_substitution" | "process_substitution" => Word::doubtful(text, "the output of a command"),
-        "arithmetic_expansion" => Word::doubtful(text, "arithmetic"),
+        "arithmetic_expansion" => Word::doubtful(text, ARITHMETIC),
         "ansi_c_string" | "translated_string" => Word::doubtful(text, "a string with escapes"),
         _ => Word::doubtful(text, "a construct that is not understood"),
     }

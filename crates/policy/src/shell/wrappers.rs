@@ -1,98 +1,16 @@
 //! Commands that run the command in their arguments.
 
+mod table;
+
 use super::words::Word;
-
-/// How a wrapper's own arguments are told from the command that it runs.
-struct Wrapper {
-    name: &'static str,
-    /// One-letter options without a value.
-    flags: &'static str,
-    /// One-letter options with a value, attached or in the next word.
-    valued: &'static str,
-    /// Long options with a value in the next word.
-    long_valued: &'static [&'static str],
-    /// Long options without a value.
-    long_flags: &'static [&'static str],
-    /// Arguments that come before the command.
-    positional: usize,
-    /// Whether `NAME=value` may come before the command.
-    assignments: bool,
-    /// Whether the command gets more arguments than are written.
-    adds_arguments: bool,
-}
-
-const fn wrapper(name: &'static str, flags: &'static str, valued: &'static str) -> Wrapper {
-    Wrapper {
-        name,
-        flags,
-        valued,
-        long_valued: &[],
-        long_flags: &[],
-        positional: 0,
-        assignments: false,
-        adds_arguments: false,
-    }
-}
-
-const WRAPPERS: &[Wrapper] = &[
-    Wrapper {
-        assignments: true,
-        long_valued: &["--unset", "--chdir"],
-        long_flags: &["--ignore-environment", "--null"],
-        ..wrapper("env", "i0v", "uC")
-    },
-    Wrapper {
-        assignments: true,
-        long_valued: &["--user", "--group", "--chdir", "--host", "--prompt"],
-        long_flags: &["--non-interactive", "--login", "--preserve-env", "--stdin", "--set-home"],
-        ..wrapper("sudo", "AbEHiknPSs", "CDghpRrtTUu")
-    },
-    wrapper("doas", "nsL", "uC"),
-    Wrapper {
-        adds_arguments: true,
-        long_valued: &[
-            "--max-args",
-            "--max-procs",
-            "--delimiter",
-            "--arg-file",
-            "--max-lines",
-            "--max-chars",
-        ],
-        long_flags: &["--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit"],
-        ..wrapper("xargs", "0rtpx", "nPILdasE")
-    },
-    Wrapper { adds_arguments: true, ..wrapper("parallel", "", "j") },
-    wrapper("nohup", "", ""),
-    Wrapper { long_flags: &["--fork", "--wait", "--ctty"], ..wrapper("setsid", "cfw", "") },
-    Wrapper { long_valued: &["--adjustment"], ..wrapper("nice", "", "n") },
-    wrapper("ionice", "t", "cn"),
-    Wrapper { long_valued: &["--input", "--output", "--error"], ..wrapper("stdbuf", "", "ioe") },
-    Wrapper {
-        positional: 1,
-        long_valued: &["--signal", "--kill-after"],
-        long_flags: &["--preserve-status", "--foreground", "--verbose"],
-        ..wrapper("timeout", "v", "sk")
-    },
-    wrapper("time", "pv", "fo"),
-    wrapper("command", "pvV", ""),
-    wrapper("builtin", "", ""),
-    wrapper("exec", "cl", "a"),
-    wrapper("coproc", "", ""),
-    wrapper("busybox", "", ""),
-    Wrapper { positional: 1, ..wrapper("chroot", "", "") },
-    Wrapper { positional: 1, ..wrapper("flock", "sxunoFe", "wE") },
-    wrapper("strace", "fqtv", "eop"),
-    wrapper("unshare", "", ""),
-    wrapper("nsenter", "", ""),
-    wrapper("watch", "bcdegtx", "n"),
-    wrapper("caffeinate", "dimsu", "tw"),
-    wrapper("proxychains", "q", "f"),
-];
+use table::{WRAPPERS, Wrapper};
 
 /// The most places at which a command is looked for behind options that are not understood.
 const MOST_BEGINNINGS: usize = 16;
 /// Why a wrapper is in doubt itself.
-pub(super) const UNKNOWN_OPTIONS: &str = "options that are not understood";
+const UNKNOWN_OPTIONS: &str = "options that are not understood";
+/// Words between a program and its subcommand that are none of its options.
+const BETWEEN: &[&str] = &["compose", "container", "netns"];
 
 /// A command within a command.
 pub(super) struct Inner<'a> {
@@ -100,37 +18,94 @@ pub(super) struct Inner<'a> {
     pub(super) words: &'a [Word],
     /// Why more may be in it than is written.
     pub(super) doubt: Option<&'static str>,
+    /// Whether it gets words that stand nowhere in the script.
+    pub(super) is_fed: bool,
 }
 
-/// The commands that the command of `words` may run.
-pub(super) fn inner<'a>(name: &str, words: &'a [Word]) -> Vec<Inner<'a>> {
-    if name == "find" || name == "fd" || name == "fdfind" {
-        return executed_by_find(words);
+/// What a command runs that stands in its arguments.
+#[derive(Default)]
+pub(super) struct Wrapped<'a> {
+    /// The commands that it may run.
+    pub(super) inner: Vec<Inner<'a>>,
+    /// Words that may be scripts.
+    pub(super) scripts: Vec<&'a Word>,
+    /// Where its own words end.
+    pub(super) own: Option<usize>,
+    /// Why the command itself may do something else.
+    pub(super) doubt: Option<&'static str>,
+}
+
+/// What the command of `words` runs that stands in its arguments.
+pub(super) fn wrapped<'a>(name: &str, words: &'a [Word]) -> Wrapped<'a> {
+    if matches!(name, "find" | "fd" | "fdfind") {
+        return run_by_find(name, words);
     }
-    match WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
-        Some(wrapper) => wrapper.unwrap(words),
-        None => Vec::new(),
+    let mut found = Wrapped::default();
+    for wrapper in WRAPPERS.iter().filter(|wrapper| wrapper.name == name) {
+        let Some((begins, is_clear)) = wrapper.begins(words) else { continue };
+        found.take(
+            wrapper,
+            words,
+            begins,
+            if is_clear && !wrapper.is_opaque { wrapper.command(words, begins) } else { None },
+        );
+    }
+    found
+}
+
+impl<'a> Wrapped<'a> {
+    /// Adds what `wrapper` runs: its own words begin at `begins`, and its command at `at` as far as that can be told.
+    fn take(&mut self, wrapper: &Wrapper, words: &'a [Word], begins: usize, at: Option<usize>) {
+        match at {
+            Some(at) if at >= words.len() => {
+                if !wrapper.idle_alone {
+                    self.doubt = Some("it may run what it reads");
+                }
+            }
+            Some(at) => {
+                self.own = Some(at);
+                self.doubt = wrapper.change(&words[begins..at]);
+                let fed = wrapper.adds_arguments.then_some("arguments that come from elsewhere");
+                let doubt = fed.or(self.doubt);
+                self.inner.push(Inner { words: &words[at..], doubt, is_fed: wrapper.adds_arguments });
+                if wrapper.takes_scripts {
+                    self.doubt = Some("a script in a word");
+                    self.scripts.extend(&words[at..]);
+                }
+            }
+            // Its options are not understood: the command may begin at any word.
+            None => {
+                self.doubt = Some(UNKNOWN_OPTIONS);
+                let beginnings = (begins..words.len()).filter(|at| !words[*at].text.starts_with('-'));
+                for at in beginnings.take(MOST_BEGINNINGS) {
+                    let doubt = Some(UNKNOWN_OPTIONS);
+                    self.inner.push(Inner { words: &words[at..], doubt, is_fed: wrapper.adds_arguments });
+                    if words[at].text.contains(char::is_whitespace) {
+                        self.scripts.push(&words[at]);
+                    }
+                }
+            }
+        }
     }
 }
 
 impl Wrapper {
-    fn unwrap<'a>(&self, words: &'a [Word]) -> Vec<Inner<'a>> {
-        let added = self.adds_arguments.then_some("arguments that come from elsewhere");
-        match self.command(words) {
-            Some(at) if at >= words.len() => Vec::new(),
-            Some(at) => vec![Inner { words: &words[at..], doubt: added }],
-            // Its options are not understood: the command may begin at any word.
-            None => (1..words.len())
-                .filter(|at| !words[*at].text.starts_with('-'))
-                .take(MOST_BEGINNINGS)
-                .map(|at| Inner { words: &words[at..], doubt: Some(UNKNOWN_OPTIONS) })
-                .collect(),
+    /// Where its own words begin, and whether nothing stands before them that is not understood; `None` where it is not
+    /// used as a wrapper.
+    fn begins(&self, words: &[Word]) -> Option<(usize, bool)> {
+        let Some(subcommand) = self.subcommand else { return Some((1, true)) };
+        let at = words.iter().skip(1).position(|word| word.text == subcommand)? + 1;
+        let first = words[1].text.as_str();
+        match at {
+            1 => Some((2, true)),
+            _ if first.starts_with('-') || BETWEEN.contains(&first) => Some((at + 1, false)),
+            _ => None,
         }
     }
 
     /// Where the command begins; `None` when that cannot be told.
-    fn command(&self, words: &[Word]) -> Option<usize> {
-        let mut at = 1;
+    fn command(&self, words: &[Word], begins: usize) -> Option<usize> {
+        let mut at = begins;
         let mut positional = self.positional;
         while let Some(word) = words.get(at) {
             let text = word.text.as_str();
@@ -139,7 +114,11 @@ impl Wrapper {
                 return (positional == 0 && !text.starts_with('-')).then_some(at);
             }
             if text == "--" {
-                return Some(at + 1 + positional);
+                at += 1 + positional;
+                while self.assignments && words.get(at).is_some_and(|word| is_assignment(&word.text)) {
+                    at += 1;
+                }
+                return Some(at);
             } else if let Some(long) = text.strip_prefix("--") {
                 let has_value = long.contains('=');
                 if self.long_valued.contains(&text) {
@@ -148,6 +127,9 @@ impl Wrapper {
                     return None;
                 }
             } else if let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+                if self.looks_up.is_some_and(|looks| letters.contains(looks)) {
+                    return Some(words.len());
+                }
                 at += self.value_of(letters)?;
             } else if self.assignments && is_assignment(text) {
             } else if positional > 0 {
@@ -158,6 +140,16 @@ impl Wrapper {
             at += 1;
         }
         Some(at)
+    }
+
+    /// Why what runs is something else than it says, after `own`, the words before the command.
+    fn change(&self, own: &[Word]) -> Option<&'static str> {
+        let sets = |word: &Word| self.assignments && is_assignment(&word.text);
+        let moves = |word: &Word| {
+            self.assignments && ["--chdir", "-C", "-D"].iter().any(|option| word.text.starts_with(option))
+        };
+        let assigns = own.iter().any(sets).then_some("an assignment");
+        assigns.or_else(|| own.iter().any(moves).then_some("a directory that is not known"))
     }
 
     /// How many words the value of the last of these one-letter options takes.
@@ -178,24 +170,39 @@ impl Wrapper {
     }
 }
 
-fn is_assignment(text: &str) -> bool {
+/// Whether `text` is `NAME=value`.
+pub(super) fn is_assignment(text: &str) -> bool {
     text.split_once('=').is_some_and(|(name, _)| {
+        let name = name.strip_suffix('+').unwrap_or(name);
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     })
 }
 
-fn executed_by_find(words: &[Word]) -> Vec<Inner<'_>> {
-    const RUN: &[&str] = &["-exec", "-execdir", "-ok", "-okdir", "-x", "--exec", "-X", "--exec-batch"];
-    let mut found = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        if !RUN.contains(&word.text.as_str()) {
-            continue;
-        }
+fn run_by_find<'a>(name: &str, words: &'a [Word]) -> Wrapped<'a> {
+    const FIND: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
+    const FD: &[&str] = &["-x", "--exec", "-X", "--exec-batch"];
+    let runs = if name == "find" { FIND } else { FD };
+    let mut found = Wrapped::default();
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        let text = word.text.as_str();
         let rest = &words[at + 1..];
-        let end = rest.iter().position(|word| word.text == ";" || word.text == "+").unwrap_or(rest.len());
-        if end > 0 {
-            found.push(Inner { words: &rest[..end], doubt: Some("names of files that are found") });
+        if runs.contains(&text) {
+            found.own = found.own.or(Some(at));
+            let end = rest.iter().position(|word| word.text == ";" || word.text == "+").unwrap_or(rest.len());
+            // They lie below the directories that it is told to search.
+            let doubt = Some("names of files that are found");
+            found.inner.push(Inner { words: &rest[..end], doubt, is_fed: false });
+            at += end;
+        } else if name != "find" {
+            let is_cluster = text.starts_with('-') && !text.starts_with("--") && text.contains(['x', 'X']);
+            if is_cluster || text.starts_with("--exec") {
+                found.doubt = Some(UNKNOWN_OPTIONS);
+                found.inner.push(Inner { words: rest, doubt: Some(UNKNOWN_OPTIONS), is_fed: true });
+                break;
+            }
         }
+        at += 1;
     }
     found
 }
@@ -205,23 +212,25 @@ pub(super) enum ShellScript<'a> {
     /// A word holds it.
     Text(&'a Word),
     /// A file holds it.
-    File,
+    File(&'a Word),
     /// It is read from standard input.
     Input,
     /// That cannot be told.
     Unknown,
 }
 
-/// Shells whose language this is.
+/// Shells, of which most read the language of bash, or nearly.
 pub(super) fn is_shell(name: &str) -> bool {
-    matches!(
-        name,
-        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "mksh" | "rbash" | "fish" | "csh" | "tcsh"
-    )
+    matches!(name, "sh" | "bash" | "dash" | "ash" | "ksh" | "mksh" | "rbash") || is_other_shell(name)
+}
+
+/// Shells with a language of their own.
+pub(super) fn is_other_shell(name: &str) -> bool {
+    matches!(name, "fish" | "csh" | "tcsh" | "zsh" | "nu" | "xonsh" | "elvish" | "rc" | "es")
 }
 
 pub(super) fn script_of(words: &[Word]) -> ShellScript<'_> {
-    let (mut at, mut takes_text) = (1, false);
+    let (mut at, mut takes_text, mut reads) = (1, false, false);
     while let Some(word) = words.get(at) {
         let text = word.text.as_str();
         if word.doubt.is_some() && !takes_text {
@@ -236,13 +245,22 @@ pub(super) fn script_of(words: &[Word]) -> ShellScript<'_> {
             at += usize::from(matches!(long, "rcfile" | "init-file"));
         } else {
             takes_text |= letters.contains('c');
-            at += usize::from(letters.ends_with(['o', 'O']));
+            reads |= letters.contains(['s', 'i']);
+            // Each takes the name of an option, wherever among the letters it stands.
+            at += letters.matches(['o', 'O']).count();
         }
         at += 1;
     }
     match words.get(at) {
         Some(word) if takes_text => ShellScript::Text(word),
-        Some(_) => ShellScript::File,
+        Some(word) if word.doubt.is_some() => ShellScript::Unknown,
+        Some(word) if reads || is_input(&word.text) => ShellScript::Input,
+        Some(word) => ShellScript::File(word),
         None => ShellScript::Input,
     }
+}
+
+/// Whether `path` is what a command reads, whatever it is called, and no file.
+pub(super) fn is_input(path: &str) -> bool {
+    path == "-" || path.starts_with("/dev/") || path.starts_with("/proc/")
 }

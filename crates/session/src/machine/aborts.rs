@@ -23,8 +23,13 @@ pub(super) struct Abort {
 }
 
 impl Machine {
-    /// Cancels whatever is at work. The turn ends when all of it has reported: see [`Self::finish_abort`].
-    pub(super) fn begin_abort(&mut self, ticket: Option<Ticket>) {
+    /// Withdraws the requests for consent, and cancels whatever is at work. The turn ends when all of it has reported: see
+    /// [`Self::finish_abort`].
+    pub(super) fn begin_abort(
+        &mut self,
+        ticket: Option<Ticket>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
         let queued: HashSet<MessageId> =
             self.session.queue.iter().map(|queued| queued.prompt.message).collect();
         let already = self.live.abort.is_some();
@@ -34,8 +39,9 @@ impl Machine {
             u32::from(self.session.turn.is_some()) + u32::try_from(queued.len()).unwrap_or(u32::MAX);
         abort.queued = queued;
         if already {
-            return;
+            return Ok(());
         }
+        self.withdraw_consents(stamp)?;
         self.live.retrying = None;
         if let Some(attempt) = self.live.attempt {
             self.effects.push(Effect::CancelAttempt(attempt));
@@ -59,6 +65,7 @@ impl Machine {
         if let (Some(turn), true) = (&self.session.turn, self.is_at_work()) {
             self.effects.push(Effect::Arm(Deadline::AbortGrace { turn: turn.id }, ABORT_GRACE_MS));
         }
+        Ok(())
     }
 
     fn is_at_work(&self) -> bool {

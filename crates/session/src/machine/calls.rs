@@ -1,29 +1,20 @@
 //! The calls of a step: in which order they are prepared, asked about and run, and how each gets its one result.
 
-use playhouse_policy::Verdict;
-use playhouse_protocol::id::{ConsentId, PartId};
-use playhouse_protocol::message::{CallInput, CallOutcome, CallResult, CallState};
-use playhouse_protocol::record::{CallIntended, ConsentAnswer, ConsentAsked, Effect as CallEffect, Recovery};
-use playhouse_protocol::{Record, Timestamp};
+use playhouse_policy::{LONGEST_CYCLE, REPEATS, Verdict, is_looping};
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{CallInput, CallOutcome, CallResult, CallState, Part};
+use playhouse_protocol::record::{CallIntended, Effect as CallEffect, Recovery};
+use playhouse_protocol::{Message, Record, Timestamp};
 
 use super::{LiveCall, Machine};
 use crate::effect::{CallReport, Effect, PreparedCall, Stamp};
-use crate::fold::{CallPhase, FoldError, OpenCall, StepPhase};
+use crate::fold::{CallPhase, FoldError};
 
 impl Machine {
-    pub(super) fn open_calls(&self) -> &[OpenCall] {
-        match self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).map(|step| &step.phase) {
-            Some(StepPhase::Finished { calls, .. }) => calls,
-            _ => &[],
-        }
-    }
-
-    fn unsettled(&self) -> Vec<OpenCall> {
-        self.open_calls().iter().filter(|call| call.phase != CallPhase::Settled).cloned().collect()
-    }
-
-    pub(super) fn asking_call(&self, consent: ConsentId) -> Option<PartId> {
-        self.open_calls().iter().find(|call| call.phase == CallPhase::Asking(consent)).map(|call| call.id)
+    /// The calls without a result, in the model's order, and where each stands.
+    pub(super) fn unsettled(&self) -> Vec<(PartId, CallPhase)> {
+        let open = self.session.calls().iter().filter(|call| call.phase != CallPhase::Settled);
+        open.map(|call| (call.id, call.phase)).collect()
     }
 
     /// Starts every call whose time has come. True while a call has no result.
@@ -33,11 +24,11 @@ impl Machine {
     pub(super) fn run_calls(&mut self, stamp: &mut Stamp<'_>) -> Result<bool, FoldError> {
         let calls = self.unsettled();
         let mut first = true;
-        for call in &calls {
-            match self.live.calls.get(&call.id) {
+        for (call, phase) in calls.iter().copied() {
+            match self.live.calls.get(&call) {
                 Some(LiveCall::Preparing) => return Ok(true),
                 Some(LiveCall::Running) => {
-                    if !runs_beside_others(call.phase) {
+                    if !runs_beside_others(phase) {
                         return Ok(true);
                     }
                 }
@@ -46,14 +37,14 @@ impl Machine {
                     if !is_free(prepared.effect) && !first {
                         return Ok(true);
                     }
-                    self.start_call(call.id, &prepared, stamp)?;
+                    self.start_call(call, &prepared, stamp)?;
                     if !is_free(prepared.effect) {
                         return Ok(true);
                     }
                 }
                 None => {
-                    if !matches!(call.phase, CallPhase::Asking(_)) {
-                        self.prepare_call(call.id);
+                    if !matches!(phase, CallPhase::Asking(_)) {
+                        self.prepare_call(call);
                     }
                     return Ok(true);
                 }
@@ -65,9 +56,34 @@ impl Machine {
 
     fn prepare_call(&mut self, id: PartId) {
         let Some(part) = self.session.call(id) else { return };
-        let (tool, input): (String, CallInput) = (part.tool.clone(), part.input.clone());
+        let (tool, input) = (part.tool.clone(), part.input.clone());
+        let looping = self.closes_loop(id);
         self.live.calls.insert(id, LiveCall::Preparing);
-        self.effects.push(Effect::Prepare { call: id, tool, input });
+        self.effects.push(Effect::Prepare { call: id, tool, input, looping });
+    }
+
+    /// Whether the calls of the running turn, across its steps, go round in circles with this one.
+    fn closes_loop(&self, id: PartId) -> bool {
+        let Some(turn) = &self.session.turn else { return false };
+        let messages = self.session.messages.iter().rev().take_while(|message| message.id() != turn.id);
+        let parts = messages.flat_map(|message| {
+            match message {
+                Message::Assistant(message) => message.parts.as_slice(),
+                // Prompts that steered the turn.
+                Message::User(_) => &[],
+            }
+            .iter()
+            .rev()
+        });
+        let calls = parts.filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        });
+        let calls = calls.skip_while(|call| call.id != id).take(LONGEST_CYCLE * REPEATS);
+        let mut calls: Vec<(&str, &CallInput)> =
+            calls.map(|call| (call.tool.as_str(), &call.input)).collect();
+        calls.reverse();
+        is_looping(&calls)
     }
 
     fn start_call(
@@ -103,22 +119,15 @@ impl Machine {
             Ok(prepared) => prepared,
             Err(report) => return self.settle(call, report, stamp),
         };
-        let consented = self.open_calls().iter().any(|open| open.id == call && open.consented);
         match &prepared.verdict {
             Verdict::Deny { reason } => {
                 self.effects.push(Effect::KillCall(call));
                 self.settle(call, CallReport::text(CallOutcome::Declined, reason), stamp)
             }
-            Verdict::Ask { reason, .. } if !consented => {
+            Verdict::Ask { reason, wants } if !self.was_agreed(call, &prepared, wants) => {
                 // The tool's plan would grow old: it is prepared again when there is an answer.
                 self.effects.push(Effect::KillCall(call));
-                let asked = ConsentAsked {
-                    consent: stamp.ids.next(stamp.now),
-                    call,
-                    reason: reason.clone(),
-                    preview: prepared.preview.clone(),
-                };
-                self.append(Record::ConsentAsked(asked), stamp.now)
+                self.ask_consent(call, &prepared, reason, wants, stamp)
             }
             Verdict::Allow | Verdict::Ask { .. } => {
                 self.live.calls.insert(call, LiveCall::Ready(prepared));
@@ -140,20 +149,13 @@ impl Machine {
         self.settle(call, report, stamp)
     }
 
-    pub(super) fn settle_declined(
+    /// Gives a call its result, unless it has one.
+    pub(super) fn settle(
         &mut self,
         call: PartId,
-        message: Option<String>,
+        report: CallReport,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let text = match message {
-            Some(message) => format!("declined by the user, who says: {message}"),
-            None => "declined by the user".to_owned(),
-        };
-        self.settle(call, CallReport::text(CallOutcome::Declined, text), stamp)
-    }
-
-    fn settle(&mut self, call: PartId, report: CallReport, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let started = match self.session.call(call).map(|part| &part.state) {
             Some(CallState::Running { started }) => *started,
             Some(CallState::Settled(_)) | None => return Ok(()),
@@ -171,41 +173,39 @@ impl Machine {
 
     /// Settles all calls of an answer that must not be acted upon.
     pub(super) fn refuse_calls(&mut self, why: &str, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        for call in self.unsettled() {
-            self.settle(call.id, CallReport::text(CallOutcome::Declined, why), stamp)?;
+        for (call, _) in self.unsettled() {
+            self.settle(call, CallReport::text(CallOutcome::Declined, why), stamp)?;
         }
         Ok(())
     }
 
     /// Settles the calls that nobody works on, for an abort.
     pub(super) fn cancel_idle_calls(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        for call in self.unsettled() {
-            if self.live.calls.contains_key(&call.id) {
+        for (call, phase) in self.unsettled() {
+            if self.live.calls.contains_key(&call) {
                 continue;
             }
-            if let CallPhase::Asking(consent) = call.phase {
-                let answer = ConsentAnswer::Withdrawn;
-                self.append(Record::ConsentSettled { consent, answer }, stamp.now)?;
-            }
-            let text = match call.phase {
+            let text = match phase {
                 CallPhase::Intended { .. } => "cancelled: the turn was aborted while this call ran",
                 _ => "cancelled: the turn was aborted before this call ran",
             };
-            self.settle(call.id, CallReport::text(CallOutcome::Cancelled, text), stamp)?;
+            self.settle(call, CallReport::text(CallOutcome::Cancelled, text), stamp)?;
         }
         Ok(())
     }
 
-    /// After a restart: what was running is run again if it has no effects, else it is settled.
+    /// After a restart: requests for consent wait anew; what was running is run again if it has no effects, else it is
+    /// settled.
     pub(super) fn resume_calls(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        for call in self.unsettled() {
-            let CallPhase::Intended { recovery, .. } = call.phase else { continue };
+        for (call, phase) in self.unsettled() {
+            self.resume_consent(call, stamp)?;
+            let CallPhase::Intended { recovery, .. } = phase else { continue };
             // One that asks finds its request in the log when it runs again.
             if matches!(recovery, Recovery::Rerun | Recovery::Reattach) {
                 continue;
             }
             let text = "interrupted: the engine stopped while this call ran. effects unknown: check before you repeat it";
-            self.settle(call.id, CallReport::text(CallOutcome::Interrupted, text), stamp)?;
+            self.settle(call, CallReport::text(CallOutcome::Interrupted, text), stamp)?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ impl Machine {
             return Ok(());
         }
         let before =
-            self.open_calls().iter().find(|open| open.id == call).and_then(|open| open.question.clone());
+            self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.question.clone());
         let question = match before {
             Some(OpenQuestion { answer: Some(answer), .. }) => {
                 self.effects.push(Effect::TellAnswer(call, answer));
@@ -38,7 +38,7 @@ impl Machine {
                 question
             }
         };
-        self.effects.push(Effect::Arm(Deadline::Question { question }, self.question_wait_ms));
+        self.effects.push(Effect::Arm(Deadline::Question { question }, self.asking_wait_ms));
         Ok(())
     }
 
@@ -49,10 +49,20 @@ impl Machine {
         answers: Option<Vec<Vec<String>>>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let Some((call, open)) = self.unanswered(question).filter(|_| self.live.abort.is_none()) else {
-            self.reply(ticket, Err(CommandError::NoSuchQuestion(question)));
+        let Some((call, open)) = self.unanswered(question) else {
+            let error = match self.session.settled_question(question) {
+                Some(answer) => CommandError::QuestionSettled { question, answer: answer.clone() },
+                None => CommandError::NoSuchQuestion(question),
+            };
+            self.reply(ticket, Err(error));
             return Ok(());
         };
+        if self.live.abort.is_some() {
+            // It is withdrawn as soon as its call has ended.
+            let answer = QuestionAnswer::Withdrawn;
+            self.reply(ticket, Err(CommandError::QuestionSettled { question, answer }));
+            return Ok(());
+        }
         let answer = match answers {
             None => QuestionAnswer::Rejected,
             Some(answers) => match misfit(&open.questions, &answers) {
@@ -82,7 +92,7 @@ impl Machine {
     /// A call that is settled asks no more.
     pub(super) fn withdraw_question(&mut self, call: PartId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let open =
-            self.open_calls().iter().find(|open| open.id == call).and_then(|open| open.question.as_ref());
+            self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.question.as_ref());
         match open {
             Some(OpenQuestion { id, answer: None, .. }) => {
                 let (question, answer) = (*id, QuestionAnswer::Withdrawn);
@@ -105,7 +115,7 @@ impl Machine {
     }
 
     fn unanswered(&self, question: QuestionId) -> Option<(PartId, OpenQuestion)> {
-        self.open_calls().iter().find_map(|call| {
+        self.session.calls().iter().find_map(|call| {
             let open = call.question.as_ref().filter(|open| open.id == question && open.answer.is_none())?;
             Some((call.id, open.clone()))
         })

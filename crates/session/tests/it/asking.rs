@@ -43,7 +43,7 @@ fn a_question_waits_for_its_answer_and_is_answered_once() {
     );
     assert!(h.machine.session().open_questions().is_empty());
     let again = h.reply_to_question(None);
-    assert!(again[0].starts_with("refuse: there is no open request que_"), "{again:?}");
+    assert!(again[0].ends_with(" is settled already: it was answered"), "{again:?}");
     let question = h.questions[0];
     assert!(h.on(Input::Deadline(Deadline::Question { question })).is_empty(), "it is settled");
     assert_eq!(
@@ -95,14 +95,16 @@ fn a_call_that_ends_while_it_asks_withdraws_the_question() {
         h.done("question")[0],
         "append question.settled(withdrawn), call.settled(question done), attempt.started(2.1)"
     );
-    assert!(h.reply_to_question(yes())[0].starts_with("refuse: "));
+    let late = h.reply_to_question(yes());
+    assert!(late[0].ends_with(" is settled already: the turn was aborted, or the call ended"), "{late:?}");
 }
 
 #[test]
 fn an_abort_withdraws_a_question() {
     let mut h = asking();
     assert_eq!(h.abort(), ["cancel question", "arm AbortGrace in 1000 ms"]);
-    assert!(h.reply_to_question(yes())[0].starts_with("refuse: "), "nobody waits for it any more");
+    let late = h.reply_to_question(yes());
+    assert!(late[0].starts_with("refuse: ") && late[0].contains("the turn was aborted"), "{late:?}");
     let call = h.call("question");
     assert_eq!(
         h.on(Input::Call(call, CallReport::text(CallOutcome::Cancelled, "cancelled"))),

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use playhouse_policy::Verdict;
+use playhouse_policy::{Risk, Verdict, Want};
+use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
@@ -68,6 +69,9 @@ impl Harness {
             agent: "sisyphus".into(),
             model: model(),
             parent: None,
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
         };
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
         let log = vec![first];
@@ -141,6 +145,7 @@ impl Harness {
             model: model(),
             step_limit,
             when_busy,
+            unattended: false,
         }
     }
 
@@ -150,6 +155,13 @@ impl Harness {
 
     pub(crate) fn prompt_with(&mut self, text: &str, when_busy: WhenBusy, limit: Option<u32>) -> Vec<String> {
         let prompt = self.new_prompt(text, when_busy, limit);
+        let ticket = self.ticket();
+        self.on(Input::Prompt(ticket, prompt))
+    }
+
+    /// A prompt whose turn nobody watches.
+    pub(crate) fn prompt_unattended(&mut self, text: &str) -> Vec<String> {
+        let prompt = NewPrompt { unattended: true, ..self.new_prompt(text, WhenBusy::Queue, None) };
         let ticket = self.ticket();
         self.on(Input::Prompt(ticket, prompt))
     }
@@ -236,7 +248,22 @@ impl Harness {
         self.on(Input::Ask(call, vec![question()]))
     }
 
-    /// Somebody answers the newest request.
+    /// Somebody answers the newest request for consent.
+    pub(crate) fn consent(&mut self, answer: ConsentAnswer) -> Vec<String> {
+        let (ticket, consent) = (self.ticket(), *self.consents.last().expect("consent was asked for"));
+        self.on(Input::Answer(ticket, consent, answer))
+    }
+
+    /// What the model reads of the newest call that has a result.
+    pub(crate) fn output(&self) -> &str {
+        let settled = self.log.iter().rev().find_map(|entry| match &entry.record {
+            Record::CallSettled { result, .. } => Some(result.output.as_str()),
+            _ => None,
+        });
+        settled.expect("a call has a result")
+    }
+
+    /// Somebody answers the newest request with questions.
     pub(crate) fn reply_to_question(&mut self, answers: Option<Vec<Vec<String>>>) -> Vec<String> {
         let (ticket, question) = (self.ticket(), *self.questions.last().expect("something was asked"));
         self.on(Input::AnswerQuestion(ticket, question, answers))
@@ -268,7 +295,9 @@ impl Harness {
                     if order.last { ", last" } else { "" }
                 )
             }
-            Effect::Prepare { tool, .. } => format!("prepare {tool}"),
+            Effect::Prepare { tool, looping, .. } => {
+                format!("prepare {tool}{}", if *looping { ", looping" } else { "" })
+            }
             Effect::Execute { call, after_flush } => {
                 let name = self.name(call.as_str());
                 format!("execute {name}{}", if *after_flush { " after flush" } else { "" })
@@ -327,7 +356,26 @@ impl Harness {
 
 pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
     let recovery = if effect == CallEffect::None { Recovery::Rerun } else { Recovery::Interrupt };
-    PreparedCall { effect, recovery, verdict, preview: "a preview".into() }
+    PreparedCall {
+        effect,
+        recovery,
+        verdict,
+        risk: Risk::Dangerous,
+        preview: "a preview".into(),
+        diff: false,
+        walls: None,
+    }
+}
+
+/// A command that can be allowed for always.
+pub(crate) fn command(text: &str) -> Want {
+    Want::new("bash", text, Risk::Dangerous).always([format!("{text} *")])
+}
+
+/// People must agree to these commands.
+pub(crate) fn ask(commands: &[&str]) -> Verdict {
+    let wants = commands.iter().map(|text| command(text)).collect();
+    Verdict::Ask { reason: "no rule allows it".into(), wants }
 }
 
 /// A call that asks, and goes on waiting after a crash.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asking;
+mod consents;
 mod harness;
+mod loops;
 mod scripts;
 mod simulation;

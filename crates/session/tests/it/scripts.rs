@@ -3,7 +3,7 @@
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::{CallOutcome, FinishReason};
-use playhouse_protocol::record::{ConsentAnswer, Effect, Record, StepPart};
+use playhouse_protocol::record::{Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
 use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, chat};
@@ -352,64 +352,6 @@ fn an_answer_that_was_cut_at_the_output_limit_runs_no_calls() {
 }
 
 #[test]
-fn consent_holds_back_what_follows_and_is_asked_once() {
-    let mut h = Harness::new();
-    h.prompt("one");
-    h.answer("", &["bash", "read"]);
-    let ask = Verdict::Ask { reason: "it is dangerous".into(), wants: Vec::new() };
-    assert_eq!(h.judged("bash", Effect::Workspace, ask.clone()), ["append consent.asked", "kill bash"]);
-    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
-    assert_eq!(
-        h.on(Input::Answer(ticket, consent, ConsentAnswer::Once)),
-        ["append consent.settled(once)", "reply done", "prepare bash"]
-    );
-    assert_eq!(
-        h.judged("bash", Effect::Workspace, ask),
-        ["append call.intended(bash)", "execute bash after flush"]
-    );
-    let again = h.on(Input::Answer(ticket, consent, ConsentAnswer::Once));
-    assert!(again[0].starts_with("refuse: there is no open request"), "{again:?}");
-}
-
-#[test]
-fn a_declined_call_tells_the_model_why() {
-    let mut h = Harness::new();
-    h.prompt("one");
-    h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
-    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
-    let decline = ConsentAnswer::Decline { message: Some("use make".into()) };
-    assert_eq!(
-        h.on(Input::Answer(ticket, consent, decline)),
-        [
-            "append consent.settled(decline), call.settled(bash declined), attempt.started(2.1)",
-            "reply done",
-            "start attempt of 2 messages",
-        ]
-    );
-    let output = h.log.iter().find_map(|entry| match &entry.record {
-        Record::CallSettled { result, .. } => Some(result.output.clone()),
-        _ => None,
-    });
-    assert!(output.unwrap().contains("use make"));
-}
-
-#[test]
-fn an_abort_withdraws_a_request_for_consent() {
-    let mut h = Harness::new();
-    h.prompt("one");
-    h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
-    assert_eq!(
-        h.abort(),
-        [
-            "append consent.settled(withdrawn), call.settled(bash cancelled), turn.ended(one aborted)",
-            "reply aborted 1",
-        ]
-    );
-}
-
-#[test]
 fn after_a_crash_the_step_is_made_again_and_the_lost_attempt_is_billed() {
     let mut h = Harness::new();
     h.prompt("one");
@@ -434,18 +376,6 @@ fn after_a_crash_a_call_without_effects_runs_again_and_one_with_effects_does_not
     h.answer("", &["bash", "read"]);
     h.prepared("bash", Effect::Workspace);
     assert_eq!(h.crash(), ["append call.settled(bash interrupted)", "prepare read"]);
-}
-
-#[test]
-fn after_a_crash_a_request_for_consent_still_waits() {
-    let mut h = Harness::new();
-    h.prompt("one");
-    h.answer("", &["bash"]);
-    h.judged("bash", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: Vec::new() });
-    assert!(h.crash().is_empty());
-    let (consent, ticket) = (*h.consents.last().unwrap(), h.ticket());
-    let lines = h.on(Input::Answer(ticket, consent, ConsentAnswer::Once));
-    assert_eq!(lines.last().unwrap(), "prepare bash");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use playhouse_protocol::{Record, Seq, SessionId, Timestamp};
-use playhouse_store::{Cursor, ListQuery, Store, StoreError};
+use playhouse_store::{Cursor, Kin, ListQuery, Store, StoreError};
 
 use crate::samples::*;
 
@@ -209,6 +209,21 @@ fn sessions_are_listed_newest_first_in_pages(store: &Store) {
     assert_eq!(numbers(&ListQuery { workspace: workspace.clone(), ..all.clone() }), [[1, 3, 2]]);
     assert_eq!(numbers(&ListQuery { tenant, workspace, limit: 1, ..all.clone() }), [[1], [3]]);
     assert_eq!(numbers(&ListQuery { tenant: Some("nobody".to_owned()), ..all.clone() }), [Vec::<u64>::new()]);
+    // A session below another, with a title, that changed later than it was created.
+    let mut entries = entries(0, vec![created(session(7), TENANT, "/w")]);
+    let Record::SessionCreated(first) = &mut entries[0].record else { panic!("it is created first") };
+    (first.parent, first.title) = (Some(session(3)), "Fix the Büro".to_owned());
+    entries[0].at = Timestamp::from_millis(50);
+    append_entries(store, session(7), TENANT, Seq::START, entries).unwrap();
+    let kin = |kin| ListQuery { kin: Some(kin), ..all.clone() };
+    assert_eq!(numbers(&kin(Kin::Roots)), [[1, 3, 9, 2, 5]]);
+    assert_eq!(numbers(&kin(Kin::ChildrenOf(session(3)))), [[7]]);
+    assert_eq!(numbers(&kin(Kin::ChildrenOf(session(7)))), [Vec::<u64>::new()]);
+    assert_eq!(numbers(&ListQuery { title: Some("THE BÜ".to_owned()), ..all.clone() }), [[7]]);
+    let since = |at| ListQuery { updated_since: Some(Timestamp::from_millis(at)), ..all.clone() };
+    assert_eq!(numbers(&since(300)), [[1, 3, 9]]);
+    assert_eq!(numbers(&since(401)), [Vec::<u64>::new()]);
+    delete(store, session(7)).unwrap();
     // A cursor stays good when its session is gone.
     delete(store, session(3)).unwrap();
     let after = Some(Cursor { created: Timestamp::from_millis(300), session: session(3) });

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::sync_channel;
 
+use playhouse_protocol::consent::{Action, PermissionRule, Risk, Want};
 use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part,
@@ -15,6 +16,7 @@ use playhouse_protocol::record::{
     TurnOutcome,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
+use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
 use playhouse_protocol::{
     Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
@@ -60,6 +62,9 @@ pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Reco
         agent: "build".to_owned(),
         model: model(),
         parent: None,
+        permissions: Vec::new(),
+        unattended: false,
+        walls: None,
     })
 }
 
@@ -75,6 +80,7 @@ pub(crate) fn admitted(turn: u64) -> Record {
         model: model(),
         step_limit: None,
         steer: false,
+        unattended: false,
     })
 }
 
@@ -113,6 +119,90 @@ pub(crate) fn ended(turn: u64) -> Record {
         steps: 1,
         totals: Totals::default(),
     })
+}
+
+/// Records with the fields that version 1 was given later, which are absent where they are not used, under names of their
+/// golden files.
+pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
+    let rule = |pattern: &str, action| PermissionRule {
+        permission: "bash".to_owned(),
+        pattern: pattern.to_owned(),
+        action,
+    };
+    let Record::SessionCreated(created) = created(session(1), TENANT, "/home/ada/project") else {
+        unreachable!("it creates a session")
+    };
+    let Record::PromptAdmitted(admitted) = admitted(3) else { unreachable!("it admits a prompt") };
+    let command = Want {
+        doubt: Some("a variable".to_owned()),
+        ..Want::new("bash", "git commit -m $X", Risk::Dangerous).always(["git commit *"])
+    };
+    let outside = Want { in_person: true, ..Want::new("external_directory", "/etc/motd", Risk::Dangerous) };
+    vec![
+        (
+            "session.created.walls",
+            Record::SessionCreated(SessionCreated {
+                permissions: vec![rule("git status *", Action::Allow), rule("rm *", Action::Deny)],
+                unattended: true,
+                walls: Some(WallsAllowed {
+                    read: vec!["/opt/sdk".to_owned()],
+                    write: vec!["/srv/shared".to_owned()],
+                    read_only: true,
+                    network: true,
+                }),
+                ..created
+            }),
+        ),
+        (
+            "session.changed.rules",
+            Record::SessionChanged(SessionChanged {
+                permissions: Some(vec![rule("*", Action::Ask)]),
+                ..SessionChanged::default()
+            }),
+        ),
+        (
+            "prompt.admitted.unattended",
+            Record::PromptAdmitted(PromptAdmitted { unattended: true, ..admitted }),
+        ),
+        (
+            "consent.asked.wants",
+            Record::ConsentAsked(ConsentAsked {
+                consent: consent(12),
+                call: part(11),
+                tool: "bash".to_owned(),
+                risk: Risk::Moderate,
+                reason: "no rule allows it".to_owned(),
+                preview: "--- a\n+++ b\n".to_owned(),
+                diff: true,
+                wants: vec![command, outside],
+                walls: Some(WallsInForce {
+                    strength: Strength::Weaker,
+                    by: "landlock".to_owned(),
+                    detail: "the network is open".to_owned(),
+                    network: true,
+                }),
+            }),
+        ),
+        (
+            "consent.settled.covered",
+            Record::ConsentSettled {
+                consent: consent(12),
+                answer: ConsentAnswer::Covered { by: Some(consent(13)) },
+            },
+        ),
+        (
+            "consent.settled.always",
+            Record::ConsentSettled { consent: consent(12), answer: ConsentAnswer::Always },
+        ),
+        (
+            "consent.settled.timed_out",
+            Record::ConsentSettled { consent: consent(12), answer: ConsentAnswer::TimedOut },
+        ),
+        (
+            "consent.settled.unattended",
+            Record::ConsentSettled { consent: consent(12), answer: ConsentAnswer::Unattended },
+        ),
+    ]
 }
 
 /// One record of every kind, with most of its fields in use. What is here is what the golden files hold: a change of
@@ -155,11 +245,15 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             agent: "build".to_owned(),
             model: model(),
             parent: Some(session(2)),
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
         }),
         Record::SessionChanged(SessionChanged {
             title: Some("Fix the failing test".to_owned()),
             agent: Some("plan".to_owned()),
             model: Some(ModelRef::new("openrouter", "qwen/qwen3-coder")),
+            permissions: None,
         }),
         Record::PromptAdmitted(PromptAdmitted {
             message: message(3),
@@ -171,6 +265,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             model: model(),
             step_limit: Some(50),
             steer: true,
+            unattended: false,
         }),
         Record::TurnStarted { turn: message(3) },
         Record::AttemptStarted(AttemptStarted {
@@ -231,8 +326,13 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         Record::ConsentAsked(ConsentAsked {
             consent: consent(12),
             call: part(11),
+            tool: String::new(),
+            risk: Risk::Dangerous,
             reason: "it writes outside the workspace".to_owned(),
             preview: "rm -rf /tmp/x".to_owned(),
+            diff: false,
+            wants: Vec::new(),
+            walls: None,
         }),
         Record::ConsentSettled {
             consent: consent(12),

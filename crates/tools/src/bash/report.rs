@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use playhouse_workspace::process::Exit;
+use playhouse_workspace::process::{self, Exit, Share};
 use serde_json::Map;
 
 use super::BashOptions;
@@ -77,12 +77,42 @@ fn note(exit: Exit, limits: &Limits) -> Option<String> {
         return Some(format!(
             "[The command wanted more than {} processes and threads at once, so all of them were ended. If it means to \
              do much at once, let it do less (as make -j4)]",
-            limits.options.most_tasks
+            limits.options.limits.tasks
         ));
     }
-    match ending(exit) {
-        _ if exit.code == Some(0) => None,
-        ending => Some(format!("[{ending}]")),
+    if exit.out_of_memory {
+        let Share { memory: together, .. } = limits.options.limits.of_session();
+        return Some(format!(
+            "[The command was ended: it used more than {} of memory, or all commands of this session together more than \
+             {}. If it means to do much at once, let it do less (as make -j4)]",
+            megabytes(limits.options.limits.memory),
+            megabytes(together)
+        ));
+    }
+    let ending = ending(exit);
+    match (exit.code, broken_limit(exit, &limits.options.limits)) {
+        (Some(0), _) => None,
+        (_, Some(limit)) => Some(format!("[{ending}: {limit}]")),
+        (_, None) => Some(format!("[{ending}]")),
+    }
+}
+
+fn megabytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "all".to_owned(), |bytes| format!("{} MB", bytes >> 20))
+}
+
+/// What a process was ended for, where its signal tells. A shell adds 128 to the one that ended its child.
+fn broken_limit(exit: Exit, limits: &process::Limits) -> Option<String> {
+    const PROCESSOR_TIME: i32 = 24;
+    const FILE_SIZE: i32 = 25;
+    match exit.signal.or(exit.code.map(|code| code - 128))? {
+        PROCESSOR_TIME => {
+            limits.cpu_seconds.map(|most| format!("a process used the processor for over {most} s"))
+        }
+        FILE_SIZE => {
+            limits.file_size.map(|most| format!("a process wrote a file of over {}", megabytes(Some(most))))
+        }
+        _ => None,
     }
 }
 
@@ -90,9 +120,37 @@ fn note(exit: Exit, limits: &Limits) -> Option<String> {
 pub(crate) fn ending(exit: Exit) -> String {
     match (exit.code, exit.signal) {
         _ if exit.too_many_tasks => "ended since it wanted too many processes".to_owned(),
+        _ if exit.out_of_memory => "ended since it used too much memory".to_owned(),
         _ if exit.timed_out => "ended since its time was over".to_owned(),
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None) => "how the command ended is not known".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(exit: Exit) -> Option<String> {
+        let limits =
+            process::Limits { memory: Some(1 << 30), cpu_seconds: Some(5), ..process::Limits::default() };
+        note(exit, &Limits { timeout: None, options: BashOptions { limits, ..BashOptions::default() } })
+    }
+
+    #[test]
+    fn what_a_command_had_too_much_of_is_told() {
+        let memory = told(Exit { signal: Some(9), out_of_memory: true, ..Exit::default() }).unwrap();
+        assert!(memory.contains("more than 1024 MB of memory") && memory.contains("4096 MB"), "{memory}");
+        let time = "a process used the processor for over 5 s";
+        for exit in
+            [Exit { signal: Some(24), ..Exit::default() }, Exit { code: Some(128 + 24), ..Exit::default() }]
+        {
+            assert!(told(exit).unwrap().contains(time));
+        }
+        let size = told(Exit { code: Some(128 + 25), ..Exit::default() }).unwrap();
+        assert_eq!(size, "[exit code 153: a process wrote a file of over 16384 MB]");
+        assert_eq!(told(Exit { code: Some(0), ..Exit::default() }), None);
+        assert_eq!(told(Exit { code: Some(24), ..Exit::default() }).as_deref(), Some("[exit code 24]"));
     }
 }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_policy::Zone;
+use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_protocol::message::CallInput;
 use serde_json::{Value, json};
 
@@ -105,9 +105,9 @@ async fn cancelled_keeps_what_was_written() {
 async fn it_runs_where_it_is_told_and_policy_is_told_where() {
     let fixture = fixture();
     let prepared = fixture.prepare(json!({"command": "ls\npwd", "workdir": "src"})).await.unwrap();
-    let access = &prepared.accesses[0];
-    assert_eq!((access.kind, access.zone), (AccessKind::Execute, Zone::Workspace));
-    assert!(access.path.ends_with("work/src"));
+    let path = fixture.context.workspace.root().join("src");
+    let access = Access::path(AccessKind::Execute, path.to_str().unwrap(), Zone::Workspace).shown("src");
+    assert_eq!(prepared.accesses[0], access);
     assert_eq!((prepared.preview.as_str(), prepared.title.as_str()), ("in src:\nls\npwd", "ls"));
     assert_eq!((prepared.effect, prepared.recovery), (Effect::Workspace, Recovery::Interrupt));
     let output =
@@ -122,11 +122,8 @@ async fn outside_is_outside_also_through_links() {
     fs_err::os::unix::fs::symlink("../..", fixture.folder.path().join("work/src/up")).unwrap();
     for workdir in ["..", "/", "src/up", "src/../.."] {
         let input = json!({"command": "touch made", "workdir": workdir});
-        assert_eq!(
-            fixture.prepare(input.clone()).await.unwrap().accesses[0].zone,
-            Zone::Outside,
-            "{workdir}"
-        );
+        let access = &fixture.prepare(input.clone()).await.unwrap().accesses[0];
+        assert!(matches!(access, Access::Path { zone: Zone::Outside, .. }), "{workdir}: {access:?}");
         let error = fixture.call(input).await.unwrap_err().to_string();
         assert!(error.contains("outside the workspace"), "{error}");
     }
@@ -214,7 +211,10 @@ async fn the_longest_time_is_configured_and_told() {
 
 #[tokio::test]
 async fn too_many_processes_are_ended_and_told() {
-    let fixture = fixture_with(BashOptions { most_tasks: 16, ..BashOptions::default() });
+    let fixture = fixture_with(BashOptions {
+        limits: Limits { tasks: 16, ..Limits::default() },
+        ..BashOptions::default()
+    });
     let output = fixture.run("for i in $(seq 40); do sleep 600 & done; wait").await.output;
     assert!(output.contains("[The command wanted more than 16 processes and threads at once"), "{output}");
 }

@@ -4,7 +4,7 @@ use tokio::sync::Barrier;
 
 use super::*;
 use crate::testing::{self, Fake, Person};
-use crate::{FunctionTool, NewAttachment, Registry, Tool as _, truncate};
+use crate::{Alone, FunctionTool, NewAttachment, Registry, Tool as _, truncate};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -31,7 +31,7 @@ fn fixture(more: Vec<Fake>) -> Fixture {
     fs_err::create_dir(folder.path().join("workspace")).unwrap();
     let mut context =
         testing::context(&folder.path().join("workspace"), &folder.path().join("outputs")).unwrap();
-    context.host = Arc::new(Person { tools: Arc::clone(&registry), ..Person::default() });
+    context.host = Arc::new(Person { alone: Alone::new(Arc::clone(&registry)), ..Person::default() });
     Fixture { folder, registry, context }
 }
 
@@ -87,6 +87,34 @@ async fn results_stand_in_the_order_of_the_calls_and_failures_stay_alone() {
     assert_eq!(ok, [true, false, false, false, false, false, true]);
     assert_eq!(results[0], json!({"tool": "read", "ok": true, "title": "a.txt"}));
     assert_eq!(result.title, "7 calls");
+}
+
+#[tokio::test]
+async fn a_call_that_would_ask_or_is_denied_is_an_error_and_the_others_go_on() {
+    use playhouse_policy::{Action, Policy, Rule};
+    let mut fixture = fixture(Vec::new());
+    fixture.write("a.txt", "alpha\n");
+    fixture.write("secret", "omega\n");
+    let rules = [
+        Rule::new("read", "secret", Action::Ask),
+        Rule::new("list", "*", Action::Ask),
+        Rule::new("glob", "*", Action::Deny),
+    ];
+    let policy = Policy { configuration: rules.into_iter().collect(), ..Policy::default() };
+    fixture.context.host = Arc::new(Alone::with_policy(Arc::clone(&fixture.registry), policy));
+    let calls = json!([
+        {"tool": "read", "parameters": {"filePath": "secret"}},
+        {"tool": "read", "parameters": {"filePath": "a.txt"}},
+        {"tool": "list", "parameters": {}},
+        {"tool": "glob", "parameters": {"pattern": "*"}},
+    ]);
+    let result = fixture.batch(calls).await.unwrap();
+    let oks: Vec<bool> =
+        result.metadata["results"].as_array().unwrap().iter().map(|call| call["ok"] == true).collect();
+    assert_eq!(oks, [false, true, false, false], "{}", result.output);
+    assert!(!result.output.contains("omega") && result.output.contains("alpha"), "{}", result.output);
+    assert_eq!(result.output.matches("which a batch does not wait for").count(), 2, "{}", result.output);
+    assert!(result.output.contains("glob is denied by a rule"), "{}", result.output);
 }
 
 #[tokio::test]

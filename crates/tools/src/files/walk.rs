@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use playhouse_policy::Zone;
+use playhouse_workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
 use super::directory::{Directory, Entries, Kind};
@@ -37,12 +39,39 @@ pub(crate) struct Start {
     /// Its place, from `/`, the root of the tree that ignore files may speak about.
     place: PathBuf,
     rules: Option<Arc<Rules>>,
+    hides: Option<Arc<Hides>>,
+}
+
+/// What belongs to the engine itself: no walk comes to it, wherever it begins.
+#[derive(Debug)]
+pub(crate) struct Hides {
+    workspace: Workspace,
+    /// Where the root of the tree lies.
+    root: PathBuf,
+}
+
+impl Hides {
+    /// For a walk through the tree at `root` that begins at `directory`; `None` where it cannot come to such a thing.
+    pub(crate) fn below(workspace: &Workspace, root: &Path, directory: &Path) -> Option<Arc<Self>> {
+        let may = workspace.may_hide_below(directory);
+        may.then(|| Arc::new(Self { workspace: workspace.clone(), root: root.to_owned() }))
+    }
+
+    fn has(&self, place: &Path) -> bool {
+        let place = self.root.join(place.strip_prefix("/").unwrap_or(place));
+        self.workspace.walked(&place).is_ok_and(|resolved| resolved.zone == Zone::Hidden)
+    }
 }
 
 impl Start {
     /// A walk of `directory`, with nothing above it that counts.
     pub(crate) fn at(directory: Directory) -> Self {
-        Self { directory, place: PathBuf::from("/"), rules: None }
+        Self { directory, place: PathBuf::from("/"), rules: None, hides: None }
+    }
+
+    /// The same that does not come to what is hidden.
+    pub(crate) fn hiding(self, hides: Option<Arc<Hides>>) -> Self {
+        Self { hides, ..self }
     }
 
     /// A walk of the directory at `inner`, below the open `root`. The ignore files on the way down count.
@@ -158,6 +187,7 @@ pub(super) struct Lens {
     /// Bytes of a place that lead to where the walk began.
     above: usize,
     place: PathBuf,
+    hides: Option<Arc<Hides>>,
 }
 
 impl Lens {
@@ -171,6 +201,9 @@ impl Lens {
         self.place.as_mut_os_string().clear();
         self.place.push(&level.place);
         self.place.push(name);
+        if self.hides.as_ref().is_some_and(|hides| hides.has(&self.place)) {
+            return None;
+        }
         let ignored =
             level.rules.as_ref().and_then(|rules| rules.ignores(&self.place, kind == Kind::Directory));
         if ignored.unwrap_or(is_hidden) {
@@ -197,7 +230,8 @@ impl Walk<'_> {
     pub(super) fn lens(&self, start: &Start) -> Lens {
         // Between `/` and what is below it there is no other slash.
         let length = start.place.as_os_str().len();
-        Lens { hidden: self.hidden, above: if length > 1 { length + 1 } else { 1 }, place: PathBuf::new() }
+        let above = if length > 1 { length + 1 } else { 1 };
+        Lens { hidden: self.hidden, above, place: PathBuf::new(), hides: start.hides.clone() }
     }
 
     /// Walks from `start` on, one entry after the other.

@@ -258,6 +258,18 @@ impl Door {
     /// # Errors
     /// The address, or one that it redirects to, is refused or cannot be reached.
     pub async fn send(&self, request: Request) -> Result<Answer, DoorError> {
+        self.send_where(request, &|_, _| Ok(())).await
+    }
+
+    /// The same where `follows` says of each redirect, from one address to another, whether it is followed, or why not.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), and a redirect that is not followed.
+    pub async fn send_where(
+        &self,
+        request: Request,
+        follows: &(dyn Fn(&Url, &Url) -> Result<(), String> + Send + Sync),
+    ) -> Result<Answer, DoorError> {
         let Request { mut url, mut headers, body, follow } = request;
         let shared = &self.shared;
         let closed = |_| unreachable(&url, "the engine is shutting down");
@@ -297,6 +309,7 @@ impl Door {
                     "it is not encrypted any more; fetch it by itself if that is what you want",
                 ));
             }
+            follows(&url, &next).map_err(|reason| stays(next.as_str(), &reason))?;
             if next.origin() != url.origin() {
                 headers = harmless(&headers);
             }

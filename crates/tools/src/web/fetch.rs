@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use playhouse_policy::{Access, Verdict};
 use playhouse_protocol::record::{Effect, Recovery};
 use reqwest::Url;
 use reqwest::header::{ACCEPT, HeaderValue};
@@ -16,7 +17,7 @@ use super::html::{self, Page};
 use crate::files;
 use crate::files::document::cut_characters;
 use crate::read::media;
-use crate::tool::{CallContext, NewAttachment, Risk, ToolError, ToolOutput};
+use crate::tool::{CallContext, NewAttachment, Prepared, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 
 /// The most of an answer that is read, in bytes once it is uncompressed.
@@ -97,7 +98,7 @@ impl TypedTool for WebFetch {
         self.door.check(&url).map_err(|error| ToolError::Invalid(error.to_string()))?;
         let title = cut_characters(url.as_str(), LONGEST_TITLE).0.to_owned();
         Ok(Ready {
-            accesses: Vec::new(),
+            accesses: vec![Access::Address(without_credentials(&url))],
             effect: Effect::None,
             recovery: Recovery::Rerun,
             preview: format!("GET {url}"),
@@ -121,7 +122,8 @@ impl WebFetch {
         let deadline = Instant::now() + task.timeout;
         let mut request = Request::get(task.url.clone());
         request.headers.insert(ACCEPT, HeaderValue::from_static(accepted(task.format)));
-        let answer = self.door.send(request).await.map_err(failed)?;
+        let follows = |from: &Url, to: &Url| follows(context, from, to);
+        let answer = self.door.send_where(request, &follows).await.map_err(failed)?;
         if !(200..300).contains(&answer.status) {
             return Err(status(answer).await);
         }
@@ -153,6 +155,35 @@ impl WebFetch {
     }
 }
 
+/// What the rules say of where a redirect leads: they hold there as for the address that was asked for. What people agreed
+/// to was one site.
+fn follows(context: &CallContext, from: &Url, to: &Url) -> Result<(), String> {
+    let tool = context.host.find(WebFetch::NAME).map_err(|error| error.to_string())?;
+    let next = Prepared {
+        accesses: vec![Access::Address(without_credentials(to))],
+        effect: Effect::None,
+        recovery: Recovery::Rerun,
+        preview: String::new(),
+        title: String::new(),
+        plan: Box::new(()),
+    };
+    match context.host.judge(&*tool, &next) {
+        Verdict::Allow => Ok(()),
+        Verdict::Ask { .. } if is_same_site(from, to) => Ok(()),
+        Verdict::Ask { .. } => {
+            Err("it is another site, which has to be agreed to: fetch it by itself if that is what you want"
+                .into())
+        }
+        Verdict::Deny { reason } => Err(reason),
+    }
+}
+
+/// Whether both are one server, perhaps with encryption now.
+fn is_same_site(from: &Url, to: &Url) -> bool {
+    let is_usual = |url: &Url| url.port().is_none();
+    from.host() == to.host() && (from.origin() == to.origin() || (is_usual(from) && is_usual(to)))
+}
+
 fn failed(error: impl std::fmt::Display) -> ToolError {
     ToolError::Failed(error.to_string())
 }
@@ -165,6 +196,15 @@ fn accepted(format: Format) -> &'static str {
         Format::Text => "text/plain, text/html;q=0.9, application/xhtml+xml;q=0.9, */*;q=0.5",
         Format::Html => "text/html, application/xhtml+xml, text/plain;q=0.8, */*;q=0.5",
     }
+}
+
+/// What rules and people are told of `url`. Credentials in it are never sent, and are nobody's business.
+fn without_credentials(url: &Url) -> String {
+    let mut url = without_fragment(url);
+    // Fails for addresses that cannot have credentials.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
 }
 
 fn without_fragment(url: &Url) -> Url {

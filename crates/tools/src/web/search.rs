@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use playhouse_policy::Access;
 use playhouse_protocol::record::{Effect, Recovery};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -328,7 +329,7 @@ fn checked(query: &str) -> Result<String, ToolError> {
 
 fn ready<T>(query: &str, task: T) -> Ready<T> {
     Ready {
-        accesses: Vec::new(),
+        accesses: vec![Access::Query(query.to_owned())],
         effect: Effect::None,
         recovery: Recovery::Rerun,
         preview: format!("search for {query}"),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use playhouse_protocol::message::CallInput;
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,7 @@ fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
         output_file: folder.join("outputs/call.txt"),
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_test"),
+        walls: Walls::open(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use playhouse_policy::{Action, Policy, Rule};
 use playhouse_tools::{Registry, ToolError};
 use serde_json::json;
 
@@ -84,6 +85,55 @@ async fn a_page_comes_in_the_form_that_was_asked_for() {
         accepted[0].starts_with("text/markdown") && accepted[1].starts_with("text/plain"),
         "{accepted:?}"
     );
+}
+
+#[tokio::test]
+async fn rules_hold_for_where_a_redirect_leads() {
+    let other = Server::start(|_| Reply::ok("text/plain", "other")).await;
+    let target = other.url("/");
+    let server = Server::start(move |seen| match seen.path.as_str() {
+        "/away" => Reply::to(&target),
+        "/back" => Reply::to("/hidden"),
+        "/on" => Reply::to("/end"),
+        path => Reply::ok("text/plain", path.as_bytes()),
+    })
+    .await;
+    let rules = |elsewhere| {
+        let configuration = [
+            Rule::new("webfetch", "*", elsewhere),
+            Rule::new("webfetch", &server.url("/*"), Action::Allow),
+            Rule::new("webfetch", "*/hidden", Action::Deny),
+        ];
+        Some(Policy { configuration: configuration.into_iter().collect(), ..Policy::default() })
+    };
+    for (elsewhere, reason) in [(Action::Ask, "it is another site"), (Action::Deny, "denied by a rule")] {
+        let place = Place::fetching_by(door(), rules(elsewhere));
+        let error =
+            place.call("webfetch", &json!({"url": server.url("/away")})).await.unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains(&other.url("/")), "{error}");
+        let error =
+            place.call("webfetch", &json!({"url": server.url("/back")})).await.unwrap_err().to_string();
+        assert!(error.contains("denied by a rule"), "{error}");
+        let found = place.call("webfetch", &json!({"url": server.url("/on")})).await.unwrap();
+        assert!(found.output.ends_with("/end"), "{}", found.output);
+    }
+    assert!(other.paths().is_empty() && !server.paths().contains(&"/hidden".to_owned()));
+    let place = Place::fetching_by(door(), rules(Action::Allow));
+    let found = place.call("webfetch", &json!({"url": server.url("/away")})).await.unwrap();
+    assert!(found.output.ends_with("other"), "{}", found.output);
+}
+
+#[tokio::test]
+async fn people_agree_to_one_site() {
+    // Nothing is said about it, so all of it was agreed to by people.
+    let server = Server::start(|seen| match seen.path.as_str() {
+        "/on" => Reply::to("/end"),
+        path => Reply::ok("text/plain", path.as_bytes()),
+    })
+    .await;
+    let place = Place::fetching_by(door(), Some(Policy::default()));
+    let found = place.call("webfetch", &json!({"url": server.url("/on")})).await.unwrap();
+    assert!(found.output.ends_with("/end"), "{}", found.output);
 }
 
 #[tokio::test]

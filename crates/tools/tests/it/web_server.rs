@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use playhouse_policy::{Access, Policy};
 use playhouse_protocol::message::CallInput;
 use playhouse_tools::web::{Allowed, Door, Resolver, WebFetch};
-use playhouse_tools::{CallContext, Registry, ToolError, ToolOutput, Typed, runner};
+use playhouse_tools::{Alone, CallContext, Registry, ToolError, ToolOutput, Typed, runner};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -170,29 +171,45 @@ pub(crate) fn named(
 
 /// Where a call is made.
 pub(crate) struct Place {
-    pub(crate) registry: Registry,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) context: CallContext,
     _folder: TempDir,
 }
 
 impl Place {
     pub(crate) fn new(registry: Registry) -> Self {
+        Self::judged_by(registry, None)
+    }
+
+    /// With rules.
+    pub(crate) fn judged_by(registry: Registry, rules: Option<Policy>) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(registry);
+        let host = match rules {
+            None => Alone::new(registry.clone()),
+            Some(rules) => Alone::with_policy(registry.clone(), rules),
+        };
         let context = context(folder.path(), Arc::new(Count::default()));
-        Self { registry, context, _folder: folder }
+        Self { registry, context: CallContext { host: Arc::new(host), ..context }, _folder: folder }
     }
 
     /// With `webfetch` behind this door.
     pub(crate) fn fetching(door: Door) -> Self {
+        Self::fetching_by(door, None)
+    }
+
+    /// The same with rules.
+    pub(crate) fn fetching_by(door: Door, rules: Option<Policy>) -> Self {
         let mut registry = Registry::new();
         registry.add(Arc::new(Typed::new(WebFetch::new(door)))).unwrap();
-        Self::new(registry)
+        Self::judged_by(registry, rules)
     }
 
     pub(crate) async fn call(&self, tool: &str, input: &Value) -> Result<ToolOutput, ToolError> {
         let input = CallInput::from_model(&input.to_string());
         let (tool, prepared) = runner::prepare(&self.registry, tool, &input, &self.context).await?;
-        assert!(prepared.accesses.is_empty() && !prepared.preview.is_empty() && !prepared.title.is_empty());
+        assert!(matches!(prepared.accesses[..], [Access::Address(_) | Access::Query(_)]));
+        assert!(!prepared.preview.is_empty() && !prepared.title.is_empty());
         runner::execute(&*tool, prepared, &self.context).await
     }
 }

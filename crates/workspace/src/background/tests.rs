@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 
 use super::*;
-use crate::process::{Environment, Exit, USUAL_TASKS};
+use crate::process::{Environment, Exit};
 
 /// Keeps what is copied.
 #[derive(Clone, Default)]
@@ -25,7 +25,8 @@ fn spec(command: &str) -> Spec {
         timeout: None,
         environment: Environment::of_this_process(),
         scope: Scope::new(),
-        most_tasks: USUAL_TASKS,
+        limits: process::Limits::default(),
+        walls: crate::Walls::open(),
     }
 }
 

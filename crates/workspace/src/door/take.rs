@@ -32,6 +32,7 @@ pub struct Taken {
 /// # Errors
 /// When there is no regular file, or it is read-only, and when the place was replaced.
 pub fn check_takable(resolved: &Resolved) -> Result<(), DoorError> {
+    resolved.must_be_writable()?;
     let spot = Spot::of(resolved)?;
     let stat = spot.stat()?;
     check_writable(&spot, resolved, Some(&stat), Expected::Anything)
@@ -42,6 +43,7 @@ pub fn check_takable(resolved: &Resolved) -> Result<(), DoorError> {
 /// # Errors
 /// When there is no regular file, or not the `expected` one, or it is read-only, and when the place was replaced.
 pub fn take(resolved: &Resolved, expected: Expected) -> Result<Taken, DoorError> {
+    resolved.must_be_writable()?;
     let spot = Spot::of(resolved)?;
     let stat = spot.stat()?;
     check_writable(&spot, resolved, Some(&stat), expected)?;
@@ -125,7 +127,7 @@ impl Drop for Taken {
 pub fn remove_empty(made: &[PathBuf]) {
     for path in made.iter().rev() {
         let (parent, name) = walk::split(path);
-        if let Ok(directory) = walk::open_directory(parent) {
+        if let Ok(directory) = walk::open_directory(Path::new("/"), parent) {
             // One that is not empty serves somebody else by now.
             let _ = rustix::fs::unlinkat(&directory, Path::new(name), AtFlags::REMOVEDIR);
         }

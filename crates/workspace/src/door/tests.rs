@@ -172,6 +172,84 @@ fn other_names_of_a_file_keep_their_content() {
 }
 
 #[test]
+fn nothing_outside_is_touched_while_directories_files_and_links_change_places() {
+    let fixture = fixture();
+    let work = fixture.base.join("work");
+    fs_err::create_dir(work.join("files")).unwrap();
+    fs_err::write(work.join("files/one"), "old").unwrap();
+    symlink(fixture.base.join("secret"), work.join("swapped")).unwrap();
+    symlink(fixture.base.join("secret/file"), work.join("files/two")).unwrap();
+    let (in_directory, in_file) = (fixture.resolve("dir/file"), fixture.resolve("files/one"));
+    let (new, taken) = (fixture.resolve("dir/made/here/new"), fixture.resolve("dir/taken"));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let held = rustix::fs::open(&work, OFlags::RDONLY, Mode::empty()).unwrap();
+            let swap = |one, two| {
+                // What a writer just takes away is swapped the next time.
+                let _ = rustix::fs::renameat_with(&held, one, &held, two, rustix::fs::RenameFlags::EXCHANGE);
+            };
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                swap("dir", "swapped");
+                swap("files/one", "files/two");
+            }
+        });
+        let mut worked = 0;
+        for round in 0..3000 {
+            for place in [&in_directory, &in_file] {
+                match read(place) {
+                    Ok(text) => assert_ne!(text, "secret"),
+                    Err(error) => {
+                        assert!(matches!(error, DoorError::Replaced(_) | DoorError::Missing(_)), "{error}")
+                    }
+                }
+            }
+            let content = format!("round {round}");
+            worked +=
+                usize::from(write_atomic(&in_directory, content.as_bytes(), Expected::Anything).is_ok());
+            let _ = write_atomic(&in_file, content.as_bytes(), Expected::Anything);
+            if create_parents(&new).is_ok() {
+                let _ = write_atomic(&new, b"x", Expected::Anything);
+            }
+            let _ = write_atomic(&taken, b"x", Expected::Nothing);
+            let _ = take(&taken, Expected::Anything).and_then(Taken::remove);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(worked > 0, "nothing was written at all");
+    });
+    let secret = fs_err::read_dir(fixture.base.join("secret")).unwrap();
+    assert_eq!(secret.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["file"]);
+    assert_eq!(fixture.content("secret/file"), "secret");
+}
+
+#[test]
+fn what_is_not_to_be_changed_or_seen_stays_shut() {
+    let fixture = fixture();
+    for path in ["work/.git/hooks", "out", "keys"] {
+        fs_err::create_dir_all(fixture.base.join(path)).unwrap();
+        fs_err::write(fixture.base.join(path).join("file"), "kept").unwrap();
+    }
+    let workspace = fixture.workspace.clone().hiding(vec![fixture.base.join("keys")]);
+    for (path, seen) in [(".git/hooks/file", true), ("../out/file", true), ("../keys/file", false)] {
+        let place = workspace.resolve(path).unwrap();
+        let refused = [
+            write_atomic(&place, b"x", Expected::Anything).map(drop),
+            create_parents(&workspace.resolve(&format!("{path}s/new/x")).unwrap()).map(drop),
+            check_takable(&place),
+            take(&place, Expected::Anything).and_then(Taken::remove),
+            write_like(&place, b"x", &fixture.resolve("dir/file")).map(drop),
+        ];
+        for refused in refused {
+            let shut = matches!(refused, Err(DoorError::NotToChange(_) | DoorError::Hidden(_)));
+            assert!(shut, "{path}: {refused:?}");
+        }
+        assert_eq!(read(&place).is_ok(), seen, "{path}");
+        assert_eq!(fs_err::read_to_string(place.path).unwrap(), "kept");
+    }
+    assert!(matches!(read_dir(&workspace.resolve("../keys").unwrap()), Err(DoorError::Hidden(_))));
+}
+
+#[test]
 fn private_files_are_private_and_follow_no_link() {
     let fixture = fixture();
     let path = fixture.base.join("out/deep/call.txt");

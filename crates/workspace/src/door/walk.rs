@@ -27,8 +27,8 @@ impl<'a> Spot<'a> {
     /// Where `resolved` stands, whether or not anything is there.
     pub(super) fn of(resolved: &'a Resolved) -> Result<Self, DoorError> {
         let (parent, name) = split(&resolved.path);
-        let directory =
-            open_directory(parent).map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
+        let directory = open_directory(&resolved.base, parent)
+            .map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
         Ok(Self { directory, name: Path::new(name), shown: &resolved.shown })
     }
 
@@ -56,24 +56,43 @@ pub(super) fn split(path: &Path) -> (&Path, &OsStr) {
     }
 }
 
-/// Opens the directory at the absolute `path`, where no part of it is a link.
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+/// How often the kernel is asked again, when it says that too much moved for an answer.
+#[cfg(target_os = "linux")]
+const TRIES: usize = 16;
+
+/// Opens the directory at the absolute `path`, where no part of it is a link, and, where it lies in `base`, nothing leads
+/// out of that.
+pub(super) fn open_directory(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     #[cfg(target_os = "linux")]
-    match in_one_call(path) {
-        // Older kernels, and containers that filter the call, do not have it.
-        Err(Errno::NOSYS | Errno::PERM) => {}
-        result => return result,
+    for _ in 0..TRIES {
+        match in_the_kernel(if path.starts_with(base) { base } else { Path::new("/") }, path) {
+            Err(Errno::AGAIN) => {}
+            // Older kernels, and containers that filter the call, do not have it.
+            Err(Errno::NOSYS | Errno::PERM) => break,
+            result => return result,
+        }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = base;
     by_hand(path)
 }
 
+/// The kernel follows the way as one, and refuses each link and each step out of `base`.
 #[cfg(target_os = "linux")]
-fn in_one_call(path: &Path) -> Result<OwnedFd, Errno> {
+fn in_the_kernel(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
+    use rustix::fs::ResolveFlags;
     let flags = PASS | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat2(CWD, path, flags, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS)
+    let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let held = rustix::fs::openat2(CWD, base, flags, Mode::empty(), no_links)?;
+    let below = path.strip_prefix(base).map_err(|_| Errno::INVAL)?;
+    if below.as_os_str().is_empty() {
+        return Ok(held);
+    }
+    rustix::fs::openat2(held, below, flags, Mode::empty(), no_links | ResolveFlags::BENEATH)
 }
 
-/// From directory to directory, each held while the next one is opened.
+/// From directory to directory, each held while the next one is opened. There is no way out, since no name is `..` and no
+/// link is followed.
 fn by_hand(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = PASS | OFlags::DIRECTORY;
     let root = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty())?;
@@ -87,22 +106,77 @@ fn by_hand(path: &Path) -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use fs_err::os::unix::fs::symlink;
+    use rustix::fs::RenameFlags;
+
     use super::*;
 
+    type Open = fn(&Path, &Path) -> Result<OwnedFd, Errno>;
+
+    #[cfg(target_os = "linux")]
+    const WAYS: [Open; 3] = [open_directory, in_the_kernel, |_, path| by_hand(path)];
+    #[cfg(not(target_os = "linux"))]
+    const WAYS: [Open; 2] = [open_directory, |_, path| by_hand(path)];
+
     #[test]
-    fn both_ways_refuse_a_link_in_the_middle() {
+    fn each_way_refuses_a_link_in_the_middle() {
         let folder = tempfile::tempdir().unwrap();
         let base = fs_err::canonicalize(folder.path()).unwrap();
         fs_err::create_dir_all(base.join("real/below")).unwrap();
-        fs_err::os::unix::fs::symlink("real", base.join("link")).unwrap();
-        for open in [open_directory, by_hand] {
-            assert!(open(&base.join("real/below")).is_ok());
-            assert!(open(Path::new("/")).is_ok());
-            for path in ["link/below", "link"] {
-                let error = open(&base.join(path)).unwrap_err();
-                assert!(matches!(error, Errno::LOOP | Errno::NOTDIR), "{path}: {error}");
+        symlink("real", base.join("link")).unwrap();
+        for open in WAYS {
+            for from in [base.as_path(), Path::new("/")] {
+                assert!(open(from, &base.join("real/below")).is_ok());
+                assert!(open(from, &base).is_ok());
+                for path in ["link/below", "link"] {
+                    let error = open(from, &base.join(path)).unwrap_err();
+                    assert!(matches!(error, Errno::LOOP | Errno::NOTDIR), "{path}: {error}");
+                }
+                assert_eq!(open(from, &base.join("missing/below")).unwrap_err(), Errno::NOENT);
             }
-            assert_eq!(open(&base.join("missing/below")).unwrap_err(), Errno::NOENT);
+            assert!(open(Path::new("/"), Path::new("/")).is_ok());
+            // The base itself is a link by now.
+            assert!(open(&base.join("link"), &base.join("link/below")).is_err());
         }
+        assert!(open_directory(&base, Path::new("/")).is_ok());
+    }
+
+    /// A thread swaps a directory and a link that leads out, as fast as it can.
+    #[test]
+    fn no_way_leads_out_while_a_directory_and_a_link_change_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        for directory in ["work/one/below", "secret/below"] {
+            fs_err::create_dir_all(base.join(directory)).unwrap();
+        }
+        let work = base.join("work");
+        symlink("../secret", work.join("two")).unwrap();
+        let inside = rustix::fs::stat(work.join("one/below")).unwrap().st_ino;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let held = rustix::fs::openat(CWD, &work, OFlags::RDONLY, Mode::empty()).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(&held, "one", &held, "two", RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let (mut opened, mut refused) = (0, 0);
+            for round in 0..20_000 {
+                match WAYS[round % WAYS.len()](&work, &work.join("one/below")) {
+                    Ok(directory) => {
+                        opened += 1;
+                        assert_eq!(rustix::fs::fstat(&directory).unwrap().st_ino, inside);
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::AGAIN), "{error}");
+                    }
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(opened > 0 && refused > 0, "{opened} opened, {refused} refused: nothing was swapped");
+        });
     }
 }

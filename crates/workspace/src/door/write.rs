@@ -66,6 +66,7 @@ fn write(
     expected: Expected,
     like: Option<&Stat>,
 ) -> Result<Written, DoorError> {
+    resolved.must_be_writable()?;
     let spot = Spot::of(resolved)?;
     let before = match spot.stat() {
         Ok(stat) => Some(stat),
@@ -214,7 +215,8 @@ impl Drop for Temporary<'_> {
 /// When one of them is no directory or may not be made, and when the place was replaced. Nothing new is left then.
 pub fn create_parents(resolved: &Resolved) -> Result<Vec<PathBuf>, DoorError> {
     let mut made = Vec::new();
-    match create_missing(&resolved.path, &mut made) {
+    resolved.must_be_writable()?;
+    match create_missing(&resolved.base, &resolved.path, &mut made) {
         Ok(()) => Ok(made),
         Err(error) => {
             super::remove_empty(&made);
@@ -223,12 +225,12 @@ pub fn create_parents(resolved: &Resolved) -> Result<Vec<PathBuf>, DoorError> {
     }
 }
 
-fn create_missing(path: &Path, made: &mut Vec<PathBuf>) -> Result<(), Errno> {
+fn create_missing(base: &Path, path: &Path, made: &mut Vec<PathBuf>) -> Result<(), Errno> {
     let (parent, _) = walk::split(path);
     let mut missing = Vec::new();
     let mut deepest = parent;
     let mut directory = loop {
-        match walk::open_directory(deepest) {
+        match walk::open_directory(base, deepest) {
             Ok(directory) => break directory,
             Err(Errno::NOENT) => {
                 missing.push(deepest);

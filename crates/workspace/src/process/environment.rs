@@ -66,6 +66,13 @@ impl Environment {
         self
     }
 
+    /// The same with one variable less.
+    #[must_use]
+    pub fn without(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.variables.remove(name.as_ref());
+        self
+    }
+
     /// All variables, sorted by name.
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
@@ -112,7 +119,9 @@ mod tests {
 
     #[test]
     fn a_variable_can_be_added() {
-        let environment = Environment::of([]).with("A", "1").with("TERM", "xterm");
+        let environment =
+            Environment::of([]).with("A", "1").with("TERM", "xterm").with("B", "2").without("B");
+        assert!(!environment.variables().any(|(name, _)| name == "B"));
         assert!(environment.variables().any(|pair| pair == (OsStr::new("A"), OsStr::new("1"))));
         assert!(environment.variables().any(|pair| pair == (OsStr::new("TERM"), OsStr::new("xterm"))));
     }

@@ -70,6 +70,15 @@ impl Scope {
         self.within(&COUNT.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
+    /// The next wider scope; that of a run is its own.
+    pub(super) fn parent(&self) -> Self {
+        let inner = self.mark.trim_end_matches(END);
+        match inner.rfind(END) {
+            Some(end) => Self { mark: self.mark[..=end].into() },
+            None => self.clone(),
+        }
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.mark
     }
@@ -128,6 +137,8 @@ mod tests {
         for scope in [engine.within("ses_"), engine.within("ses_12"), Scope::new(), session.command()] {
             assert_eq!(scope.find_in(&environment), None, "{scope:?}");
         }
+        assert_eq!((command.parent(), session.parent()), (session.clone(), engine.clone()));
+        assert_eq!((engine.parent(), Scope::run().parent()), (Scope::run(), Scope::run()));
         assert_eq!(engine.find_in(b""), None);
         assert_eq!(engine.find_in(format!("X{NAME}={}", command.as_str()).as_bytes()), None);
     }

@@ -12,10 +12,11 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::limits::Hold;
+use super::limits::{Broken, Hold};
 use super::mark::Scope;
 use super::tree::Tree;
-use super::{Exit, Input, ProcessError, Receive, Spec, mark, program, shell, words};
+use super::{Exit, Input, ProcessError, Receive, Spec, bounded, mark, program, shell, shell_words, starter};
+use crate::walls::{After, Walls};
 
 /// How much is read at once, in bytes: what a pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -23,7 +24,7 @@ const CHUNK: usize = 64 * 1024;
 const QUIET: Duration = Duration::from_millis(100);
 /// After the shell ended, children that go on writing are listened to for this long at most.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How often it is looked whether a command has too many tasks.
+/// How often it is looked whether a command uses more than it may.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A command that was started. Dropped, it is killed with its tree.
@@ -36,6 +37,10 @@ pub struct Started {
     tree: Tree,
     hold: Hold,
     timeout: Option<Duration>,
+    /// Puts right what it did, after everything else.
+    _after: After,
+    /// What it sees lives as long as they do.
+    _walls: Walls,
     /// Whether nothing is left to be killed when this is dropped.
     over: bool,
 }
@@ -44,7 +49,7 @@ enum End {
     Watched(io::Result<ExitStatus>),
     TimedOut,
     Cancelled,
-    TooManyTasks,
+    Over(Broken),
 }
 
 /// Starts a command. `hold` makes, where it may block, what bounds the one of this scope.
@@ -55,15 +60,22 @@ pub(super) async fn start(
 ) -> Result<Started, ProcessError> {
     let scope = spec.scope.command();
     let (variable, command) = (scope.variable(), scope.clone());
-    let hold = tokio::task::spawn_blocking(move || hold(&command)).await.map_err(io::Error::other)?;
+    let (walls, workdir, inner) = (spec.walls.clone(), spec.workdir.clone(), shell_words(&spec.command));
+    let prepare = move || {
+        let hold = hold(&command);
+        let enclosed = walls.around(&workdir, hold.user_words(), inner);
+        (hold, enclosed)
+    };
+    let (hold, enclosed) = tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
+    let enclosed = enclosed.map_err(ProcessError::Walls)?;
     let (reader, writer) = io::pipe()?;
-    let (first, rest) = words(&spec.command, hold.prelude());
-    let mut command = program(first);
+    let (first, rest) = bounded(enclosed.words, hold.prelude());
+    let mut command = program(&first);
     command
         .args(rest)
         .current_dir(&spec.workdir)
         .env_clear()
-        .envs(spec.environment.variables())
+        .envs(spec.walls.environment(&spec.environment).variables())
         .env(mark::NAME, variable)
         .stdin(match input {
             Input::Empty => Stdio::null(),
@@ -73,15 +85,26 @@ pub(super) async fn start(
         .stderr(writer)
         .process_group(0);
     let mut command = Command::from(command);
-    let child = command.kill_on_drop(true).spawn().map_err(|source| ProcessError::Start {
+    command.kill_on_drop(true);
+    let child = starter::start(command).await.map_err(|source| ProcessError::Start {
         shell: shell().to_owned(),
         workdir: spec.workdir.clone(),
         source,
     })?;
     // From here on, dropping `child` on an error kills the shell.
-    let tree = Tree::of(child.id(), scope, hold.group());
+    let tree = Tree::of(child.id(), scope, hold.group(), spec.walls.have_keeper());
     let (id, pipe) = (child.id().unwrap_or_default(), receiver(reader)?);
-    Ok(Started { child, id, pipe, tree, hold, timeout: spec.timeout, over: false })
+    Ok(Started {
+        child,
+        id,
+        pipe,
+        tree,
+        hold,
+        timeout: spec.timeout,
+        _after: enclosed.after,
+        _walls: spec.walls.clone(),
+        over: false,
+    })
 }
 
 fn receiver(reader: PipeReader) -> io::Result<Receiver> {
@@ -100,7 +123,7 @@ impl Started {
     }
 
     /// Hands over its output until it has ended. Cancelled, it is ended with its tree; so it is when it runs out of time
-    /// or has too many tasks.
+    /// or uses more than it may.
     ///
     /// # Errors
     /// When it cannot be watched; it is ended then.
@@ -114,16 +137,16 @@ impl Started {
             biased;
             () = cancel.cancelled() => End::Cancelled,
             () = after(timeout) => End::TimedOut,
-            () = too_many_tasks(&hold) => End::TooManyTasks,
+            broken = uses_too_much(&hold) => End::Over(broken),
             end = self.watch(output) => End::Watched(end),
         };
         if let End::Watched(Ok(status)) = end {
-            if !self.hold.is_over() {
+            let Some(broken) = self.hold.broken() else {
                 self.over = true;
                 return Ok(Exit { code: status.code(), signal: status.signal(), ..Exit::default() });
-            }
+            };
             // Its shell has ended, and what makes processes without end has not.
-            end = End::TooManyTasks;
+            end = End::Over(broken);
         }
         let status = self.end(output).await?;
         if let End::Watched(Err(error)) = end {
@@ -134,7 +157,8 @@ impl Started {
             signal: status.signal(),
             timed_out: matches!(end, End::TimedOut),
             cancelled: matches!(end, End::Cancelled),
-            too_many_tasks: matches!(end, End::TooManyTasks),
+            too_many_tasks: matches!(end, End::Over(Broken::Tasks)),
+            out_of_memory: matches!(end, End::Over(Broken::Memory)),
         })
     }
 
@@ -164,7 +188,7 @@ impl Started {
     /// Ends the whole tree and hands over what is left in the pipe.
     async fn end(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
         let leader_held = self.child.id().is_some();
-        if self.hold.is_over() {
+        if self.hold.broken().is_some() {
             self.tree.end_storm(leader_held).await;
         } else {
             self.tree.end(leader_held).await;
@@ -196,11 +220,11 @@ async fn after(time: Option<Duration>) {
     }
 }
 
-async fn too_many_tasks(hold: &Hold) {
+async fn uses_too_much(hold: &Hold) -> Broken {
     loop {
         tokio::time::sleep(LOOK).await;
-        if hold.is_over() {
-            return;
+        if let Some(broken) = hold.broken() {
+            return broken;
         }
     }
 }

@@ -9,7 +9,8 @@ fn spec(command: &str) -> Spec {
         timeout: Some(Duration::from_secs(60)),
         environment: Environment::of_this_process(),
         scope: Scope::new(),
-        most_tasks: USUAL_TASKS,
+        limits: Limits::default(),
+        walls: Walls::open(),
     }
 }
 

@@ -35,29 +35,37 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) struct Tree {
     /// The shell, which leads the process group.
     leader: Option<Pid>,
+    /// Whether the leader is not the shell but what holds it: its end is the end of all, so it is not told to end.
+    #[cfg(target_os = "linux")]
+    kept: bool,
     #[cfg(target_os = "linux")]
     strays: proc::Strays,
 }
 
 impl Tree {
     /// Those of one command.
-    pub(super) fn of(leader: Option<u32>, command: Scope, group: Option<&Arc<CommandGroup>>) -> Self {
+    pub(super) fn of(
+        leader: Option<u32>,
+        command: Scope,
+        group: Option<&Arc<CommandGroup>>,
+        kept: bool,
+    ) -> Self {
         let leader = leader.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Self::new(leader, command, group.into_iter().cloned().collect())
+        Self::new(leader, command, group.into_iter().cloned().collect(), kept)
     }
 
     /// Those that commands of a scope left behind, and those of commands that run. Blocks for a moment.
     fn within(scope: &Scope) -> Self {
-        Self::new(None, scope.clone(), limits::groups_within(scope))
+        Self::new(None, scope.clone(), limits::groups_within(scope), false)
     }
 
     #[cfg(target_os = "linux")]
-    fn new(leader: Option<Pid>, scope: Scope, groups: Vec<Arc<CommandGroup>>) -> Self {
-        Self { leader, strays: proc::Strays::of(leader, scope, groups) }
+    fn new(leader: Option<Pid>, scope: Scope, groups: Vec<Arc<CommandGroup>>, kept: bool) -> Self {
+        Self { leader, kept, strays: proc::Strays::of(leader, scope, groups) }
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn new(leader: Option<Pid>, _scope: Scope, _groups: Vec<Arc<CommandGroup>>) -> Self {
+    fn new(leader: Option<Pid>, _scope: Scope, _groups: Vec<Arc<CommandGroup>>, _kept: bool) -> Self {
         Self { leader }
     }
 
@@ -129,9 +137,12 @@ impl Tree {
     fn tell(&self, leader_held: bool) -> bool {
         // Those outside of the group are found through their parents, which must live for that.
         let found = self.strays.find(leader_held);
-        let reached = self.signal_group(Signal::TERM, leader_held);
+        let keeper = self.leader.filter(|_| self.kept);
+        let reached = if self.kept { None } else { self.signal_group(Signal::TERM, leader_held) };
         // Nobody is told twice, since a command may answer each time.
-        let others = |process: &&proc::Process| !reached.is_some_and(|leader| process.is_in_group_of(leader));
+        let others = |process: &&proc::Process| {
+            !reached.or(keeper).is_some_and(|leader| process.is_in_group_of(leader))
+        };
         found.iter().filter(others).for_each(|process| process.signal(Signal::TERM));
         !found.is_empty()
     }
@@ -208,7 +219,7 @@ pub(super) fn kill_all(scope: &Scope) {
 /// Kills all that a command left behind in its group. Blocks until it is gone.
 pub(super) fn kill_group(command: Scope, group: CommandGroup) {
     hurry();
-    let tree = Tree::new(None, command, vec![Arc::new(group)]);
+    let tree = Tree::new(None, command, vec![Arc::new(group)], false);
     tree.kill_storm();
     tree.kill_until_gone();
 }

@@ -6,7 +6,7 @@
 
 use std::io::PipeWriter;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,12 +30,12 @@ struct Watchdog {
 
 static STATE: Mutex<State> = Mutex::new(State::NotStarted);
 
-/// Starts it, if it is not there. `groups` is the folder of this run's control groups. Blocks for a millisecond when it
+/// Starts it, if it is not there. `groups` are the folders of this run's control groups. Blocks for a millisecond when it
 /// has to start it.
 ///
 /// # Errors
 /// Why commands will outlive this process when that is killed.
-pub(super) fn ensure(groups: Option<&Path>) -> Result<(), String> {
+pub(super) fn ensure(groups: &[PathBuf]) -> Result<(), String> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let started = match &mut *state {
         State::Watching(watchdog) => match watchdog.shell.try_wait() {
@@ -59,7 +59,7 @@ pub(super) fn ensure(groups: Option<&Path>) -> Result<(), String> {
     }
 }
 
-fn start(groups: Option<&Path>) -> Result<Watchdog, String> {
+fn start(groups: &[PathBuf]) -> Result<Watchdog, String> {
     if !Path::new("/proc/self/environ").exists() {
         return Err("there is no /proc to find processes in".to_owned());
     }
@@ -84,7 +84,7 @@ fn start(groups: Option<&Path>) -> Result<Watchdog, String> {
     };
     command
         .args(["-c", SCRIPT, "playhouse-watchdog", Scope::run().as_str()])
-        .arg(groups.unwrap_or(Path::new("")))
+        .args(groups)
         .env_clear()
         .env("PATH", environment::search_path())
         .current_dir("/")

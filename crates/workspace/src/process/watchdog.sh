@@ -1,8 +1,11 @@
 # Ends all commands of an engine after the engine itself has ended, in whatever way.
-# $1: the name of the run, with which every mark begins. $2: the folder of its control groups, or nothing.
+# $1: the name of the run, with which every mark begins. Then the folders of its control groups, if it has any: each holds
+# those of sessions, which hold those of commands, which may have made more.
 # Standard input is a pipe that only the engine holds open: it ends with the engine.
 trap '' HUP INT QUIT TERM
 while read -r _; do :; done
+run=$1
+shift
 
 pause() { sleep 0.1 2>/dev/null || sleep 1; }
 
@@ -26,16 +29,16 @@ add_child() {
 # All processes that carry a mark, that are in a control group, or that descend from such a process.
 find_all() {
     found=" "
-    for file in $(grep -lsF "$1" /proc/[0-9]*/environ); do
+    for file in $(grep -lsF "$run" /proc/[0-9]*/environ); do
         id=${file#/proc/}
         add "${id%/environ}"
     done
-    if [ -n "$2" ]; then
-        for file in "$2"/*/cgroup.procs "$2"/*/*/*/cgroup.procs; do
+    for group; do
+        for file in "$group"/*/*/cgroup.procs "$group"/*/*/*/cgroup.procs "$group"/*/*/*/*/cgroup.procs; do
             [ -f "$file" ] || continue
             while read -r id; do add "$id"; done < "$file"
         done
-    fi
+    done
     [ "$found" = " " ] && return
     grown=yes
     while [ -n "$grown" ]; do
@@ -51,10 +54,10 @@ find_all() {
 }
 
 kill_all() {
-    if [ -n "$2" ]; then
-        for file in "$2"/*/pids.max; do [ -f "$file" ] && echo 0 > "$file"; done
-        for file in "$2"/*/cgroup.kill; do [ -f "$file" ] && echo 1 > "$file"; done
-    fi
+    for group; do
+        for file in "$group"/*/pids.max; do [ -f "$file" ] && echo 0 > "$file"; done
+        for file in "$group"/*/cgroup.kill; do [ -f "$file" ] && echo 1 > "$file"; done
+    done
     # What is stopped makes no more processes.
     kill -STOP $alive
     kill -KILL $alive
@@ -62,7 +65,7 @@ kill_all() {
 
 round=0
 while [ "$round" -lt 100 ]; do
-    find_all "$1" "$2"
+    find_all "$@"
     alive=
     for id in $found; do
         fields_of "$id"
@@ -72,14 +75,16 @@ while [ "$round" -lt 100 ]; do
     if [ "$round" -eq 0 ]; then
         kill -TERM $alive
     elif [ "$round" -ge 3 ]; then
-        kill_all "$1" "$2"
+        kill_all "$@"
     fi
     round=$((round + 1))
     pause
 done
-while [ -d "$2" ] && [ "$round" -lt 120 ]; do
-    rmdir "$2"/*/*/* "$2"/*/* "$2"/* "$2" && break
-    round=$((round + 1))
-    pause
+for group; do
+    while [ -d "$group" ] && [ "$round" -lt 120 ]; do
+        rmdir "$group"/*/*/*/* "$group"/*/*/* "$group"/*/* "$group"/* "$group" && break
+        round=$((round + 1))
+        pause
+    done
 done
 exit 0

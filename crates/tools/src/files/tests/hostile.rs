@@ -45,6 +45,27 @@ async fn nothing_outside_the_workspace_is_touched() {
 }
 
 #[tokio::test]
+async fn no_search_comes_to_what_is_hidden() {
+    let mut house =
+        House::with(&["src/own=secret\n", "keys/key=secret\n", "deep/keys/key=secret\n", "file=secret\n"]);
+    let hidden = ["keys", "deep/keys", "file"].map(|name| house.path(name)).to_vec();
+    house.context.workspace = Arc::new((*house.context.workspace).clone().hiding(hidden));
+    for path in [".", "src/.."] {
+        let listed = house.good("list", json!({"path": path})).await;
+        assert!(listed.contains("own") && !listed.contains("key") && !listed.contains("file"), "{listed}");
+        let found = house.good("glob", json!({"pattern": "**/*", "path": path})).await;
+        assert_eq!(found, "src/own");
+        let found = house.good("grep", json!({"pattern": "secret", "path": path})).await;
+        assert!(found.contains("src/own") && !found.contains("key") && !found.contains("file"), "{found}");
+    }
+    let found = house.good("glob", json!({"pattern": "**/*", "path": "deep"})).await;
+    assert!(!found.contains("key"), "{found}");
+    for (tool, input) in calls("keys") {
+        assert!(house.bad(tool, input).await.contains("belongs to the engine"), "{tool}");
+    }
+}
+
+#[tokio::test]
 async fn a_link_that_is_put_in_the_way_after_the_judgement_is_not_followed() {
     let house = House::with(&["dir/file=inside\n"]);
     let outside = house.folder.path().join("outside");

@@ -134,9 +134,8 @@ pub(in crate::process) fn tasks_of_machine() -> u64 {
     all.unwrap_or(u64::MAX)
 }
 
-/// How many tasks this user has.
-pub(in crate::process) fn tasks_of_user() -> u64 {
-    let user = rustix::process::getuid().as_raw();
+/// How many tasks a user has.
+pub(in crate::process) fn tasks_of_user(user: u32) -> u64 {
     let is_ours = |id: &i32| fs_err::metadata(format!("/proc/{id}")).is_ok_and(|facts| facts.uid() == user);
     process_ids().filter(is_ours).filter_map(status).map(|status| status.threads).sum()
 }
@@ -243,7 +242,8 @@ mod tests {
         let status = status(id).unwrap();
         assert_eq!(Some(status.parent), rustix::process::getppid().map(|parent| parent.as_raw_pid()));
         assert!(process_ids().any(|found| found == id));
-        assert!(status.threads > 0 && tasks_of_user() >= status.threads);
+        let user = rustix::process::getuid().as_raw();
+        assert!(status.threads > 0 && tasks_of_user(user) >= status.threads);
         assert!((status.threads..u64::MAX).contains(&tasks_of_machine()));
     }
 }

@@ -1,0 +1,210 @@
+//! Making a session: what it is made of is checked first.
+
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use playhouse_protocol::consent::PermissionRule;
+use playhouse_protocol::record::SessionCreated;
+use playhouse_protocol::summary::{SessionState, UNTITLED};
+use playhouse_protocol::{
+    CommandError, Entry, Event, EventBody, EventId, NewSession, Record, Seq, SessionId, WallsAllowed,
+};
+use playhouse_store::Append;
+use playhouse_workspace::Workspace;
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::handle::SessionHandle;
+use crate::hub::Owner;
+use crate::ring::Published;
+use crate::shared::{Shared, now};
+use crate::wake::{DEEPEST, ancestors};
+
+/// About how much memory the event of a new session takes.
+const CREATED_BYTES: usize = 1_024;
+/// The most rules of one session.
+const MOST_RULES: usize = 200;
+/// The longest permission and the longest pattern of a rule, in bytes.
+const LONGEST_PATTERN: usize = 1_024;
+/// The most directories that the walls of one session let through, for each of reading and writing.
+const MOST_DIRECTORIES: usize = 64;
+/// The longest path of one of them, in bytes.
+const LONGEST_PATH: usize = 4_096;
+
+impl Engine {
+    /// Makes a session. On return it is durable.
+    ///
+    /// # Errors
+    /// A directory, agent, model or parent that does not exist; rules or walls that cannot be; a store that failed.
+    pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CommandError> {
+        let NewSession { tenant, workspace, title, agent, model, parent, permissions, unattended, walls } =
+            new;
+        check_rules(&permissions)?;
+        if let Some(walls) = &walls {
+            check_walls(walls)?;
+        }
+        let id: SessionId = self.ids.next();
+        let output = self.shared.outputs.join(id.as_str());
+        let (shared, of) = (Arc::clone(&self.shared), tenant.clone());
+        let open = move || {
+            if let Some(parent) = parent {
+                check_parent(&shared, parent, &of)?;
+            }
+            let workspace = Workspace::open(workspace.as_ref(), output)
+                .map_err(|error| CommandError::Invalid(error.to_string()))?;
+            let defaults = shared.directory.defaults(workspace.root()).map_err(CommandError::Invalid)?;
+            Ok::<_, CommandError>((workspace, defaults))
+        };
+        let (workspace, defaults) = self.shared.pool.run(open).await?;
+        let choice = self
+            .shared
+            .directory
+            .choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())
+            .map_err(CommandError::Invalid)?;
+        let created = SessionCreated {
+            session: id,
+            tenant: tenant.clone(),
+            workspace: workspace.root().to_string_lossy().into_owned(),
+            title: title.unwrap_or_else(|| UNTITLED.to_owned()),
+            agent: choice.agent,
+            model: choice.model,
+            parent,
+            permissions,
+            unattended,
+            walls,
+        };
+        let owner = Owner { tenant: tenant.as_str().into(), workspace: created.workspace.as_str().into() };
+        let entry = Entry { seq: Seq::START.next(), at: now(), record: Record::SessionCreated(created) };
+        let event = Event {
+            id: EventId::durable(entry.seq),
+            generation: self.shared.generation,
+            session: id,
+            at: entry.at,
+            body: EventBody::Durable(Arc::new(entry.record.clone())),
+        };
+        let append =
+            Append { session: id, tenant: tenant.into(), expected: Seq::START, entries: vec![entry] };
+        let (done, flushed) = oneshot::channel();
+        self.shared.store.log.append(
+            append,
+            Box::new(move |result| {
+                // A caller that went away leaves a session without prompts behind.
+                drop(done.send(result));
+            }),
+        );
+        match flushed.await {
+            Ok(Ok(_)) => {
+                // It has no ring before it wakes.
+                self.shared.hub.outlet(id, owner).write([(Published::new(event), CREATED_BYTES)]);
+                Ok(self.handle(id))
+            }
+            Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
+            Err(_) => Err(CommandError::Store("the store is closed".into())),
+        }
+    }
+}
+
+/// Whether rules can be those of a session.
+pub(crate) fn check_rules(rules: &[PermissionRule]) -> Result<(), CommandError> {
+    if rules.len() > MOST_RULES {
+        return Err(CommandError::Invalid(format!(
+            "{} rules are too many for a session: at most {MOST_RULES}, use patterns with `*`",
+            rules.len()
+        )));
+    }
+    for (number, rule) in (1..).zip(rules) {
+        for (what, text) in [("permission", &rule.permission), ("pattern", &rule.pattern)] {
+            let wrong = match text.len() {
+                0 => "is empty: write `*` for all".to_owned(),
+                1..=LONGEST_PATTERN => continue,
+                _ => format!("is too long: at most {LONGEST_PATTERN} bytes"),
+            };
+            return Err(CommandError::Invalid(format!("the {what} of rule {number} {wrong}")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a session can want its walls to let this through. What the operator lets through is looked at when it wakes.
+fn check_walls(walls: &WallsAllowed) -> Result<(), CommandError> {
+    for (what, directories) in [("read", &walls.read), ("write", &walls.write)] {
+        if directories.len() > MOST_DIRECTORIES {
+            return Err(CommandError::Invalid(format!(
+                "walls let at most {MOST_DIRECTORIES} directories through to {what}"
+            )));
+        }
+        for directory in directories {
+            let path = Path::new(directory);
+            let is_plain = path.is_absolute()
+                && directory.len() <= LONGEST_PATH
+                && !directory.contains('\0')
+                && path.components().all(|part| part != Component::ParentDir);
+            if !is_plain {
+                let shown: String = directory.chars().take(200).collect();
+                return Err(CommandError::Invalid(format!(
+                    "\"{}\" cannot be a directory to {what}: name it by its absolute path, without `..`",
+                    shown.escape_debug()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a session of `tenant` can be one below `parent`. Blocks.
+fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<(), CommandError> {
+    let log = &*shared.store.log;
+    let failed = |error: playhouse_store::StoreError| CommandError::Store(error.to_string());
+    let summary = log.summary(parent).map_err(failed)?;
+    // Another tenant's sessions are none that there are.
+    let summary = summary
+        .filter(|summary| summary.tenant == tenant && summary.state != SessionState::Deleted)
+        .ok_or(CommandError::NotFound(parent))?;
+    let above = match summary.parent {
+        Some(next) => ancestors(log, next).map_err(failed)?.len(),
+        None => 0,
+    };
+    if above + 1 > DEEPEST {
+        return Err(CommandError::Invalid(format!(
+            "session {parent} is {above} deep already: sub-sessions go at most {DEEPEST} deep"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::consent::Action;
+
+    use super::*;
+
+    fn rule(permission: &str, pattern: &str) -> PermissionRule {
+        PermissionRule { permission: permission.into(), pattern: pattern.into(), action: Action::Ask }
+    }
+
+    #[test]
+    fn rules_that_cannot_be_are_named() {
+        assert_eq!(check_rules(&[rule("bash", "*"), rule("*", "git *")]), Ok(()));
+        let long = "x".repeat(LONGEST_PATTERN + 1);
+        for (rules, said) in [
+            (vec![rule("bash", "*"), rule("bash", "")], "the pattern of rule 2 is empty"),
+            (vec![rule("", "*")], "the permission of rule 1 is empty"),
+            (vec![rule("bash", &long)], "is too long"),
+            (vec![rule("bash", "*"); MOST_RULES + 1], "at most 200"),
+        ] {
+            let error = check_rules(&rules).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn walls_are_named_by_plain_absolute_paths() {
+        let walls = |path: &str| WallsAllowed { read: vec![path.into()], ..WallsAllowed::default() };
+        assert_eq!(check_walls(&walls("/opt/sdk")), Ok(()));
+        for path in ["", "sdk", "/opt/../etc", "/opt/sdk/..", "/a\0b", &format!("/{}", "x".repeat(5_000))] {
+            assert!(check_walls(&walls(path)).is_err(), "{path}");
+        }
+        let many = WallsAllowed { write: vec!["/a".into(); 65], ..WallsAllowed::default() };
+        assert!(check_walls(&many).is_err());
+    }
+}

@@ -1,0 +1,401 @@
+//! The events of all sessions of an engine, for those who watch many at once.
+//!
+//! Every session's ring writes its events into the hub as well: the same ones, made and serialized once. The hub keeps
+//! the newest of each tenant up to a number of bytes, apart from those of other tenants, so that a busy one neither wakes
+//! nor outruns the readers of another. A place in it is a generation of the engine and a position; a reader that falls
+//! behind is told which sessions changed meanwhile, and reads those from their logs.
+//!
+//! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use playhouse_protocol::SessionId;
+use tokio::sync::Notify;
+
+use crate::ring::Published;
+
+/// So many sessions of a tenant are remembered for readers that fall behind.
+const REMEMBERED: usize = 50_000;
+
+/// Whose an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Who pays.
+    pub tenant: Arc<str>,
+    /// The session's directory: absolute, links resolved.
+    pub workspace: Arc<str>,
+}
+
+/// An event of some session.
+#[derive(Clone, Debug)]
+pub struct Shout {
+    /// Its place: counts up from 1 in each generation of the engine, for each tenant.
+    pub position: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The event.
+    pub event: Arc<Published>,
+}
+
+/// What a reader finds next.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// An event.
+    Event(Shout),
+    /// Events were missed. Reading goes on behind `position`.
+    Behind {
+        /// The last place that was missed.
+        position: u64,
+        /// The sessions that changed since; `None` when it is not known, and so any may have.
+        changed: Option<Vec<SessionId>>,
+    },
+}
+
+/// The newest events of all sessions, by tenant.
+#[derive(Debug)]
+pub struct Hub {
+    generation: u64,
+    /// Bytes of events that are kept for each tenant.
+    limit: usize,
+    tenants: Mutex<HashMap<Arc<str>, Arc<Lane>>>,
+}
+
+/// The newest events of one tenant.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    limit: usize,
+    inner: Mutex<Inner>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    events: VecDeque<(Shout, usize)>,
+    /// Position of the first of them.
+    first: u64,
+    bytes: usize,
+    /// Where each session changed last, and whose it is.
+    changed: HashMap<SessionId, (u64, Owner)>,
+    /// So many sessions fit into `changed`.
+    remembered: usize,
+    /// Changes before this position are not all in `changed`.
+    floor: u64,
+    closed: bool,
+}
+
+/// Where one session writes.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    lane: Arc<Lane>,
+    session: SessionId,
+    owner: Owner,
+}
+
+impl Outlet {
+    /// Adds events, with about how many bytes each takes.
+    pub(crate) fn write(&self, events: impl IntoIterator<Item = (Arc<Published>, usize)>) {
+        self.lane.write(self.session, &self.owner, events);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves nothing half-written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    /// A hub that keeps up to `limit` bytes of events for each tenant.
+    pub(crate) fn new(generation: u64, limit: usize) -> Self {
+        Self { generation, limit, tenants: Mutex::default() }
+    }
+
+    /// The generation of the engine, which a place in the hub belongs to.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn lane(&self, tenant: &Arc<str>) -> Arc<Lane> {
+        let mut tenants = lock(&self.tenants);
+        Arc::clone(tenants.entry(Arc::clone(tenant)).or_insert_with(|| Arc::new(Lane::new(self.limit))))
+    }
+
+    /// Where a session of this owner writes.
+    pub(crate) fn outlet(&self, session: SessionId, owner: Owner) -> Outlet {
+        Outlet { lane: self.lane(&owner.tenant), session, owner }
+    }
+
+    /// Ends all readers.
+    pub(crate) fn close(&self) {
+        for lane in lock(&self.tenants).values() {
+            lock(&lane.inner).closed = true;
+            lane.wake.notify_waiters();
+        }
+    }
+
+    /// A reader of a tenant's events, from behind the place `after` (generation and position) on, or from now on. It is
+    /// given the events of those owners that are `wanted`.
+    ///
+    /// Of a place in another generation nothing is left: such a reader is behind at once.
+    pub fn listen(
+        &self,
+        tenant: &Arc<str>,
+        after: Option<(u64, u64)>,
+        wanted: impl Fn(&Owner) -> bool + Send + Sync + 'static,
+    ) -> Listener {
+        let lane = self.lane(tenant);
+        let next = lock(&lane.inner).next();
+        let (position, lost) = match after {
+            None => (next, false),
+            Some((generation, position)) if generation == self.generation => {
+                (position.saturating_add(1).min(next), false)
+            }
+            Some(_) => (next, true),
+        };
+        Listener { lane, generation: self.generation, position, lost, wanted: Box::new(wanted) }
+    }
+}
+
+impl Inner {
+    fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Forgets the half of the sessions that changed longest ago.
+    fn forget(&mut self) {
+        let mut positions: Vec<u64> = self.changed.values().map(|(position, _)| *position).collect();
+        let middle = positions.len() / 2;
+        let (_, floor, _) = positions.select_nth_unstable(middle);
+        self.floor = *floor;
+        let floor = self.floor;
+        self.changed.retain(|_, (position, _)| *position >= floor);
+    }
+}
+
+impl Lane {
+    fn new(limit: usize) -> Self {
+        let inner = Inner {
+            events: VecDeque::new(),
+            first: 1,
+            bytes: 0,
+            changed: HashMap::new(),
+            remembered: REMEMBERED,
+            floor: 0,
+            closed: false,
+        };
+        Self { limit, inner: Mutex::new(inner), wake: Notify::new() }
+    }
+
+    fn write(
+        &self,
+        session: SessionId,
+        owner: &Owner,
+        events: impl IntoIterator<Item = (Arc<Published>, usize)>,
+    ) {
+        {
+            let mut inner = lock(&self.inner);
+            let mut last = None;
+            for (event, bytes) in events {
+                let position = inner.next();
+                last = Some(position);
+                inner.events.push_back((Shout { position, owner: owner.clone(), event }, bytes));
+                inner.bytes += bytes;
+            }
+            let Some(last) = last else { return };
+            match inner.changed.get_mut(&session) {
+                Some((position, _)) => *position = last,
+                None => drop(inner.changed.insert(session, (last, owner.clone()))),
+            }
+            if inner.changed.len() > inner.remembered {
+                inner.forget();
+            }
+            while inner.bytes > self.limit && inner.events.len() > 1 {
+                if let Some((_, bytes)) = inner.events.pop_front() {
+                    inner.bytes -= bytes;
+                    inner.first += 1;
+                }
+            }
+        }
+        self.wake.notify_waiters();
+    }
+}
+
+/// Reads a hub. Costs it nothing: a slow one falls behind, and is told so.
+pub struct Listener {
+    lane: Arc<Lane>,
+    generation: u64,
+    /// Of the next event.
+    position: u64,
+    /// It comes from another generation, of which nothing is left.
+    lost: bool,
+    wanted: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// The place up to which everything was read, as `(generation, position)`: listening behind it later misses nothing
+    /// that is still kept.
+    pub fn place(&self) -> (u64, u64) {
+        (self.generation, self.position - 1)
+    }
+
+    /// What is next; `None` when the engine stopped. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            let lane = Arc::clone(&self.lane);
+            let written = lane.wake.notified();
+            match self.look() {
+                Looked::Heard(heard) => return Some(heard),
+                Looked::Closed => return None,
+                Looked::Nothing => written.await,
+            }
+        }
+    }
+
+    /// What is there already; `None` when there is nothing.
+    pub fn try_next(&mut self) -> Option<Heard> {
+        match self.look() {
+            Looked::Heard(heard) => Some(heard),
+            Looked::Closed | Looked::Nothing => None,
+        }
+    }
+
+    fn look(&mut self) -> Looked {
+        let inner = lock(&self.lane.inner);
+        if self.lost {
+            self.lost = false;
+            self.position = inner.next();
+            return Looked::Heard(Heard::Behind { position: self.position - 1, changed: None });
+        }
+        if self.position < inner.first {
+            let missed = self.position;
+            self.position = inner.first;
+            let changed = (missed >= inner.floor).then(|| {
+                let changed =
+                    inner.changed.iter().filter(|(_, (at, owner))| *at >= missed && (self.wanted)(owner));
+                let mut sessions: Vec<SessionId> = changed.map(|(session, _)| *session).collect();
+                sessions.sort_unstable();
+                sessions
+            });
+            return Looked::Heard(Heard::Behind { position: self.position - 1, changed });
+        }
+        let from = usize::try_from(self.position - inner.first).unwrap_or(usize::MAX);
+        for (shout, _) in inner.events.range(from.min(inner.events.len())..) {
+            self.position = shout.position + 1;
+            if (self.wanted)(&shout.owner) {
+                return Looked::Heard(Heard::Event(shout.clone()));
+            }
+        }
+        if inner.closed { Looked::Closed } else { Looked::Nothing }
+    }
+}
+
+enum Looked {
+    Heard(Heard),
+    Nothing,
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::event::Provisional;
+    use playhouse_protocol::{Event, EventBody, IdGenerator, Seq, Timestamp};
+
+    use super::*;
+
+    fn owner(tenant: &str, workspace: &str) -> Owner {
+        Owner { tenant: tenant.into(), workspace: workspace.into() }
+    }
+
+    fn sessions(count: usize) -> Vec<SessionId> {
+        let mut ids = IdGenerator::new(|_| {});
+        (0..count).map(|_| ids.next(Timestamp::from_millis(1))).collect()
+    }
+
+    fn event(session: SessionId) -> (Arc<Published>, usize) {
+        let body = EventBody::Provisional(Provisional::Resync { after: Seq(1) });
+        let (id, at) = ("1.1".parse().unwrap(), Timestamp::from_millis(1));
+        (Published::new(Event { id, generation: 7, session, at, body }), 100)
+    }
+
+    fn position(heard: Option<Heard>) -> Option<u64> {
+        match heard? {
+            Heard::Event(shout) => Some(shout.position),
+            Heard::Behind { .. } => panic!("it is behind"),
+        }
+    }
+
+    #[test]
+    fn a_reader_is_given_what_is_its_tenants_and_wanted() {
+        let (hub, ids) = (Hub::new(7, 10_000), sessions(3));
+        let (here, there, foreign) = (owner("a", "/here"), owner("a", "/there"), owner("b", "/here"));
+        let mut all = hub.listen(&here.tenant, None, |_| true);
+        let mut some = hub.listen(&here.tenant, None, |owner| &*owner.workspace == "/there");
+        for (owner, id) in [(&here, ids[0]), (&there, ids[1]), (&foreign, ids[2])] {
+            hub.outlet(id, owner.clone()).write([event(id)]);
+        }
+        assert_eq!((position(all.try_next()), position(all.try_next())), (Some(1), Some(2)));
+        assert!(all.try_next().is_none());
+        assert_eq!(position(some.try_next()), Some(2));
+        assert!(some.try_next().is_none());
+        assert_eq!(some.place(), (7, 2));
+    }
+
+    #[test]
+    fn a_reader_that_comes_back_goes_on_or_hears_what_changed() {
+        let (hub, ids) = (Hub::new(7, 250), sessions(3));
+        let mine = owner("a", "/a");
+        for id in &ids {
+            hub.outlet(*id, mine.clone()).write([event(*id)]);
+        }
+        let mut back = hub.listen(&mine.tenant, Some((7, 2)), |_| true);
+        assert_eq!(position(back.try_next()), Some(3));
+        assert!(back.try_next().is_none());
+        let mut behind = hub.listen(&mine.tenant, Some((7, 0)), |_| true);
+        let Some(Heard::Behind { position: 1, changed: Some(changed) }) = behind.try_next() else {
+            panic!("the first event is gone")
+        };
+        let mut expected = ids.clone();
+        expected.sort_unstable();
+        assert_eq!(changed, expected);
+        assert_eq!(position(behind.try_next()), Some(2));
+        let mut lost = hub.listen(&mine.tenant, Some((6, 2)), |_| true);
+        assert!(matches!(lost.try_next(), Some(Heard::Behind { position: 3, changed: None })));
+        assert!(lost.try_next().is_none());
+        let mut future = hub.listen(&mine.tenant, Some((7, u64::MAX)), |_| true);
+        assert!(future.try_next().is_none());
+    }
+
+    #[test]
+    fn what_is_not_remembered_any_more_is_not_told_as_unchanged() {
+        let (hub, ids) = (Hub::new(1, 1), sessions(5));
+        let mine = owner("a", "/a");
+        lock(&hub.lane(&mine.tenant).inner).remembered = 4;
+        for id in &ids {
+            hub.outlet(*id, mine.clone()).write([event(*id)]);
+        }
+        let heard = |after| hub.listen(&mine.tenant, Some((1, after)), |_| true).try_next();
+        assert!(matches!(heard(0), Some(Heard::Behind { changed: None, .. })));
+        let Some(Heard::Behind { changed: Some(changed), .. }) = heard(2) else { panic!("it is known") };
+        assert_eq!(changed.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_is_woken_and_ends_with_the_engine() {
+        let (hub, ids) = (Arc::new(Hub::new(1, 1_000)), sessions(1));
+        let mine = owner("a", "/a");
+        let mut reader = hub.listen(&mine.tenant, None, |_| true);
+        let waiting = tokio::spawn(async move { (reader.next().await, reader.next().await) });
+        tokio::task::yield_now().await;
+        hub.outlet(ids[0], mine).write([event(ids[0])]);
+        hub.close();
+        let (event, end) = waiting.await.unwrap();
+        assert_eq!(position(event), Some(1));
+        assert!(end.is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading sessions for clients: one that is parked is read from its log, up to where that is good.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::{StreamExt as _, stream};
+use playhouse_protocol::command::{MessagePage, MessagesQuery, Snapshot};
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::{
+    Command, CommandError, ConsentAsked, Reply, Seq, SessionId, SessionSummary, question::QuestionAsked,
+};
+use playhouse_session::Session;
+
+use crate::engine::{Engine, fold};
+use crate::handle::unexpected;
+
+/// Sessions that are asked at once.
+const ASKED_AT_ONCE: usize = 32;
+
+/// What waits for an answer of the people behind a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    /// The session.
+    pub session: SessionId,
+    /// Requests for consent.
+    pub consents: Vec<ConsentAsked>,
+    /// Requests with questions.
+    pub questions: Vec<QuestionAsked>,
+}
+
+impl Engine {
+    /// A session as it stands, without its messages. Of one that is parked what its log says up to there.
+    ///
+    /// # Errors
+    /// There is none with this id, or the store failed.
+    pub async fn outline(&self, id: SessionId) -> Result<Snapshot, CommandError> {
+        match self.handle(id).command(Command::Outline).await {
+            Ok(Reply::Snapshot(snapshot)) => Ok(*snapshot),
+            Ok(other) => Err(unexpected(&other)),
+            Err(parked @ CommandError::Parked { .. }) => {
+                self.parked(id, parked, |session| Ok(session.outline())).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Some of the messages of a session. Of one that is parked those that its log has up to there.
+    ///
+    /// # Errors
+    /// There is no session with this id, a message is named that there is not, or the store failed.
+    pub async fn messages(&self, id: SessionId, query: MessagesQuery) -> Result<MessagePage, CommandError> {
+        match self.handle(id).command(Command::Messages(query)).await {
+            Ok(Reply::Messages(page)) => Ok(page),
+            Ok(other) => Err(unexpected(&other)),
+            Err(parked @ CommandError::Parked { .. }) => {
+                let page = move |session: &Session| session.page(&query).map_err(CommandError::Invalid);
+                self.parked(id, parked, page).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads something of a session that cannot be woken.
+    async fn parked<T: Send + 'static>(
+        &self,
+        id: SessionId,
+        parked: CommandError,
+        read: impl FnOnce(&Session) -> Result<T, CommandError> + Send + 'static,
+    ) -> Result<T, CommandError> {
+        let log = Arc::clone(&self.shared.store.log);
+        let work = move || {
+            let entries = log.read(id, Seq::START, usize::MAX);
+            let entries = entries.map_err(|error| CommandError::Store(error.to_string()))?.entries;
+            // Where not even the first record is good there is nothing to read.
+            fold(&entries).0.as_ref().map_or(Err(parked), read)
+        };
+        self.shared.pool.run(work).await
+    }
+
+    /// The sessions of a tenant with turns that run or wait, in no order.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn busy(&self, tenant: &str) -> Result<Vec<SessionSummary>, CommandError> {
+        let (log, tenant) = (Arc::clone(&self.shared.store.log), tenant.to_owned());
+        let work = move || {
+            let unfinished = log.unfinished()?.into_iter().map(|id| log.summary(id));
+            let of_tenant = unfinished.filter_map(|summary| match summary {
+                Ok(Some(summary)) if summary.tenant != tenant || summary.state != SessionState::Busy => None,
+                summary => summary.transpose(),
+            });
+            of_tenant.collect::<Result<Vec<_>, _>>()
+        };
+        self.shared
+            .pool
+            .run(work)
+            .await
+            .map_err(|error: playhouse_store::StoreError| CommandError::Store(error.to_string()))
+    }
+
+    /// What waits for an answer in the sessions of a tenant, by session id.
+    ///
+    /// # Errors
+    /// The store failed, or the engine stops.
+    pub async fn waiting(&self, tenant: &str) -> Result<Vec<Waiting>, CommandError> {
+        let busy = self.busy(tenant).await?;
+        let ids: HashSet<SessionId> = busy.into_iter().map(|summary| summary.id).collect();
+        let asked = ids.into_iter().map(|id| async move {
+            match self.outline(id).await {
+                Ok(Snapshot { consents, questions, .. }) => Ok(Waiting { session: id, consents, questions }),
+                // It was removed meanwhile, or nobody can answer it.
+                Err(CommandError::NotFound(_) | CommandError::Parked { .. }) => {
+                    Ok(Waiting { session: id, consents: Vec::new(), questions: Vec::new() })
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+        let mut waiting = Vec::new();
+        while let Some(found) = asked.next().await {
+            let found = found?;
+            if !found.consents.is_empty() || !found.questions.is_empty() {
+                waiting.push(found);
+            }
+        }
+        waiting.sort_by_key(|waiting| waiting.session);
+        Ok(waiting)
+    }
+}

@@ -1,0 +1,123 @@
+//! What is asked of a session: commands are checked here, and become inputs of its machine.
+
+use playhouse_protocol::command::Snapshot;
+use playhouse_protocol::message::{Attachment, Part};
+use playhouse_protocol::record::SessionChanged;
+use playhouse_protocol::{Command, CommandError, Prompt, Reply};
+use playhouse_session::{Input, NewPrompt};
+use ractor::ActorRef;
+
+use super::{ReplyPort, SessionMessage, SessionState};
+use crate::creation::check_rules;
+use crate::directory::Choice;
+
+/// Largest text of a prompt, in bytes.
+const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
+/// Most files of a prompt.
+const FILES_LIMIT: usize = 100;
+
+impl SessionState {
+    /// The input that a command stands for; `None` when it is answered already.
+    pub(super) fn command(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        command: Command,
+        port: ReplyPort,
+    ) -> Option<Input> {
+        let refused = match command {
+            Command::Prompt(prompt) => match self.admit(prompt) {
+                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
+                Err(error) => Err(error),
+            },
+            Command::Abort => return Some(Input::Abort(self.ticket(port))),
+            Command::Answer { consent, answer } => {
+                let ticket = self.ticket(port);
+                return self.answer(myself, ticket, consent, answer);
+            }
+            Command::AnswerQuestion { question, answers } => {
+                return Some(Input::AnswerQuestion(self.ticket(port), question, answers));
+            }
+            Command::Change(changed) => match self.check_change(&changed) {
+                Ok(()) => return Some(Input::Change(self.ticket(port), changed)),
+                Err(error) => Err(error),
+            },
+            Command::Snapshot => Ok(Reply::Snapshot(Box::new(self.snapshot(true)))),
+            Command::Outline => Ok(Reply::Snapshot(Box::new(self.snapshot(false)))),
+            Command::Messages(query) => {
+                self.machine.session().page(&query).map(Reply::Messages).map_err(CommandError::Invalid)
+            }
+        };
+        // A caller that went away needs no answer.
+        drop(port.send(refused));
+        None
+    }
+
+    fn snapshot(&self, with_messages: bool) -> Snapshot {
+        let session = self.machine.session();
+        let walls = self.place.as_ref().ok().map(|place| place.walls.in_force().clone());
+        let messages = if with_messages { session.all_messages() } else { Vec::new() };
+        Snapshot { messages, walls, ..session.outline() }
+    }
+
+    fn check_change(&self, changed: &SessionChanged) -> Result<(), CommandError> {
+        check_rules(changed.permissions.as_deref().unwrap_or_default())?;
+        let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
+        let fallback = &self.machine.session().summary.model;
+        let chosen = self.shared.directory.choose(agent, model, None, Some(fallback));
+        chosen.map(|_| ()).map_err(CommandError::Invalid)
+    }
+
+    /// Makes all choices that a prompt leaves open, and checks those that it makes.
+    fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
+        let Prompt { message, text, files, agent, model, steps, when_busy, unattended } = prompt;
+        if let Err(error) = &self.place {
+            return Err(CommandError::Invalid(error.clone()));
+        }
+        if text.trim().is_empty() && files.is_empty() {
+            return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
+        }
+        if text.len() > PROMPT_LIMIT || files.len() > FILES_LIMIT {
+            return Err(CommandError::Invalid(format!(
+                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
+            )));
+        }
+        if steps == Some(0) {
+            return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
+        }
+        let summary = &self.machine.session().summary;
+        let choice = self
+            .shared
+            .directory
+            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
+            .map_err(CommandError::Invalid)?;
+        if let Some(file) = files.iter().find(|file| !choice.modalities.accepts(&file.mime)) {
+            return Err(CommandError::Invalid(unread(file, &choice)));
+        }
+        let mut parts = Vec::with_capacity(files.len() + 1);
+        if !text.is_empty() {
+            parts.push(Part::Text { id: self.ids.next(), text });
+        }
+        parts.extend(files.into_iter().map(|file| Part::File { id: self.ids.next(), file }));
+        Ok(NewPrompt {
+            message: message.unwrap_or_else(|| self.ids.next()),
+            parts,
+            agent: choice.agent,
+            model: choice.model,
+            step_limit: steps.or(choice.step_limit),
+            when_busy,
+            unattended,
+        })
+    }
+}
+
+/// Why a prompt with `file` is refused.
+fn unread(file: &Attachment, choice: &Choice) -> String {
+    let reads: Vec<&str> = std::iter::once("text").chain(choice.modalities.names()).collect();
+    format!(
+        "\"{}\" is {}, which {} does not read (it reads {}): leave the file out, or choose another model",
+        file.filename.escape_debug(),
+        file.mime.escape_debug(),
+        choice.model,
+        reads.join(", ")
+    )
+}

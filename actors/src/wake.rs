@@ -1,0 +1,175 @@
+//! Reading a session from its log, and finding the place where it works: its directory, its rules, its walls.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use playhouse_protocol::{CommandError, Seq, SessionId, WallsAllowed};
+use playhouse_session::Session;
+use playhouse_store::{Log, StoreError};
+use playhouse_workspace::{Walls, WallsSpec, Workspace};
+
+use crate::directory::Ground;
+use crate::grants::digits;
+use crate::judge::Judge;
+use crate::shared::Shared;
+
+/// Entries that are read from a log at once.
+const PAGE: usize = 1_024;
+/// The most sessions above a sub-session.
+pub(crate) const DEEPEST: usize = 8;
+/// Hexadecimal digits by which the HOME of a tenant's programs in a workspace is known.
+const HOME_DIGITS: usize = 32;
+
+/// A session that was read from its log.
+pub(crate) struct Loaded {
+    pub(crate) session: Session,
+    /// Where it works, or why it cannot.
+    pub(crate) place: Result<Place, String>,
+    /// What may be done in it.
+    pub(crate) judge: Arc<Judge>,
+    /// The session at the top, for a sub-session.
+    pub(crate) root: Option<SessionId>,
+}
+
+/// Where a session works.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) workspace: Arc<Workspace>,
+    /// What holds the programs that it starts.
+    pub(crate) walls: Walls,
+}
+
+/// Reads a session from its log. Blocks.
+pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
+    let session = replay(shared, id)?;
+    let summary = &session.summary;
+    let (place, ground) = match place(shared, &session) {
+        Ok((place, ground)) => (Ok(place), ground),
+        // It can be read; nothing can be done in it.
+        Err(reason) => (Err(reason), Ground::default()),
+    };
+    let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
+    let directory = Arc::clone(&shared.directory);
+    let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone());
+    let above = match summary.parent {
+        Some(parent) => {
+            ancestors(&*shared.store.log, parent).map_err(|error| CommandError::Store(error.to_string()))?
+        }
+        None => Vec::new(),
+    };
+    Ok(Loaded { place, judge: Arc::new(judge), root: above.last().copied(), session })
+}
+
+fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
+    let log = &shared.store.log;
+    let parked = |reason: String| CommandError::Parked { session: id, reason };
+    let mut session: Option<Session> = None;
+    let mut after = Seq::START;
+    loop {
+        let read = match log.read(id, after, PAGE) {
+            Err(StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
+            read => read.map_err(|error| CommandError::Store(error.to_string()))?,
+        };
+        for entry in &read.entries {
+            after = entry.seq;
+            match &mut session {
+                Some(session) => session.apply(entry),
+                None => Session::begin(entry).map(|begun| session = Some(begun)),
+            }
+            .map_err(|error| parked(error.to_string()))?;
+        }
+        if let Some(damage) = read.damage {
+            return Err(parked(damage.to_string()));
+        }
+        if read.entries.len() < PAGE {
+            break;
+        }
+    }
+    let session = session.ok_or(CommandError::NotFound(id))?;
+    if session.is_deleted() {
+        // The process ended between the last record and the removal: finish it.
+        shared.remove_outputs(id);
+        log.delete(id, Box::new(|_| {}));
+        return Err(CommandError::NotFound(id));
+    }
+    Ok(session)
+}
+
+/// The sessions above one whose parent is `parent`, from there to the top, as far as they exist.
+pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Vec<SessionId>, StoreError> {
+    let mut above = Vec::new();
+    let mut next = Some(parent);
+    while let Some(id) = next.filter(|_| above.len() < DEEPEST) {
+        let Some(summary) = log.summary(id)? else { break };
+        above.push(id);
+        next = summary.parent;
+    }
+    Ok(above)
+}
+
+fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> {
+    let summary = &session.summary;
+    let output = shared.outputs.join(summary.id.as_str());
+    let opened = Workspace::open(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
+    let workspace = opened.hiding(shared.hidden.clone());
+    let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
+    let home = digits([&summary.tenant, &summary.workspace], HOME_DIGITS);
+    let walls = Walls::build(&WallsSpec {
+        sandbox: ground.sandbox,
+        allowed: allowed(&ground.walls, session.walls.as_ref()),
+        workspace: workspace.root().to_owned(),
+        output: workspace.output().to_owned(),
+        home: shared.homes.join(home),
+        hidden: shared.hidden.clone(),
+        roots: ground.roots.clone(),
+    });
+    let walls = walls.map_err(|error| error.to_string())?;
+    Ok((Place { workspace: Arc::new(workspace), walls }, ground))
+}
+
+/// What the walls of a session let through: what the operator lets through, and of that what the session wants.
+///
+/// Both are compared with their links resolved, so that no link leads out of what the operator named. A directory that
+/// the session wants and that is not there is left out.
+fn allowed(operator: &WallsAllowed, session: Option<&WallsAllowed>) -> WallsAllowed {
+    let resolve = |directory: &String| {
+        let resolved = fs_err::canonicalize(Path::new(directory)).ok()?;
+        resolved.to_str().map(str::to_owned)
+    };
+    let all = |directories: &[String]| {
+        directories.iter().map(|directory| resolve(directory).unwrap_or_else(|| directory.clone())).collect()
+    };
+    let operator =
+        WallsAllowed { read: all(&operator.read), write: all(&operator.write), ..operator.clone() };
+    let Some(session) = session else { return operator };
+    let wanted = WallsAllowed {
+        read: session.read.iter().filter_map(resolve).collect(),
+        write: session.write.iter().filter_map(resolve).collect(),
+        ..session.clone()
+    };
+    operator.narrowed(&wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_leads_out_of_what_the_operator_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs_err::canonicalize(folder.path()).unwrap();
+        for name in ["sdk/lib", "secret"] {
+            fs_err::create_dir_all(root.join(name)).unwrap();
+        }
+        fs_err::os::unix::fs::symlink(root.join("secret"), root.join("sdk/out")).unwrap();
+        fs_err::os::unix::fs::symlink(root.join("sdk"), root.join("tools")).unwrap();
+        let text = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let operator = WallsAllowed { read: vec![text("tools")], network: true, ..WallsAllowed::default() };
+        let read = ["tools/lib", "sdk/lib", "sdk/out", "secret", "sdk/missing"].map(text).to_vec();
+        let wanted = WallsAllowed { read, write: vec![text("sdk")], ..WallsAllowed::default() };
+        let through = allowed(&operator, Some(&wanted));
+        assert_eq!(through.read, [text("sdk/lib"), text("sdk/lib")]);
+        assert!(through.write.is_empty() && !through.network);
+        assert_eq!(allowed(&operator, None).read, [text("sdk")]);
+    }
+}

@@ -1,0 +1,150 @@
+use super::*;
+use crate::{Action, Policy, Rule};
+
+fn verdict(permission: &str, risk: Risk, accesses: &[Access]) -> Verdict {
+    match wants(permission, risk, accesses) {
+        Ok(wants) => Policy::default().judge(&wants),
+        Err(verdict) => verdict,
+    }
+}
+
+fn all_allowed() -> Policy {
+    Policy { configuration: [Rule::new("*", "*", Action::Allow)].into_iter().collect(), ..Policy::default() }
+}
+
+#[test]
+fn reading_inside_runs_and_outside_asks() {
+    let inside = Access::path(AccessKind::Read, "/repo/a", Zone::Workspace).shown("a");
+    assert_eq!(verdict("read", Risk::Safe, std::slice::from_ref(&inside)), Verdict::Allow);
+    let outside = Access::path(AccessKind::Read, "/etc/passwd", Zone::Outside);
+    let Verdict::Ask { wants, .. } = verdict("read", Risk::Safe, &[inside, outside]) else {
+        panic!("must ask")
+    };
+    assert_eq!((wants.len(), wants[0].permission.as_str()), (1, EXTERNAL_DIRECTORY));
+}
+
+#[test]
+fn no_rule_lets_a_call_write_outside() {
+    let policy = all_allowed();
+    let write =
+        |zone| wants("edit", Risk::Dangerous, &[Access::path(AccessKind::Write, "/x/y", zone)]).unwrap();
+    assert_eq!(policy.judge(&write(Zone::Workspace)), Verdict::Allow);
+    let Verdict::Ask { wants, .. } = policy.judge(&write(Zone::Outside)) else { panic!("must ask") };
+    assert!(wants[0].always.is_empty());
+}
+
+#[test]
+fn what_is_remembered_of_a_path_outside_is_no_more_than_its_directory() {
+    for (path, expected) in [
+        ("/usr/include/stdio.h", &["/usr/include/*"][..]),
+        ("/etc/passwd", &["/etc/passwd", "/etc/passwd/*"]),
+        ("/etc", &["/etc", "/etc/*"]),
+        ("/home/ada/.ssh", &["/home/ada/.ssh", "/home/ada/.ssh/*"]),
+        ("/home/ada/src/x", &["/home/ada/src/*"]),
+        ("/", &[]),
+    ] {
+        assert_eq!(outside(AccessKind::Read, path).always, expected, "{path}");
+        assert!(outside(AccessKind::Write, path).always.is_empty());
+    }
+}
+
+#[test]
+fn saved_outputs_are_read_without_asking_and_never_written() {
+    let access = |kind| [Access::path(kind, "/data/output/x", Zone::Output)];
+    assert_eq!(verdict("read", Risk::Safe, &access(AccessKind::Read)), Verdict::Allow);
+    assert!(matches!(verdict("edit", Risk::Dangerous, &access(AccessKind::Write)), Verdict::Deny { .. }));
+    assert!(matches!(verdict("bash", Risk::Dangerous, &access(AccessKind::Execute)), Verdict::Deny { .. }));
+}
+
+#[test]
+fn what_git_obeys_is_read_and_never_changed_but_by_commands_of_a_person() {
+    let access = |kind| Access::path(kind, "/repo/.git/config", Zone::Guarded).shown(".git/config");
+    assert_eq!(verdict("read", Risk::Safe, &[access(AccessKind::Read)]), Verdict::Allow);
+    let Err(Verdict::Deny { reason }) = wants("edit", Risk::Dangerous, &[access(AccessKind::Write)]) else {
+        panic!("must be denied")
+    };
+    assert!(reason.contains(".git/config"), "{reason}");
+    let command = Access::Command(shell::analyse("tee .git/config").commands.remove(0));
+    let by_command = [command.clone(), access(AccessKind::Write)];
+    let wanted = wants("bash", Risk::Dangerous, &by_command).unwrap();
+    let Verdict::Ask { wants: asked, .. } = all_allowed().judge(&wanted) else { panic!("must ask") };
+    assert!(asked[0].in_person && asked[0].always.is_empty());
+    let read = [command, access(AccessKind::Read)];
+    assert_eq!(all_allowed().judge(&wants("bash", Risk::Dangerous, &read).unwrap()), Verdict::Allow);
+}
+
+#[test]
+fn what_belongs_to_the_engine_is_never_touched() {
+    let command = Access::Command(shell::analyse("cat x").commands.remove(0));
+    for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Execute] {
+        let hidden = Access::path(kind, "/data/playhouse/key", Zone::Hidden);
+        for accesses in [vec![hidden.clone()], vec![command.clone(), hidden.clone()]] {
+            let Err(Verdict::Deny { reason }) = wants("bash", Risk::Safe, &accesses) else {
+                panic!("must be denied")
+            };
+            assert!(reason.contains("/data/playhouse/key"), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn commands_are_judged_by_their_text_and_by_where_their_paths_lead() {
+    let script = shell::analyse("cargo test > log");
+    let mut accesses: Vec<Access> = script.commands.into_iter().map(Access::Command).collect();
+    accesses.push(Access::path(AccessKind::Execute, "/repo", Zone::Workspace));
+    accesses.push(Access::path(AccessKind::Write, "/repo/log", Zone::Workspace));
+    let wanted = wants("bash", Risk::Dangerous, &accesses).unwrap();
+    assert_eq!(wanted.len(), 1);
+    assert_eq!(
+        (wanted[0].subject.as_str(), wanted[0].always.join("|").as_str()),
+        ("cargo test", "cargo test *")
+    );
+    accesses.push(Access::path(AccessKind::Write, "/etc/motd", Zone::Outside));
+    assert!(wants("bash", Risk::Dangerous, &accesses).unwrap()[1].in_person);
+}
+
+#[test]
+fn a_path_that_may_be_any_is_asked_for_unless_any_may_be_used() {
+    let unknown = Access::Unknown { text: "$X".into(), doubt: "a variable".into() };
+    let command = shell::analyse("cat x").commands.remove(0);
+    let wanted = wants("bash", Risk::Dangerous, &[Access::Command(command), unknown]).unwrap();
+    let judge = |rules: &[(&str, &str, Action)]| {
+        let rules = rules.iter().map(|(permission, pattern, action)| Rule::new(permission, pattern, *action));
+        Policy { configuration: rules.collect(), ..Policy::default() }.judge(&wanted)
+    };
+    let Verdict::Ask { wants, reason } = judge(&[("bash", "*", Action::Allow)]) else { panic!("must ask") };
+    let told = (wants.len(), wants[0].permission.as_str(), wants[0].in_person);
+    assert_eq!(told, (1, EXTERNAL_DIRECTORY, false));
+    assert!(reason.contains("$X") && wants[0].always.is_empty(), "{reason}");
+    assert_eq!(judge(&[("*", "*", Action::Allow)]), Verdict::Allow);
+    let some = [("*", "*", Action::Allow), ("external_directory", "/etc/*", Action::Deny)];
+    assert!(matches!(judge(&some), Verdict::Ask { .. }));
+    let denied = [("*", "*", Action::Allow), ("external_directory", "*", Action::Deny)];
+    assert!(matches!(judge(&denied), Verdict::Deny { .. }));
+}
+
+#[test]
+fn an_address_is_remembered_by_its_origin() {
+    let wanted = wants("webfetch", Risk::Moderate, &[Access::Address("https://a.org:8/b?c".into())]).unwrap();
+    assert_eq!(wanted[0].always, ["https://a.org:8/*"]);
+}
+
+#[test]
+fn a_search_is_judged_by_what_it_looks_for() {
+    let wanted = wants("websearch", Risk::Moderate, &[Access::Query("rust".into())]).unwrap();
+    assert_eq!((wanted.len(), wanted[0].subject.as_str()), (1, "rust"));
+}
+
+#[test]
+fn a_call_that_touches_nothing_is_judged_by_its_name() {
+    let wanted = wants("todowrite", Risk::Safe, &[]).unwrap();
+    assert_eq!((wanted[0].permission.as_str(), wanted[0].subject.as_str()), ("todowrite", "*"));
+}
+
+#[test]
+fn always_for_what_is_usually_allowed_is_only_that() {
+    let env = Access::path(AccessKind::Read, "/repo/.env", Zone::Workspace).shown(".env");
+    assert_eq!(wants("read", Risk::Safe, &[env]).unwrap()[0].always, [".env"]);
+    let edit = Access::path(AccessKind::Write, "/repo/a", Zone::Workspace).shown("a");
+    assert_eq!(wants("edit", Risk::Dangerous, &[edit]).unwrap()[0].always, ["*"]);
+}

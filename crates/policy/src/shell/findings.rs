@@ -1,0 +1,156 @@
+//! What an analysis has found so far, and how much it may still do.
+
+use super::paths::{self, PathUse};
+use super::words::Word;
+use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
+
+/// How much text may be gone through in all, in bytes: what stands in strings of strings is gone through again, and a
+/// script could make that happen without end.
+const EFFORT: usize = 128 * 1024;
+/// The most directories in which a script may be at the same time.
+const MOST_BASES: usize = 16;
+/// The longest of them, in bytes.
+const LONGEST_BASE: usize = 4096;
+/// The most words of which it is told that they may be any path.
+const MOST_UNKNOWN: usize = 20;
+/// What every step costs beside the text that it goes through.
+const STEP: usize = 32;
+
+/// What was found, and the state of one analysis.
+#[derive(Default)]
+pub(super) struct Findings {
+    script: Script,
+    spent: usize,
+    /// How often parsers have looked up whether to go on.
+    pub(super) looks: u32,
+    /// Where the script may have gone, beside the directory where it began.
+    bases: Vec<String>,
+    /// Files that it writes and files that it runs, by their last names.
+    written: Vec<String>,
+    run: Vec<String>,
+    unknown: usize,
+}
+
+impl Findings {
+    /// All that was found.
+    pub(super) fn finish(mut self) -> Script {
+        if let Some(file) = self.run.iter().find(|file| self.written.contains(file)).cloned() {
+            self.doubt(&file, "it runs a file that the script itself writes");
+        }
+        self.script
+    }
+
+    /// Whether there is nothing more to look for, since the script is in doubt as a whole.
+    pub(super) fn is_full(&self) -> bool {
+        self.script.commands.len() > MOST_COMMANDS || self.spent > EFFORT
+    }
+
+    /// Takes the effort that going through so many bytes is; false when there is none left.
+    pub(super) fn spend(&mut self, bytes: usize) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        self.spent += bytes + STEP;
+        if self.spent > EFFORT {
+            self.doubt("…", "it takes too long to be analysed");
+        }
+        self.spent <= EFFORT
+    }
+
+    /// Adds a command, once.
+    pub(super) fn command(&mut self, command: Command) {
+        if !self.script.commands.contains(&command) {
+            self.script.commands.push(command);
+        }
+    }
+
+    /// Adds what is not understood.
+    pub(super) fn doubt(&mut self, text: &str, why: &str) {
+        self.command(Command { text: shortened(text), doubt: Some(why.to_owned()), always: Vec::new() });
+    }
+
+    /// Adds a path that is named.
+    pub(super) fn path(&mut self, text: &str, writes: bool) {
+        if paths::is_nowhere(text) {
+            return;
+        }
+        // Other names of the same place.
+        let home = ["$HOME", "${HOME}"].iter().find_map(|name| text.strip_prefix(name));
+        let home =
+            home.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|rest| format!("~{rest}"));
+        let text = home.as_deref().unwrap_or(text);
+        let is_relative = !text.starts_with(['/', '~']);
+        let bases = if is_relative { self.bases.clone() } else { Vec::new() };
+        self.push(PathUse { text: text.to_owned(), bases, writes, doubt: None });
+    }
+
+    /// Adds a word that may be any path.
+    pub(super) fn unknown(&mut self, text: &str, why: &str, writes: bool) {
+        if self.unknown < MOST_UNKNOWN {
+            self.unknown += 1;
+            let doubt = Some(why.to_owned());
+            self.push(PathUse { text: shortened(text), bases: Vec::new(), writes, doubt });
+        }
+    }
+
+    fn push(&mut self, path: PathUse) {
+        if self.script.paths.len() > MOST_PATHS || self.script.paths.contains(&path) {
+            return;
+        }
+        if self.script.paths.len() == MOST_PATHS {
+            let doubt = Some("too many paths".to_owned());
+            self.script.paths.push(PathUse { text: "…".into(), bases: Vec::new(), writes: true, doubt });
+            return self.doubt("…", "too many paths");
+        }
+        self.script.paths.push(path);
+    }
+
+    /// Adds the paths that a word names, or may name. `writes` says whether they may be changed.
+    pub(super) fn argument(&mut self, word: &Word, writes: bool) {
+        for path in paths::in_argument(word) {
+            self.path(path, writes);
+        }
+        if let Some(doubt) = paths::unknown(word) {
+            self.unknown(&word.text, doubt, writes);
+        }
+    }
+
+    /// The script goes to `directory`, if it comes to that: from where it began, or from anywhere it went since.
+    pub(super) fn enter(&mut self, directory: &str) {
+        let mut more = vec![directory.to_owned()];
+        if !directory.starts_with(['/', '~']) {
+            more.extend(self.bases.iter().map(|base| format!("{base}/{directory}")));
+        }
+        more.retain(|base| !self.bases.contains(base));
+        let is_too_much = self.bases.len() + more.len() > MOST_BASES;
+        if is_too_much || more.iter().any(|base| base.len() > LONGEST_BASE) {
+            self.lost(directory);
+        } else {
+            self.bases.extend(more);
+        }
+    }
+
+    /// The script goes nobody knows where.
+    pub(super) fn lost(&mut self, text: &str) {
+        const WHY: &str = "a directory that is not known";
+        self.doubt(text, WHY);
+        self.unknown(text, WHY, true);
+    }
+
+    /// The script makes this file.
+    pub(super) fn writes_file(&mut self, path: &str) {
+        note(&mut self.written, path);
+    }
+
+    /// The script runs this file.
+    pub(super) fn runs_file(&mut self, path: &str) {
+        note(&mut self.run, path);
+    }
+}
+
+fn note(files: &mut Vec<String>, path: &str) {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if !name.is_empty() && files.len() < MOST_PATHS && !files.iter().any(|file| file == name) {
+        files.push(name.to_owned());
+    }
+}

@@ -1,0 +1,362 @@
+//! What each kind of record does to a session.
+
+use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
+use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
+use playhouse_protocol::message::{
+    AssistantMessage, CallPart, CallResult, CallState, Message, Part, UserMessage,
+};
+use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, PromptAdmitted, StepFinished, StepPart,
+};
+use playhouse_protocol::usage::{Tokens, Totals};
+use playhouse_protocol::{Cost, Entry, Record, Timestamp};
+
+use super::size::{FILE_BYTES, part_bytes};
+use super::{
+    CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, REMEMBERED, Session,
+    SettledRequest, Step, StepPhase, Turn, user_message,
+};
+
+impl Session {
+    pub(super) fn fold(&mut self, entry: &Entry) -> Result<(), String> {
+        if entry.seq != self.summary.head.next() {
+            return Err(format!("it should be record {}", self.summary.head.next()));
+        }
+        if self.is_deleted() {
+            return Err("the session was deleted before".into());
+        }
+        match &entry.record {
+            Record::SessionCreated(_) => Err("the session was created before".into()),
+            Record::SessionChanged(changed) => {
+                if let Some(permissions) = &changed.permissions {
+                    self.permissions.clone_from(permissions);
+                }
+                Ok(())
+            }
+            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry.at),
+            Record::TurnStarted { turn } => self.turn_started(*turn),
+            Record::AttemptStarted(started) => self.attempt_started(started, entry.at),
+            Record::AttemptEnded(ended) => self.attempt_ended(ended),
+            Record::CallProposed(proposed) => {
+                let message = self.step_message(proposed.step)?;
+                message.parts.push(Part::Call(CallPart {
+                    id: proposed.call,
+                    call_id: proposed.call_id.clone(),
+                    tool: proposed.tool.clone(),
+                    input: proposed.input.clone(),
+                    state: CallState::Pending,
+                }));
+                Ok(())
+            }
+            Record::StepFinished(finished) => self.step_finished(finished, entry.at),
+            Record::ConsentAsked(asked) => self.consent_asked(asked),
+            Record::ConsentSettled { consent, answer } => self.consent_settled(*consent, answer),
+            Record::QuestionAsked(asked) => self.question_asked(asked),
+            Record::QuestionSettled { question, answer } => self.question_settled(*question, answer),
+            Record::TodosChanged { todos } => {
+                self.todos.clone_from(todos);
+                Ok(())
+            }
+            Record::CallIntended(intended) => self.call_intended(intended, entry.at),
+            Record::CallSettled { call, result } => self.call_settled(*call, result),
+            Record::TurnEnded(ended) => self.turn_ended(ended.turn),
+            Record::Deleted {} => match &self.turn {
+                Some(turn) => Err(format!("turn {} still runs", turn.id)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn prompt_admitted(&mut self, prompt: &PromptAdmitted, at: Timestamp) -> Result<(), String> {
+        if self.knows_prompt(prompt.message) {
+            return Err(format!("prompt {} was admitted before", prompt.message));
+        }
+        self.prompts.insert(prompt.message);
+        self.queue.push_back(QueuedPrompt { prompt: prompt.clone(), at });
+        Ok(())
+    }
+
+    fn turn_started(&mut self, id: MessageId) -> Result<(), String> {
+        if let Some(turn) = &self.turn {
+            return Err(format!("turn {} still runs", turn.id));
+        }
+        let queued = self.take_queued(id)?;
+        let prompt = &queued.prompt;
+        self.turn = Some(Turn {
+            id,
+            agent: prompt.agent.clone(),
+            model: prompt.model.clone(),
+            step_limit: prompt.step_limit,
+            unattended: prompt.unattended || self.unattended,
+            totals: Totals::default(),
+            step: None,
+        });
+        self.push_user(&queued);
+        Ok(())
+    }
+
+    fn take_queued(&mut self, id: MessageId) -> Result<QueuedPrompt, String> {
+        let place = self.queue.iter().position(|queued| queued.prompt.message == id);
+        place.and_then(|place| self.queue.remove(place)).ok_or(format!("prompt {id} does not wait"))
+    }
+
+    fn push_user(&mut self, queued: &QueuedPrompt) {
+        let message = user_message(queued);
+        self.conversation_bytes += message.parts.iter().map(part_bytes).sum::<u64>();
+        self.messages.push(Message::User(message));
+    }
+
+    fn attempt_started(&mut self, started: &AttemptStarted, at: Timestamp) -> Result<(), String> {
+        for steered in &started.steered {
+            let queued = self.take_queued(*steered)?;
+            self.push_user(&queued);
+        }
+        let turn = self.turn.as_mut().ok_or("no turn runs")?;
+        if turn.id != started.turn {
+            return Err(format!("turn {} runs", turn.id));
+        }
+        let phase = StepPhase::Attempting(OpenAttempt {
+            id: started.attempt,
+            estimated_input: started.estimated_input,
+            prices: started.price_list(),
+        });
+        match &mut turn.step {
+            Some(step) if step.id == started.step => {
+                if matches!(step.phase, StepPhase::Finished { .. }) {
+                    return Err(format!("step {} is finished", step.id));
+                }
+                step.attempts = started.attempt_number;
+                step.phase = phase;
+                // Proposals of an answer whose end never reached the log are void.
+                self.step_message(started.step)?.parts.clear();
+            }
+            _ => {
+                if let Some(Step { phase: StepPhase::Attempting(_), id, .. }) = &turn.step {
+                    return Err(format!("step {id} is under way"));
+                }
+                turn.step = Some(Step {
+                    id: started.step,
+                    number: started.step_number,
+                    last: started.last,
+                    attempts: started.attempt_number,
+                    failures: 0,
+                    totals: Totals::default(),
+                    phase,
+                });
+                self.messages.push(Message::Assistant(AssistantMessage {
+                    id: started.step,
+                    parent: started.turn,
+                    created: at,
+                    completed: None,
+                    agent: started.agent.clone(),
+                    model: started.model.clone(),
+                    tokens: Tokens::default(),
+                    cost: Some(Cost::ZERO),
+                    finish: None,
+                    error: None,
+                    parts: Vec::new(),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn attempt_ended(&mut self, ended: &AttemptEnded) -> Result<(), String> {
+        let turn = self.turn.as_mut().ok_or("no turn runs")?;
+        let step = turn.step.as_mut().ok_or("no step is under way")?;
+        match &step.phase {
+            StepPhase::Attempting(open) if open.id == ended.attempt => {}
+            _ => return Err(format!("attempt {} is not under way", ended.attempt)),
+        }
+        step.phase = StepPhase::Unanswered;
+        step.failures += u32::from(matches!(ended.outcome, AttemptOutcome::Failed { .. }));
+        let Some(usage) = &ended.usage else { return Ok(()) };
+        step.totals.add_attempt(usage, ended.cost);
+        turn.totals.add_attempt(usage, ended.cost);
+        let (id, totals) = (step.id, step.totals);
+        let message = self.step_message(id)?;
+        message.tokens = totals.tokens;
+        message.cost = totals.known_cost();
+        Ok(())
+    }
+
+    fn step_finished(&mut self, finished: &StepFinished, at: Timestamp) -> Result<(), String> {
+        let step = self.turn.as_mut().and_then(|turn| turn.step.as_mut()).ok_or("no step is under way")?;
+        if step.id != finished.step || step.phase != StepPhase::Unanswered {
+            return Err(format!("step {} does not wait for it", step.id));
+        }
+        let message = self.step_message(finished.step)?;
+        let mut proposed = std::mem::take(&mut message.parts);
+        let mut calls = Vec::new();
+        for part in &finished.parts {
+            message.parts.push(match part {
+                StepPart::Text { id, text } => Part::Text { id: *id, text: text.clone() },
+                StepPart::Reasoning { id, text, opaque } => {
+                    Part::Reasoning { id: *id, text: text.clone(), opaque: opaque.clone() }
+                }
+                StepPart::Call { id } => {
+                    let place = proposed.iter().position(|part| part.id() == *id);
+                    let place = place.ok_or(format!("call {id} was never proposed"))?;
+                    calls.push(OpenCall {
+                        id: *id,
+                        phase: CallPhase::Proposed,
+                        consent: None,
+                        question: None,
+                    });
+                    proposed.swap_remove(place)
+                }
+            });
+        }
+        message.completed = Some(at);
+        message.finish = Some(finished.finish);
+        message.error.clone_from(&finished.error);
+        let bytes: u64 = message.parts.iter().map(part_bytes).sum();
+        self.conversation_bytes += bytes;
+        if let Some(step) = self.turn.as_mut().and_then(|turn| turn.step.as_mut()) {
+            step.phase =
+                StepPhase::Finished { finish: finished.finish, error: finished.error.clone(), calls };
+        }
+        Ok(())
+    }
+
+    fn consent_asked(&mut self, asked: &ConsentAsked) -> Result<(), String> {
+        let call = self.open_call(asked.call)?;
+        match call.phase {
+            CallPhase::Proposed | CallPhase::Intended { .. } => {}
+            CallPhase::Asking(consent) => {
+                return Err(format!("call {} waits for consent {consent} already", asked.call));
+            }
+            CallPhase::Settled => return Err(format!("call {} has its result already", asked.call)),
+        }
+        call.phase = CallPhase::Asking(asked.consent);
+        call.consent = Some(Box::new(OpenConsent { asked: asked.clone(), answer: None }));
+        self.call_part(asked.call)?.state = CallState::Asking;
+        Ok(())
+    }
+
+    fn consent_settled(&mut self, consent: ConsentId, answer: &ConsentAnswer) -> Result<(), String> {
+        let calls = self.open_calls().into_iter().flatten();
+        let mut asking = calls.filter(|call| call.phase == CallPhase::Asking(consent));
+        let call = asking.next().ok_or("no call waits for it")?;
+        call.phase = CallPhase::Proposed;
+        if let Some(open) = &mut call.consent {
+            open.answer = Some(answer.clone());
+        }
+        let id = call.id;
+        self.call_part(id)?.state = CallState::Pending;
+        self.remember(SettledRequest::Consent(consent, answer.clone()));
+        Ok(())
+    }
+
+    fn question_asked(&mut self, asked: &QuestionAsked) -> Result<(), String> {
+        let call = self.open_call(asked.call)?;
+        if !matches!(call.phase, CallPhase::Intended { .. }) {
+            return Err(format!("call {} does not run", asked.call));
+        }
+        if let Some(OpenQuestion { id, answer: None, .. }) = &call.question {
+            return Err(format!("call {} waits for request {id} already", asked.call));
+        }
+        let questions = asked.questions.clone();
+        call.question = Some(OpenQuestion { id: asked.question, questions, answer: None });
+        Ok(())
+    }
+
+    fn question_settled(&mut self, question: QuestionId, answer: &QuestionAnswer) -> Result<(), String> {
+        let calls = self.open_calls().into_iter().flatten();
+        let mut asking = calls.filter_map(|call| call.question.as_mut());
+        let open = asking.find(|open| open.id == question && open.answer.is_none());
+        open.ok_or("no call waits for it")?.answer = Some(answer.clone());
+        self.remember(SettledRequest::Question(question, answer.clone()));
+        Ok(())
+    }
+
+    fn remember(&mut self, settled: SettledRequest) {
+        if self.settled.len() == REMEMBERED {
+            self.settled.pop_front();
+        }
+        self.settled.push_back(settled);
+    }
+
+    fn call_settled(&mut self, call: PartId, result: &CallResult) -> Result<(), String> {
+        let open = self.open_call(call)?;
+        match open.phase {
+            CallPhase::Proposed | CallPhase::Intended { .. } => {}
+            CallPhase::Asking(consent) => return Err(format!("call {call} waits for consent {consent}")),
+            CallPhase::Settled => return Err(format!("call {call} has its result already")),
+        }
+        open.phase = CallPhase::Settled;
+        self.conversation_bytes += result.output.len() as u64;
+        self.conversation_bytes += result.attachments.len() as u64 * FILE_BYTES;
+        self.call_part(call)?.state = CallState::Settled(result.clone());
+        Ok(())
+    }
+
+    fn call_intended(&mut self, intended: &CallIntended, at: Timestamp) -> Result<(), String> {
+        let call = self.open_call(intended.call)?;
+        match call.phase {
+            CallPhase::Proposed | CallPhase::Intended { .. } => {}
+            CallPhase::Asking(consent) => return Err(format!("the call waits for consent {consent}")),
+            CallPhase::Settled => return Err("the call has its result already".into()),
+        }
+        call.phase = CallPhase::Intended { effect: intended.effect, recovery: intended.recovery };
+        self.call_part(intended.call)?.state = CallState::Running { started: at };
+        Ok(())
+    }
+
+    fn turn_ended(&mut self, id: MessageId) -> Result<(), String> {
+        match &self.turn {
+            Some(turn) if turn.id == id => {
+                match turn.step.as_ref().map(|step| &step.phase) {
+                    Some(StepPhase::Attempting(open)) => {
+                        return Err(format!("attempt {} is under way", open.id));
+                    }
+                    Some(StepPhase::Finished { calls, .. }) => {
+                        if let Some(call) = calls.iter().find(|call| call.phase != CallPhase::Settled) {
+                            return Err(format!("call {} has no result", call.id));
+                        }
+                    }
+                    Some(StepPhase::Unanswered) | None => {}
+                }
+                self.turn = None;
+                Ok(())
+            }
+            Some(turn) => Err(format!("turn {} still runs", turn.id)),
+            None => {
+                let queued = self.take_queued(id)?;
+                self.messages.push(Message::User(UserMessage { withdrawn: true, ..user_message(&queued) }));
+                Ok(())
+            }
+        }
+    }
+
+    fn step_message(&mut self, id: MessageId) -> Result<&mut AssistantMessage, String> {
+        match self.messages.last_mut() {
+            Some(Message::Assistant(message)) if message.id == id => Ok(message),
+            _ => Err(format!("step {id} is not the last message")),
+        }
+    }
+
+    fn call_part(&mut self, id: PartId) -> Result<&mut CallPart, String> {
+        let Some(Message::Assistant(message)) = self.messages.last_mut() else {
+            return Err("the last message is no answer".into());
+        };
+        let part = message.parts.iter_mut().find_map(|part| match part {
+            Part::Call(call) if call.id == id => Some(call),
+            _ => None,
+        });
+        part.ok_or(format!("there is no call {id} in the last step"))
+    }
+
+    fn open_call(&mut self, id: PartId) -> Result<&mut OpenCall, String> {
+        let calls = self.open_calls().ok_or("no step with calls is under way")?;
+        calls.iter_mut().find(|call| call.id == id).ok_or(format!("there is no open call {id}"))
+    }
+
+    fn open_calls(&mut self) -> Option<&mut Vec<OpenCall>> {
+        match &mut self.turn.as_mut()?.step.as_mut()?.phase {
+            StepPhase::Finished { calls, .. } => Some(calls),
+            StepPhase::Attempting(_) | StepPhase::Unanswered => None,
+        }
+    }
+}

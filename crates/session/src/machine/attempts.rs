@@ -1,0 +1,254 @@
+//! Attempts: how each starts, how it ends, and what follows for its step.
+
+use playhouse_protocol::id::{AttemptId, MessageId};
+use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, StepFinished, StepPart,
+};
+use playhouse_protocol::usage::{PriceList, Quality};
+use playhouse_protocol::{ErrorCode, ErrorInfo, Message, Record, Usage};
+
+use super::Machine;
+use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
+use crate::fold::{FoldError, OpenAttempt, StepPhase};
+use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
+
+/// What follows from a failed attempt.
+enum Retry {
+    After { wait_ms: u64, attempt_number: u32 },
+    GiveUp { advice: Option<String> },
+}
+
+impl Machine {
+    pub(super) fn on_attempt(
+        &mut self,
+        attempt: AttemptId,
+        report: AttemptReport,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.live.attempt != Some(attempt) {
+            return Ok(());
+        }
+        self.live.attempt = None;
+        let Some((step, open)) = self.attempting() else { return Ok(()) };
+        match report {
+            AttemptReport::Finished(answer) => self.on_answer_complete(step, &open, answer, stamp),
+            AttemptReport::Failed(failed) => self.on_attempt_failed(step, &open, failed, stamp),
+        }
+    }
+
+    pub(super) fn attempting(&self) -> Option<(MessageId, OpenAttempt)> {
+        let step = self.session.turn.as_ref()?.step.as_ref()?;
+        match &step.phase {
+            StepPhase::Attempting(open) => Some((step.id, open.clone())),
+            StepPhase::Unanswered | StepPhase::Finished { .. } => None,
+        }
+    }
+
+    fn on_answer_complete(
+        &mut self,
+        step: MessageId,
+        open: &OpenAttempt,
+        answer: StepAnswer,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
+        let usage = match usage {
+            Some(usage) if usage.quality != Quality::Estimated => usage,
+            // The final figures are missing: the rest is estimated.
+            partial => estimated_usage(partial, open.estimated_input, bytes_of(&parts, &calls)),
+        };
+        self.end_attempt(open, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
+        let model = self.session.turn.as_ref().map_or_else(String::new, |turn| turn.model.to_string());
+        let error = match finish {
+            FinishReason::Length => Some(ErrorInfo::new(
+                ErrorCode::OutputLimit,
+                format!(
+                    "the answer reached the output limit of {model} and is cut there: ask for less at once, or raise the limit"
+                ),
+            )),
+            FinishReason::ContentFilter => Some(ErrorInfo::new(
+                ErrorCode::ContentFilter,
+                format!(
+                    "{model} or its provider's content filter refused to answer: change what is asked, or use another model"
+                ),
+            )),
+            _ => None,
+        };
+        for call in calls {
+            let proposed = CallProposed {
+                call: call.id,
+                step,
+                call_id: call.call_id,
+                tool: call.tool,
+                input: call.input,
+            };
+            self.append(Record::CallProposed(proposed), stamp.now)?;
+        }
+        self.finish_step(step, parts, finish, error, stamp)
+    }
+
+    fn on_attempt_failed(
+        &mut self,
+        step: MessageId,
+        open: &OpenAttempt,
+        failed: FailedAttempt,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let FailedAttempt { error, parts, usage, streamed_bytes, may_have_used } = failed;
+        let used = (may_have_used || usage.is_some())
+            .then(|| estimated_usage(usage, open.estimated_input, streamed_bytes));
+        if self.live.abort.is_some() {
+            self.end_attempt(open, AttemptOutcome::Aborted, used, None, stamp)?;
+            return self.finish_step(step, parts, FinishReason::Aborted, None, stamp);
+        }
+        let outcome = AttemptOutcome::Failed { error: error.clone() };
+        self.end_attempt(open, outcome, used, None, stamp)?;
+        match self.retry_after(&error, stamp) {
+            Retry::After { wait_ms, attempt_number } => {
+                self.live.retrying = Some(step);
+                self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
+                Ok(())
+            }
+            Retry::GiveUp { advice } => {
+                let message = match advice {
+                    Some(advice) => format!("{error}; {advice}"),
+                    None => error.message.clone(),
+                };
+                let error = ErrorInfo { message, ..error };
+                self.finish_step(step, parts, FinishReason::Failed, Some(error), stamp)
+            }
+        }
+    }
+
+    fn retry_after(&self, error: &ErrorInfo, stamp: &Stamp<'_>) -> Retry {
+        let Some(step) = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()) else {
+            return Retry::GiveUp { advice: None };
+        };
+        let begun = self.session.messages.last().map(|message| match message {
+            Message::User(message) => message.created,
+            Message::Assistant(message) => message.created,
+        });
+        let elapsed_ms = begun.map_or(0, |begun| stamp.now.millis_since(begun));
+        match self.retry.decide(step.failures, elapsed_ms, stamp.jitter, error) {
+            Ok(wait_ms) => Retry::After { wait_ms, attempt_number: step.attempts + 1 },
+            Err(advice) => Retry::GiveUp { advice },
+        }
+    }
+
+    pub(super) fn end_attempt(
+        &mut self,
+        open: &OpenAttempt,
+        outcome: AttemptOutcome,
+        usage: Option<Usage>,
+        answered_by: Option<String>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let cost = usage.as_ref().and_then(|usage| open.prices.cost(&usage.tokens));
+        let ended = AttemptEnded { attempt: open.id, outcome, usage, cost, answered_by };
+        self.append(Record::AttemptEnded(ended), stamp.now)
+    }
+
+    pub(super) fn finish_step(
+        &mut self,
+        step: MessageId,
+        parts: Vec<StepPart>,
+        finish: FinishReason,
+        error: Option<ErrorInfo>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let totals = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).map(|step| step.totals);
+        let totals = totals.unwrap_or_default();
+        let finished =
+            StepFinished { step, parts, finish, error, tokens: totals.tokens, cost: totals.known_cost() };
+        self.append(Record::StepFinished(finished), stamp.now)?;
+        // Calls start only after an answer that ended well, within the step limit, of a turn that goes on.
+        let refusal = match finish {
+            _ if self.live.abort.is_some() => return self.cancel_idle_calls(stamp),
+            FinishReason::Length => {
+                "not run: the answer was cut at the output limit, so this call may be incomplete"
+            }
+            FinishReason::ContentFilter => "not run: the answer was stopped by the content filter",
+            _ if self.is_last_step() => "not run: the step limit is reached, nothing more may be called",
+            _ => return Ok(()),
+        };
+        self.refuse_calls(refusal, stamp)
+    }
+
+    fn is_last_step(&self) -> bool {
+        self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).is_some_and(|step| step.last)
+    }
+
+    pub(super) fn start_attempt(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let Some(turn) = &self.session.turn else { return Ok(()) };
+        let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
+        let attempt = stamp.ids.next(stamp.now);
+        let estimated_input = self.estimate(stamp);
+        let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&turn.model);
+        let started = match again {
+            Some(step) => AttemptStarted {
+                attempt,
+                turn: turn.id,
+                step: step.id,
+                step_number: step.number,
+                attempt_number: step.attempts + 1,
+                agent: turn.agent.clone(),
+                model: turn.model.clone(),
+                estimated_input,
+                prices,
+                long_prices,
+                steered: Vec::new(),
+                last: step.last,
+            },
+            None => {
+                let number = turn.steps() + 1;
+                let steered = self.session.queue.iter().filter(|queued| queued.prompt.steer);
+                AttemptStarted {
+                    attempt,
+                    turn: turn.id,
+                    step: stamp.ids.next(stamp.now),
+                    step_number: number,
+                    attempt_number: 1,
+                    agent: turn.agent.clone(),
+                    model: turn.model.clone(),
+                    estimated_input,
+                    prices,
+                    long_prices,
+                    steered: steered.map(|queued| queued.prompt.message).collect(),
+                    last: turn.step_limit.is_some_and(|limit| number >= limit),
+                }
+            }
+        };
+        let mut order = AttemptOrder {
+            attempt,
+            step: started.step,
+            turn: started.turn,
+            agent: started.agent.clone(),
+            model: started.model.clone(),
+            last: started.last,
+            messages: 0,
+            estimated_input,
+        };
+        self.append(Record::AttemptStarted(started), stamp.now)?;
+        // The last message is the step's own, still without content.
+        order.messages = self.session.messages.len().saturating_sub(1);
+        self.live.attempt = Some(attempt);
+        self.effects.push(Effect::StartAttempt(order));
+        Ok(())
+    }
+
+    fn estimate(&self, stamp: &Stamp<'_>) -> u64 {
+        let Some(turn) = &self.session.turn else { return 0 };
+        let conversation = self.session.conversation_bytes.div_ceil(BYTES_PER_TOKEN);
+        conversation + stamp.facts.overhead_tokens(&turn.agent, &turn.model)
+    }
+}
+
+fn bytes_of(parts: &[StepPart], calls: &[ProposedCall]) -> u64 {
+    let text = parts.iter().map(|part| match part {
+        StepPart::Text { text, .. } | StepPart::Reasoning { text, .. } => text.len(),
+        StepPart::Call { .. } => 0,
+    });
+    let input = calls.iter().map(|call| call.tool.len() + call.input.to_value().to_string().len());
+    text.chain(input).sum::<usize>() as u64
+}

@@ -1,0 +1,95 @@
+//! Prompts that come, and changes of the session.
+
+use playhouse_protocol::command::Accepted;
+use playhouse_protocol::message::Part;
+use playhouse_protocol::record::{PromptAdmitted, SessionChanged};
+use playhouse_protocol::summary::UNTITLED;
+use playhouse_protocol::{CommandError, Record, Reply, WhenBusy};
+
+use super::Machine;
+use crate::effect::{NewPrompt, Stamp, Ticket};
+use crate::fold::FoldError;
+
+/// The most prompts that may wait in one session.
+const QUEUE_LIMIT: usize = 100;
+/// Longest title that is made from a prompt, in characters.
+const TITLE_LENGTH: usize = 60;
+
+impl Machine {
+    pub(super) fn on_prompt(
+        &mut self,
+        ticket: Ticket,
+        prompt: NewPrompt,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.refuse_deleted(ticket) {
+            return Ok(());
+        }
+        let turn = prompt.message;
+        if self.session.knows_prompt(turn) {
+            self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: true })));
+            return Ok(());
+        }
+        let busy = !self.session.is_idle();
+        if busy && prompt.when_busy == WhenBusy::Reject {
+            self.reply(ticket, Err(CommandError::Busy));
+            return Ok(());
+        }
+        if self.session.queue.len() >= QUEUE_LIMIT && prompt.when_busy != WhenBusy::Interrupt {
+            let text = format!(
+                "{QUEUE_LIMIT} prompts wait in this session: send it when some are done, or abort them"
+            );
+            self.reply(ticket, Err(CommandError::Overloaded(text)));
+            return Ok(());
+        }
+        if busy && prompt.when_busy == WhenBusy::Interrupt {
+            self.begin_abort(None, stamp)?;
+        }
+        if self.session.summary.title == UNTITLED
+            && let Some(title) = title_of(&prompt.parts)
+        {
+            let changed = SessionChanged { title: Some(title), ..SessionChanged::default() };
+            self.append(Record::SessionChanged(changed), stamp.now)?;
+        }
+        let admitted = PromptAdmitted {
+            message: turn,
+            parts: prompt.parts,
+            agent: prompt.agent,
+            model: prompt.model,
+            step_limit: prompt.step_limit,
+            steer: prompt.when_busy == WhenBusy::Steer,
+            unattended: prompt.unattended,
+        };
+        self.append(Record::PromptAdmitted(admitted), stamp.now)?;
+        self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: false })));
+        Ok(())
+    }
+
+    pub(super) fn on_change(
+        &mut self,
+        ticket: Ticket,
+        changed: SessionChanged,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.refuse_deleted(ticket) {
+            return Ok(());
+        }
+        self.append(Record::SessionChanged(changed), stamp.now)?;
+        self.reply(ticket, Ok(Reply::Done));
+        Ok(())
+    }
+}
+
+/// A title made from a prompt: its first line that says something, cut at a word where it is long.
+fn title_of(parts: &[Part]) -> Option<String> {
+    let line = parts.iter().find_map(|part| match part {
+        Part::Text { text, .. } => text.lines().map(str::trim).find(|line| !line.is_empty()),
+        _ => None,
+    })?;
+    if line.chars().count() <= TITLE_LENGTH {
+        return Some(line.to_owned());
+    }
+    let cut: String = line.chars().take(TITLE_LENGTH).collect();
+    let whole_words = cut.rfind(' ').map_or(cut.as_str(), |space| &cut[..space]);
+    Some(format!("{}…", whole_words.trim_end()))
+}

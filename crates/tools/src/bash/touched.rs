@@ -1,0 +1,127 @@
+//! What a command would touch, as far as that can be told before it runs.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use playhouse_policy::shell::{self, PathUse};
+use playhouse_policy::{Access, AccessKind};
+use playhouse_workspace::process::Environment;
+use playhouse_workspace::{PathError, Resolved, Workspace};
+
+use super::report::first_line;
+
+/// The most places that are looked at. A script that names more may touch anything.
+const MOST_PLACES: usize = 4_000;
+
+/// The directory in which `command` would run, and all that it would touch. Reads the file system.
+///
+/// # Errors
+/// When `workdir` leads nowhere.
+pub(super) fn touched(
+    command: &str,
+    workdir: &str,
+    workspace: &Workspace,
+) -> Result<(Resolved, Vec<Access>), PathError> {
+    let workdir = workspace.resolve(workdir)?;
+    let script = shell::analyse(command);
+    let mut touched = Touched {
+        workspace,
+        workdir: workdir.path.clone(),
+        home: home(),
+        accesses: vec![workdir.access(AccessKind::Execute)],
+        known: HashSet::new(),
+        looked: 0,
+    };
+    if script.commands.is_empty() {
+        touched.doubt(command, "nothing in it is a command");
+    }
+    touched.accesses.extend(script.commands.into_iter().map(Access::Command));
+    for path in &script.paths {
+        touched.path(path);
+    }
+    Ok((workdir, touched.accesses))
+}
+
+/// What a command gets as its HOME.
+fn home() -> Option<PathBuf> {
+    let environment = Environment::of_this_process();
+    let home = environment.variables().find(|(name, _)| *name == "HOME").map(|(_, home)| PathBuf::from(home));
+    home.filter(|home| home.is_absolute())
+}
+
+struct Touched<'a> {
+    workspace: &'a Workspace,
+    workdir: PathBuf,
+    home: Option<PathBuf>,
+    accesses: Vec<Access>,
+    /// The places that are among the accesses, and whether they are written.
+    known: HashSet<(PathBuf, bool)>,
+    looked: usize,
+}
+
+impl Touched<'_> {
+    fn doubt(&mut self, text: &str, why: &str) {
+        let text = first_line(text);
+        let doubt = Some(why.to_owned());
+        self.accesses.push(Access::Command(shell::Command { text: text.clone(), doubt, always: Vec::new() }));
+        self.unknown(text, why);
+    }
+
+    fn unknown(&mut self, text: String, why: &str) {
+        self.accesses.push(Access::Unknown { text, doubt: why.to_owned() });
+    }
+
+    /// Adds all places where a path may lead.
+    fn path(&mut self, path: &PathUse) {
+        if let Some(doubt) = &path.doubt {
+            return self.unknown(path.text.clone(), doubt);
+        }
+        let bases = path.bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
+        let bases: Option<Vec<PathBuf>> = bases.chain([Some(self.workdir.clone())]).collect();
+        let (Some(bases), Some(text)) = (bases, self.expanded(&path.text)) else {
+            return self.unknown(path.text.clone(), "the home directory of somebody else");
+        };
+        for base in bases {
+            self.place(&path.text, &base.join(&text), path.writes);
+        }
+    }
+
+    /// `text` with `~` replaced; `None` where it is the home directory of another user, or there is none.
+    fn expanded(&self, text: &str) -> Option<PathBuf> {
+        match text.strip_prefix('~') {
+            None => Some(PathBuf::from(text)),
+            Some("") => self.home.clone(),
+            Some(rest) => {
+                let below = rest.strip_prefix('/')?;
+                Some(self.home.as_ref()?.join(below.trim_start_matches('/')))
+            }
+        }
+    }
+
+    fn place(&mut self, text: &str, place: &Path, writes: bool) {
+        self.looked += 1;
+        if self.looked > MOST_PLACES {
+            if self.looked == MOST_PLACES + 1 {
+                self.doubt("…", "it names more paths than are looked at");
+            }
+            return;
+        }
+        let Some(place) = place.to_str() else {
+            return self.doubt(text, "a path that is not UTF-8");
+        };
+        match self.workspace.resolve(place) {
+            Ok(resolved) => {
+                if self.known.insert((resolved.path.clone(), writes)) {
+                    let kind = if writes { AccessKind::Write } else { AccessKind::Read };
+                    self.accesses.push(resolved.access(kind));
+                }
+            }
+            // The system takes no such path either, so it is none: a long message, for example.
+            Err(PathError::TooLong(_) | PathError::Empty | PathError::Nul(_)) => {}
+            Err(error) => self.doubt(text, &error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

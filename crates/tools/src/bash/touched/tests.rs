@@ -1,0 +1,142 @@
+use fs_err::os::unix::fs::symlink;
+use playhouse_policy::Zone;
+
+use super::*;
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    base: PathBuf,
+    workspace: Workspace,
+}
+
+/// `base/work` is the workspace, with `src/deep` and links out of it.
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let base = fs_err::canonicalize(folder.path()).unwrap();
+    fs_err::create_dir_all(base.join("work/src/deep")).unwrap();
+    fs_err::create_dir(base.join("other")).unwrap();
+    fs_err::write(base.join("work/file"), "x").unwrap();
+    symlink(base.join("other"), base.join("work/out")).unwrap();
+    symlink(base.join("other"), base.join("work/src/deep/out")).unwrap();
+    symlink("circle", base.join("work/circle")).unwrap();
+    let workspace = Workspace::open(&base.join("work"), base.join("outputs")).unwrap();
+    Fixture { _folder: folder, base, workspace }
+}
+
+impl Fixture {
+    fn touched(&self, command: &str) -> Vec<Access> {
+        touched(command, ".", &self.workspace).unwrap().1
+    }
+
+    /// The paths outside, from `base`, and whether they are written.
+    fn outside(&self, command: &str) -> Vec<String> {
+        let paths = self.touched(command).into_iter().filter_map(|access| match access {
+            Access::Path { kind, path, zone: Zone::Outside, .. } => Some((kind, path)),
+            _ => None,
+        });
+        let base = format!("{}/", self.base.display());
+        paths
+            .map(|(kind, path)| {
+                let path = path.strip_prefix(&base).unwrap_or(&path).to_owned();
+                if kind == AccessKind::Write { format!("{path} w") } else { path }
+            })
+            .collect()
+    }
+
+    fn unknown(&self, command: &str) -> Vec<String> {
+        let texts = self.touched(command).into_iter().filter_map(|access| match access {
+            Access::Unknown { text, .. } => Some(text),
+            _ => None,
+        });
+        texts.collect()
+    }
+}
+
+#[test]
+fn the_directory_the_commands_and_the_paths_are_told() {
+    let fixture = fixture();
+    let accesses = fixture.touched("cat file > src/copy; /usr/bin/make");
+    let commands: Vec<&str> = accesses
+        .iter()
+        .filter_map(|access| match access {
+            Access::Command(command) => Some(command.text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(commands, ["cat file", "/usr/bin/make", "make"]);
+    let path = |kind, name: &str, shown: &str| {
+        let path = fixture.base.join("work").join(name);
+        Access::path(kind, path.to_str().unwrap().trim_end_matches('/'), Zone::Workspace).shown(shown)
+    };
+    assert_eq!(accesses[0], path(AccessKind::Execute, "", "."));
+    assert!(accesses.contains(&path(AccessKind::Read, "file", "file")), "{accesses:?}");
+    assert!(accesses.contains(&path(AccessKind::Write, "src/copy", "src/copy")), "{accesses:?}");
+    assert_eq!(fixture.outside("cat file > src/copy; /usr/bin/make"), [""; 0]);
+}
+
+#[test]
+fn what_lies_outside_is_told_by_where_it_leads() {
+    let fixture = fixture();
+    assert_eq!(fixture.outside("cat ../other/a"), ["other/a"]);
+    assert_eq!(fixture.outside("cat out/a"), ["other/a"]);
+    assert_eq!(fixture.outside("echo a > out/a"), ["other/a w"]);
+    assert_eq!(fixture.outside("tool --to=/etc/hosts"), ["/etc/hosts w"]);
+    assert_eq!(fixture.outside("cat /etc/hosts /etc/hosts"), ["/etc/hosts"]);
+    assert_eq!(fixture.outside("ls /etc/*"), ["/etc"]);
+    assert_eq!(fixture.outside("git commit -m 'a message'; cat src/../file"), [""; 0]);
+    let inside = fixture.base.join("work/file");
+    assert_eq!(fixture.outside(&format!("cat {}", inside.display())), [""; 0]);
+}
+
+#[test]
+fn a_path_may_be_below_any_directory_to_which_the_command_goes() {
+    let fixture = fixture();
+    assert_eq!(fixture.outside("cd src && cd deep && cat out/a"), ["other/a"]);
+    assert_eq!(fixture.outside("cd src; cat ../file"), ["file"], "it may not come to that");
+    let above = fixture.base.parent().unwrap().display().to_string();
+    assert_eq!(fixture.outside("cd src/deep; cd ../.."), [above], "it may not have gone there");
+}
+
+#[test]
+fn the_home_directory_is_the_one_that_the_command_gets() {
+    let fixture = fixture();
+    let home = std::env::var("HOME").expect("the tests need the variable HOME: set it to a directory");
+    let home = fixture.workspace.resolve(&home).unwrap();
+    let expected = home.path.join("a").display().to_string();
+    for command in ["cat ~/a", "cat $HOME/a", "cat ${HOME}/a", "cd; cat ./a"] {
+        assert!(fixture.outside(command).contains(&expected), "{command}: {:?}", fixture.outside(command));
+    }
+    assert_eq!(fixture.unknown("cat ~nobody/a"), ["~nobody/a"]);
+}
+
+#[test]
+fn what_cannot_be_told_is_unknown() {
+    let fixture = fixture();
+    assert_eq!(fixture.unknown("cat $A"), ["$A"]);
+    assert_eq!(fixture.unknown("cat src/*.rs"), ["src/*.rs"]);
+    assert_eq!(fixture.unknown("echo $A $((1 + 1))"), [""; 0]);
+    assert_eq!(fixture.unknown("cat circle/a"), ["circle/a"]);
+    assert_eq!(fixture.unknown("cat file/below"), ["file/below"]);
+    assert_eq!(fixture.unknown("# nothing"), ["# nothing"]);
+    assert_eq!(fixture.unknown("> made"), ["> made"]);
+}
+
+#[test]
+fn a_long_text_is_no_path() {
+    let fixture = fixture();
+    let command = format!("git commit -m '{}'", "word ".repeat(200));
+    assert_eq!(fixture.unknown(&command), [""; 0]);
+    let accesses = fixture.touched(&command);
+    let in_doubt = |access: &Access| matches!(access, Access::Command(command) if command.doubt.is_some());
+    assert!(!accesses.iter().any(in_doubt), "{accesses:?}");
+}
+
+#[test]
+fn very_many_places_are_not_looked_at() {
+    let fixture = fixture();
+    let mut command = "cd a; cd b; cd c; cd d; ".to_owned();
+    (0..900).for_each(|number| command.push_str(&format!("cat f{number}; ")));
+    let accesses = fixture.touched(&command);
+    let texts = fixture.unknown(&command);
+    assert!(accesses.len() < 6_000 && texts.contains(&"…".to_owned()), "{} {texts:?}", accesses.len());
+}

@@ -1,0 +1,69 @@
+//! What the rules say of calls, without running them: as of a model's call, with nobody's consent.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use playhouse_policy::{Rules, Verdict};
+use playhouse_protocol::message::CallInput;
+use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use tokio_util::sync::CancellationToken;
+
+use super::super::asker::visible;
+use super::super::{CommandResult, Common, Exit, Failure, print, variable};
+use super::{ScriptedCall, check_name};
+use crate::config::check_names;
+use crate::house::resolved;
+
+/// Threads for the work of tools that blocks.
+const THREADS: usize = 2;
+
+/// Nothing runs, so nothing is put out.
+struct NoOutput;
+
+impl OutputSink for NoOutput {
+    fn write(&self, _text: &str) {}
+}
+
+/// Prints a line for each call.
+pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Path) -> CommandResult {
+    let settings = common.settings_apart()?.with_workspace(directory)?;
+    let registry = Registry::native_with(settings.native_tools(&variable)?);
+    check_names(&settings.permission_names, &registry)?;
+    let registry = Arc::new(registry);
+    let names: Vec<String> = registry.iter().map(|tool| tool.spec().name.clone()).collect();
+    for call in calls {
+        check_name(&call.tool, &names)?;
+    }
+    let policy = settings.policy(playhouse_prompts::Agents::DEFAULT, Rules::new());
+    let outputs = tempfile::tempdir()?;
+    let workspace = Workspace::open(directory, outputs.path().join("output"))
+        .map_err(|error| Failure::usage(error.to_string()))?
+        .hiding(settings.own.iter().map(|path| resolved(path)).collect());
+    let context = CallContext {
+        workspace: Arc::new(workspace),
+        files: Arc::new(FileTracker::new()),
+        locks: PathLocks::of_this_process(),
+        pool: Pool::new(THREADS),
+        cancel: CancellationToken::new(),
+        output: Arc::new(NoOutput),
+        output_file: outputs.path().join("output/call.txt"),
+        host: Arc::new(Alone::with_policy(Arc::clone(&registry), policy)),
+        processes: Processes::new().of("by-hand"),
+        walls: Walls::open(),
+    };
+    for call in calls {
+        let input = CallInput::Object(call.input.clone());
+        let line = match runner::prepare(&registry, &call.tool, &input, &context).await {
+            // It would be answered with this, and the rules not asked.
+            Err(error) => format!("refuse: {error}"),
+            Ok((tool, prepared)) => match context.host.judge(&*tool, &prepared) {
+                Verdict::Allow => "allow".to_owned(),
+                Verdict::Ask { reason, .. } => format!("ask: {reason}"),
+                Verdict::Deny { reason } => format!("deny: {reason}"),
+            },
+        };
+        print(&(visible(&line) + "\n"))?;
+    }
+    Ok(Exit::Completed)
+}

@@ -1,0 +1,71 @@
+//! The names of permissions: a rule about one that there is not would never match, and nobody would know.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use playhouse_policy::{DOOM_LOOP, EXTERNAL_DIRECTORY, Pattern};
+use playhouse_prompts::Agents;
+use playhouse_protocol::nearest::did_you_mean;
+use playhouse_tools::Registry;
+
+use super::document::shown;
+use super::error::ConfigError;
+
+/// Permissions that are not of one tool.
+const OTHERS: [&str; 4] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "task", "mcp"];
+
+/// Where the name of a permission stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PermissionName {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
+}
+
+/// Whether there are permissions of all these names.
+///
+/// # Errors
+/// File and line of the first that there is not, with what was probably meant.
+pub(crate) fn check_names(names: &[PermissionName], tools: &Registry) -> Result<(), ConfigError> {
+    names.iter().try_for_each(|PermissionName { name, file, line }| {
+        check(name, tools).map_err(|message| {
+            ConfigError::line(file, *line, format!("`permissions.{}` {message}", shown(name)))
+        })
+    })
+}
+
+/// The same for the rules of agents.
+///
+/// # Errors
+/// The agent's file, with what was probably meant.
+pub(crate) fn check_agents(agents: &Agents, tools: &Registry) -> Result<(), ConfigError> {
+    let rules = agents.iter().flat_map(|agent| agent.permissions.iter().map(move |rule| (agent, rule)));
+    for (agent, rule) in rules {
+        check(&rule.permission, tools).map_err(|message| {
+            let file = agents.file(&agent.name).unwrap_or(&agent.name);
+            let message = format!("`permission.{}` {message}", shown(&rule.permission));
+            ConfigError::file(Path::new(file), message)
+        })?;
+    }
+    Ok(())
+}
+
+fn check(name: &str, tools: &Registry) -> Result<(), String> {
+    let known: BTreeSet<&str> = tools.iter().map(|tool| tool.permission()).chain(OTHERS).collect();
+    let there_are = || known.iter().copied().collect::<Vec<_>>().join(", ");
+    if known.contains(name) {
+        return Ok(());
+    }
+    if name.contains(['*', '?']) {
+        let pattern = Pattern::new(name);
+        return match known.iter().any(|known| pattern.matches(known)) {
+            true => Ok(()),
+            false => Err(format!("matches no permission: there are {}", there_are())),
+        };
+    }
+    if let Some(tool) = tools.get(name) {
+        return Err(format!("is covered by `{0}`: write `{0}` instead", tool.permission()));
+    }
+    let meant = did_you_mean(name, known.iter().copied());
+    Err(format!("names no tool and no other permission: there are {}{meant}", there_are()))
+}

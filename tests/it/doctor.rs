@@ -1,0 +1,90 @@
+//! `playhouse doctor`.
+
+use mock_llm::Model;
+use serde_json::Value;
+
+use crate::stage::{Ended, Stage, finish};
+
+/// What was found about one thing.
+fn of(ended: &Ended, check: &str) -> Value {
+    let lines = ended.lines();
+    let found = lines.iter().find(|line| line["check"] == check);
+    found.unwrap_or_else(|| panic!("{check} in {}", ended.stdout)).clone()
+}
+
+fn detail(ended: &Ended, check: &str) -> String {
+    of(ended, check)["detail"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn it_says_what_is_in_force() {
+    let stage = Stage::new(Model::new());
+    let ended = stage.playhouse(["doctor", "--format", "json"]).is(0);
+    let lines = ended.lines();
+    let checks: Vec<&str> = lines.iter().map(|line| line["check"].as_str().unwrap()).collect();
+    let parts = ["configuration", "sandbox", "walls", "network", "keys", "data", "limits", "ends", "memory"];
+    assert_eq!(checks, parts.into_iter().chain(["bash", "git", "bwrap"]).collect::<Vec<_>>());
+    for line in &lines {
+        let status = line["status"].as_str().unwrap();
+        assert!(["ok", "weak", "missing", "wrong"].contains(&status), "{line}");
+        assert!(!line["detail"].as_str().unwrap().is_empty(), "{line}");
+        assert!(status == "ok" || line["advice"].is_string(), "what to do: {line}");
+    }
+    assert!(detail(&ended, "configuration").contains("config.toml"));
+    assert!(detail(&ended, "sandbox").starts_with("best-effort: "));
+    assert_eq!(of(&ended, "bash")["status"], "ok");
+    assert!(detail(&ended, "bash").contains("version"));
+    assert!(!stage.data.exists(), "it makes nothing");
+    let table = stage.playhouse(["doctor"]).is(0).stdout;
+    for check in checks {
+        let named = |line: &str| line.split_whitespace().nth(1) == Some(check);
+        assert!(table.lines().any(named), "{check} in {table}");
+    }
+}
+
+#[test]
+fn it_names_keys_and_never_shows_them() {
+    let stage = Stage::new(Model::new());
+    assert_eq!(of(&stage.playhouse(["doctor", "--format", "json"]), "keys")["status"], "missing");
+    let mut command = stage.command(["doctor", "--format", "json"]);
+    command.env("ANTHROPIC_API_KEY", "sk-nobody-may-see-this");
+    let ended = finish(command).is(0);
+    assert_eq!(of(&ended, "keys")["status"], "ok");
+    assert!(detail(&ended, "keys").contains("ANTHROPIC_API_KEY"));
+    assert!(!format!("{ended:?}").contains("nobody-may-see"), "{ended:?}");
+}
+
+#[test]
+fn it_says_what_holds_less_than_it_could() {
+    let stage = Stage::new(Model::new());
+    stage.configure("[walls]\nnetwork = true");
+    let ended = stage.playhouse(["doctor", "--sandbox", "off", "--format", "json"]).is(0);
+    assert_eq!(of(&ended, "sandbox")["status"], "weak");
+    assert_eq!(of(&ended, "walls")["status"], "weak");
+    assert!(detail(&ended, "network").starts_with("commands may reach it"));
+}
+
+#[test]
+fn walls_that_are_required_are_there_or_it_fails() {
+    let stage = Stage::new(Model::new());
+    let ended = stage.playhouse(["doctor", "--sandbox", "required", "--format", "json"]);
+    let walls = of(&ended, "walls");
+    let met = walls["status"] == "ok" || walls["status"] == "weak";
+    assert_eq!(ended.code, Some(if met { 0 } else { 1 }), "{walls}");
+    let input = r#"{"command": "echo held"}"#;
+    let tool = stage.playhouse(["tool", "--sandbox", "required", "bash", "--input", input]);
+    assert_eq!(tool.code == Some(0), met, "what it says is so: {tool:?}");
+}
+
+#[test]
+fn a_wrong_configuration_is_exit_code_2() {
+    let stage = Stage::new(Model::new());
+    stage.write(".playhouse/config.toml", "sandbox = \"off\"\n");
+    let ended = stage.playhouse(["doctor", "--format", "json"]).is(2);
+    assert_eq!(of(&ended, "configuration")["status"], "wrong");
+    let stage = Stage::new(Model::new());
+    fs_err::write(&stage.config, "sandbx = \"off\"\n").unwrap();
+    let ended = stage.playhouse(["doctor", "--format", "json"]).is(2);
+    assert_eq!(of(&ended, "configuration")["status"], "wrong");
+    assert!(detail(&ended, "configuration").contains("sandbx"));
+}

@@ -1,0 +1,69 @@
+//! Attempts to get out of a workspace, as a table: what is tried, what the rules must say of it, and what may come of it.
+//!
+//! The table is data (`tests/escape`), and is run through `playhouse tool` at each level of the sandbox that this machine
+//! has: `walled` is `--sandbox required`, `open` is `--sandbox off`. Each row says `verdict`, which must be what
+//! `--verdict` prints; its `effect`, and the levels at which that `happens` once all is agreed to that can be (`--yes`). It is
+//! looked at where the effect would be: in files, processes and servers, and not in what was answered. A row that happens
+//! without walls and not within them shows that they hold it, and that it would have worked.
+//!
+//! Whatever a row tries stays harmless where nothing holds it: it is about a [`Ground`], which is made for it.
+
+mod attempt;
+mod ground;
+mod listener;
+mod trial;
+mod unattended;
+
+use attempt::{Attempt, Kind, Level, Verdict};
+use ground::Ground;
+use trial::Trial;
+
+#[test]
+fn paths() {
+    Trial::new(Kind::Paths).run();
+}
+
+#[test]
+fn scripts() {
+    Trial::new(Kind::Shell).run();
+}
+
+#[test]
+fn processes() {
+    Trial::new(Kind::Processes).run();
+}
+
+#[test]
+fn secrets() {
+    Trial::new(Kind::Secrets).run();
+}
+
+#[test]
+fn addresses() {
+    Trial::new(Kind::Network).run();
+}
+
+#[test]
+fn the_table_is_as_large_as_it_must_be() {
+    let of = |kind| Attempt::all(kind).len();
+    let all = Kind::ALL.map(of);
+    assert!(all.iter().sum::<usize>() >= 120 && all.iter().all(|rows| *rows >= 30), "{all:?}");
+    assert!(of(Kind::Shell) >= 60);
+    let verdicts = [Verdict::Allow, Verdict::Ask, Verdict::Deny, Verdict::Refuse];
+    let rows: Vec<Attempt> = Kind::ALL.into_iter().flat_map(Attempt::all).collect();
+    for verdict in verdicts {
+        let count = rows.iter().filter(|row| row.verdict == verdict).count();
+        assert!(count >= 10, "{verdict:?}: {count}");
+    }
+    // Else nothing would show that walls hold anything.
+    let held = rows.iter().filter(|row| row.happens == [Level::Open] && row.levels.contains(&Level::Walled));
+    assert!(held.count() >= 40);
+}
+
+#[test]
+fn a_ground_that_nobody_touched_is_still() {
+    let ground = Ground::new("", &[]);
+    assert_eq!(ground.disturbed(), Vec::<String>::new());
+    fs_err::write(ground.place("{outside}/new"), "").unwrap();
+    assert_eq!(ground.disturbed().len(), 1);
+}
