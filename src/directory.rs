@@ -36,14 +36,14 @@ enum Keys {
 }
 
 pub(crate) struct SettingsDirectory {
-    settings: Settings,
+    pub(crate) settings: Settings,
     variables: Variables,
     keys: Keys,
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
     limiters: Limiters,
     /// All tools.
-    tools: Registry,
+    pub(crate) tools: Registry,
     /// What the operator's rules and those of each agent leave of the tools that it may use.
     shown: BTreeMap<String, Arc<[ToolSpec]>>,
     /// The rules of each agent that brings some.
@@ -122,6 +122,14 @@ impl SettingsDirectory {
         match &self.keys {
             Keys::Environment(keys) => keys.of(&model.provider).map(drop),
             Keys::Platform(_) => Ok(()),
+        }
+    }
+
+    /// Whether there is a key for `provider`, or none is needed. Where each tenant has its own, that is not known before.
+    pub(crate) fn has_key(&self, provider: &str) -> bool {
+        match &self.keys {
+            Keys::Environment(keys) => keys.of(provider).is_ok(),
+            Keys::Platform(_) => true,
         }
     }
 

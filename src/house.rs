@@ -7,7 +7,8 @@ use std::sync::Arc;
 use playhouse_actors::{Engine, EngineOptions, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::{CommandError, Sandbox};
-use playhouse_store::{Store, StoreError};
+use playhouse_server::{Facts, Keys};
+use playhouse_store::{Shelf, Store, StoreError};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
@@ -51,6 +52,8 @@ pub struct HouseBuilder {
 /// An engine with everything that it stands on.
 pub struct House {
     engine: Engine,
+    directory: Arc<SettingsDirectory>,
+    shelf: Arc<dyn Shelf>,
     registry: Vec<String>,
     /// Where outputs and the homes of programs are kept when there is no data directory.
     _scratch: Option<tempfile::TempDir>,
@@ -82,6 +85,16 @@ impl House {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What clients may know of its agents, tools and models.
+    pub fn facts(&self) -> Arc<dyn Facts> {
+        Arc::clone(&self.directory) as _
+    }
+
+    /// The keys with which clients of its tenants prove who they are.
+    pub fn keys(&self) -> Keys {
+        Keys::new(Arc::clone(&self.shelf))
     }
 
     /// The names of the tools, in order.
@@ -196,7 +209,8 @@ impl HouseBuilder {
         let (retry, asking_wait, keep_outputs) =
             (settings.retry, settings.asking_wait, settings.keep_outputs);
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
-        let mut options = EngineOptions::new(store, Arc::new(directory), outputs);
+        let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
+        let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
         options.tools = registry;
         options.homes = homes;
         options.hidden = hidden;
@@ -208,7 +222,7 @@ impl HouseBuilder {
             options.retry.attempts = attempts;
         }
         let engine = Engine::start(options).await?;
-        Ok(House { engine, registry: names, _scratch: scratch })
+        Ok(House { engine, directory, shelf, registry: names, _scratch: scratch })
     }
 }
 

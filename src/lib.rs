@@ -46,6 +46,7 @@ pub mod config;
 mod directory;
 #[cfg(test)]
 mod directory_tests;
+mod facts;
 mod house;
 mod mock;
 mod tags;
@@ -59,6 +60,7 @@ pub use playhouse_actors::{
 pub use playhouse_llm::Credentials;
 pub use playhouse_policy as policy;
 pub use playhouse_protocol as protocol;
+pub use playhouse_server as server;
 pub use playhouse_session as session;
 pub use playhouse_store as store;
 pub use playhouse_tools as tools;

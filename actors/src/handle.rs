@@ -6,14 +6,14 @@ use std::time::Duration;
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
     Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Prompt, QuestionId, Record, Reply,
-    Seq, SessionId,
+    Seq, SessionId, Timestamp,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
 use crate::engine::ask;
 use crate::session::SessionMessage;
-use crate::shared::{Ids, Shared, now};
+use crate::shared::{Ids, Shared};
 use crate::subscription::Subscription;
 use crate::supervisor::{Live, SupervisorMessage};
 
@@ -71,7 +71,8 @@ impl SessionHandle {
         if let Command::Prompt(prompt) = &mut command
             && prompt.message.is_none()
         {
-            prompt.message = Some(Ids::after(now()).next());
+            // One that sorts before all that the session makes for it, its answers among them.
+            prompt.message = Some(Ids::after(Timestamp::default()).next());
         }
         self.send(|port| SessionMessage::Command(command.clone(), port)).await
     }

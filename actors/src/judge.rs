@@ -85,9 +85,12 @@ impl Judge {
         if !policy.is_hidden(permission) {
             return None;
         }
-        let configured = Policy { agent: Rules::new(), session: Rules::new(), ..policy };
-        Some(if configured.is_hidden(permission) {
+        let here = Policy { agent: Rules::new(), session: Rules::new(), ..policy };
+        let everywhere = Policy { workspace: Rules::new(), ..here.clone() };
+        Some(if everywhere.is_hidden(permission) {
             "the configuration"
+        } else if here.is_hidden(permission) {
+            "the workspace's own configuration"
         } else {
             "the rules of the session or its agent"
         })

@@ -292,7 +292,7 @@ fn place(from: Option<SessionId>) -> String {
 /// What is answered where nobody is.
 fn nobody(from: Option<SessionId>, request: &Request) -> Then {
     let reply = match request {
-        Request::Consent(asked) => Reply::Consent(asked.consent, consent::nobody()),
+        Request::Consent(asked) => Reply::Consent(asked.consent, consent::nobody(asked)),
         Request::Questions(asked) => Reply::Questions(asked.question, None),
     };
     Then::Send(from, reply)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use playhouse_protocol::walls::{Sandbox, Strength, WallsInForce};
-use playhouse_protocol::{ModelRef, NewSession};
+use playhouse_protocol::{ModelRef, NewSession, Prompt};
 use playhouse_workspace::Walls;
 use playhouse_workspace::process::{
     Bound, Environment, Limits, Scope, Spec, find_program, keep_memory_private, limits_in_force, run,
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::{directory, new_session};
 use super::sessions::{ListFormat, json};
+use super::tools::configured;
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, variable};
 use crate::config::Settings;
 
@@ -87,15 +88,18 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
         Ok(settings) => {
             let checked = configuration(&settings, &root);
             let level = arguments.walls.sandbox.unwrap_or(settings.sandbox);
-            let walls = walls(level, in_force(arguments.walls, settings.clone(), &root).await);
-            if checked.status == Status::Wrong {
-                exit = Exit::Usage;
-            } else if level == Sandbox::Required && walls.status == Status::Missing {
-                exit = Exit::Failed;
-            }
+            let right = checked.status == Status::Ok;
             findings.push(checked);
             findings.push(sandbox(level));
-            findings.push(walls);
+            if right {
+                let walls = walls(level, in_force(arguments.walls, settings.clone(), &root).await);
+                if level == Sandbox::Required && walls.status == Status::Missing {
+                    exit = Exit::Failed;
+                }
+                findings.push(walls);
+            } else {
+                exit = Exit::Usage;
+            }
             findings.push(network(arguments.walls.network || settings.walls.network));
             findings.push(keys(&settings));
         }
@@ -142,9 +146,12 @@ fn show(findings: &[Finding], format: ListFormat) -> Result<(), Failure> {
 
 /// The operator's file, and that of the directory.
 fn configuration(settings: &Settings, root: &Path) -> Finding {
-    if let Err(error) = settings.with_workspace(root) {
-        return Finding::new("configuration", Status::Wrong, error.to_string())
-            .advice("sessions in this directory do not run until it is right");
+    // As a session is made: what the operator's file says first.
+    let checked = configured(settings).and_then(|_| configured(&settings.with_workspace(root)?));
+    if let Err(error) = checked {
+        return Finding::new("configuration", Status::Wrong, error.to_string()).advice(
+            "sessions in this directory do not run until it is right; their walls are left out here",
+        );
     }
     let own = root.join(".playhouse/config.toml");
     let mut files: Vec<String> = settings.file.iter().map(|file| file.display().to_string()).collect();
@@ -168,35 +175,54 @@ fn sandbox(level: Sandbox) -> Finding {
 }
 
 /// The walls that a session in `root` has: those of one that is made for this, and kept nowhere.
+///
+/// # Errors
+/// Why there can be none, or why such a session does not run.
 async fn in_force(
     arguments: WallsArguments,
     settings: Settings,
     root: &Path,
-) -> Result<Option<WallsInForce>, Failure> {
+) -> Result<WallsInForce, Failure> {
     let house = arguments.house(settings).start().await?;
     let new = NewSession {
         agent: Some(playhouse_prompts::Agents::DEFAULT.to_owned()),
         model: Some(ModelRef::new(crate::mock::PROVIDER, "doctor")),
         ..new_session(root)?
     };
-    let snapshot = async { house.engine().create(new).await?.snapshot().await }.await;
+    let found = async {
+        let session = house.engine().create(new).await?;
+        if let Some(walls) = session.snapshot().await?.walls {
+            return Ok(walls);
+        }
+        // A session that cannot work says why when it shall.
+        session.prompt(Prompt::text("Why not?")).await?;
+        Err(Failure::failed("no command runs, and the session does not say why"))
+    }
+    .await;
     house.shutdown().await;
-    Ok(snapshot?.walls)
+    found
 }
 
-fn walls(level: Sandbox, walls: Result<Option<WallsInForce>, Failure>) -> Finding {
+fn walls(level: Sandbox, walls: Result<WallsInForce, Failure>) -> Finding {
+    let walls = match walls {
+        Ok(walls) => walls,
+        // Where it is the walls that are missing, it says what to install.
+        Err(Failure { message, .. }) => {
+            return Finding::new("walls", Status::Missing, message)
+                .advice("no session runs in this directory until that is right");
+        }
+    };
+    let finding = |status| Finding::new("walls", status, walls.to_string());
     let install = "install bubblewrap (`bwrap`), and let it make user namespaces";
-    let finding = |status, detail: String| Finding::new("walls", status, detail);
-    match walls {
-        Err(Failure { message, .. }) => finding(Status::Missing, message).advice(install),
-        Ok(None) => finding(Status::Missing, "none: no command runs".to_owned()).advice(install),
-        Ok(Some(walls)) => match (walls.strength, level) {
-            (Strength::Full, _) => finding(Status::Ok, walls.to_string()),
-            (Strength::Weaker, _) => finding(Status::Weak, walls.to_string()).advice(install),
-            (Strength::None, Sandbox::Off) => finding(Status::Weak, walls.to_string())
-                .advice("set `sandbox = \"best-effort\"` or \"required\" in the configuration"),
-            (Strength::None, _) => finding(Status::Missing, walls.to_string()).advice(install),
-        },
+    match (walls.strength, level) {
+        (Strength::Full, _) => finding(Status::Ok),
+        (Strength::Weaker, _) if walls.by == "bubblewrap" => {
+            finding(Status::Weak).advice("nothing better can be built on this machine")
+        }
+        (Strength::Weaker, _) => finding(Status::Weak).advice(install),
+        (Strength::None, Sandbox::Off) => finding(Status::Weak)
+            .advice("set `sandbox = \"best-effort\"` or \"required\" in the configuration"),
+        (Strength::None, _) => finding(Status::Missing).advice(install),
     }
 }
 
@@ -364,7 +390,7 @@ mod tests {
     fn walls_are_judged_by_what_was_wanted() {
         let held = |strength| {
             let (by, detail) = ("none".to_owned(), "nothing holds".to_owned());
-            Ok(Some(WallsInForce { strength, by, detail, network: true }))
+            Ok(WallsInForce { strength, by, detail, network: true })
         };
         for (level, strength, status) in [
             (Sandbox::Required, Strength::Full, Status::Ok),
@@ -375,8 +401,11 @@ mod tests {
         ] {
             assert_eq!(walls(level, held(strength)).status, status, "{level} {strength:?}");
         }
-        let refused = walls(Sandbox::Required, Err(Failure::failed("there is no program bwrap")));
-        assert_eq!((refused.status, refused.detail.as_str()), (Status::Missing, "there is no program bwrap"));
-        assert!(refused.advice.is_some_and(|advice| advice.starts_with("install ")));
+        let refused = walls(Sandbox::Required, Err(Failure::failed("the directory is gone")));
+        assert_eq!((refused.status, refused.detail.as_str()), (Status::Missing, "the directory is gone"));
+        assert!(
+            refused.advice.is_some_and(|advice| !advice.contains("install")),
+            "it is no lack of programs"
+        );
     }
 }

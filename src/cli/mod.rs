@@ -16,12 +16,14 @@ mod consents;
 mod demo;
 mod doctor;
 mod interrupt;
+mod keys;
 mod leftovers;
 mod models;
 #[cfg(test)]
 mod readme_test;
 mod render;
 mod run;
+mod serve;
 mod sessions;
 mod tool;
 mod tools;
@@ -51,6 +53,13 @@ Exit codes:
   4    the step limit was reached
   130  ended by a second Ctrl-C (143: by SIGTERM)";
 
+/// The same for the server, which signals end in good order.
+const SERVE_EXIT_CODES: &str = "\
+Exit codes:
+  0    ended by Ctrl-C or SIGTERM; a second one hurries
+  1    failed
+  2    bad usage or configuration, or an address that cannot be listened on";
+
 /// Runs AI coding-agent sessions.
 #[derive(Debug, Parser)]
 #[command(name = "playhouse", version, about, disable_help_subcommand = true, after_help = EXIT_CODES)]
@@ -79,6 +88,12 @@ enum Command {
     /// Run one turn in a directory
     #[command(after_help = EXIT_CODES)]
     Run(run::RunArguments),
+    /// Serve any number of clients over HTTP
+    #[command(after_help = SERVE_EXIT_CODES)]
+    Serve(serve::ServeArguments),
+    /// Make, list or withdraw the keys of the server's clients
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Run one tool call by hand, or a script of them
     #[command(after_help = tool::EXIT_CODES, override_usage = tool::USAGE)]
     Tool(tool::ToolArguments),
@@ -95,6 +110,13 @@ enum Command {
     /// Say what is in force on this machine, and what to do about what is not
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArguments),
+}
+
+impl Command {
+    /// Whether it runs until a signal ends it in good order.
+    fn is_server(&self) -> bool {
+        matches!(self, Self::Serve(_))
+    }
 }
 
 /// What holds the commands of this run.
@@ -210,8 +232,9 @@ pub fn main() -> ExitCode {
     // Where it cannot be, `doctor` says so.
     drop(keep_memory_private());
     let cli = Cli::parse();
+    let usual = if cli.command.is_server() { "warn,playhouse=info" } else { "off" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     let colors = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors).with_writer(std::io::stderr).init();
     match execute(cli) {
@@ -251,11 +274,14 @@ fn execute(cli: Cli) -> CommandResult {
         .enable_all()
         .build()?;
     let Cli { common, command } = cli;
+    let ends_itself = command.is_server();
     let result = runtime.block_on(async {
         let work = async {
             match command {
                 Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
                 Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
+                Command::Serve(arguments) => Box::pin(serve::serve(&common, arguments)).await,
+                Command::Keys(command) => keys::keys(&common, command),
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
                 Command::Tools(arguments) => tools::tools(&arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
@@ -266,7 +292,7 @@ fn execute(cli: Cli) -> CommandResult {
         };
         tokio::select! {
             result = Box::pin(work) => result,
-            number = interrupt::end() => Ok(Exit::Signal(number)),
+            number = interrupt::end(), if !ends_itself => Ok(Exit::Signal(number)),
         }
     });
     if matches!(result, Ok(Exit::Signal(_))) {

@@ -301,7 +301,12 @@ impl Renderer {
                 Some(code) if code != 0 => format!("  exit {code}"),
                 _ => String::new(),
             },
-            _ => format!("\n    {word}{}", result.output.lines().next().unwrap_or_default()),
+            _ => {
+                let line = result.output.lines().next().unwrap_or_default();
+                // Most say it themselves.
+                let word = if line.starts_with(word.trim_end_matches(": ")) { "" } else { word };
+                format!("\n    {word}{line}")
+            }
         };
         self.note(&format!("{mark} {label}  {took} ms{detail}"), color)
     }
@@ -365,7 +370,9 @@ impl Renderer {
 
 /// What to call a request for consent, in one short line.
 fn name(asked: &ConsentAsked) -> String {
-    format!("{} {}", asked.tool, first_line(&asked.preview)).trim_end().to_owned()
+    // The first line of a diff may name no file at all.
+    let about = asked.wants.first().filter(|_| asked.diff).map_or(&asked.preview, |want| &want.subject);
+    format!("{} {}", asked.tool, first_line(about)).trim_end().to_owned()
 }
 
 /// Without characters that would command the terminal.

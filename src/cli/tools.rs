@@ -6,7 +6,8 @@ use clap::Args;
 use playhouse_tools::{Registry, Risk, Tool};
 use serde_json::{Value, json};
 
-use super::{CommandResult, Exit, print};
+use super::{CommandResult, Exit, print, variable};
+use crate::config::{ConfigError, Settings, check_agents, check_names};
 
 /// Options of `playhouse tools`.
 #[derive(Debug, Args)]
@@ -34,6 +35,17 @@ pub(super) fn tools(arguments: &ToolsArguments) -> CommandResult {
     }
     print(&out)?;
     Ok(Exit::Completed)
+}
+
+/// The tools as `settings` make them.
+///
+/// # Errors
+/// A tool cannot be as they say, or a rule of theirs or of an agent is about a permission that there is not.
+pub(super) fn configured(settings: &Settings) -> Result<Registry, ConfigError> {
+    let registry = Registry::native_with(settings.native_tools(&variable)?);
+    check_names(&settings.permission_names, &registry)?;
+    check_agents(&settings.agents, &registry)?;
+    Ok(registry)
 }
 
 /// A parameter of a tool.

@@ -152,6 +152,26 @@ keys! {
         "For `mcp`: the name of the server's tool that `codesearch` calls, with `query` and `tokensNum`.";
     KeepOutputs = "tools.keep_outputs_hours", Whole, "`24`", false,
         "How long results that were too long for a model are kept on disk, in hours. 0 keeps them as long as their session.";
+    ServerListen = "server.listen", Text, "`127.0.0.1:4096`", false,
+        "Where `playhouse serve` listens: an address with a port. Any but this machine's own needs keys.";
+    ServerRoots = "server.roots", List, "the directory where it was started", false,
+        "Directories below which the sessions of clients may work: absolute, or from `~/`.";
+    ServerHosts = "server.hosts", List, "none", false,
+        "Names of hosts by which clients may call the server, beside addresses and `localhost`.";
+    ServerOrigins = "server.origins", List, "none", false,
+        "Origins of web pages that may use the server, beside its own: `https://app.example.org`.";
+    ServerGrace = "server.grace_ms", Whole, "`10000`", false,
+        "How long running turns may go on after the server was told to end, in milliseconds. Then they are suspended, and go on at the next start.";
+    ServerSessions = "server.limits.sessions", Whole, "no limit", false,
+        "How many sessions a tenant may have.";
+    ServerRunningTurns = "server.limits.running_turns", Whole, "no limit", false,
+        "How many turns of a tenant may run at once.";
+    ServerTokens = "server.limits.tokens_per_minute", Whole, "no limit", false,
+        "How many tokens a tenant may use within a minute; above, no turn begins.";
+    ServerSpend = "server.limits.spend_per_day", Number, "no limit", false,
+        "How many US dollars a tenant may spend on a day (UTC), since the server was started; above, no turn begins.";
+    ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
+        "How many streams of events a tenant may have open at once.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,
         "What the server speaks: `anthropic` (Messages), `openai-chat` (Chat Completions), `openai-responses` (Responses) or `gemini`. A built-in provider has one, and `openai` and `xai` may be given either of OpenAI's.";
     BaseUrl = "providers.NAME.base_url", Text, "needed", false,

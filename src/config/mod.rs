@@ -31,6 +31,7 @@ mod provider_tests;
 mod reader;
 #[cfg(test)]
 mod reference_test;
+mod server;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -44,5 +45,6 @@ pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
 pub(crate) use permission_names::{check_agents, check_names};
 pub use provider::{HeaderSource, ProviderSettings};
+pub use server::ServerSettings;
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
 pub use web::{SearchKind, WebSettings};

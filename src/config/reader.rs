@@ -21,6 +21,7 @@ use super::error::ConfigError;
 use super::keys::{KeyName, NAME};
 use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
+use super::server;
 use super::settings::{ModelPreferences, Settings, Variables};
 use super::walls;
 
@@ -192,6 +193,19 @@ impl Reader<'_> {
                 | KeyName::WallsRoots),
                 value,
             ) => walls::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
+            (
+                key @ (KeyName::ServerListen
+                | KeyName::ServerRoots
+                | KeyName::ServerHosts
+                | KeyName::ServerOrigins
+                | KeyName::ServerGrace
+                | KeyName::ServerSessions
+                | KeyName::ServerRunningTurns
+                | KeyName::ServerTokens
+                | KeyName::ServerSpend
+                | KeyName::ServerSubscribers),
+                value,
+            ) => server::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
             (key, Value::Whole(number)) => {
                 let retry = &mut self.settings.retry;
                 match key {

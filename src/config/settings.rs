@@ -20,6 +20,7 @@ use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::permission_names::PermissionName;
 use super::provider::{self, HeaderSource, ProviderSettings};
+use super::server::ServerSettings;
 use super::web::WebSettings;
 use super::{builtin, catalogue, operator, workspace};
 
@@ -67,6 +68,8 @@ pub struct Settings {
     pub moderate: Moderate,
     /// Whether there must be walls around programs.
     pub sandbox: Sandbox,
+    /// Whether somebody decided on that.
+    pub(crate) sandbox_is_set: bool,
     /// What the walls let through beside the workspace.
     pub walls: WallsAllowed,
     /// Directories below which the git directory of a worktree or a submodule may lie: absolute.
@@ -75,6 +78,8 @@ pub struct Settings {
     pub(crate) own: Vec<PathBuf>,
     /// The home directory that `~` stands for.
     pub(crate) home: Option<String>,
+    /// How the server works.
+    pub server: ServerSettings,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
 }
@@ -148,9 +153,11 @@ impl Settings {
             permission_names: Vec::new(),
             moderate: Moderate::default(),
             sandbox: Sandbox::default(),
+            sandbox_is_set: false,
             walls: WallsAllowed::default(),
             roots: Vec::new(),
             own: Vec::new(),
+            server: ServerSettings::default(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
         };

@@ -15,7 +15,10 @@ use super::settings::Settings;
 pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Result<(), String> {
     let home = settings.home.as_deref();
     match (key, value) {
-        (KeyName::Sandbox, Value::Text(text)) => settings.sandbox = sandbox(text)?,
+        (KeyName::Sandbox, Value::Text(text)) => {
+            settings.sandbox = sandbox(text)?;
+            settings.sandbox_is_set = true;
+        }
         (KeyName::Moderate, Value::Text(text)) => settings.moderate = moderate(text)?,
         (KeyName::WallsRead, Value::List(list)) => settings.walls.read = directories(list, home)?,
         (KeyName::WallsWrite, Value::List(list)) => {
@@ -51,7 +54,7 @@ fn moderate(text: &str) -> Result<Moderate, String> {
     }
 }
 
-fn directories(list: &[String], home: Option<&str>) -> Result<Vec<String>, String> {
+pub(super) fn directories(list: &[String], home: Option<&str>) -> Result<Vec<String>, String> {
     list.iter().map(|text| directory(text, home)).collect()
 }
 

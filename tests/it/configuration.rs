@@ -172,7 +172,10 @@ fn a_workspace_can_take_a_tool_away() {
     let model = Model::new().step(call("bash", json!({"command": "touch made"}))).step(text("I see."));
     let stage = Stage::new(model);
     stage.write(".playhouse/config.toml", "[permissions]\nbash = \"deny\"\n");
-    stage.run(["go"]).is(0).says(["declined", "the tool bash is denied by the configuration"]);
+    stage
+        .run(["go"])
+        .is(0)
+        .says(["declined", "the tool bash is denied by the workspace's own configuration"]);
     assert!(!stage.root().join("made").exists());
     let shown: Vec<String> =
         stage.requests()[0]["tools"].as_array().unwrap().iter().map(|tool| tool.to_string()).collect();

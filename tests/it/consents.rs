@@ -172,9 +172,22 @@ fn an_edit_is_asked_for_with_its_diff_and_colours() {
     }
     assert!(!shown.contains("walls"), "no program runs: {shown}");
     terminal.types("y");
+    terminal.until("→ edit a.txt: allowed once");
     terminal.until("completed");
     end(child).is(0);
     assert_eq!(stage.read("a.txt"), "two\n");
+}
+
+#[test]
+fn what_was_declined_is_named_and_said_once() {
+    let write = json!({"filePath": "below/new.txt", "content": "x"});
+    let stage = Stage::new(Model::new().step(call("write", write)).step(text("So be it.")));
+    let ended = stage.run(["Make it."]).is(0).says([
+        "→ write below/new.txt: declined: nobody is there to be asked",
+        "✗ write below/new.txt",
+        "\n    declined: a person must agree to this call",
+    ]);
+    assert!(!ended.stderr.contains("declined: declined"), "{}", ended.stderr);
 }
 
 #[test]
@@ -281,6 +294,26 @@ fn what_was_asked_before_a_crash_is_asked_again() {
     end(child).is(0);
     assert!(stage.workspace.join("made").exists());
     assert_eq!(answers(&stage), [ConsentAnswer::Once]);
+}
+
+#[test]
+fn no_words_of_the_user_are_made_up_where_nobody_is_asked_again() {
+    let model = Model::new().step(call("bash", json!({"command": "touch made"}))).step(text("So be it."));
+    let stage = Stage::new(model.next_turn().step(text("Well.")));
+    let (mut child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+    terminal.until(KEYS);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stage.run(["-c", "And then?"]).is(0);
+    assert!(!stage.workspace.join("made").exists());
+    let result = results(&stage).remove(0);
+    assert_eq!(result.outcome, CallOutcome::Declined);
+    assert!(
+        result.output.starts_with("declined: nobody is there to be asked: allow it"),
+        "{}",
+        result.output
+    );
+    assert!(!result.output.contains("user"), "{}", result.output);
 }
 
 /// The line of one call by hand.

@@ -88,3 +88,32 @@ fn a_wrong_configuration_is_exit_code_2() {
     assert_eq!(of(&ended, "configuration")["status"], "wrong");
     assert!(detail(&ended, "configuration").contains("sandbx"));
 }
+
+#[test]
+fn a_configuration_with_which_nothing_runs_is_wrong() {
+    const AGENT: &str = "---\ndescription: Goes\npermission:\n  bsh: deny\n---\nGo.\n";
+    let places: [fn(&Stage); 3] = [
+        |stage| {
+            stage.configure("[permissions]\nbsh = \"allow\"");
+        },
+        |stage| {
+            stage.write(".playhouse/config.toml", "[permissions]\nbsh = \"deny\"\n");
+        },
+        |stage| {
+            let agents = stage.config.parent().unwrap().join("agents");
+            fs_err::create_dir_all(&agents).unwrap();
+            fs_err::write(agents.join("go.md"), AGENT).unwrap();
+        },
+    ];
+    for make in places {
+        let stage = Stage::new(Model::new());
+        make(&stage);
+        let said = "did you mean \"bash\"?";
+        stage.run(["go"]).is(2).says([said]);
+        let ended = stage.playhouse(["doctor", "--format", "json"]).is(2);
+        let found = of(&ended, "configuration");
+        assert_eq!(found["status"], "wrong");
+        assert!(found["detail"].as_str().unwrap().contains(said), "{found}");
+        assert!(!ended.lines().iter().any(|line| line["check"] == "walls"), "they are not at fault");
+    }
+}

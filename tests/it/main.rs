@@ -20,6 +20,7 @@ mod providers;
 mod questions;
 mod resume;
 mod run;
+mod serve;
 mod sessions;
 mod stage;
 mod tags;

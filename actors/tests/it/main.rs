@@ -20,3 +20,4 @@ mod processes;
 mod repairs;
 mod support;
 mod turns;
+mod watching;

@@ -119,8 +119,9 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
                 if !has_commands {
                     own = true;
                     // One that is usually allowed, and is asked for since a rule says so, is a case of its own.
-                    let always = if risk == Risk::Safe { shown.as_str() } else { "*" };
-                    push(&mut wants, Want::new(permission, shown, risk).always([always]));
+                    let always =
+                        if risk == Risk::Safe { literal(shown.clone()) } else { vec!["*".to_owned()] };
+                    push(&mut wants, Want::new(permission, shown, risk).always(always));
                 }
                 if *zone == Zone::Outside {
                     push(&mut wants, outside(*kind, path));
@@ -142,7 +143,8 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
             Access::Address(address) => {
                 own = true;
                 let want = Want::new(permission, address, risk);
-                push(&mut wants, want.always(origin(address).map(|origin| format!("{origin}/*"))));
+                let origins = origin(address).map(|origin| literal(origin.to_owned())).unwrap_or_default();
+                push(&mut wants, want.always(origins.iter().map(|origin| format!("{origin}/*"))));
             }
         }
     }
@@ -163,22 +165,32 @@ fn push(wants: &mut Vec<Want>, want: Want) {
     }
 }
 
-/// A path outside the workspace: remembered by its directory, and written only if a person says so each time.
+/// A path outside the workspace: remembered by its directory where it is read. That it is written is never remembered:
+/// a person says so each time, or a rule that is about this.
 fn outside(kind: AccessKind, path: &str) -> Want {
-    let in_person = kind == AccessKind::Write;
-    let always = if in_person { Vec::new() } else { around(path) };
-    Want { in_person, ..Want::new(EXTERNAL_DIRECTORY, path, Risk::Dangerous).always(always) }
+    let named = kind == AccessKind::Write;
+    let always = if named { Vec::new() } else { around(path) };
+    Want { named, ..Want::new(EXTERNAL_DIRECTORY, path, Risk::Dangerous).always(always) }
+}
+
+/// The pattern that is this text and nothing else; none where a pattern would be more than that.
+fn literal(text: String) -> Vec<String> {
+    if text.contains(['*', '?']) { Vec::new() } else { vec![text] }
 }
 
 /// What is remembered of a path outside: what lies in its directory, unless that is so much that few would mean it. Then
 /// only the path, and what lies below it.
 fn around(path: &str) -> Vec<String> {
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    // The name of the file itself counts only where it would be part of a pattern.
+    let is_literal = |text: &str| !text.contains(['*', '?']);
     let parts: Vec<&str> = directory.split('/').skip(1).collect();
     match parts.as_slice() {
         [] if path.trim_matches('/').is_empty() => Vec::new(),
-        [] | [_] | ["home" | "Users", _] => vec![path.to_owned(), format!("{path}/*")],
-        _ => vec![format!("{directory}/*")],
+        [] | [_] | ["home" | "Users", _] if is_literal(path) => vec![path.to_owned(), format!("{path}/*")],
+        [] | [_] | ["home" | "Users", _] => Vec::new(),
+        _ if is_literal(directory) => vec![format!("{directory}/*")],
+        _ => Vec::new(),
     }
 }
 

@@ -79,6 +79,7 @@ enum Why {
     Rule(&'static str, Rule),
     Risk(Risk),
     InPerson,
+    Unnamed,
     Doubt(String),
 }
 
@@ -160,6 +161,9 @@ impl Policy {
             _ if want.in_person && decision.action == Action::Allow => {
                 Decision { action: Action::Ask, why: Why::InPerson }
             }
+            _ if want.named && matches!(decision, Decision { action: Action::Allow, why: Why::Risk(_) }) => {
+                Decision { action: Action::Ask, why: Why::Unnamed }
+            }
             _ => decision,
         }
     }
@@ -188,11 +192,15 @@ impl Policy {
 }
 
 /// The rule that decides about `want`. One that is in doubt may be anything, so only what is said of everything counts
-/// for it, and what is said against it.
+/// for it, and what is said against it. One that must be named is not allowed by what is said of all permissions.
 fn ruled<'a>(rules: &'a Rules, want: &Want) -> Option<&'a Rule> {
-    let rule = rules.decide(&want.permission, &want.subject);
+    let counts = |rule: &&Rule| !want.named || rule.action != Action::Allow || rule.names_permission();
+    let about = || rules.iter().rev().filter(counts).filter(|rule| rule.permission.matches(&want.permission));
+    let rule = about().find(|rule| rule.pattern.matches(&want.subject));
     match (&want.doubt, rule) {
-        (Some(_), Some(rule)) if rule.action == Action::Allow => rules.decide_all(&want.permission),
+        (Some(_), Some(rule)) if rule.action == Action::Allow => {
+            about().find(|rule| rule.pattern.is_universal())
+        }
         _ => rule,
     }
 }
@@ -215,15 +223,22 @@ fn denial(want: &Want, why: &Why) -> String {
             "denied by a rule of the {layer} ({} \"{}\" = \"deny\"): {told}. Find another way, or ask the user",
             rule.permission, rule.pattern
         ),
-        Why::Risk(_) | Why::InPerson | Why::Doubt(_) => {
+        Why::Risk(_) | Why::InPerson | Why::Unnamed | Why::Doubt(_) => {
             format!("denied: {told}. Find another way, or ask the user")
         }
     }
 }
 
+fn unnamed(want: &Want) -> String {
+    format!("{}, and would be changed: only a rule for {} allows that", told(want), want.permission)
+}
+
 fn question(want: &Want, why: &Why) -> String {
     let told = told(want);
     match why {
+        Why::Unnamed => unnamed(want),
+        // The rule that comes with the engine says nothing to those who allowed everything.
+        Why::Rule("built-in", _) if want.named => unnamed(want),
         Why::Rule(layer, rule) => {
             format!("{told}: the {layer} says to ask for {} \"{}\"", rule.permission, rule.pattern)
         }

@@ -22,6 +22,11 @@ impl Rule {
         Self { permission: Pattern::new(permission), pattern: Pattern::new(pattern), action }
     }
 
+    /// Whether it says which permission it is about, and not that it is about all.
+    pub(crate) fn names_permission(&self) -> bool {
+        self.permission.as_str().contains(|character| !matches!(character, '*' | '?'))
+    }
+
     fn matches(&self, permission: &str, subject: &str) -> bool {
         self.permission.matches(permission) && self.pattern.matches(subject)
     }

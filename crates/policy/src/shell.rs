@@ -17,19 +17,27 @@
 //! assert!(script.commands.iter().any(|command| command.doubt.is_some()));
 //! ```
 //!
-//! - `walk`: through the tree of a script; `words`: what a word is without its quotes
+//! What a program does that a script runs is not told: a script that makes a file by a program of its own (a compiler, an
+//! unpacked archive) and runs it is judged by the words that it is run with.
+//!
+//! - `walk`: through the tree of a script; `words`: what a word is without its quotes; `documents`: what `<<` brings
 //! - `simple`: one command, and the commands and scripts in it; `wrappers` knows where those stand
 //! - `interpreters`, `options`, `awk`, `sed`: commands that may run what is not told
-//! - `paths`: what arguments name; `prefix`: what "always" would allow
+//! - `paths`: what arguments name; `sources`: which of them are only read; `git`: settings that it writes; `made`: files
+//!   that are made and then run; `prefix`: what "always" would allow
 
 mod awk;
+mod documents;
 mod findings;
+mod git;
 mod interpreters;
+mod made;
 mod options;
 mod paths;
 mod prefix;
 mod sed;
 mod simple;
+mod sources;
 mod walk;
 mod words;
 mod wrappers;

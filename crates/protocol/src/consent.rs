@@ -133,6 +133,10 @@ pub struct Want {
     /// Whether no rule can allow it, only a person.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_person: bool,
+    /// Whether only a rule that names the permission can allow it, and none about all permissions: a change outside of
+    /// the workspace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub named: bool,
     /// How dangerous it is where no rule speaks.
     pub risk: Risk,
 }
@@ -146,6 +150,7 @@ impl Want {
             always: Vec::new(),
             doubt: None,
             in_person: false,
+            named: false,
             risk,
         }
     }
@@ -188,7 +193,7 @@ pub struct ConsentAsked {
 impl ConsentAsked {
     /// The rules that "always" would make; empty where "always" cannot be said.
     pub fn always(&self) -> Vec<PermissionRule> {
-        if self.wants.iter().any(|want| want.always.is_empty() || want.in_person) {
+        if self.wants.iter().any(|want| want.always.is_empty() || want.in_person || want.named) {
             return Vec::new();
         }
         let mut rules: Vec<PermissionRule> = Vec::new();
@@ -311,7 +316,9 @@ mod tests {
         let never = Want::new("bash", "python", Risk::Dangerous);
         assert_eq!(asked(vec![make.clone(), never]).always(), []);
         let in_person = Want { in_person: true, ..make.clone() };
-        assert_eq!(asked(vec![make, in_person]).always(), []);
+        assert_eq!(asked(vec![make.clone(), in_person]).always(), []);
+        let named = Want { named: true, ..make.clone() };
+        assert_eq!(asked(vec![make, named]).always(), []);
     }
 
     #[test]
@@ -336,5 +343,10 @@ mod tests {
         let asked: ConsentAsked = serde_json::from_str(old).unwrap();
         assert_eq!((asked.tool.as_str(), asked.wants.len(), asked.risk), ("", 0, Risk::Dangerous));
         assert_eq!(serde_json::to_string(&asked).unwrap(), old, "and is written as it was");
+        let want: Want =
+            serde_json::from_str(r#"{"permission":"bash","subject":"ls","risk":"safe"}"#).unwrap();
+        assert!(!want.named && !serde_json::to_string(&want).unwrap().contains("named"));
+        let named = Want { named: true, ..want };
+        assert_eq!(serde_json::from_str::<Want>(&serde_json::to_string(&named).unwrap()).unwrap(), named);
     }
 }

@@ -259,6 +259,19 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_is_told_where_it_may_come_to_something_hidden() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        let workspace = Workspace::open(&base, base.join("out")).unwrap().hiding(vec![base.join("a/keys")]);
+        for directory in ["", "a", "a/keys", "A", "/", "/proc", "/proc/1"] {
+            assert!(workspace.may_hide_below(&base.join(directory)), "{directory}");
+        }
+        for directory in ["b", "a/other", "/usr", "/processes"] {
+            assert!(!workspace.may_hide_below(&base.join(directory)), "{directory}");
+        }
+    }
+
+    #[test]
     fn what_is_hidden_is_so_wherever_it_lies_and_the_innermost_counts() {
         let folder = tempfile::tempdir().unwrap();
         let base = fs_err::canonicalize(folder.path()).unwrap();

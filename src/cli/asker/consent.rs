@@ -36,7 +36,7 @@ pub(super) enum Choice {
 
 /// Whether something of it can be agreed to only by a person who sees it.
 pub(in crate::cli) fn needs_a_person(asked: &ConsentAsked) -> bool {
-    asked.wants.iter().any(|want| want.in_person)
+    asked.wants.iter().any(|want| want.in_person || want.named)
 }
 
 /// The request as people see it; `whole` with all of its preview.
@@ -62,8 +62,13 @@ pub(in crate::cli) fn shown(asked: &ConsentAsked, from: Option<SessionId>, whole
     }
     fact("risk", &asked.risk.to_string());
     if let Some(walls) = &asked.walls {
-        let network = if walls.network { "reaches the network" } else { "no network" };
-        fact("walls", &format!("{walls}; {network}"));
+        let network = match walls.network {
+            // Most walls tell it themselves.
+            _ if walls.detail.contains("network") => "",
+            true => "; reaches the network",
+            false => "; no network",
+        };
+        fact("walls", &format!("{walls}{network}"));
     }
     let rules = asked.always();
     for rule in rules.iter().take(LISTED) {
@@ -140,7 +145,7 @@ pub(super) fn choice(asked: &ConsentAsked, line: &str) -> Choice {
 
 /// What `--yes` says.
 pub(super) fn beforehand(asked: &ConsentAsked) -> ConsentAnswer {
-    match asked.wants.iter().find(|want| want.in_person) {
+    match asked.wants.iter().find(|want| want.in_person || want.named) {
         None => ConsentAnswer::Once,
         Some(want) => {
             let what = if want.permission == EXTERNAL_DIRECTORY {
@@ -156,8 +161,14 @@ pub(super) fn beforehand(asked: &ConsentAsked) -> ConsentAnswer {
 }
 
 /// What is said where nobody is.
-pub(super) fn nobody() -> ConsentAnswer {
-    let message = "nobody is there to be asked: allow it with a rule (`[permissions]` in the configuration), or with --yes";
+pub(super) fn nobody(asked: &ConsentAsked) -> ConsentAnswer {
+    let message = if asked.wants.iter().any(|want| want.in_person) {
+        "nobody is there to be asked, and this needs a person: run it at a terminal, without --yes"
+    } else if asked.wants.iter().any(|want| want.named) {
+        "nobody is there to be asked: allow it with a rule about this permission by its name (`[permissions]` in the configuration)"
+    } else {
+        "nobody is there to be asked: allow it with a rule (`[permissions]` in the configuration), or with --yes"
+    };
     ConsentAnswer::Decline { message: Some(message.to_owned()) }
 }
 
@@ -193,6 +204,11 @@ mod tests {
              walls   bubblewrap (the workspace); no network\n  always  bash \"make install *\"\n  \
              always  bash \"make clean *\"\n"
         );
+        if let Some(walls) = &mut asked.walls {
+            walls.detail = "the workspace can be changed; no network".to_owned();
+        }
+        let text = texts(&shown(&asked, None, false));
+        assert!(text.contains("  walls   bubblewrap (the workspace can be changed; no network)\n"), "{text}");
         assert!(prompt(&asked).starts_with("y once, a always, n decline"));
         let from = SessionId::parse("ses_000000000001Sess1234567890").unwrap();
         let first = shown(&asked, Some(from), false).remove(0).text;
@@ -240,11 +256,19 @@ mod tests {
         let mut asked = request(1, "x");
         assert_eq!(beforehand(&asked), ConsentAnswer::Once);
         let outside = Want::new(EXTERNAL_DIRECTORY, "/etc/motd", Risk::Dangerous);
-        asked.wants.push(Want { in_person: true, ..outside });
+        asked.wants.push(Want { named: true, ..outside });
         let ConsentAnswer::Decline { message: Some(message) } = beforehand(&asked) else {
             panic!("declined")
         };
         assert!(message.starts_with("/etc/motd is a change outside of the workspace and needs"), "{message}");
         assert!(needs_a_person(&asked));
+        let told = |asked: &ConsentAsked| {
+            let ConsentAnswer::Decline { message: Some(message) } = nobody(asked) else { panic!("declined") };
+            assert!(!message.contains("or with --yes"), "{message}");
+            message
+        };
+        assert!(told(&asked).contains("a rule about this permission by its name"));
+        asked.wants[0].in_person = true;
+        assert!(told(&asked).contains("this needs a person"));
     }
 }

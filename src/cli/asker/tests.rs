@@ -146,7 +146,7 @@ fn nobody_is_asked_without_a_terminal_or_after_the_end_of_the_input() {
     let first = request(1, vec![question(&["a"], false, true)]);
     assert_eq!(ask(&mut asker, &first), send(&first, None));
     let make = consent(1, "make");
-    assert_eq!(ask_consent(&mut asker, &make), agree(&make, consent::nobody()));
+    assert_eq!(ask_consent(&mut asker, &make), agree(&make, consent::nobody(&make)));
     assert!(!asker.is_asking());
     let mut asker = Asker::new(TERMINAL);
     let second = consent(2, "make");
@@ -154,7 +154,7 @@ fn nobody_is_asked_without_a_terminal_or_after_the_end_of_the_input() {
     ask_consent(&mut asker, &second);
     assert_eq!(asker.typed(None), send(&first, None));
     assert!(!asker.is_asking(), "nothing is read any more");
-    assert_eq!(end(&mut asker, &first), agree(&second, consent::nobody()));
+    assert_eq!(end(&mut asker, &first), agree(&second, consent::nobody(&second)));
     let third = request(3, vec![question(&["a"], false, true)]);
     assert_eq!(ask(&mut asker, &third), send(&third, None));
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use playhouse_policy::{Rules, Verdict};
 use playhouse_protocol::message::CallInput;
-use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+use playhouse_tools::{Alone, CallContext, OutputSink, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
 use tokio_util::sync::CancellationToken;
 
 use super::super::asker::visible;
-use super::super::{CommandResult, Common, Exit, Failure, print, variable};
+use super::super::tools::configured;
+use super::super::{CommandResult, Common, Exit, Failure, print};
 use super::{ScriptedCall, check_name};
-use crate::config::check_names;
 use crate::house::resolved;
 
 /// Threads for the work of tools that blocks.
@@ -28,9 +28,7 @@ impl OutputSink for NoOutput {
 /// Prints a line for each call.
 pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Path) -> CommandResult {
     let settings = common.settings_apart()?.with_workspace(directory)?;
-    let registry = Registry::native_with(settings.native_tools(&variable)?);
-    check_names(&settings.permission_names, &registry)?;
-    let registry = Arc::new(registry);
+    let registry = Arc::new(configured(&settings)?);
     let names: Vec<String> = registry.iter().map(|tool| tool.spec().name.clone()).collect();
     for call in calls {
         check_name(&call.tool, &names)?;

@@ -24,13 +24,29 @@ fn reading_inside_runs_and_outside_asks() {
 }
 
 #[test]
-fn no_rule_lets_a_call_write_outside() {
-    let policy = all_allowed();
+fn a_call_writes_outside_only_where_a_rule_names_that() {
+    let mut policy = all_allowed();
     let write =
         |zone| wants("edit", Risk::Dangerous, &[Access::path(AccessKind::Write, "/x/y", zone)]).unwrap();
     assert_eq!(policy.judge(&write(Zone::Workspace)), Verdict::Allow);
     let Verdict::Ask { wants, .. } = policy.judge(&write(Zone::Outside)) else { panic!("must ask") };
-    assert!(wants[0].always.is_empty());
+    assert!(wants[0].always.is_empty() && wants[0].named && !wants[0].in_person);
+    policy.configuration.push(Rule::new(EXTERNAL_DIRECTORY, "/x/*", Action::Allow));
+    assert_eq!(policy.judge(&write(Zone::Outside)), Verdict::Allow);
+}
+
+#[test]
+fn a_name_with_wildcards_is_not_remembered() {
+    for name in ["*", "a?b", "src/*"] {
+        let access = Access::path(AccessKind::Read, format!("/repo/{name}"), Zone::Workspace).shown(name);
+        assert!(wants("read", Risk::Safe, &[access]).unwrap()[0].always.is_empty(), "{name}");
+    }
+    for path in ["/*", "/etc/*", "/srv/a*/b", "/srv/data/?"] {
+        let always = outside(AccessKind::Read, path).always;
+        assert!(always.iter().all(|pattern| pattern == "/srv/data/*"), "{path}: {always:?}");
+    }
+    let wanted = wants("webfetch", Risk::Moderate, &[Access::Address("https://*/a".into())]).unwrap();
+    assert!(wanted[0].always.is_empty());
 }
 
 #[test]
@@ -100,7 +116,7 @@ fn commands_are_judged_by_their_text_and_by_where_their_paths_lead() {
         ("cargo test", "cargo test *")
     );
     accesses.push(Access::path(AccessKind::Write, "/etc/motd", Zone::Outside));
-    assert!(wants("bash", Risk::Dangerous, &accesses).unwrap()[1].in_person);
+    assert!(wants("bash", Risk::Dangerous, &accesses).unwrap()[1].named);
 }
 
 #[test]

@@ -93,6 +93,32 @@ fn what_only_a_person_can_allow_is_asked_whatever_rules_say() {
 }
 
 #[test]
+fn a_named_want_is_allowed_only_by_rules_that_name_its_permission() {
+    let write = || Want { named: true, ..Want::new("external_directory", "/etc/hosts", Risk::Dangerous) };
+    let judge = |configuration: &[(&str, &str, Action)], session: &[(&str, &str, Action)]| {
+        let (configuration, session) = (rules(configuration), rules(session));
+        action(&Policy { configuration, session, ..Policy::default() }, write())
+    };
+    let all = ("*", "*", Allow);
+    assert_eq!(judge(&[all], &[]), Ask);
+    assert_eq!(judge(&[("**", "/etc/*", Allow)], &[("?*", "*", Allow)]), Ask);
+    assert_eq!(judge(&[("external_directory", "/etc/*", Allow)], &[]), Allow);
+    assert_eq!(judge(&[("external_directory", "*", Allow), all], &[all]), Allow, "the next that decides");
+    assert_eq!(judge(&[("external_directory", "/etc/*", Deny), all], &[all]), Deny);
+    assert_eq!(judge(&[all, ("*", "/etc/*", Deny)], &[]), Deny, "a deny counts whomever it names");
+    assert_eq!(judge(&[], &[("external_directory", "/etc/hosts", Allow)]), Allow);
+    let doubtful = Want { doubt: Some("a variable".into()), ..write() };
+    let policy = Policy { configuration: rules(&[all]), ..Policy::default() };
+    assert_eq!(action(&policy, doubtful.clone()), Ask);
+    let configuration = rules(&[("external_directory", "*", Allow)]);
+    assert_eq!(action(&Policy { configuration, ..Policy::default() }, doubtful), Allow);
+    let Verdict::Ask { reason, .. } = policy.judge(&[write()]) else { panic!("it must ask") };
+    assert!(reason.contains("external_directory"), "{reason}");
+    let risky = Policy { builtin: Rules::new(), configuration: rules(&[all]), ..Policy::default() };
+    assert_eq!(action(&risky, Want { risk: Risk::Safe, ..write() }), Ask);
+}
+
+#[test]
 fn the_strictest_of_all_wants_counts_and_all_that_ask_are_told() {
     let configuration = rules(&[("bash", "ls *", Allow), ("bash", "rm *", Deny)]);
     let policy = Policy { configuration, ..Policy::default() };

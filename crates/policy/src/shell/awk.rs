@@ -30,7 +30,7 @@ pub(super) fn is_doubtful(words: &[Word]) -> bool {
 
 /// Whether `program` only computes and writes to standard output: what is printed can be sent to a command or a file.
 fn is_plain(program: &str) -> bool {
-    if ["system", "getline", "@", "close", "fflush"].iter().any(|word| program.contains(word)) {
+    if ["system", "getline", "@", "close", "fflush", "ARGV"].iter().any(|word| program.contains(word)) {
         return false;
     }
     let mut printed = program.split("print");

@@ -28,14 +28,21 @@ pub(super) struct Findings {
     /// Files that it writes and files that it runs, by their last names.
     written: Vec<String>,
     run: Vec<String>,
+    /// Files that programs obey which it runs, whether they are there or not.
+    obeyed: Vec<String>,
+    /// Whether it writes files whose names are not known.
+    writes_any: bool,
     unknown: usize,
 }
 
 impl Findings {
     /// All that was found.
     pub(super) fn finish(mut self) -> Script {
-        if let Some(file) = self.run.iter().find(|file| self.written.contains(file)).cloned() {
+        let mut run = self.run.iter();
+        if let Some(file) = run.find(|file| self.writes_any || self.written.contains(file)).cloned() {
             self.doubt(&file, "it runs a file that the script itself writes");
+        } else if let Some(file) = self.obeyed.iter().find(|file| self.written.contains(file)).cloned() {
+            self.doubt(&file, "a program obeys a file that the script itself writes");
         }
         self.script
     }
@@ -142,9 +149,19 @@ impl Findings {
         note(&mut self.written, path);
     }
 
+    /// The script makes files, and nobody knows which.
+    pub(super) fn writes_any_file(&mut self) {
+        self.writes_any = true;
+    }
+
     /// The script runs this file.
     pub(super) fn runs_file(&mut self, path: &str) {
         note(&mut self.run, path);
+    }
+
+    /// The script has this file run, if it is there.
+    pub(super) fn obeys_file(&mut self, path: &str) {
+        note(&mut self.obeyed, path);
     }
 }
 

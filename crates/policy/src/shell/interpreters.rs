@@ -113,6 +113,7 @@ const INTERPRETERS: &[Interpreter] = &[
             "kotlinc",
             "dart",
             "ghci",
+            "bpftrace",
             "runghc",
         ],
         code: "eEcqpxo",

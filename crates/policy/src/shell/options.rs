@@ -98,7 +98,9 @@ const RUNS: &[Runs] = &[
         words: &["-shell-escape", "-enable-write18"],
     },
     Runs { names: &["sqlite3"], short: "", long: &["cmd", "init"], words: &["-cmd", "-init"] },
+    // The shell evaluates the subscript of a name that it writes to.
     Runs { names: &["printf"], short: "v", long: &[], words: &[] },
+    Runs { names: &["wait"], short: "p", long: &[], words: &[] },
     Runs {
         names: &["systemctl"],
         short: "",
@@ -135,6 +137,14 @@ const ANYTHING: &[&str] = &[
     "vimdiff",
 ];
 
+/// Whether make may take what it reads for its makefile: an input has several names, and options may be joined with it.
+fn reads_makefile(arguments: &[Word]) -> bool {
+    arguments.iter().any(|word| {
+        let text = word.text.as_str();
+        text.ends_with('-') || text.contains("/dev/") || text.contains("/proc/")
+    })
+}
+
 /// Subcommands of git that run commands, or change what others of them run.
 const GIT_RUNNING: &[&str] = &[
     "bisect",
@@ -155,6 +165,7 @@ const GIT_RUNNING: &[&str] = &[
 
 /// Options of git with which it runs a command. Their beginnings are understood as well.
 const GIT_OPTIONS: &[&str] = &[
+    "config",
     "exec",
     "ext-diff",
     "extcmd",
@@ -181,7 +192,7 @@ pub(super) fn doubt(name: &str, words: &[Word]) -> Option<&'static str> {
         "less" | "more" | "most" => any(&|text| text.starts_with('+')),
         "psql" | "mysql" | "mariadb" => any(&|text| text.contains('\\') || text.contains("system")),
         "sqlite3" => any(&|text| text.trim_start().starts_with('.')),
-        "make" | "gmake" => any(&|text| text.contains('$')),
+        "make" | "gmake" | "bmake" => any(&|text| text.contains('$')) || reads_makefile(arguments),
         // The shell evaluates the subscript of a name that is asked for.
         "test" | "[" => any(&|text| matches!(text, "-v" | "-R")) && any(&|text| text.contains('[')),
         _ => false,

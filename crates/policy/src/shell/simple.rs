@@ -3,10 +3,11 @@
 use tree_sitter::Node;
 
 use super::interpreters::{self, Code};
-use super::walk::{Walker, walk};
+use super::made::{self, Makes};
+use super::walk::{PLACES, Walker, walk};
 use super::words::{Word, word};
 use super::wrappers::{self, ShellScript, Wrapped};
-use super::{Command, DEEPEST, options, paths, prefix};
+use super::{Command, DEEPEST, awk, git, options, paths, prefix, sed, sources};
 
 /// Builtins that change what later commands mean.
 const SHIFTING: &[&str] = &[
@@ -39,9 +40,6 @@ const RESERVED: &[&str] = &[
     "!", "{", "}", "[[", "]]", "(", ")", "case", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while",
 ];
-
-/// Programs that make files of other files, or of what they get.
-const MAKERS: &[&str] = &["cp", "curl", "dd", "install", "ln", "mv", "rsync", "tee", "wget"];
 
 impl Walker<'_, '_> {
     /// The command that `node` is.
@@ -120,13 +118,18 @@ impl Walker<'_, '_> {
             "trap" => joined(words.get(1 + skipped..2 + skipped).unwrap_or_default()),
             "watch" | "parallel" | "ssh" => joined(&words[1..]),
             "env" => {
-                let split =
-                    |word: &Word| word.text.starts_with("-S") || word.text.starts_with("--split-string");
+                let split = |word: &Word| word.text.starts_with("-S") || word.text.starts_with("--s");
                 let Some(at) = words.iter().position(split) else { return };
                 self.found.doubt(&joined(words).0, "a string that is split into words");
                 joined(words.get(at + 1..).unwrap_or_default())
             }
             name if wrappers::is_shell(name) => {
+                for file in wrappers::run_before(words) {
+                    self.found.runs_file(&file.text);
+                    if file.doubt.is_some() || wrappers::is_input(&file.text) {
+                        self.found.doubt(&joined(words).0, "it runs what it reads");
+                    }
+                }
                 if wrappers::is_other_shell(name) {
                     self.found.doubt(&joined(words).0, "a shell with a language of its own");
                 }
@@ -202,11 +205,28 @@ impl Walker<'_, '_> {
         if let Some(Code::File(file)) = code {
             self.found.runs_file(&file.text);
         }
+        let sets = |word: &Word| {
+            let name = word.text.split_once('=').map_or(word.text.as_str(), |(name, _)| name);
+            PLACES.contains(&name.trim_end_matches('+'))
+        };
+        let may_set = !paths::takes_no_files(name) || matches!(name, "printf" | "wait");
+        if may_set && words.iter().skip(1).any(sets) {
+            self.found.lost(&joined(words).0);
+        }
+        for file in made::obeyed(name, words) {
+            self.found.obeys_file(file);
+        }
         // A file that is called `echo` is another one.
         if paths::takes_no_files(&first.text) {
             return;
         }
+        self.hidden_paths(name, words);
+        let makes = made::makes(name, words);
+        if matches!(makes, Makes::Anything) {
+            self.found.writes_any_file();
+        }
         let writes = !paths::only_reads(name, words);
+        let are_read = sources::are_read(name, words);
         let pattern = paths::pattern_of(name, words);
         // Those of the command that it runs are told with that.
         let own = wrapped.own.unwrap_or(words.len());
@@ -214,8 +234,8 @@ impl Walker<'_, '_> {
             if pattern == Some(at) {
                 continue;
             }
-            self.found.argument(word, writes);
-            if MAKERS.contains(&name) {
+            self.found.argument(word, writes && !are_read[at]);
+            if matches!(makes, Makes::Arguments) {
                 paths::in_argument(word).iter().for_each(|path| self.found.writes_file(path));
             }
         }
@@ -226,10 +246,39 @@ impl Walker<'_, '_> {
         }
     }
 
+    /// Paths that no argument is: they stand in a program in a language of its own, or the command knows them itself.
+    fn hidden_paths(&mut self, name: &str, words: &[Word]) {
+        let is_hiding = match name {
+            "sed" | "gsed" => sed::is_doubtful(words),
+            "awk" | "gawk" | "mawk" | "nawk" => awk::is_doubtful(words),
+            "jq" | "gojq" | "jaq" => words.iter().skip(1).any(|word| {
+                let text = word.text.as_str();
+                let is_cluster = text.starts_with('-') && !text.starts_with("--") && text.contains('f');
+                is_cluster || text.starts_with("--f") || text.contains("import") || text.contains("include")
+            }),
+            "git" => {
+                let files = git::settings_written(words);
+                files.iter().for_each(|file| self.found.path(file, true));
+                false
+            }
+            _ => false,
+        };
+        let program = paths::pattern_of(name, words).filter(|_| !name.ends_with("grep") && name != "rg");
+        let is_in_doubt = program.is_some_and(|at| words[at].doubt.is_some());
+        if is_hiding || is_in_doubt {
+            self.found.unknown(&joined(words).0, "a program that may name any path", true);
+        }
+    }
+
     fn enter(&mut self, name: &str, words: &[Word]) {
         let target = words[1..].iter().find(|word| !word.text.starts_with('-') || word.text == "-");
         match target {
-            None => self.found.enter("~"),
+            // The directories of before are changed.
+            None if name == "pushd" => self.found.lost(name),
+            None => {
+                self.found.path("~", false);
+                self.found.enter("~");
+            }
             Some(target) if target.doubt.is_none() && !target.text.starts_with(['-', '+']) => {
                 self.found.enter(&target.text);
             }

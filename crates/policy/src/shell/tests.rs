@@ -263,6 +263,140 @@ fn words_that_may_be_any_path_are_told() {
     assert_eq!(unknown("find . -exec cat {} +"), [""; 0]);
 }
 
+#[test]
+fn the_home_directory_is_gone_to_without_its_name() {
+    for script in ["cd; ls", "cd; find -delete", "cd -P; ls", "cd --"] {
+        let script = analyse(script);
+        assert!(script.paths.iter().any(|path| path.text == "~" && !path.writes), "{script:?}");
+    }
+}
+
+fn has_unknown_path(script: &str) -> bool {
+    analyse(script).paths.iter().any(|path| path.doubt.is_some())
+}
+
+#[test]
+fn where_a_directory_leads_is_not_known_once_its_variables_are_set() {
+    for script in [
+        "CDPATH=/ cd etc; cat passwd",
+        "CDPATH=/; cd etc; cat passwd",
+        "HOME=/etc cd; cat passwd",
+        "export CDPATH=/; cd etc",
+        "OLDPWD=/etc; cd -",
+        "PWD=/etc; cat ~+/x",
+        "env HOME=/etc sh x",
+        "read -r HOME; cd",
+        "printf -v HOME /etc; cd",
+        "declare -n A=HOME; cd",
+        "for HOME in /etc; do cd; done",
+        "export 'HOME=/etc'; cd",
+        "export H\"OME=/etc\"; cd",
+        "export $A; cd",
+        ": ${HOME:=/etc}; cd",
+        ": ${CDPATH=/}; cd etc",
+        "HOME+=/x; cd",
+        "pushd; ls",
+    ] {
+        assert!(has_unknown_path(script), "{script}: {:?}", analyse(script));
+    }
+    for script in [
+        "A=1 cd etc; cat passwd",
+        "echo HOME=1",
+        "for A in a; do cd b; done",
+        "A=$HOME/x; ls",
+        "export PATH=$HOME/bin:$PATH A",
+        "echo \"${HOME:-x}\"",
+    ] {
+        assert!(!has_unknown_path(script), "{script}: {:?}", analyse(script));
+    }
+}
+
+#[test]
+fn a_program_in_an_argument_may_name_any_path() {
+    for script in [
+        "sed 's/a/b/w /tmp/x' a",
+        "sed 'r /etc/passwd' a",
+        "sed -f x a",
+        "awk 'BEGIN { getline x < \"/etc/passwd\" }'",
+        "awk 'BEGIN { ARGV[1] = \"/etc/passwd\"; ARGC = 2 } 1'",
+        "awk '{ print > \"/tmp/x\" }' a",
+        "jq 'import \"../x\" as x; 1' a",
+        "jq -n 'include \"../x\"; 1'",
+        "jq --from-file x a",
+    ] {
+        assert!(has_unknown_path(script), "{script}: {:?}", analyse(script));
+    }
+    for script in ["sed -n '1,5p' a", "awk '{ print $2 }' a", "jq .a b"] {
+        assert!(!has_unknown_path(script), "{script}: {:?}", analyse(script));
+    }
+}
+
+#[test]
+fn settings_that_git_runs_are_written_where_git_keeps_them() {
+    let written = |script: &str| {
+        let paths = analyse(script).paths.into_iter().filter(|path| path.writes && path.doubt.is_none());
+        paths
+            .map(|path| path.text)
+            .filter(|path| path.contains(['/']) && path.contains("config"))
+            .collect::<Vec<_>>()
+    };
+    for script in [
+        "git config core.hooksPath x",
+        "git config CORE.HOOKSPATH x",
+        "git config --local --add core.fsmonitor x",
+        "git config set core.pager x",
+        "git config alias.x '!ls'",
+        "git config filter.a.clean x",
+        "git config diff.a.textconv x",
+        "git config merge.a.driver x",
+        "git config credential.helper x",
+        "git config include.path x",
+        "git config --rename-section user alias",
+        "git config --edit",
+        "git config --unknown user.name x",
+        "git config $A x",
+        "git config remote.origin.uploadpack x",
+    ] {
+        assert!(written(script).contains(&".git/config".to_owned()), "{script}: {:?}", analyse(script));
+    }
+    assert!(written("git -C sub config core.pager x").contains(&"sub/.git/config".to_owned()));
+    assert!(written("git config --global core.pager x").contains(&"~/.gitconfig".to_owned()));
+    assert!(written("git config --global user.name x").contains(&"~/.gitconfig".to_owned()));
+    assert!(written("git config -f ../config core.pager x").contains(&"../config".to_owned()));
+    for script in [
+        "git config user.name x",
+        "git config --get core.hooksPath",
+        "git config core.hooksPath",
+        "git config --list",
+        "git config get core.pager",
+        "git config remote.origin.url x",
+        "git config branch.main.merge x",
+        "git remote add a b",
+    ] {
+        assert_eq!(written(script), [""; 0], "{script}");
+    }
+}
+
+#[test]
+fn what_is_plainly_read_is_not_written() {
+    let written = |script: &str| {
+        let paths = analyse(script).paths.into_iter().filter(|path| path.writes);
+        paths.map(|path| path.text).collect::<Vec<_>>()
+    };
+    assert_eq!(written("cp /etc/hosts a"), ["a"]);
+    assert_eq!(written("cp -r /usr/a /usr/b c"), ["c"]);
+    assert_eq!(written("install -m 644 /etc/a b"), ["644", "/etc/a", "b"], "its options have values");
+    assert_eq!(written("install /etc/a b"), ["b"]);
+    assert_eq!(written("cp -t /etc a"), ["/etc", "a"]);
+    assert_eq!(written("cp -l /etc/a b"), ["/etc/a", "b"], "a link is another name to write by");
+    assert_eq!(written("ln -s /etc/a b"), ["/etc/a", "b"]);
+    assert_eq!(written("mv /etc/a b"), ["/etc/a", "b"]);
+    assert_eq!(written("gcc -I/usr/a -L /usr/b -isystem /usr/c x.c -o /usr/d"), ["x.c", "/usr/d"]);
+    assert_eq!(written("tar -tvf /usr/a.tar"), [""; 0]);
+    assert_eq!(written("tar tzf /usr/a.tgz"), [""; 0]);
+    assert_eq!(written("tar -xf /usr/a.tar"), ["/usr/a.tar"]);
+}
+
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
@@ -289,7 +423,7 @@ mod property {
 
     /// Ways to put a script into another one.
     fn wrapped(script: &str, way: u8) -> String {
-        match way % 16 {
+        match way % WAYS {
             0 => format!("a && {script}"),
             1 => format!("({script})"),
             2 => format!("echo $({script})"),
@@ -305,15 +439,39 @@ mod property {
             12 => format!("f() {{ {script}; }}"),
             13 => format!("for i in a; do {script}; done"),
             14 => format!("X=$({script}) b"),
+            15 => format!("echo {}", backquoted(script)),
+            16 => format!("echo \"a {} b\"", backquoted(script)),
+            17 => document("<<", script, &format!("$({script})")),
+            18 => document("<<-", script, &format!("\t$({script})")),
+            19 => document("<<", script, &backquoted(script)),
+            20 => document("<<-", script, &format!("\t\"{}\"", backquoted(script))),
+            21 => document("<<", script, &format!("${{A:-{}}}", backquoted(script))),
+            22 => format!("xargs --max-lines --replace --process-slot-var=A sh -c {}", quoted(script)),
+            23 => format!("env --unset=A --ignore-environment sh -c {}", quoted(script)),
+            24 => format!("timeout --foreground --signal KILL 5 bash -login -c {}", quoted(script)),
+            25 => format!("wait -n -p {}", quoted(&format!("a[$({script})]"))),
+            26 => format!("((A[{}]))", quoted(&format!("$({script})"))),
             _ => format!("ls | {script}"),
         }
+    }
+
+    const WAYS: u8 = 28;
+
+    fn backquoted(script: &str) -> String {
+        format!("`{}`", script.replace('\\', "\\\\").replace('`', "\\`"))
+    }
+
+    /// A document whose mark is in no script that stands in it.
+    fn document(sign: &str, script: &str, body: &str) -> String {
+        let mark = format!("E{}", script.len());
+        format!("cat {sign}{mark}\n{body}\n{mark}\n")
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn a_denied_command_is_never_allowed_wherever_it_stands(ways in proptest::collection::vec(0_u8..16, 0..6)) {
+        fn a_denied_command_is_never_allowed_wherever_it_stands(ways in proptest::collection::vec(0..WAYS, 0..6)) {
             let script = ways.iter().fold("rm -rf x".to_owned(), |script, way| wrapped(&script, *way));
             let verdict = policy().judge(&wants(&script));
             prop_assert!(verdict != Verdict::Allow, "{script}: {:?}", analyse(&script));
@@ -328,6 +486,22 @@ mod property {
         fn a_denied_command_next_to_anything_is_never_allowed(before in "[a-z $(){}\"'`|&<>=-]{0,30}") {
             // What the shell takes as a command of its own: on a line of its own, where the line before is complete.
             let script = format!("{before}\nrm -rf x");
+            let verdict = policy().judge(&wants(&script));
+            prop_assert!(verdict != Verdict::Allow, "{script}: {:?}", analyse(&script));
+        }
+
+        #[test]
+        fn a_denied_command_in_a_document_is_never_allowed(
+            before in "[a-z $(){}\"'&|<>\t=-]{0,20}",
+            after in "[a-z \"'|&<>\t-]{0,20}",
+            is_indented in any::<bool>(),
+            is_backquoted in any::<bool>(),
+            rest in prop::sample::select(vec!["", " > o", " | cat", " && g", "; g", " 2>&1", " &"]),
+        ) {
+            let (sign, tab) = if is_indented { ("<<-", "\t") } else { ("<<", "") };
+            let command = if is_backquoted { "`rm -rf x`" } else { "$(rm -rf x)" };
+            let script = format!("cat {sign}E{rest}\n{tab}{before}{command}{after}\n{tab}E\n");
+            // What a shell takes for a document, since its mark is not quoted.
             let verdict = policy().judge(&wants(&script));
             prop_assert!(verdict != Verdict::Allow, "{script}: {:?}", analyse(&script));
         }

@@ -65,6 +65,27 @@ const STRUCTURE: &[&str] = &[
     "word",
 ];
 
+/// Variables that say where directories are.
+pub(super) const PLACES: &[&str] = &["CDPATH", "DIRSTACK", "HOME", "OLDPWD", "PWD"];
+
+fn is_part_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+/// Whether a string stands in arithmetic or in a subscript, where quotes keep nothing from being evaluated.
+fn is_evaluated(node: Node<'_>, source: &str) -> bool {
+    let mut above = node.parent();
+    while let Some(node) = above {
+        match node.kind() {
+            "expansion" | "subscript" | "arithmetic_expansion" | "c_style_for_statement" => return true,
+            "compound_statement" if source[node.byte_range()].starts_with("((") => return true,
+            "command" | "command_substitution" | "test_command" | "program" => return false,
+            _ => above = node.parent(),
+        }
+    }
+    false
+}
+
 /// Adds what `source` runs and touches to `found`.
 pub(super) fn walk(source: &str, depth: usize, found: &mut Findings) {
     if depth > DEEPEST {
@@ -179,9 +200,17 @@ impl<'s> Walker<'_, 's> {
                 self.tested_paths(node);
             }
             "declaration_command" | "unset_command" => {
-                self.found.doubt(self.text(node), "an assignment");
+                let text = self.text(node);
+                self.found.doubt(text, "an assignment");
+                let mut options = text.split_whitespace().filter(|word| word.starts_with('-'));
+                // Another name for a variable hides which one is set.
+                if text.starts_with(['d', 'l', 't']) && options.any(|option| option.contains('n')) {
+                    self.found.lost(text);
+                }
+                self.declared(node);
             }
             "variable_assignment" | "variable_assignments" => {
+                self.moved(self.text(node));
                 // Those before a command are told with it.
                 if node.parent().is_none_or(|parent| parent.kind() != "command") {
                     self.found.doubt(self.text(node), "an assignment");
@@ -192,16 +221,66 @@ impl<'s> Walker<'_, 's> {
                 self.joined(node);
                 self.redirect(node);
             }
-            "herestring_redirect" => self.joined(node),
+            "herestring_redirect" => {
+                self.joined(node);
+                if let Some(doubt) = node.named_child(0).and_then(|child| word(child, self.source).doubt) {
+                    self.found.doubt(self.text(node), doubt);
+                }
+            }
+            "for_statement" => {
+                if let Some(variable) = node.child_by_field_name("variable") {
+                    self.moved(self.text(variable));
+                }
+            }
+            // `${NAME:=value}`
+            "expansion" => {
+                let inner = self.text(node).trim_start_matches(['$', '{']);
+                let rest = inner.trim_start_matches(is_part_of_name);
+                if rest.starts_with([':', '=']) && rest.trim_start_matches(':').starts_with('=') {
+                    self.moved(inner);
+                }
+            }
+            "raw_string" if self.text(node).contains(['$', '`']) && is_evaluated(node, self.source) => {
+                self.found.doubt(self.text(node), "a string that is evaluated");
+            }
             // A `$` by itself is no variable, but the grammar looks for a name behind it.
             "simple_expansion" if self.text(node).contains(char::is_whitespace) => {
                 self.found.doubt(self.source, "a `$` by itself");
             }
-            "heredoc_redirect" => {}
+            "heredoc_redirect" => self.document(node),
             kind if STRUCTURE.contains(&kind) => {}
             kind => {
                 let why = format!("a construct that is not understood ({kind})");
                 self.found.doubt(self.text(node), &why);
+            }
+        }
+    }
+
+    /// Where the variable is set whose name `text` begins with, and it says where directories are, nobody knows where `cd`
+    /// goes.
+    fn moved(&mut self, text: &str) {
+        let end = text.find(|character| !is_part_of_name(character)).unwrap_or(text.len());
+        if PLACES.contains(&&text[..end]) {
+            self.found.lost(text);
+        }
+    }
+
+    /// What `export` and its like set by words that the grammar takes for none of their assignments.
+    fn declared(&mut self, node: Node<'_>) {
+        let mut cursor = node.walk();
+        let mut end = 0;
+        for child in node.named_children(&mut cursor) {
+            // The grammar takes a word of several parts for several words.
+            let is_part = std::mem::replace(&mut end, child.end_byte()) == child.start_byte();
+            if child.kind() == "variable_assignment" && !is_part {
+                continue;
+            }
+            let word = word(child, self.source);
+            let rest = word.text.trim_start_matches(is_part_of_name);
+            if is_part || (word.doubt.is_some() && !rest.starts_with('=')) {
+                self.found.lost(self.text(node));
+            } else if !rest.is_empty() {
+                self.moved(&word.text);
             }
         }
     }

@@ -229,6 +229,37 @@ pub(super) fn is_other_shell(name: &str) -> bool {
     matches!(name, "fish" | "csh" | "tcsh" | "zsh" | "nu" | "xonsh" | "elvish" | "rc" | "es")
 }
 
+/// Long options of bash, which understands them behind one dash as well.
+const LONG: &[&str] = &[
+    "debug",
+    "debugger",
+    "dump-po-strings",
+    "dump-strings",
+    "help",
+    "login",
+    "noediting",
+    "noprofile",
+    "norc",
+    "posix",
+    "pretty-print",
+    "protected",
+    "restricted",
+    "verbose",
+    "version",
+    "wordexp",
+];
+/// Those that name a file which is run before the script.
+const WITH_FILE: &[&str] = &["init-file", "rcfile"];
+
+/// The files that a shell runs before its script.
+pub(super) fn run_before(words: &[Word]) -> impl Iterator<Item = &Word> {
+    let names_file = |word: &Word| {
+        let option = word.text.strip_prefix('-');
+        option.is_some_and(|option| WITH_FILE.contains(&option.strip_prefix('-').unwrap_or(option)))
+    };
+    words.windows(2).filter(move |pair| names_file(&pair[0])).map(|pair| &pair[1])
+}
+
 pub(super) fn script_of(words: &[Word]) -> ShellScript<'_> {
     let (mut at, mut takes_text, mut reads) = (1, false, false);
     while let Some(word) = words.get(at) {
@@ -241,9 +272,10 @@ pub(super) fn script_of(words: &[Word]) -> ShellScript<'_> {
             break;
         }
         let Some(letters) = text.strip_prefix(['-', '+']) else { break };
-        if let Some(long) = letters.strip_prefix('-') {
-            at += usize::from(matches!(long, "rcfile" | "init-file"));
-        } else {
+        let long = letters.strip_prefix('-').unwrap_or(letters);
+        if WITH_FILE.contains(&long) {
+            at += 1;
+        } else if long == letters && !LONG.contains(&long) {
             takes_text |= letters.contains('c');
             reads |= letters.contains(['s', 'i']);
             // Each takes the name of an option, wherever among the letters it stands.

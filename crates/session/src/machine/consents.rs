@@ -173,7 +173,8 @@ fn refusal(asked: &ConsentAsked, answer: &ConsentAnswer) -> Option<CallReport> {
     let (outcome, text) = match answer {
         ConsentAnswer::Once | ConsentAnswer::Always | ConsentAnswer::Covered { .. } => return None,
         ConsentAnswer::Decline { message: Some(message) } if !message.trim().is_empty() => {
-            (CallOutcome::Declined, format!("declined by the user, who says: {message}"))
+            // Whoever answers need not be a person: a client declines where none is there.
+            (CallOutcome::Declined, format!("declined: {message}"))
         }
         ConsentAnswer::Decline { .. } => (
             CallOutcome::Declined,
@@ -189,6 +190,12 @@ fn refusal(asked: &ConsentAsked, answer: &ConsentAnswer) -> Option<CallReport> {
             CallOutcome::Declined,
             format!(
                 "declined: a person must agree to this call each time, whatever the rules say ({why}), and nobody is there to be asked. find another way, or go on without it"
+            ),
+        ),
+        ConsentAnswer::Unattended if asked.wants.iter().any(|want| want.named) => (
+            CallOutcome::Declined,
+            format!(
+                "declined: a person must agree to this call ({why}), and nobody is there to be asked: allow it with a rule that is about this permission by its name (`[permissions]` in the configuration). find another way, or go on without it, and tell the user what was not done"
             ),
         ),
         ConsentAnswer::Unattended => (

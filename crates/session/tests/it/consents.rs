@@ -176,7 +176,7 @@ fn a_declined_call_tells_the_model_what_to_do() {
         h.consent(decline("use ninja")),
         ["append consent.settled(decline), call.settled(bash declined)", "reply done", NEXT]
     );
-    assert_eq!(h.output(), "declined by the user, who says: use ninja");
+    assert_eq!(h.output(), "declined: use ninja");
     for answer in [decline(" "), ConsentAnswer::Decline { message: None }] {
         let mut h = asking();
         h.consent(answer);
@@ -225,6 +225,10 @@ fn in_an_unattended_turn_nobody_is_waited_for() {
     let outside = Want { in_person: true, ..Want::new("external_directory", "/etc/motd", Risk::Dangerous) };
     h.judged("edit", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: vec![outside] });
     assert!(h.output().contains("each time, whatever the rules say") && !h.output().contains("--yes"));
+    h.answer("", &["edit"]);
+    let named = Want { named: true, ..Want::new("external_directory", "/etc/motd", Risk::Dangerous) };
+    h.judged("edit", Effect::Workspace, Verdict::Ask { reason: "r".into(), wants: vec![named] });
+    assert!(h.output().contains("about this permission by its name") && !h.output().contains("--yes"));
     h.answer("done", &[]);
     // Somebody watches the next turn.
     h.answer("", &["bash"]);

@@ -61,7 +61,7 @@ async fn a_person_may_make_any_call_that_stays_inside() {
     let Verdict::Ask { wants, .. } = judge("bash", json!({"command": "echo a > /etc/hosts"})).await else {
         panic!("it must ask")
     };
-    assert!(wants[0].in_person);
+    assert!(wants[0].named && !wants[0].in_person);
     assert_eq!(asked(judge("bash", json!({"command": "cat $A"})).await), ["external_directory $A"]);
 }
 

@@ -9,7 +9,7 @@ pub(super) struct Wrapper {
     pub(super) flags: &'static str,
     /// One-letter options with a value, attached or in the next word.
     pub(super) valued: &'static str,
-    /// Long options with a value in the next word.
+    /// Long options that must have a value: in the next word, unless it stands behind `=`.
     pub(super) long_valued: &'static [&'static str],
     /// Long options without a value.
     pub(super) long_flags: &'static [&'static str],
@@ -100,10 +100,20 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
             "--max-procs",
             "--delimiter",
             "--arg-file",
-            "--max-lines",
             "--max-chars",
+            "--process-slot-var",
         ],
-        long_flags: &["--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit"],
+        // Some may have a value, but only behind `=`.
+        long_flags: &[
+            "--null",
+            "--no-run-if-empty",
+            "--verbose",
+            "--interactive",
+            "--exit",
+            "--eof",
+            "--max-lines",
+            "--replace",
+        ],
         ..wrapper("xargs", "0rtpx", "nPILdasE")
     },
     Wrapper { adds_arguments: true, ..scripts("parallel", "k", "jN") },
@@ -129,7 +139,8 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
     wrapper("toybox", "", ""),
     Wrapper { positional: 1, ..wrapper("chroot", "", "") },
     Wrapper { positional: 1, ..wrapper("flock", "sxunoFe", "wE") },
-    wrapper("strace", "fqtv", "eop"),
+    // With `-o` it may run a command.
+    wrapper("strace", "fqtv", "ep"),
     runner("ltrace"),
     runner("valgrind"),
     behind("jobs", "-x"),
@@ -144,7 +155,7 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
     runner("bwrap"),
     runner("firejail"),
     runner("proot"),
-    runner("systemd-run"),
+    opaque("systemd-run"),
     runner("systemd-inhibit"),
     runner("setpriv"),
     runner("capsh"),
@@ -163,7 +174,7 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
     runner("xvfb-run"),
     runner("ssh-agent"),
     opaque("sshpass"),
-    runner("start-stop-daemon"),
+    opaque("start-stop-daemon"),
     runner("daemonize"),
     runner("tini"),
     runner("dumb-init"),

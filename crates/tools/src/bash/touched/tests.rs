@@ -122,6 +122,24 @@ fn what_cannot_be_told_is_unknown() {
 }
 
 #[test]
+fn the_home_directory_and_what_git_runs_are_told_where_no_argument_names_them() {
+    let fixture = fixture();
+    let home = std::env::var("HOME").expect("the tests need the variable HOME: set it to a directory");
+    let home = fixture.workspace.resolve(&home).unwrap().path.display().to_string();
+    assert_eq!(fixture.outside("cd; ls"), [home.as_str()]);
+    let guarded = |command: &str| {
+        let mut accesses = fixture.touched(command).into_iter();
+        accesses
+            .any(|access| matches!(access, Access::Path { kind: AccessKind::Write, zone: Zone::Guarded, .. }))
+    };
+    assert!(guarded("git config core.hooksPath x") && guarded("git -C src config alias.a b"));
+    assert!(!guarded("git config user.name x") && !guarded("git config --get core.hooksPath"));
+    assert_eq!(fixture.outside("cp /etc/hosts a"), ["/etc/hosts"]);
+    assert_eq!(fixture.unknown("sed 's/a/b/w /tmp/x' file"), ["sed s/a/b/w /tmp/x file"]);
+    assert_eq!(fixture.unknown("CDPATH=/ cd etc; cat passwd")[..1], ["CDPATH=/"]);
+}
+
+#[test]
 fn a_long_text_is_no_path() {
     let fixture = fixture();
     let command = format!("git commit -m '{}'", "word ".repeat(200));

@@ -1,0 +1,115 @@
+//! Who asks: the check of keys.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::app::App;
+use crate::connection::Carrier;
+use crate::keys::Key;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// What anyone may ask.
+pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Puts the [`Principal`] into the request, and into the answer for the log.
+pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let is_operator = request.extensions().get() == Some(&Carrier::Unix);
+    let principal = match principal(&app, request.headers(), is_operator).await {
+        Ok(principal) => principal,
+        Err(problem) => return problem.into_response(),
+    };
+    request.extensions_mut().insert(principal.clone());
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(principal);
+    response
+}
+
+async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<Principal, Problem> {
+    let has_key = headers.contains_key(AUTHORIZATION);
+    // Where there are no keys, what a client sends as one is none.
+    if !app.needs_key() || (is_operator && !has_key) {
+        return Ok(Principal::local());
+    }
+    let refused = |detail| Problem::new(Kind::Unauthorized, detail);
+    if !has_key {
+        return Err(refused("send a key as `authorization: Bearer KEY`, or as the password of Basic"));
+    }
+    let token = token(headers).ok_or_else(|| {
+        refused(
+            "the `authorization` header holds no key: write `Bearer KEY`, or Basic with it as the password",
+        )
+    })?;
+    match verified(app, token).await? {
+        Some(key) => Ok(Principal { tenant: key.tenant.into(), key: Some(key.id.into()) }),
+        None => Err(refused("the key is not valid, or was withdrawn")),
+    }
+}
+
+/// The key in the one `authorization` header.
+fn token(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, more) = (values.next()?, values.next());
+    let (scheme, rest) = value.to_str().ok().filter(|_| more.is_none())?.split_once(' ')?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(rest).ok()?).ok()?;
+    decoded.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+/// The key that `token` is. The store is read where that may block.
+async fn verified(app: &App, token: String) -> Result<Option<Key>, Problem> {
+    if let Some(known) = app.keys().remembered(&token) {
+        return Ok(known);
+    }
+    let keys = Arc::clone(app.keys());
+    let read = tokio::task::spawn_blocking(move || keys.verify(&token)).await;
+    let read = read.map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
+    read.map_err(|error| Problem::new(Kind::Store, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn header(text: &str) -> HeaderMap {
+        [(AUTHORIZATION, HeaderValue::from_str(text).unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn a_key_comes_as_bearer_or_as_the_password_of_basic() {
+        let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
+        for (text, key) in [
+            ("Bearer abc".to_owned(), Some("abc")),
+            ("bearer  abc ".to_owned(), Some("abc")),
+            (basic("opencode:abc"), Some("abc")),
+            (basic(":a:b"), Some("a:b")),
+            (basic("abc"), None),
+            ("Basic ???".to_owned(), None),
+            ("Digest abc".to_owned(), None),
+            ("abc".to_owned(), None),
+        ] {
+            assert_eq!(token(&header(&text)).as_deref(), key, "{text}");
+        }
+        let mut two = header("Bearer abc");
+        two.append(AUTHORIZATION, HeaderValue::from_static("Bearer def"));
+        assert_eq!(token(&two), None);
+    }
+}

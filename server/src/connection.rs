@@ -1,0 +1,265 @@
+//! Connections: accepted while there are seats, each with time limits of its own.
+//!
+//! A client may take so long for the head of a request, and so long without reading anything of what is written to it. No
+//! more connections are accepted than there are seats; the others wait in the system's queue.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+/// The most bytes of a request's head.
+const LARGEST_HEAD: usize = 64 * 1024;
+/// How long nothing is accepted after the system refused to.
+const BREATHER: Duration = Duration::from_millis(100);
+/// How long a connection may be silent before its peer is asked whether it is there.
+#[cfg(target_os = "linux")]
+const QUIET: Duration = Duration::from_secs(60);
+
+/// By what a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A socket of the network.
+    Tcp,
+    /// A socket in the file system, which only the operator can open.
+    Unix,
+}
+
+/// Where connections come from.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What the connections of a server have in common.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pub(crate) router: Router,
+    /// One permit a connection.
+    pub(crate) seats: Arc<Semaphore>,
+    pub(crate) head_time: Duration,
+    pub(crate) write_time: Duration,
+    /// The tasks of the connections.
+    pub(crate) tasks: TaskTracker,
+    /// No new connection and no new request.
+    pub(crate) closing: CancellationToken,
+    /// At once.
+    pub(crate) cut: CancellationToken,
+}
+
+impl Connections {
+    /// Accepts connections until the server closes.
+    pub(crate) async fn accept(self, listener: Listener) {
+        let closing = self.closing.clone();
+        tokio::select! {
+            () = self.accept_all(&listener) => {}
+            () = closing.cancelled() => {}
+        }
+    }
+
+    async fn accept_all(self, listener: &Listener) {
+        // The semaphore is never closed.
+        while let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await {
+            let accepted = match listener {
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| self.tcp(stream, seat)),
+                Listener::Unix(listener) => {
+                    listener.accept().await.map(|(stream, _)| self.carry(stream, Carrier::Unix, seat))
+                }
+            };
+            match accepted {
+                Ok(()) => {}
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(BREATHER).await;
+                }
+            }
+        }
+    }
+
+    fn tcp(&self, stream: TcpStream, seat: tokio::sync::OwnedSemaphorePermit) {
+        if let Err(error) = prepare(&stream, self.write_time) {
+            tracing::debug!(%error, "an option of a connection cannot be set");
+        }
+        self.carry(stream, Carrier::Tcp, seat);
+    }
+
+    fn carry<S>(&self, stream: S, carrier: Carrier, seat: tokio::sync::OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connections = self.clone();
+        self.tasks.spawn(async move {
+            Box::pin(connections.serve(stream, carrier)).await;
+            drop(seat);
+        });
+    }
+
+    async fn serve<S>(self, stream: S, carrier: Carrier)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Self { router, head_time, write_time, closing, cut, .. } = self;
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(carrier);
+            let answer = router.clone().oneshot(request.map(Body::new));
+            async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        });
+        let io = TokioIo::new(Patient::new(stream, write_time));
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(head_time).max_buf_size(LARGEST_HEAD);
+        let mut connection = pin!(builder.serve_connection(io, service));
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = connection => result,
+                    () = cut.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            // What clients do to their connections is no fault of the server.
+            tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended early");
+        }
+    }
+}
+
+/// Whether accepting failed for one connection only, so that the next may come at once.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Small writes leave at once, and a peer that vanished is noticed.
+fn prepare(stream: &TcpStream, write_time: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::sockopt;
+        let millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(stream, millis)?;
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, QUIET)?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = write_time;
+    Ok(())
+}
+
+/// A stream whose writes fail when the peer reads nothing for some time.
+struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    /// Made when a write has to wait for the first time.
+    deadline: Option<Pin<Box<Sleep>>>,
+    waits: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
+    fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, deadline: None, waits: false }
+    }
+
+    /// Fails what has to wait for longer than the peer may take.
+    fn limit<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waits = false;
+            return written;
+        }
+        let end = Instant::now() + self.patience;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
+        if !self.waits {
+            deadline.as_mut().reset(end);
+            self.waits = true;
+        }
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.limit(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.limit(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.limit(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.limit(cx, ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_fails_when_the_peer_reads_nothing_and_only_then() {
+        let patience = Duration::from_secs(5);
+        let (stream, mut peer) = tokio::io::duplex(10);
+        let mut patient = Patient::new(stream, patience);
+        let mut piece = [0; 10];
+        for _ in 0..5 {
+            // Each time it waits for almost too long.
+            let (written, read) = tokio::join!(patient.write_all(&[7; 10]), async {
+                tokio::time::sleep(patience - Duration::from_millis(1)).await;
+                peer.read_exact(&mut piece).await
+            });
+            written.unwrap();
+            read.unwrap();
+        }
+        let began = Instant::now();
+        let error = patient.write_all(&[7; 30]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, 5));
+    }
+}

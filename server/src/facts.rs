@@ -1,0 +1,133 @@
+//! What clients may know of agents, tools and models.
+
+use playhouse_protocol::ModelRef;
+use playhouse_protocol::capability::Modalities;
+use playhouse_protocol::consent::Risk;
+use playhouse_protocol::usage::{LongContext, PriceList, Prices};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// Where an agent may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentMode {
+    /// By people.
+    Primary,
+    /// By other agents.
+    Subagent,
+    /// By both.
+    All,
+}
+
+/// An agent, as clients may know it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AgentFacts {
+    /// Its name.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// Where it may be used.
+    pub mode: AgentMode,
+    /// Whether it comes with the engine.
+    pub native: bool,
+    /// Whether lists leave it out.
+    pub hidden: bool,
+    /// A colour for it, as `#rrggbb` or a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub color: Option<String>,
+    /// A variant of its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// The model that it wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// The most steps of a turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+}
+
+/// A tool, as clients may know it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ToolView {
+    /// Its name.
+    pub name: String,
+    /// What a model is told of it.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Value,
+    /// How dangerous it is.
+    pub risk: Risk,
+    /// What rules call it.
+    pub permission: String,
+}
+
+/// A model, as clients may know it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelView {
+    /// Provider and model.
+    pub model: ModelRef,
+    /// What people call it.
+    pub name: String,
+    /// Its context window, in tokens.
+    pub context: u64,
+    /// The most tokens of an answer.
+    pub output: u64,
+    /// Whether it thinks before it answers.
+    pub reasoning: bool,
+    /// Whether it takes a temperature.
+    pub temperature: bool,
+    /// What it reads beside text; written as a list of names.
+    #[serde(serialize_with = "names")]
+    pub modalities: Modalities,
+    /// What it costs, in US dollars per million tokens; absent parts are unknown. Prices of long requests stand beside
+    /// the usual ones, as `long`.
+    #[serde(serialize_with = "price_list")]
+    pub prices: PriceList,
+    /// When it came out, as `2026-07-04`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released: Option<String>,
+}
+
+fn names<S: Serializer>(modalities: &Modalities, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(modalities.names())
+}
+
+fn price_list<S: Serializer>(list: &PriceList, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Written<'a> {
+        #[serde(flatten)]
+        usual: &'a Prices,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        long: &'a [LongContext],
+    }
+    Written { usual: &list.usual, long: &list.long }.serialize(serializer)
+}
+
+/// A provider, as clients may know it: no address, no key.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProviderView {
+    /// Its name.
+    pub id: String,
+    /// Whether it can be used: its key is there, or it needs none.
+    pub connected: bool,
+    /// Its models, by name.
+    pub models: Vec<ModelView>,
+}
+
+/// What clients may know of agents, tools and models. Its methods are fast and do no I/O.
+pub trait Facts: Send + Sync {
+    /// The agents, hidden ones included, the usual one first.
+    fn agents(&self) -> Vec<AgentFacts>;
+
+    /// The tools.
+    fn tools(&self) -> Vec<ToolView>;
+
+    /// The providers that are known.
+    fn providers(&self) -> Vec<ProviderView>;
+
+    /// The model of sessions that name none.
+    fn default_model(&self) -> Option<ModelRef>;
+
+    /// The engine's version.
+    fn version(&self) -> &str;
+}

@@ -1,0 +1,266 @@
+//! The keys of tenants: who may use the server, and as whom.
+//!
+//! A key is `ph_<id>_<secret>`: 12 hexadecimal digits that name it, and 32 random bytes in base64. The store keeps a hash
+//! of the secret. The secret has too much entropy to be guessed, so that one round of SHA-256 is enough.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use playhouse_protocol::Timestamp;
+use playhouse_store::{Shelf, StoreError};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use thiserror::Error;
+
+/// Where keys lie on the shelf.
+const PREFIX: &str = "keys/";
+/// How long a key that was found counts without being read again. A withdrawn key of another process's making holds for
+/// so long at most.
+const FRESH: Duration = Duration::from_secs(2);
+/// Keys that are remembered.
+const REMEMBERED: usize = 10_000;
+/// The longest name of a key or a tenant, in bytes.
+const LONGEST_NAME: usize = 128;
+
+/// A key, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// 12 hexadecimal digits.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// What people call it.
+    pub name: String,
+    /// When it was made.
+    pub created: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    key: Key,
+    /// SHA-256 of the secret, in hexadecimal digits.
+    hash: String,
+}
+
+/// Why a key could not be made, listed or withdrawn.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// A name that cannot be one.
+    #[error("{0}")]
+    Name(String),
+    /// There is none.
+    #[error("there is no key {0}; `playhouse keys list` shows those that there are")]
+    Missing(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(String),
+}
+
+/// All keys. Its methods block.
+pub struct Keys {
+    shelf: Arc<dyn Shelf>,
+    /// What was read lately, by id; `None` for one that there is not.
+    read: Mutex<HashMap<String, Read>>,
+}
+
+/// When a key was read, and what was found.
+type Read = (Instant, Option<Arc<Kept>>);
+
+impl Keys {
+    /// Those on this shelf.
+    pub fn new(shelf: Arc<dyn Shelf>) -> Self {
+        Self { shelf, read: Mutex::default() }
+    }
+
+    /// Makes a key and says it, secret included, for the only time.
+    ///
+    /// # Errors
+    /// A name that is empty, too long or holds control characters; a store that failed.
+    pub fn create(&self, tenant: &str, name: &str, now: Timestamp) -> Result<(Key, String), KeyError> {
+        check_name("tenant", tenant)?;
+        check_name("name", name)?;
+        loop {
+            let mut bytes = [0; 38];
+            getrandom::fill(&mut bytes).map_err(|error| KeyError::Random(error.to_string()))?;
+            let (id, secret) = bytes.split_at(6);
+            let (id, secret) = (hex(id), URL_SAFE_NO_PAD.encode(secret));
+            let key = Key { id: id.clone(), tenant: tenant.into(), name: name.into(), created: now };
+            let kept = Kept { key: key.clone(), hash: hex(&Sha256::digest(&secret)) };
+            let value = serde_json::to_vec(&kept).unwrap_or_default();
+            if self.shelf.compare_and_set(&format!("{PREFIX}{id}"), None, Some(&value))? {
+                self.forget(&id);
+                return Ok((key, format!("ph_{id}_{secret}")));
+            }
+        }
+    }
+
+    /// All keys, by tenant, name and id.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn list(&self) -> Result<Vec<Key>, KeyError> {
+        let kept = self.shelf.scan(PREFIX)?;
+        let mut keys: Vec<Key> =
+            kept.iter().filter_map(|(_, value)| parse(value)).map(|kept| kept.key).collect();
+        keys.sort_by(|a, b| (&a.tenant, &a.name, &a.id).cmp(&(&b.tenant, &b.name, &b.id)));
+        Ok(keys)
+    }
+
+    /// Whether there is any.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn is_empty(&self) -> Result<bool, KeyError> {
+        Ok(self.shelf.scan(PREFIX)?.is_empty())
+    }
+
+    /// Withdraws a key, named by its id or by itself.
+    ///
+    /// # Errors
+    /// There is none; a store that failed.
+    pub fn revoke(&self, id: &str) -> Result<Key, KeyError> {
+        let id = split(id).map_or(id, |(id, _)| id);
+        let place = format!("{PREFIX}{id}");
+        loop {
+            let Some(value) = self.shelf.get(&place)? else { return Err(KeyError::Missing(id.to_owned())) };
+            if self.shelf.compare_and_set(&place, Some(&value), None)? {
+                self.forget(id);
+                return parse(&value).map(|kept| kept.key).ok_or_else(|| KeyError::Missing(id.to_owned()));
+            }
+        }
+    }
+
+    /// The key that `token` is. Takes as long for a wrong secret as for the right one.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn verify(&self, token: &str) -> Result<Option<Key>, KeyError> {
+        let Some((id, secret)) = split(token) else { return Ok(None) };
+        Ok(compare(secret, self.find(id)?.as_deref()))
+    }
+
+    /// The same from memory, without blocking; `None` when the store has to be read.
+    pub fn remembered(&self, token: &str) -> Option<Option<Key>> {
+        let Some((id, secret)) = split(token) else { return Some(None) };
+        Some(compare(secret, self.recall(id)?.as_deref()))
+    }
+
+    /// What was read lately.
+    fn recall(&self, id: &str) -> Option<Option<Arc<Kept>>> {
+        let remembered = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.get(id).filter(|(read, _)| read.elapsed() < FRESH).map(|(_, kept)| kept.clone())
+    }
+
+    fn find(&self, id: &str) -> Result<Option<Arc<Kept>>, KeyError> {
+        if let Some(kept) = self.recall(id) {
+            return Ok(kept);
+        }
+        let kept = self.shelf.get(&format!("{PREFIX}{id}"))?.as_deref().and_then(parse).map(Arc::new);
+        let mut remembered = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= REMEMBERED {
+            remembered.retain(|_, (read, _)| read.elapsed() < FRESH);
+        }
+        if remembered.len() < REMEMBERED {
+            remembered.insert(id.to_owned(), (Instant::now(), kept.clone()));
+        }
+        Ok(kept)
+    }
+
+    fn forget(&self, id: &str) {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+/// Id and secret of a token that has the form of one.
+fn split(token: &str) -> Option<(&str, &str)> {
+    let (id, secret) = token.strip_prefix("ph_")?.split_once('_')?;
+    let is_id = id.len() == 12 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (is_id && secret.len() == 43).then_some((id, secret))
+}
+
+/// The key, if `secret` is its own. One that there is not is compared as well.
+fn compare(secret: &str, kept: Option<&Kept>) -> Option<Key> {
+    let hash = hex(&Sha256::digest(secret));
+    let known = kept.map_or(hash.as_bytes(), |kept| kept.hash.as_bytes());
+    let equal = bool::from(hash.as_bytes().ct_eq(known));
+    kept.filter(|_| equal).map(|kept| kept.key.clone())
+}
+
+fn parse(value: &[u8]) -> Option<Kept> {
+    serde_json::from_slice(value).ok()
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), KeyError> {
+    let fits = !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control);
+    if fits {
+        return Ok(());
+    }
+    Err(KeyError::Name(format!(
+        "\"{}\" cannot be a {what}: write 1 to {LONGEST_NAME} bytes without control characters",
+        name.escape_debug()
+    )))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_store::Store;
+
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new(Store::memory().unwrap().shelf)
+    }
+
+    #[test]
+    fn a_key_opens_until_it_is_withdrawn() {
+        let keys = keys();
+        assert!(keys.is_empty().unwrap());
+        let now = Timestamp::from_millis(1);
+        let (key, token) = keys.create("acme", "ci", now).unwrap();
+        assert_eq!(keys.verify(&token).unwrap(), Some(key.clone()));
+        let mut wrong = token.clone();
+        let last = wrong.pop().unwrap();
+        wrong.push(if last == 'A' { 'B' } else { 'A' });
+        let other_id = token.replacen(&key.id, "000000000000", 1);
+        for token in [wrong.as_str(), other_id.as_str(), "", "ph_", "ph__", &token[1..], &key.id] {
+            assert_eq!(keys.verify(token).unwrap(), None, "{token}");
+        }
+        assert_eq!(keys.list().unwrap(), std::slice::from_ref(&key));
+        assert_eq!(keys.revoke(&key.id).unwrap(), key);
+        assert_eq!(keys.verify(&token).unwrap(), None);
+        assert!(matches!(keys.revoke(&key.id), Err(KeyError::Missing(_))));
+    }
+
+    #[test]
+    fn the_store_never_holds_the_secret() {
+        let store = Store::memory().unwrap();
+        let keys = Keys::new(Arc::clone(&store.shelf));
+        let (_, token) = keys.create("acme", "ci", Timestamp::from_millis(1)).unwrap();
+        let secret = token.rsplit('_').next().unwrap();
+        for (name, value) in store.shelf.scan("").unwrap() {
+            let text = String::from_utf8_lossy(&value).into_owned();
+            assert!(!text.contains(secret) && !name.contains(secret), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let long = "x".repeat(129);
+        for (tenant, name) in [("", "a"), ("a", " "), ("a\n", "a"), (long.as_str(), "a")] {
+            let made = keys().create(tenant, name, Timestamp::from_millis(1));
+            assert!(matches!(made, Err(KeyError::Name(_))), "{tenant:?} {name:?}");
+        }
+    }
+}

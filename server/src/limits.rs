@@ -1,0 +1,289 @@
+//! What each tenant has in use, against what it may have.
+//!
+//! Sessions and running turns are counted in the store, where they are; what is being admitted at the moment is reserved
+//! here, so that many that come at once do not pass together. Streams of events are counted here. What a tenant uses of
+//! tokens and money is heard from the engine, from its first prompt on.
+
+mod budget;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use playhouse_actors::{Heard, Hub};
+use playhouse_protocol::{CommandError, EventBody, Record, SessionId};
+use rust_decimal::Decimal;
+use rust_decimal::prelude::FromPrimitive as _;
+
+use self::budget::Budget;
+use crate::options::TenantLimits;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// How soon a client may come back that has reached a limit of what is in use at once.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What each tenant has in use, against what it may have. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Limits(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: TenantLimits,
+    counts: Mutex<HashMap<Key, u64>>,
+    /// What the tenants used that are heard.
+    budgets: Mutex<HashMap<Arc<str>, Arc<Mutex<Budget>>>>,
+}
+
+/// What is counted here, whose it is, and of which session, if it is of one.
+type Key = (Counted, Arc<str>, Option<SessionId>);
+
+/// What is counted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Counted {
+    /// Streams of events that are open.
+    Streams,
+    /// Sessions that are being made.
+    Sessions,
+    /// Turns that are being admitted.
+    Turns,
+}
+
+impl Counted {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Streams => "streams of events",
+            Self::Sessions => "sessions",
+            Self::Turns => "running turns",
+        }
+    }
+}
+
+/// One of something that a tenant has. It is given back by being dropped.
+#[derive(Debug)]
+pub struct Permit {
+    inner: Arc<Inner>,
+    key: Key,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.inner.counts);
+        let Some(count) = counts.get_mut(&self.key) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.key);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves nothing half-written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Limits {
+    /// These for each tenant.
+    pub fn new(limits: TenantLimits) -> Self {
+        Self(Arc::new(Inner { limits, counts: Mutex::default(), budgets: Mutex::default() }))
+    }
+
+    /// A stream of events more. It counts until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The tenant has as many as it may have.
+    pub fn subscribe(&self, principal: &Principal) -> Result<Permit, Problem> {
+        let (permit, others) = self.count((Counted::Streams, Arc::clone(&principal.tenant), None));
+        within(Counted::Streams, self.0.limits.subscribers, others)?;
+        Ok(permit)
+    }
+
+    /// Streams of events that are open, of all tenants.
+    pub fn subscribers(&self) -> u64 {
+        let counts = lock(&self.0.counts);
+        counts.iter().filter(|((counted, ..), _)| *counted == Counted::Streams).map(|(_, count)| count).sum()
+    }
+
+    /// One more, and how many there were.
+    fn count(&self, key: Key) -> (Permit, u64) {
+        let mut counts = lock(&self.0.counts);
+        let count = counts.entry(key.clone()).or_default();
+        *count += 1;
+        (Permit { inner: Arc::clone(&self.0), key }, *count - 1)
+    }
+
+    /// A session more of the tenant's, which has `existing` in the store. It counts beside those until what is returned is
+    /// dropped, which is to be kept until it is in the store itself.
+    ///
+    /// # Errors
+    /// The tenant has as many as it may have, or they cannot be counted.
+    pub(crate) async fn session(
+        &self,
+        tenant: &Arc<str>,
+        existing: impl AsyncFnOnce(u64) -> Result<u64, CommandError>,
+    ) -> Result<Permit, Problem> {
+        // Reserved before the others are counted: of two that come at once, one sees the other.
+        let (permit, others) = self.count((Counted::Sessions, Arc::clone(tenant), None));
+        if let Some(most) = self.0.limits.sessions {
+            within(Counted::Sessions, Some(most), existing(most).await?.saturating_add(others))?;
+        }
+        Ok(permit)
+    }
+
+    /// A turn more of the tenant's, whose sessions with turns in the store are `busy`. It counts beside those until what is
+    /// returned is dropped, which is to be kept until the prompt is in the store. A prompt of a session that is busy only
+    /// waits, and is never refused.
+    ///
+    /// # Errors
+    /// The tenant has as many as it may have, or they cannot be counted.
+    pub(crate) async fn turn(
+        &self,
+        tenant: &Arc<str>,
+        session: SessionId,
+        busy: impl AsyncFnOnce() -> Result<HashSet<SessionId>, CommandError>,
+    ) -> Result<Permit, Problem> {
+        let (permit, _) = self.count((Counted::Turns, Arc::clone(tenant), Some(session)));
+        let Some(most) = self.0.limits.running_turns else { return Ok(permit) };
+        let mut running = busy().await?;
+        if !running.contains(&session) {
+            for (counted, owner, reserved) in lock(&self.0.counts).keys() {
+                running.extend(reserved.filter(|_| *counted == Counted::Turns && owner == tenant));
+            }
+            running.remove(&session);
+            within(Counted::Turns, Some(most), running.len() as u64)?;
+        }
+        Ok(permit)
+    }
+
+    /// Hears from now on what the tenant uses, if that is limited.
+    pub(crate) fn follow(&self, hub: &Hub, tenant: &Arc<str>) {
+        let TenantLimits { tokens_per_minute, spend_per_day, .. } = self.0.limits;
+        if tokens_per_minute.is_none() && spend_per_day.is_none() {
+            return;
+        }
+        let mut budgets = lock(&self.0.budgets);
+        if budgets.contains_key(tenant) {
+            return;
+        }
+        let budget = Arc::<Mutex<Budget>>::default();
+        budgets.insert(Arc::clone(tenant), Arc::clone(&budget));
+        let (mut listener, tenant) = (hub.listen(tenant, None, |_| true), Arc::clone(tenant));
+        tokio::spawn(async move {
+            while let Some(heard) = listener.next().await {
+                match heard {
+                    Heard::Event(shout) => {
+                        let event = shout.event.event();
+                        if let EventBody::Durable(record) = &event.body
+                            && let Record::AttemptEnded(ended) = record.as_ref()
+                            && let Some(usage) = &ended.usage
+                        {
+                            lock(&budget).note(usage, ended.cost, event.at, Instant::now());
+                        }
+                    }
+                    Heard::Behind { .. } => {
+                        tracing::warn!(%tenant, "some of what a tenant used was not heard, and does not count");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Whether the tenant may begin a turn, by what it used of late.
+    ///
+    /// # Errors
+    /// It used as much as it may.
+    pub(crate) fn afford(&self, tenant: &Arc<str>) -> Result<(), Problem> {
+        let Some(budget) = lock(&self.0.budgets).get(tenant).cloned() else { return Ok(()) };
+        let (budget, now) = (lock(&budget), Instant::now());
+        if let Some(limit) = self.0.limits.tokens_per_minute {
+            let (used, wait) = budget.tokens(limit, now);
+            if used >= limit {
+                let detail = format!(
+                    "this tenant used {used} tokens within a minute, and may use {limit}: try again later"
+                );
+                return Err(Problem::new(Kind::Limited, detail).after(wait));
+            }
+        }
+        if let Some(limit) = self.0.limits.spend_per_day {
+            let (spent, wait) = budget.spent(now);
+            if Decimal::from_f64(limit).is_some_and(|limit| spent >= limit) {
+                let detail = format!(
+                    "this tenant spent ${spent:.4} on this day (UTC), and may spend ${limit}: try again tomorrow"
+                );
+                return Err(Problem::new(Kind::Limited, detail).after(wait));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses one more where `count` has reached `limit`.
+fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Problem> {
+    match limit {
+        Some(limit) if count >= limit => {
+            let what = counted.name();
+            let detail = format!("this tenant has {count} {what}, and may have {limit}: end some first");
+            Err(Problem::new(Kind::Limited, detail).after(SOON))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::{IdGenerator, Timestamp};
+
+    use super::*;
+
+    fn who(tenant: &str) -> Principal {
+        Principal { tenant: tenant.into(), key: None }
+    }
+
+    #[test]
+    fn a_stream_counts_until_it_is_dropped_and_for_its_tenant_only() {
+        let limits = Limits::new(TenantLimits { subscribers: Some(2), ..TenantLimits::default() });
+        let (first, second) = (limits.subscribe(&who("a")).unwrap(), limits.subscribe(&who("a")).unwrap());
+        let refused = limits.subscribe(&who("a")).unwrap_err();
+        assert_eq!((refused.kind, refused.retry_after), (Kind::Limited, Some(SOON)));
+        let other = limits.subscribe(&who("b")).unwrap();
+        assert_eq!(limits.subscribers(), 3);
+        drop(first);
+        let third = limits.subscribe(&who("a")).unwrap();
+        drop((second, third, other));
+        assert_eq!(limits.subscribers(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_being_admitted_counts_beside_what_is_there() {
+        let limits = Limits::new(TenantLimits { sessions: Some(3), ..TenantLimits::default() });
+        let tenant = who("a").tenant;
+        let reserve = async |existing: u64| limits.session(&tenant, async |_| Ok(existing)).await;
+        let first = reserve(1).await.unwrap();
+        let second = reserve(1).await.unwrap();
+        assert_eq!(reserve(1).await.unwrap_err().kind, Kind::Limited);
+        drop((first, second));
+        assert!(reserve(2).await.is_ok() && reserve(3).await.is_err());
+        let none = Limits::new(TenantLimits::default());
+        let asked = none.session(&tenant, async |_| Err(CommandError::Busy)).await;
+        assert!(asked.is_ok(), "nothing is counted where there is no limit");
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_busy_and_reserved_counts_once() {
+        let limits = Limits::new(TenantLimits { running_turns: Some(2), ..TenantLimits::default() });
+        let (tenant, other) = (who("a").tenant, who("b").tenant);
+        let mut ids = IdGenerator::new(|_| {});
+        let [a, b, c]: [SessionId; 3] = std::array::from_fn(|_| ids.next(Timestamp::from_millis(1)));
+        let turn = async |tenant: &Arc<str>, session, busy: &[SessionId]| {
+            limits.turn(tenant, session, async || Ok(busy.iter().copied().collect())).await
+        };
+        let first = turn(&tenant, a, &[]).await.unwrap();
+        // It is in the store, and its permit is still kept.
+        let second = turn(&tenant, b, &[a]).await.unwrap();
+        assert_eq!(turn(&tenant, c, &[a]).await.unwrap_err().kind, Kind::Limited, "the second is reserved");
+        assert!(turn(&tenant, a, &[a, b]).await.is_ok(), "it waits");
+        assert!(turn(&other, c, &[]).await.is_ok());
+        drop((first, second));
+        assert!(turn(&tenant, c, &[a]).await.is_ok() && turn(&tenant, c, &[a, b]).await.is_err());
+    }
+}

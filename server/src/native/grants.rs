@@ -1,0 +1,52 @@
+//! What people allowed for always.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use playhouse_protocol::consent::Grant;
+use playhouse_protocol::{ConsentId, PermissionRule, Timestamp};
+use serde::Serialize;
+
+use super::extract::Ids;
+use crate::app::App;
+use crate::principal::Principal;
+use crate::problem::Problem;
+
+/// Something that was allowed for always.
+#[derive(Debug, Serialize)]
+struct GrantView {
+    id: String,
+    workspace: String,
+    rule: PermissionRule,
+    given: Timestamp,
+    consent: ConsentId,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Grants {
+    grants: Vec<GrantView>,
+}
+
+/// `GET /v1/grants`
+pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Result<Json<Grants>, Problem> {
+    let grants = app.engine().grants(Some(&principal.tenant)).await?;
+    let view = |grant: Grant| {
+        let Grant { id, workspace, rule, given, consent, tenant: _ } = grant;
+        GrantView { id, workspace, rule, given, consent }
+    };
+    Ok(Json(Grants { grants: grants.into_iter().map(view).collect() }))
+}
+
+/// `DELETE /v1/grants/{grant}`
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<String>,
+) -> Result<StatusCode, Problem> {
+    let grants = app.engine().grants(Some(&principal.tenant)).await?;
+    if !grants.iter().any(|grant| grant.id == id) {
+        return Err(Problem::not_found("nothing is allowed for always under this name"));
+    }
+    app.engine().revoke(Some(&principal.tenant), &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

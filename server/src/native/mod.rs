@@ -1,0 +1,61 @@
+//! The API of its own, under `/v1`. `openapi.json` describes it, and is served as `/v1/openapi.json`.
+//!
+//! Bodies are JSON, checked strictly: an unknown field is refused, with the one that was probably meant. What goes wrong is
+//! a problem document ([`Problem`](crate::Problem)). Times are milliseconds since 1970. Ids have the form that
+//! [`playhouse_protocol::id`] tells.
+
+mod asked;
+mod events;
+pub(crate) mod extract;
+mod facts;
+mod grants;
+mod messages;
+mod openapi;
+mod prompts;
+pub(crate) mod sessions;
+
+use axum::Router;
+use axum::routing::{delete, get, patch, post};
+
+use crate::app::App;
+
+/// The operations of the API, and a router of the same.
+macro_rules! operations {
+    ($($method:ident $path:literal => $handler:path;)*) => {
+        /// Method (in lower case) and path of every operation.
+        #[cfg(test)]
+        const OPERATIONS: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+
+        /// The routes.
+        pub(crate) fn router() -> Router<App> {
+            Router::new()$(.route($path, $method($handler)))*
+        }
+    };
+}
+
+operations! {
+    post "/v1/sessions" => sessions::create;
+    get "/v1/sessions" => sessions::list;
+    get "/v1/sessions/{session}" => sessions::read;
+    patch "/v1/sessions/{session}" => sessions::change;
+    delete "/v1/sessions/{session}" => sessions::remove;
+    post "/v1/sessions/{session}/fork" => sessions::fork;
+    get "/v1/sessions/{session}/todos" => sessions::todos;
+    get "/v1/sessions/{session}/diff" => sessions::diff;
+    get "/v1/sessions/{session}/usage" => sessions::usage;
+    post "/v1/sessions/{session}/prompts" => prompts::prompt;
+    post "/v1/sessions/{session}/abort" => prompts::abort;
+    get "/v1/sessions/{session}/messages" => messages::page;
+    get "/v1/sessions/{session}/events" => events::of_one;
+    get "/v1/events" => events::of_many;
+    get "/v1/consents" => asked::consents;
+    get "/v1/questions" => asked::questions;
+    post "/v1/sessions/{session}/consents/{consent}" => asked::answer_consent;
+    post "/v1/sessions/{session}/questions/{question}" => asked::answer_question;
+    get "/v1/grants" => grants::list;
+    delete "/v1/grants/{grant}" => grants::revoke;
+    get "/v1/agents" => facts::agents;
+    get "/v1/tools" => facts::tools;
+    get "/v1/models" => facts::models;
+    get "/v1/openapi.json" => openapi::document;
+}

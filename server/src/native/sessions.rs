@@ -1,0 +1,341 @@
+//! Sessions: made, listed, read, changed, removed.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use playhouse_protocol::question::Todo;
+use playhouse_protocol::record::SessionChanged;
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{
+    Command, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary, Timestamp,
+    WallsAllowed,
+};
+use playhouse_store::{Cursor, Kin, ListQuery};
+use serde::{Deserialize, Serialize};
+
+use super::extract::{Body, Ids, Search};
+use crate::app::App;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// Sessions of a page that names no limit, and the most of any.
+const USUAL_PAGE: usize = 50;
+const LARGEST_PAGE: usize = 500;
+/// The longest title, in characters.
+const LONGEST_TITLE: usize = 1_000;
+
+/// A session, as clients see it.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionView {
+    id: SessionId,
+    workspace: String,
+    title: String,
+    agent: String,
+    model: ModelRef,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<SessionId>,
+    created: Timestamp,
+    updated: Timestamp,
+    state: SessionState,
+    /// Turns that run or wait.
+    open_turns: u32,
+    /// Turns that are over.
+    turns: u32,
+    /// Attempts and what they used.
+    totals: Totals,
+    /// Place of the last record: events after it are new to whoever read this.
+    head: Seq,
+}
+
+impl From<SessionSummary> for SessionView {
+    fn from(summary: SessionSummary) -> Self {
+        Self {
+            totals: summary.totals(),
+            id: summary.id,
+            workspace: summary.workspace,
+            title: summary.title,
+            agent: summary.agent,
+            model: summary.model,
+            parent: summary.parent,
+            created: summary.created,
+            updated: summary.updated,
+            state: summary.state,
+            open_turns: summary.open_turns,
+            turns: summary.turns,
+            head: summary.head,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewBody {
+    /// The directory that it works in; absent for the server's first root.
+    workspace: Option<String>,
+    title: Option<String>,
+    agent: Option<String>,
+    model: Option<ModelRef>,
+    #[serde(default)]
+    permissions: Vec<PermissionRule>,
+    #[serde(default)]
+    unattended: bool,
+    walls: Option<WallsAllowed>,
+    parent: Option<SessionId>,
+}
+
+pub(crate) fn check_title(title: Option<&String>) -> Result<(), Problem> {
+    match title {
+        Some(title) if title.chars().count() > LONGEST_TITLE => {
+            Err(Problem::invalid(format!("the title is longer than {LONGEST_TITLE} characters")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `POST /v1/sessions`
+pub(crate) async fn create(
+    State(app): State<App>,
+    principal: Principal,
+    Body(new): Body<NewBody>,
+) -> Result<Response, Problem> {
+    let _permit = app.admit_session(&principal).await?;
+    check_title(new.title.as_ref())?;
+    let workspace = admit_workspace(&app, new.workspace).await?;
+    let session = app
+        .engine()
+        .create(NewSession {
+            tenant: principal.tenant.to_string(),
+            workspace,
+            title: new.title,
+            agent: new.agent,
+            model: new.model,
+            permissions: new.permissions,
+            unattended: new.unattended,
+            walls: new.walls,
+            parent: new.parent,
+        })
+        .await?;
+    let view = SessionView::from(app.summary(&principal, session.id()).await?);
+    let place = format!("/v1/sessions/{}", session.id());
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(view)).into_response())
+}
+
+/// The directory that a client named, if it lies below a root; else the first root.
+async fn admit_workspace(app: &App, written: Option<String>) -> Result<String, Problem> {
+    let admitting = app.clone();
+    let admitted = blocking(move || match written {
+        Some(written) => admitting.roots().admit(&written),
+        None => {
+            let missing = || Problem::invalid("the body names no workspace, and this server has no root");
+            admitting.roots().first().map(std::path::Path::to_owned).ok_or_else(missing)
+        }
+    });
+    let admitted = admitted.await??;
+    admitted.into_os_string().into_string().map_err(|path| {
+        Problem::invalid(format!("the path \"{}\" is not UTF-8: sessions cannot work there", path.display()))
+    })
+}
+
+/// Runs what may wait for the disk.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let failed = |_| Problem::new(Kind::Internal, "the work crashed: the server's log says where");
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
+/// A directory as sessions know theirs: links resolved, where it exists.
+pub(super) async fn resolved(directory: String) -> Result<String, Problem> {
+    blocking(move || match fs_err::canonicalize(&directory) {
+        Ok(resolved) => resolved.into_os_string().into_string().unwrap_or(directory),
+        Err(_) => directory,
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListSearch {
+    workspace: Option<String>,
+    /// Those directly below this one.
+    parent: Option<SessionId>,
+    /// Those with none above them.
+    #[serde(default)]
+    roots: bool,
+    title: Option<String>,
+    updated_since: Option<u64>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionPage {
+    sessions: Vec<SessionView>,
+    /// Asks for the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+}
+
+/// `GET /v1/sessions`
+pub(crate) async fn list(
+    State(app): State<App>,
+    principal: Principal,
+    Search(search): Search<ListSearch>,
+) -> Result<Json<SessionPage>, Problem> {
+    let kin = match (search.parent, search.roots) {
+        (Some(_), true) => {
+            return Err(Problem::invalid(
+                "the query does not fit: \"parent\" and \"roots\" exclude each other",
+            ));
+        }
+        (Some(parent), false) => Some(Kin::ChildrenOf(parent)),
+        (None, roots) => roots.then_some(Kin::Roots),
+    };
+    let workspace = match search.workspace {
+        Some(written) => Some(resolved(written).await?),
+        None => None,
+    };
+    let page = app.engine().list(ListQuery {
+        tenant: Some(principal.tenant.to_string()),
+        workspace,
+        kin,
+        title: search.title,
+        updated_since: search.updated_since.map(Timestamp::from_millis),
+        after: search.cursor.as_deref().map(parse_cursor).transpose()?,
+        limit: page_size(search.limit, USUAL_PAGE, LARGEST_PAGE)?,
+    });
+    let page = page.await?;
+    let cursor = page.next.map(|cursor| format!("{}-{}", cursor.created.as_millis(), cursor.session));
+    Ok(Json(SessionPage { sessions: page.sessions.into_iter().map(SessionView::from).collect(), cursor }))
+}
+
+fn parse_cursor(text: &str) -> Result<Cursor, Problem> {
+    let cursor = text.split_once('-').and_then(|(created, session)| {
+        let created = Timestamp::from_millis(created.parse().ok()?);
+        Some(Cursor { created, session: SessionId::parse(session).ok()? })
+    });
+    cursor.ok_or_else(|| Problem::invalid("the query does not fit: the cursor is not one that a page gave"))
+}
+
+/// How many a page shall have.
+pub(super) fn page_size(wanted: Option<usize>, usual: usize, largest: usize) -> Result<usize, Problem> {
+    match wanted {
+        None => Ok(usual),
+        Some(size) if (1..=largest).contains(&size) => Ok(size),
+        Some(size) => Err(Problem::invalid(format!(
+            "the query does not fit: the limit is {size}, and must be from 1 to {largest}"
+        ))),
+    }
+}
+
+/// `GET /v1/sessions/{session}`
+pub(crate) async fn read(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<Json<SessionView>, Problem> {
+    Ok(Json(app.summary(&principal, id).await?.into()))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeBody {
+    title: Option<String>,
+    agent: Option<String>,
+    model: Option<ModelRef>,
+    permissions: Option<Vec<PermissionRule>>,
+}
+
+/// `PATCH /v1/sessions/{session}`
+pub(crate) async fn change(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+    Body(change): Body<ChangeBody>,
+) -> Result<Json<SessionView>, Problem> {
+    check_title(change.title.as_ref())?;
+    let ChangeBody { title, agent, model, permissions } = change;
+    let session = app.session(&principal, id).await?;
+    session.command(Command::Change(SessionChanged { title, agent, model, permissions })).await?;
+    Ok(Json(app.summary(&principal, id).await?.into()))
+}
+
+/// `DELETE /v1/sessions/{session}`
+pub(crate) async fn remove(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<StatusCode, Problem> {
+    app.summary(&principal, id).await?;
+    app.engine().delete(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForkBody {
+    /// The message before which the new session leaves the old one.
+    #[allow(dead_code, reason = "checked, and not built")]
+    at: Option<MessageId>,
+}
+
+/// `POST /v1/sessions/{session}/fork`
+pub(crate) async fn fork(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+    Body(_): Body<ForkBody>,
+) -> Result<StatusCode, Problem> {
+    app.summary(&principal, id).await?;
+    Err(Problem::new(Kind::NotBuilt, "sessions cannot be forked yet"))
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Todos {
+    todos: Vec<Todo>,
+}
+
+/// `GET /v1/sessions/{session}/todos`
+pub(crate) async fn todos(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<Json<Todos>, Problem> {
+    app.summary(&principal, id).await?;
+    Ok(Json(Todos { todos: app.engine().outline(id).await?.todos }))
+}
+
+/// `GET /v1/sessions/{session}/diff`
+pub(crate) async fn diff(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<StatusCode, Problem> {
+    app.summary(&principal, id).await?;
+    Err(Problem::new(
+        Kind::NotBuilt,
+        "what a session changed as a whole is not known yet: the results of its calls tell what each changed",
+    ))
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct UsageView {
+    totals: Totals,
+    /// By model.
+    models: BTreeMap<String, Totals>,
+}
+
+/// `GET /v1/sessions/{session}/usage`
+pub(crate) async fn usage(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<Json<UsageView>, Problem> {
+    let summary = app.summary(&principal, id).await?;
+    Ok(Json(UsageView { totals: summary.totals(), models: summary.usage }))
+}

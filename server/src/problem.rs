@@ -1,0 +1,161 @@
+//! What goes wrong, as problem documents of RFC 9457: each kind has a `type` that never changes.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use playhouse_protocol::CommandError;
+use serde_json::{Value, json};
+
+/// The kinds of problems, with the status and the title of each.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $slug:literal, $status:ident, $title:literal;)*) => {
+        /// A kind of problem.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The last part of its `type`, which never changes.
+            pub const fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+
+            /// The status of answers with it.
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status,)* }
+            }
+
+            /// What it is called.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The request cannot be understood, or asks for what does not fit.
+    Invalid = "invalid", BAD_REQUEST, "The request does not fit";
+    /// No key, or one that is not valid.
+    Unauthorized = "unauthorized", UNAUTHORIZED, "A key is needed";
+    /// The key is valid, and may not do this.
+    Forbidden = "forbidden", FORBIDDEN, "Not allowed";
+    /// There is no such thing for this tenant.
+    NotFound = "not-found", NOT_FOUND, "Not found";
+    /// The path is known, and not with this method.
+    Method = "method-not-allowed", METHOD_NOT_ALLOWED, "Method not allowed";
+    /// The session is busy, and the prompt said `reject`.
+    Busy = "busy", CONFLICT, "The session is busy";
+    /// The request was settled before.
+    Settled = "settled", CONFLICT, "Settled already";
+    /// The body is larger than the server takes.
+    TooLarge = "too-large", PAYLOAD_TOO_LARGE, "Too large";
+    /// The session's log cannot be trusted, or its actor crashes again and again.
+    Parked = "parked", LOCKED, "The session is parked";
+    /// A limit of the tenant is reached.
+    Limited = "limited", TOO_MANY_REQUESTS, "A limit is reached";
+    /// The server has too much to do, or stops.
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Not now";
+    /// The store failed.
+    Store = "store", INTERNAL_SERVER_ERROR, "The store failed";
+    /// Something failed that should not.
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Something failed";
+    /// It is known, and not built.
+    NotBuilt = "not-built", NOT_IMPLEMENTED, "Not built";
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind.
+    pub kind: Kind,
+    /// What, where, and what to do.
+    pub detail: String,
+    /// When to come back.
+    pub retry_after: Option<Duration>,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), retry_after: None }
+    }
+
+    /// The request does not fit.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, detail)
+    }
+
+    /// There is no such thing.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, detail)
+    }
+
+    /// The same, to be tried again after this time.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+}
+
+impl Problem {
+    /// The document of RFC 9457.
+    pub(crate) fn document(&self) -> Value {
+        json!({
+            "type": format!("urn:playhouse:problem:{}", self.kind.slug()),
+            "title": self.kind.title(),
+            "status": self.kind.status().as_u16(),
+            "detail": self.detail,
+        })
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Self {
+        let kind = match &error {
+            CommandError::NotFound(_) | CommandError::NoSuchConsent(_) | CommandError::NoSuchQuestion(_) => {
+                Kind::NotFound
+            }
+            CommandError::ConsentSettled { .. } | CommandError::QuestionSettled { .. } => Kind::Settled,
+            CommandError::Busy => Kind::Busy,
+            CommandError::Parked { .. } => Kind::Parked,
+            CommandError::Invalid(_) => Kind::Invalid,
+            CommandError::Store(_) => Kind::Store,
+            CommandError::NotAccepted(_) => Kind::Overloaded,
+            CommandError::Overloaded(_) => Kind::Limited,
+        };
+        let problem = Self::new(kind, error.to_string());
+        match kind {
+            Kind::Overloaded | Kind::Limited => problem.after(Duration::from_secs(1)),
+            _ => problem,
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.kind.status(), self.document().to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+        }
+        if self.kind == Kind::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer, Basic realm=\"playhouse\""));
+        }
+        response
+    }
+}

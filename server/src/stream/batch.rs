@@ -1,0 +1,263 @@
+//! Events that wait to be written together: all deltas of a part become one.
+//!
+//! Every other event is passed on as it is, in the form that all subscribers share. Merging changes no order that
+//! matters: deltas of other parts may stand between those that are merged, but nothing else, and what is merged takes
+//! the place (and the id) of its last piece, so that ids ascend.
+
+use std::fmt;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use playhouse_actors::Published;
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::{Event, EventBody, EventId, SessionId};
+
+/// The place of an event in its stream, as its `id:` line says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the events of one session: `17`, or `17.3`.
+    Session(EventId),
+    /// In the events of many: the engine's generation and a position, as in `5-17`.
+    Many(u64, u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(id) => id.fmt(f),
+            Self::Many(generation, position) => write!(f, "{generation}-{position}"),
+        }
+    }
+}
+
+/// Whose text a delta is more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Part(SessionId, PartId),
+    Output(SessionId, PartId),
+}
+
+/// Deltas of one part, as far as nothing but deltas of others stands between them.
+struct Run {
+    target: Target,
+    place: Place,
+    /// The first of them, or, once there are more, the last.
+    event: Arc<Published>,
+    /// Where the next one begins.
+    end: u64,
+    /// The text of all, once there is more than one, and where it begins.
+    merged: Option<(u64, String)>,
+}
+
+/// Events that are written together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    out: Vec<u8>,
+    /// Not written yet, by rising place.
+    runs: Vec<Run>,
+    /// About how long `out` will be.
+    bytes: usize,
+}
+
+impl Batch {
+    /// About how many bytes it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What is to be sent.
+    pub(crate) fn finish(mut self) -> Bytes {
+        self.flush();
+        Bytes::from(self.out)
+    }
+
+    /// Adds an event.
+    pub(crate) fn event(&mut self, place: Place, event: Arc<Published>) {
+        let Some((target, offset, text)) = delta(event.event()) else {
+            self.flush();
+            let json = event.json();
+            self.bytes += json.len();
+            self.write(Some(place), &json);
+            return;
+        };
+        self.bytes += text.len();
+        let end = offset + text.len() as u64;
+        let known = self.runs.iter().position(|run| run.target == target);
+        match known {
+            Some(index) if self.runs[index].end == offset => {
+                let mut run = self.runs.remove(index);
+                let (_, merged) = run.merged.get_or_insert_with(|| {
+                    let (_, offset, text) = delta(run.event.event()).unwrap_or((target, offset, ""));
+                    (offset, text.to_owned())
+                });
+                merged.push_str(text);
+                self.runs.push(Run { place, end, event, ..run });
+                return;
+            }
+            // It does not go on where the last one ended.
+            Some(_) => self.flush(),
+            None => {}
+        }
+        self.runs.push(Run { target, place, event, end, merged: None });
+    }
+
+    /// Adds something that is made for this stream only.
+    pub(crate) fn made(&mut self, place: Option<Place>, json: &str) {
+        self.flush();
+        self.bytes += json.len();
+        self.write(place, json.as_bytes());
+    }
+
+    fn flush(&mut self) {
+        for run in std::mem::take(&mut self.runs) {
+            let Some((offset, text)) = run.merged else {
+                self.write(Some(run.place), &run.event.json());
+                continue;
+            };
+            let body = match run.target {
+                Target::Part(_, part) => Provisional::PartDelta { part, offset, text },
+                Target::Output(_, call) => Provisional::CallOutput { call, offset, text },
+            };
+            let last = run.event.event();
+            let (id, generation, session, at) = (last.id, last.generation, last.session, last.at);
+            let event = Event { id, generation, session, at, body: EventBody::Provisional(body) };
+            // Plain data: it always has a JSON form.
+            let json = serde_json::to_vec(&event).unwrap_or_default();
+            self.write(Some(run.place), &json);
+        }
+    }
+
+    fn write(&mut self, place: Option<Place>, json: &[u8]) {
+        if let Some(place) = place {
+            // Writing to memory does not fail.
+            let _ = writeln!(self.out, "id: {place}");
+        }
+        self.out.extend_from_slice(b"data: ");
+        self.out.extend_from_slice(json);
+        self.out.extend_from_slice(b"\n\n");
+    }
+}
+
+fn delta(event: &Event) -> Option<(Target, u64, &str)> {
+    match &event.body {
+        EventBody::Provisional(Provisional::PartDelta { part, offset, text }) => {
+            Some((Target::Part(event.session, *part), *offset, text))
+        }
+        EventBody::Provisional(Provisional::CallOutput { call, offset, text }) => {
+            Some((Target::Output(event.session, *call), *offset, text))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::{IdGenerator, Record, Timestamp};
+
+    use super::*;
+
+    struct Script {
+        session: SessionId,
+        parts: Vec<PartId>,
+        next: u64,
+    }
+
+    impl Script {
+        fn new() -> Self {
+            let mut ids = IdGenerator::new(|_| {});
+            let now = Timestamp::from_millis(1);
+            Self { session: ids.next(now), parts: (0..3).map(|_| ids.next(now)).collect(), next: 0 }
+        }
+
+        fn publish(&mut self, body: EventBody) -> (Place, Arc<Published>) {
+            self.next += 1;
+            let id = EventId { seq: playhouse_protocol::Seq(4), provisional: self.next };
+            let at = Timestamp::from_millis(self.next);
+            let event = Event { id, generation: 2, session: self.session, at, body };
+            (Place::Session(id), Published::new(event))
+        }
+
+        fn delta(&mut self, part: usize, offset: u64, text: &str) -> (Place, Arc<Published>) {
+            let (part, text) = (self.parts[part], text.to_owned());
+            self.publish(EventBody::Provisional(Provisional::PartDelta { part, offset, text }))
+        }
+
+        fn record(&mut self) -> (Place, Arc<Published>) {
+            self.publish(EventBody::Durable(Arc::new(Record::Deleted {})))
+        }
+    }
+
+    /// The ids and the events that a client reads.
+    fn read(batch: Batch) -> Vec<(String, Event)> {
+        let bytes = batch.finish();
+        let text = std::str::from_utf8(&bytes).unwrap();
+        text.split_terminator("\n\n")
+            .map(|block| {
+                let (id, data) = block.split_once('\n').unwrap();
+                let json = data.strip_prefix("data: ").unwrap();
+                (id.strip_prefix("id: ").unwrap().to_owned(), serde_json::from_str(json).unwrap())
+            })
+            .collect()
+    }
+
+    fn texts(events: &[(String, Event)]) -> Vec<(String, u64, String)> {
+        let of = |(id, event): &(String, Event)| {
+            assert_eq!(*id, event.id.to_string());
+            match delta(event) {
+                Some((_, offset, text)) => (id.clone(), offset, text.to_owned()),
+                None => (id.clone(), 0, "record".to_owned()),
+            }
+        };
+        events.iter().map(of).collect()
+    }
+
+    #[test]
+    fn all_waiting_deltas_of_a_part_are_one_event() {
+        let mut script = Script::new();
+        let mut batch = Batch::default();
+        for (part, offset, text) in
+            [(0, 5, "né"), (1, 0, "other "), (0, 8, "w\n"), (1, 6, "part"), (0, 10, "!"), (2, 0, "alone")]
+        {
+            let (place, event) = script.delta(part, offset, text);
+            batch.event(place, event);
+        }
+        let expected = [("4.4", 0, "other part"), ("4.5", 5, "néw\n!"), ("4.6", 0, "alone")];
+        assert_eq!(texts(&read(batch)), expected.map(|(id, at, text)| (id.into(), at, text.into())));
+    }
+
+    #[test]
+    fn nothing_is_merged_over_anything_else_or_over_a_gap() {
+        let mut script = Script::new();
+        let mut batch = Batch::default();
+        let events = [
+            script.delta(0, 0, "a"),
+            script.delta(1, 0, "x"),
+            script.record(),
+            script.delta(0, 1, "b"),
+            script.delta(1, 1, "y"),
+            script.delta(0, 7, "c"),
+        ];
+        for (place, event) in events {
+            batch.event(place, event);
+        }
+        let expected = [
+            ("4.1", 0, "a"),
+            ("4.2", 0, "x"),
+            ("4.3", 0, "record"),
+            ("4.4", 1, "b"),
+            ("4.5", 1, "y"),
+            ("4.6", 7, "c"),
+        ];
+        assert_eq!(texts(&read(batch)), expected.map(|(id, at, text)| (id.into(), at, text.into())));
+    }
+
+    #[test]
+    fn what_is_made_here_may_have_no_id() {
+        let mut batch = Batch::default();
+        batch.made(Some(Place::Many(5, 17)), "{}");
+        batch.made(None, "[]");
+        assert_eq!(batch.finish(), "id: 5-17\ndata: {}\n\ndata: []\n\n");
+    }
+}

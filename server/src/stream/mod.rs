@@ -1,0 +1,11 @@
+//! Streams of events, as server-sent events.
+//!
+//! - [`sse`]: writes any source of events; what a slow client has not read yet is merged.
+//! - [`batch`]: the merging.
+//! - [`one`]: the events of one session.
+//! - [`many`]: the events of all sessions of a tenant.
+
+pub(crate) mod batch;
+pub(crate) mod many;
+pub(crate) mod one;
+pub(crate) mod sse;

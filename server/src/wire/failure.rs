@@ -1,0 +1,132 @@
+//! What goes wrong, as the wire says it.
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use playhouse_protocol::CommandError;
+use playhouse_protocol::id::IdError;
+use serde_json::{Value, json};
+
+use crate::problem::{Kind, Problem};
+
+/// Something that went wrong, in the form that most routes of the wire have for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    problem: Problem,
+    /// A request for consent or with questions that there is not.
+    request: Option<(&'static str, String)>,
+}
+
+/// The same in the form that the routes have which only read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Named(Failure);
+
+impl Failure {
+    /// The request does not fit.
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Problem::invalid(detail).into()
+    }
+
+    /// What is asked for is not built.
+    pub(crate) fn not_built(detail: impl Into<String>) -> Self {
+        Problem::new(Kind::NotBuilt, detail).into()
+    }
+
+    /// There is no such request for consent.
+    pub(crate) fn no_permission(request: &str) -> Self {
+        Self::no_request("PermissionNotFoundError", request)
+    }
+
+    /// There is no such request with questions.
+    pub(crate) fn no_question(request: &str) -> Self {
+        Self::no_request("QuestionNotFoundError", request)
+    }
+
+    fn no_request(name: &'static str, request: &str) -> Self {
+        let request: String = request.chars().take(64).collect();
+        let detail = format!("there is no request \"{}\" that waits for an answer", request.escape_debug());
+        Self { problem: Problem::not_found(detail), request: Some((name, request)) }
+    }
+
+    fn respond(self, named: bool) -> Response {
+        let Self { problem: Problem { kind, detail: message, retry_after }, request } = self;
+        // All that the wire knows of are these; the rest is told in the form of what it does not know.
+        let body = match (kind.status(), request) {
+            (_, Some((name, request))) => json!({"_tag": name, "requestID": request, "message": message}),
+            (StatusCode::NOT_FOUND, None) => error("NotFoundError", &message),
+            (StatusCode::BAD_REQUEST, None) if named => error("BadRequest", &message),
+            (StatusCode::BAD_REQUEST, None) => json!({"_tag": "InvalidRequestError", "message": message}),
+            _ => error("UnknownError", &message),
+        };
+        let mut response = (kind.status(), body.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+        }
+        response
+    }
+}
+
+fn error(name: &str, message: &str) -> Value {
+    json!({"name": name, "data": {"message": message}})
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        // The wire has no status of its own for a directory that is not allowed.
+        let problem = match problem.kind {
+            Kind::Forbidden => Problem { kind: Kind::Invalid, ..problem },
+            _ => problem,
+        };
+        Self { problem, request: None }
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        Problem::from(error).into()
+    }
+}
+
+impl From<IdError> for Failure {
+    fn from(error: IdError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<Failure> for Named {
+    fn from(failure: Failure) -> Self {
+        Self(failure)
+    }
+}
+
+impl From<Problem> for Named {
+    fn from(problem: Problem) -> Self {
+        Self(problem.into())
+    }
+}
+
+impl From<CommandError> for Named {
+    fn from(error: CommandError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<IdError> for Named {
+    fn from(error: IdError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        self.respond(false)
+    }
+}
+
+impl IntoResponse for Named {
+    fn into_response(self) -> Response {
+        self.0.respond(true)
+    }
+}

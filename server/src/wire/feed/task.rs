@@ -1,0 +1,257 @@
+//! The task that translates.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use playhouse_actors::{Heard, Listener, Published};
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::{Entry, Event, EventBody, Record, Seq, SessionId, Timestamp};
+use playhouse_session::Session;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Feed;
+use super::load::{live, load};
+use crate::app::App;
+use crate::wire::shapes::WireEvent;
+use crate::wire::translate::Live;
+
+/// Sessions without work that are remembered.
+const REMEMBERED: usize = 256;
+/// How often output of running calls is looked for that nobody saw.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Translates until the engine or the server ends.
+pub(super) async fn run(
+    app: App,
+    tenant: Arc<str>,
+    feed: Arc<Feed>,
+    mut listener: Listener,
+    ready: watch::Sender<bool>,
+) {
+    let work = Work { app, tenant, feed };
+    work.seed().await;
+    ready.send_replace(true);
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut writing = Writing { sessions: HashSet::new(), last: (Timestamp::default(), Instant::now()) };
+    loop {
+        tokio::select! {
+            biased;
+            () = work.app.closing().cancelled() => break,
+            heard = listener.next() => match heard {
+                Some(Heard::Event(shout)) => {
+                    let event = shout.event.event();
+                    if matches!(event.body, EventBody::Provisional(Provisional::CallOutput { .. })) {
+                        writing.sessions.insert(event.session);
+                        writing.last = (event.at, Instant::now());
+                    }
+                    work.event(event).await;
+                }
+                Some(Heard::Behind { changed, .. }) => work.behind(changed).await,
+                None => break,
+            },
+            _ = tick.tick(), if !writing.sessions.is_empty() => work.tick(&mut writing),
+        }
+        // One busy tenant leaves the worker to the others now and then.
+        tokio::task::consume_budget().await;
+    }
+    work.feed.ring.close();
+}
+
+/// Sessions with calls that write.
+struct Writing {
+    sessions: HashSet<SessionId>,
+    /// When the last of them wrote, by the clock of events and by that of this task.
+    last: (Timestamp, Instant),
+}
+
+impl Writing {
+    /// What the clock of events says now.
+    fn now(&self) -> Timestamp {
+        let (at, heard) = self.last;
+        let since = u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Timestamp::from_millis(at.as_millis().saturating_add(since))
+    }
+}
+
+struct Work {
+    app: App,
+    tenant: Arc<str>,
+    feed: Arc<Feed>,
+}
+
+impl Work {
+    /// Learns of the sessions that have work.
+    async fn seed(&self) {
+        let busy = match self.app.engine().busy(&self.tenant).await {
+            Ok(busy) => busy,
+            Err(error) => {
+                tracing::warn!(tenant = %self.tenant, %error, "the sessions with work cannot be listed");
+                return;
+            }
+        };
+        for summary in busy {
+            self.reload(summary.id).await;
+        }
+    }
+
+    async fn event(&self, event: &Event) {
+        let id = event.session;
+        let mut out = Vec::new();
+        let told = {
+            let mut lives = self.feed.lives();
+            lives.get_mut(&id).map(|live| (live.on(event, &mut out), Arc::clone(live.place())))
+        };
+        match told {
+            Some((Ok(()), place)) => {
+                self.feed.ring.write(&place, out);
+                self.forget(event);
+            }
+            Some((Err(lost), _)) => {
+                tracing::debug!(session = %id, ?lost, "events of a session were missed");
+                self.behind(Some(vec![id])).await;
+            }
+            None => self.first(event).await,
+        }
+    }
+
+    /// Takes the first event of a session that is not known, or was forgotten.
+    async fn first(&self, event: &Event) {
+        let created = match &event.body {
+            EventBody::Durable(record) => matches!(**record, Record::SessionCreated(_)).then_some(record),
+            // It adds nothing to what is read when the next record comes.
+            EventBody::Provisional(Provisional::DescendantRequest { .. } | Provisional::Resync { .. }) => {
+                return;
+            }
+            EventBody::Provisional(_) => None,
+        };
+        let known = match created {
+            Some(record) => {
+                let record = Record::clone(record);
+                let entry = Entry { seq: event.id.seq, at: event.at, record };
+                match Session::begin(&entry) {
+                    Ok(session) => live(&self.app, session).await,
+                    Err(_) => None,
+                }
+            }
+            None => {
+                // The event itself is told after it is known what came before it.
+                let before = if event.id.is_durable() { Seq(event.id.seq.0 - 1) } else { event.id.seq };
+                load(&self.app, event.session, Some(before)).await
+            }
+        };
+        let Some(mut known) = known else { return };
+        let mut out = Vec::new();
+        if created.is_some() {
+            let (session, info) = (event.session, Box::new(known.info()));
+            out.push(WireEvent::SessionCreated { session, info: info.clone() });
+            // The terminal client learns of new sessions by their changes only.
+            out.push(WireEvent::SessionUpdated { session, info });
+        } else {
+            self.open_parts(event.session, &mut known, &mut out).await;
+            if known.on(event, &mut out).is_err() {
+                out.clear();
+                known.announce(&mut out);
+            }
+        }
+        let place = Arc::clone(known.place());
+        self.feed.lives().insert(event.session, known);
+        self.feed.ring.write(&place, out);
+        self.forget(event);
+    }
+
+    /// Reads a session as it stands, with what streams, and tells it.
+    async fn reload(&self, id: SessionId) {
+        self.feed.lives().remove(&id);
+        let Some(mut known) = load(&self.app, id, None).await else { return };
+        let mut out = Vec::new();
+        self.open_parts(id, &mut known, &mut out).await;
+        out.clear();
+        known.announce(&mut out);
+        let place = Arc::clone(known.place());
+        self.feed.lives().insert(id, known);
+        self.feed.ring.write(&place, out);
+    }
+
+    /// Adds the parts that stream now.
+    async fn open_parts(&self, id: SessionId, known: &mut Live, out: &mut Vec<WireEvent>) {
+        if known.is_idle() {
+            return;
+        }
+        let Ok(session) = self.app.engine().session(id).await else { return };
+        let Ok(mut events) = session.events(None).await else { return };
+        let mut next = || events.next().now_or_never().and_then(Result::ok).flatten();
+        while let Some(event) = next() {
+            let event = Published::event(&event);
+            // Snapshots come first; what comes after them comes through the hub as well.
+            if !matches!(&event.body, EventBody::Provisional(Provisional::PartSnapshot { .. })) {
+                break;
+            }
+            // Snapshots always fit.
+            let _ = known.on(event, out);
+        }
+    }
+
+    /// Events were missed: clients are told to read everything again in the directories where something changed.
+    async fn behind(&self, changed: Option<Vec<SessionId>>) {
+        let known: Vec<SessionId> = {
+            let lives = self.feed.lives();
+            let changed = |id: &SessionId| changed.as_ref().is_none_or(|changed| changed.contains(id));
+            lives.keys().filter(|id| changed(id)).copied().collect()
+        };
+        let mut stale: BTreeSet<SessionId> = known.into_iter().collect();
+        stale.extend(changed.into_iter().flatten());
+        let busy = self.app.engine().busy(&self.tenant).await.unwrap_or_default();
+        stale.extend(busy.into_iter().map(|summary| summary.id));
+        let mut told = BTreeSet::new();
+        for id in stale {
+            self.reload(id).await;
+            let place = self.feed.lives().get(&id).map(|live| Arc::clone(live.place()));
+            let Some(place) = place else { continue };
+            if told.insert(Arc::clone(&place.directory)) {
+                let directory = place.directory.to_string();
+                let disposed = WireEvent::Disposed { directory };
+                self.feed.ring.write(&place, vec![disposed]);
+            }
+        }
+    }
+
+    /// Forgets what is gone, and sessions without work when there are many.
+    fn forget(&self, event: &Event) {
+        let mut lives = self.feed.lives();
+        if matches!(&event.body, EventBody::Durable(record) if matches!(**record, Record::Deleted {})) {
+            lives.remove(&event.session);
+        }
+        if lives.len() > 2 * REMEMBERED {
+            let mut idle: Vec<(Timestamp, SessionId)> = lives
+                .iter()
+                .filter(|(_, live)| live.is_idle())
+                .map(|(id, live)| (live.summary().updated, *id))
+                .collect();
+            idle.sort_unstable();
+            let many = idle.len().saturating_sub(REMEMBERED);
+            idle.iter().take(many).for_each(|(_, id)| drop(lives.remove(id)));
+        }
+    }
+
+    /// Tells the output that nobody saw of these sessions, and leaves out those whose calls are over.
+    fn tick(&self, writing: &mut Writing) {
+        let now = writing.now();
+        let mut told = Vec::new();
+        let mut lives = self.feed.lives();
+        writing.sessions.retain(|id| {
+            let Some(live) = lives.get_mut(id) else { return false };
+            let mut out = Vec::new();
+            live.tick(now, &mut out);
+            told.push((Arc::clone(live.place()), out));
+            live.has_output()
+        });
+        drop(lives);
+        for (place, out) in told {
+            self.feed.ring.write(&place, out);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Messages, and what is made from them.
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::header::LINK;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use playhouse_actors::fold;
+use playhouse_protocol::command::MessagesQuery;
+use playhouse_protocol::message::Message;
+use playhouse_protocol::question::Todo;
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::{MessageId, SessionId, SessionSummary};
+use playhouse_session::Session;
+use serde::Deserialize;
+
+use crate::native::sessions::blocking;
+use crate::problem::{Kind, Problem};
+use crate::wire::asked::{Asked, session};
+use crate::wire::failure::{Failure, Named};
+use crate::wire::shapes::{FileDiff, MessageWithParts};
+use crate::wire::translate::{self, Scene};
+
+/// The most messages of an answer.
+const MOST: u32 = 1_000;
+/// Where the page before this one begins.
+const NEXT: HeaderName = HeaderName::from_static("x-next-cursor");
+
+#[derive(Deserialize)]
+struct PageSearch {
+    limit: Option<u32>,
+    /// As `X-Next-Cursor` said it.
+    before: Option<String>,
+}
+
+/// `GET /session/{sessionID}/message`: the last messages, or those before a place, oldest first.
+pub(crate) async fn list(
+    asked: Asked,
+    Path(id): Path<String>,
+) -> Result<(HeaderMap, Json<Vec<MessageWithParts>>), Failure> {
+    let id = session(&id)?;
+    let PageSearch { limit, before } = asked.query()?;
+    let before = before.filter(|before| !before.is_empty());
+    let before = before.as_deref().map(MessageId::parse).transpose()?;
+    let limit = limit.filter(|limit| *limit > 0).unwrap_or(MOST).min(MOST);
+    let summary = asked.app.summary(&asked.principal, id).await?;
+    let query = MessagesQuery { before, after: None, limit };
+    let page = asked.app.engine().messages(id, query).await?;
+    let mut headers = HeaderMap::new();
+    if let Some(before) = page.before {
+        let link = format!("<{}?limit={limit}&before={before}>; rel=\"next\"", asked.path());
+        let header = |text: &str| HeaderValue::from_str(text);
+        if let (Ok(cursor), Ok(link)) = (header(before.as_str()), header(&link)) {
+            headers.insert(NEXT, cursor);
+            headers.insert(LINK, link);
+        }
+    }
+    let at_end = page.after.is_none();
+    Ok((headers, Json(shown(&asked, &summary, &page.messages, at_end).await?)))
+}
+
+/// Messages in the wire's words, the one under way with all that it streamed.
+async fn shown(
+    asked: &Asked,
+    summary: &SessionSummary,
+    messages: &[Message],
+    at_end: bool,
+) -> Result<Vec<MessageWithParts>, Failure> {
+    let place = asked.place_of(&summary.workspace).await?;
+    let scene = Scene { session: summary.id, place: &place };
+    let last = messages.iter().rev().find_map(|message| match message {
+        Message::Assistant(answer) => Some(answer.id),
+        Message::User(_) => None,
+    });
+    let running = last.filter(|_| at_end && summary.state == SessionState::Busy);
+    let mut shown: Vec<MessageWithParts> = translate::history(scene, messages, running).collect();
+    if let Some(running) = running
+        && let Some(current) = asked.feed().await.current(summary.id)
+        && let Some(message) = shown.iter_mut().find(|message| message.info.id() == running)
+        && current.info.id() == running
+        // What was read from the session may be newer than what was heard of it.
+        && current.parts.len() >= message.parts.len()
+    {
+        *message = current;
+    }
+    Ok(shown)
+}
+
+/// A session as its log says it, with all of its messages.
+async fn folded(asked: &Asked, id: SessionId) -> Result<Session, Failure> {
+    let (entries, _) = asked.app.engine().read(id).await?;
+    let folded = blocking(move || fold(&entries).0).await?;
+    let unreadable = || Problem::new(Kind::Parked, format!("nothing of the log of session {id} can be read"));
+    Ok(folded.ok_or_else(unreadable)?)
+}
+
+/// `GET /session/{sessionID}/message/{messageID}`
+pub(crate) async fn read(
+    asked: Asked,
+    Path((id, message)): Path<(String, String)>,
+) -> Result<Json<MessageWithParts>, Failure> {
+    let (id, message) = (session(&id)?, MessageId::parse(&message)?);
+    let summary = asked.app.summary(&asked.principal, id).await?;
+    let messages = folded(&asked, id).await?.all_messages();
+    let place = messages.iter().position(|of| of.id() == message);
+    let found = match place {
+        Some(place) => {
+            let at_end = place + 1 == messages.len();
+            shown(&asked, &summary, &messages[place..=place], at_end).await?.pop()
+        }
+        None => None,
+    };
+    let missing = || Problem::not_found(format!("there is no message {message} in session {id}"));
+    Ok(Json(found.ok_or_else(missing)?))
+}
+
+/// The answer with which a turn ended, if it came so far.
+pub(super) async fn answer_of(
+    asked: &Asked,
+    id: SessionId,
+    turn: MessageId,
+) -> Result<Option<MessageWithParts>, Failure> {
+    let summary = asked.app.summary(&asked.principal, id).await?;
+    let of_turn = |message: &Message| matches!(message, Message::Assistant(answer) if answer.parent == turn);
+    let page = asked.app.engine().messages(id, MessagesQuery::default()).await?;
+    let found = match page.messages.into_iter().rfind(of_turn) {
+        Some(found) => Some(found),
+        // Much was said since.
+        None => folded(asked, id).await?.messages.into_iter().rfind(of_turn),
+    };
+    let Some(found) = found else { return Ok(None) };
+    Ok(shown(asked, &summary, &[found], false).await?.pop())
+}
+
+/// `GET /session/{sessionID}/todo`
+pub(crate) async fn todo(asked: Asked, Path(id): Path<String>) -> Result<Json<Vec<Todo>>, Failure> {
+    let id = session(&id)?;
+    asked.app.summary(&asked.principal, id).await?;
+    Ok(Json(asked.app.engine().outline(id).await?.todos))
+}
+
+#[derive(Deserialize)]
+struct DiffSearch {
+    #[serde(rename = "messageID")]
+    message: Option<String>,
+}
+
+/// `GET /session/{sessionID}/diff`: what the session's calls say that they changed.
+pub(crate) async fn diff(asked: Asked, Path(id): Path<String>) -> Result<Json<Vec<FileDiff>>, Named> {
+    let id = session(&id)?;
+    let DiffSearch { message } = asked.query()?;
+    let message = message.filter(|message| !message.is_empty());
+    let turn = message.as_deref().map(MessageId::parse).transpose()?;
+    asked.app.summary(&asked.principal, id).await?;
+    let session = folded(&asked, id).await?;
+    Ok(Json(blocking(move || translate::changes(&session.messages, turn)).await?))
+}

@@ -1,0 +1,9 @@
+//! What each route does.
+
+pub(super) mod facts;
+pub(super) mod files;
+pub(super) mod live;
+pub(super) mod messages;
+pub(super) mod prompts;
+pub(super) mod requests;
+pub(super) mod sessions;

@@ -1,0 +1,239 @@
+//! Prompts.
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use playhouse_protocol::message::Attachment;
+use playhouse_protocol::{MessageId, ModelRef, Prompt, WhenBusy};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::messages::answer_of;
+use crate::native::sessions::blocking;
+use crate::problem::{Kind, Problem};
+use crate::wire::asked::{Asked, Body, session};
+use crate::wire::failure::Failure;
+use crate::wire::shapes::MessageWithParts;
+
+/// The most parts of a prompt.
+const MOST_PARTS: usize = 100;
+/// The longest name of a file and of a media type, in bytes.
+const LONGEST_NAME: usize = 512;
+/// The largest file that is read for a prompt, in bytes.
+const LARGEST_FILE: u64 = 5 * 1024 * 1024;
+
+#[derive(Deserialize)]
+pub(crate) struct PromptBody {
+    #[serde(rename = "messageID")]
+    message: Option<String>,
+    model: Option<ModelBody>,
+    agent: Option<String>,
+    #[serde(rename = "noReply", default)]
+    no_reply: bool,
+    tools: Option<Value>,
+    format: Option<FormatBody>,
+    system: Option<String>,
+    parts: Vec<PartBody>,
+}
+
+#[derive(Deserialize)]
+struct ModelBody {
+    #[serde(rename = "providerID")]
+    provider: String,
+    #[serde(rename = "modelID")]
+    model: String,
+}
+
+#[derive(Deserialize)]
+struct FormatBody {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum PartBody {
+    Text {
+        text: String,
+        #[serde(default)]
+        ignored: bool,
+    },
+    File {
+        mime: String,
+        filename: Option<String>,
+        url: String,
+        source: Option<SourceBody>,
+    },
+    Agent {
+        name: String,
+    },
+    Subtask {},
+}
+
+#[derive(Deserialize)]
+struct SourceBody {
+    text: Option<SourceText>,
+}
+
+#[derive(Deserialize)]
+struct SourceText {
+    value: String,
+}
+
+/// `POST /session/{sessionID}/message`: answered when its turn is over.
+pub(crate) async fn prompt(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(body): Body<PromptBody>,
+) -> Result<Json<MessageWithParts>, Failure> {
+    let id = session(&id)?;
+    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    let prompt = read(&asked, id, body).await?;
+    let finished = handle.run(prompt).await?;
+    let answer = answer_of(&asked, id, finished.ended.turn).await?;
+    let none = || Problem::new(Kind::Busy, "the prompt was taken back before anything answered it");
+    Ok(Json(answer.ok_or_else(none)?))
+}
+
+/// `POST /session/{sessionID}/prompt_async`: answered when it is durable.
+pub(crate) async fn prompt_async(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(body): Body<PromptBody>,
+) -> Result<StatusCode, Failure> {
+    let id = session(&id)?;
+    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    let prompt = read(&asked, id, body).await?;
+    handle.prompt(prompt).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The prompt that a body means.
+async fn read(asked: &Asked, id: playhouse_protocol::SessionId, body: PromptBody) -> Result<Prompt, Failure> {
+    let PromptBody { message, model, agent, no_reply, tools, format, system, parts } = body;
+    let is_set = |value: &Value| value.as_object().is_some_and(|tools| !tools.is_empty());
+    let not_built = [
+        (no_reply, "prompts without an answer (`noReply`)"),
+        (tools.as_ref().is_some_and(is_set), "`tools` of a prompt: give the session rules in `permission`"),
+        (system.is_some_and(|system| !system.is_empty()), "`system` of a prompt: choose an agent"),
+        (format.is_some_and(|format| format.kind != "text"), "answers in a format"),
+        (parts.iter().any(|part| matches!(part, PartBody::Subtask {})), "prompts that are subtasks"),
+    ];
+    if let Some((_, what)) = not_built.into_iter().find(|(asked_for, _)| *asked_for) {
+        return Err(Failure::not_built(format!("these are not built: {what}")));
+    }
+    if parts.len() > MOST_PARTS {
+        return Err(Failure::invalid(format!("a prompt has at most {MOST_PARTS} parts")));
+    }
+    let mut texts: Vec<String> = Vec::new();
+    let mut files = Vec::new();
+    let mut mentions: Vec<String> = Vec::new();
+    for part in parts {
+        match part {
+            // What is ignored is for the eyes of people.
+            PartBody::Text { ignored: true, .. } | PartBody::Subtask {} => {}
+            PartBody::Text { text, .. } => texts.push(text),
+            PartBody::Agent { name } => mentions.push(format!("@{name}")),
+            PartBody::File { mime, filename, url, source } => {
+                let shown = source.and_then(|source| source.text).map(|text| text.value);
+                match file(asked, id, mime, filename, &url).await? {
+                    Given::Content(file) => files.push(file),
+                    Given::Mention(path) => mentions.push(shown.unwrap_or(path)),
+                }
+            }
+        }
+    }
+    // Clients write what they mention into the text as well; what is not there yet is added.
+    let text = texts.join("\n\n");
+    let missing = mentions.into_iter().filter(|mention| !text.contains(mention.as_str()));
+    let text = missing.fold(text.clone(), |text, mention| match text.is_empty() {
+        true => mention,
+        false => format!("{text}\n{mention}"),
+    });
+    Ok(Prompt {
+        message: message.as_deref().map(MessageId::parse).transpose()?,
+        text,
+        files,
+        agent,
+        model: model.map(|model| ModelRef::new(model.provider, model.model)),
+        steps: None,
+        // As the original does it: the running turn reads it with its next step.
+        when_busy: WhenBusy::Steer,
+        unattended: false,
+    })
+}
+
+/// What a file of a prompt becomes.
+enum Given {
+    Content(Attachment),
+    /// A text or a directory in the workspace, which the model reads by itself.
+    Mention(String),
+}
+
+async fn file(
+    asked: &Asked,
+    id: playhouse_protocol::SessionId,
+    mime: String,
+    filename: Option<String>,
+    url: &str,
+) -> Result<Given, Failure> {
+    let is_name = |name: &str| {
+        !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
+    };
+    if !is_name(&mime) || filename.as_deref().is_some_and(|name| !is_name(name)) {
+        return Err(Failure::invalid(format!(
+            "the name or the type of a file is empty, longer than {LONGEST_NAME} bytes, or has control characters"
+        )));
+    }
+    let (content, filename) = if let Some(data) = url.strip_prefix("data:") {
+        (data_url(data)?, filename)
+    } else if let Some(path) = url.strip_prefix("file://") {
+        let workspace = asked.app.summary(&asked.principal, id).await?.workspace;
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = crate::wire::asked::unescaped(path.as_bytes());
+        if mime.starts_with("text/") || mime == "application/x-directory" {
+            return Ok(Given::Mention(path));
+        }
+        let name = path.rsplit('/').next().map(str::to_owned);
+        (blocking(move || in_workspace(&workspace, &path)).await??, filename.or(name))
+    } else {
+        return Err(Failure::invalid("the address of a file begins with `data:` or `file://`"));
+    };
+    let blob = asked.app.engine().store_blob(&asked.principal.tenant, content).await?;
+    let filename = filename.filter(|name| is_name(name)).unwrap_or_else(|| "file".to_owned());
+    Ok(Given::Content(Attachment { mime, filename, blob }))
+}
+
+/// The content of a `data:` address, without its scheme.
+fn data_url(data: &str) -> Result<Bytes, Failure> {
+    let wrong = || Failure::invalid("a `data:` address is not of the form `data:TYPE;base64,CONTENT`");
+    let (head, content) = data.split_once(',').ok_or_else(wrong)?;
+    if !head.ends_with(";base64") {
+        return Err(wrong());
+    }
+    let decoded = STANDARD.decode(content);
+    decoded.map(Bytes::from).map_err(|error| Failure::invalid(format!("a file is no good base64: {error}")))
+}
+
+/// A file that lies in the session's directory. Blocks.
+fn in_workspace(workspace: &str, path: &str) -> Result<Bytes, Failure> {
+    use std::io::Read as _;
+    let shown = path.escape_debug().to_string();
+    let outside = || Failure::invalid(format!("there is no file \"{shown}\" in the session's directory"));
+    let resolved = fs_err::canonicalize(path).map_err(|_| outside())?;
+    if !resolved.starts_with(workspace) || !resolved.is_file() {
+        return Err(outside());
+    }
+    let mut content = Vec::new();
+    let file = fs_err::File::open(&resolved).map_err(|_| outside())?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|_| outside())?;
+    if content.len() as u64 > LARGEST_FILE {
+        return Err(Failure::invalid(format!("the file \"{shown}\" is larger than {LARGEST_FILE} bytes")));
+    }
+    Ok(content.into())
+}

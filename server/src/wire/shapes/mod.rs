@@ -1,0 +1,23 @@
+//! The objects of the wire, as its clients read them. Field by field as the wire's own description has them; nothing here
+//! knows what they are made from.
+
+mod event;
+mod facts;
+mod message;
+mod part;
+mod session;
+
+pub(crate) use event::{Envelope, WireEvent};
+pub(crate) use facts::{
+    Agent, AgentModel, Capabilities, FileContent, FileNode, Limit, Model, ModelApi, ModelCache, ModelCost,
+    ModelTier, Path, Project, Provider, Reads, Tier, ToolListItem, Vcs,
+};
+pub(crate) use message::{
+    AssistantMessage, AssistantTime, CacheTokens, Created, Message, MessageModel, MessageWithParts, Roots,
+    Tokens, UserMessage, WireError,
+};
+pub(crate) use part::{Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
+pub(crate) use session::{
+    FileDiff, PermissionRequest, QuestionRequest, Session, SessionModel, SessionTime, SessionTokens, Status,
+    ToolOf,
+};

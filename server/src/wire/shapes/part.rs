@@ -1,0 +1,143 @@
+//! Parts of messages.
+
+use playhouse_protocol::{MessageId, PartId, SessionId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::message::CacheTokens;
+
+/// What all parts have.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartHead {
+    pub(crate) id: PartId,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: SessionId,
+    #[serde(rename = "messageID")]
+    pub(crate) message: MessageId,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(crate) enum Part {
+    Text {
+        #[serde(flatten)]
+        head: PartHead,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time: Option<PartTime>,
+    },
+    Reasoning {
+        #[serde(flatten)]
+        head: PartHead,
+        text: String,
+        time: PartTime,
+    },
+    File {
+        #[serde(flatten)]
+        head: PartHead,
+        mime: String,
+        filename: String,
+        url: String,
+    },
+    Tool {
+        #[serde(flatten)]
+        head: PartHead,
+        #[serde(rename = "callID")]
+        call: String,
+        tool: String,
+        state: ToolState,
+    },
+    StepStart {
+        #[serde(flatten)]
+        head: PartHead,
+    },
+    StepFinish {
+        #[serde(flatten)]
+        head: PartHead,
+        reason: String,
+        cost: f64,
+        tokens: StepTokens,
+    },
+}
+
+#[cfg(test)]
+impl Part {
+    pub(crate) fn head(&self) -> &PartHead {
+        match self {
+            Self::Text { head, .. }
+            | Self::Reasoning { head, .. }
+            | Self::File { head, .. }
+            | Self::Tool { head, .. }
+            | Self::StepStart { head }
+            | Self::StepFinish { head, .. } => head,
+        }
+    }
+}
+
+/// Milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PartTime {
+    pub(crate) start: u64,
+    /// Absent while it streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) end: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StepTokens {
+    pub(crate) total: u64,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) reasoning: u64,
+    pub(crate) cache: CacheTokens,
+}
+
+/// Where a call stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum ToolState {
+    Pending {
+        input: Map<String, Value>,
+        /// The arguments where they are no object.
+        raw: String,
+    },
+    Running {
+        input: Map<String, Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<Map<String, Value>>,
+        time: Start,
+    },
+    Completed {
+        input: Map<String, Value>,
+        output: String,
+        title: String,
+        metadata: Map<String, Value>,
+        time: Span,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attachments: Vec<Part>,
+    },
+    Error {
+        input: Map<String, Value>,
+        error: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<Map<String, Value>>,
+        time: Span,
+    },
+}
+
+/// Milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Start {
+    pub(crate) start: u64,
+}
+
+/// Milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}

@@ -1,0 +1,128 @@
+//! Sessions, and what hangs on them beside messages.
+
+use playhouse_protocol::question::Question;
+use playhouse_protocol::{ConsentId, MessageId, PermissionRule, QuestionId, SessionId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::message::CacheTokens;
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// A name that is easy to say.
+    pub(crate) slug: String,
+    #[serde(rename = "projectID")]
+    pub(crate) project: String,
+    pub(crate) directory: String,
+    /// The directory from the project's worktree on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    #[serde(rename = "parentID", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<SessionId>,
+    /// US dollars.
+    pub(crate) cost: f64,
+    pub(crate) tokens: SessionTokens,
+    pub(crate) title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<SessionModel>,
+    pub(crate) version: String,
+    pub(crate) time: SessionTime,
+    /// Its own rules; absent where they are not known without reading its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) permission: Option<Vec<PermissionRule>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionTokens {
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) reasoning: u64,
+    pub(crate) cache: CacheTokens,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionModel {
+    pub(crate) id: String,
+    #[serde(rename = "providerID")]
+    pub(crate) provider: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) variant: Option<String>,
+}
+
+/// Milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionTime {
+    pub(crate) created: u64,
+    pub(crate) updated: u64,
+}
+
+/// What a session does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Status {
+    Idle,
+    Busy,
+    /// An attempt failed, or waits for its provider.
+    Retry {
+        attempt: u32,
+        message: String,
+        /// When it goes on, in milliseconds since the epoch.
+        next: u64,
+    },
+}
+
+/// The call that a request belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToolOf {
+    #[serde(rename = "messageID")]
+    pub(crate) message: MessageId,
+    #[serde(rename = "callID")]
+    pub(crate) call: String,
+}
+
+/// A request for consent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PermissionRequest {
+    pub(crate) id: ConsentId,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: SessionId,
+    pub(crate) permission: String,
+    pub(crate) patterns: Vec<String>,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) always: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<ToolOf>,
+}
+
+/// A request with questions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuestionRequest {
+    pub(crate) id: QuestionId,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: SessionId,
+    pub(crate) questions: Vec<Question>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<ToolOf>,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileDiff {
+    pub(crate) file: String,
+    pub(crate) patch: String,
+    pub(crate) additions: u64,
+    pub(crate) deletions: u64,
+    pub(crate) status: String,
+}

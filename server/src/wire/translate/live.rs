@@ -1,0 +1,499 @@
+//! One session while it is live: the engine's events of it, in the wire's words.
+//!
+//! It folds the session's records as the engine does, and forgets the messages that cannot change any more. Beside the
+//! fold it knows what is provisional: the parts that stream, and what running calls have written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::message::{AssistantMessage, Message};
+use playhouse_protocol::question::QuestionAnswer;
+use playhouse_protocol::record::{AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome};
+use playhouse_protocol::{
+    Entry, Event, EventBody, MessageId, Part, PartId, Record, Seq, SessionId, SessionSummary, Timestamp,
+};
+use playhouse_session::Session;
+
+use super::output::Tail;
+use super::{Scene, error, message, request};
+use crate::wire::place::Place;
+use crate::wire::shapes::{
+    self, MessageWithParts, PartTime, PermissionRequest, QuestionRequest, Status, ToolOf, ToolState,
+    WireEvent,
+};
+
+/// Messages that are kept: the one under way, and the one before it.
+const KEPT: usize = 2;
+
+/// A session while it is live.
+#[derive(Debug)]
+pub(crate) struct Live {
+    session: Session,
+    place: Arc<Place>,
+    version: Arc<str>,
+    /// The session on which clients show its requests.
+    shown_on: SessionId,
+    status: Status,
+    /// The parts that stream.
+    open: Vec<Open>,
+    /// When consent to calls of the step under way was asked for.
+    asked: HashMap<PartId, Timestamp>,
+    /// What the running calls have written.
+    outputs: HashMap<PartId, Tail>,
+}
+
+/// A part that streams.
+#[derive(Debug)]
+struct Open {
+    step: MessageId,
+    part: PartId,
+    kind: OpenPartKind,
+    text: String,
+    started: Timestamp,
+}
+
+/// An event does not fit what is known of its session: the log has to be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+impl message::Progress for Live {
+    fn asked(&self, call: PartId) -> Option<Timestamp> {
+        self.asked.get(&call).copied()
+    }
+
+    fn output(&self, call: PartId) -> Option<&str> {
+        self.outputs.get(&call).map(Tail::text)
+    }
+}
+
+impl Live {
+    /// A session as it stands. Clients show its requests on `shown_on`.
+    pub(crate) fn new(
+        mut session: Session,
+        place: Arc<Place>,
+        version: Arc<str>,
+        shown_on: SessionId,
+    ) -> Self {
+        let status = if session.turn.is_some() { Status::Busy } else { Status::Idle };
+        let since = session.summary.updated;
+        let asked = session.open_consents().iter().map(|asked| (asked.call, since)).collect();
+        trim(&mut session);
+        Self { session, place, version, shown_on, status, open: Vec::new(), asked, outputs: HashMap::new() }
+    }
+
+    /// Facts and totals.
+    pub(crate) fn summary(&self) -> &SessionSummary {
+        &self.session.summary
+    }
+
+    /// The last record that it knows.
+    pub(crate) fn head(&self) -> Seq {
+        self.session.summary.head
+    }
+
+    /// What it does.
+    pub(crate) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.session.is_idle()
+    }
+
+    /// The place where it works.
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// The session as the wire has it.
+    pub(crate) fn info(&self) -> shapes::Session {
+        super::session(&self.session.summary, &self.place, &self.version, Some(&self.session.permissions))
+    }
+
+    /// The requests for consent that wait.
+    pub(crate) fn permissions(&self) -> Vec<PermissionRequest> {
+        self.session.open_consents().iter().map(|asked| self.permission(asked)).collect()
+    }
+
+    /// The requests with questions that wait.
+    pub(crate) fn questions(&self) -> Vec<QuestionRequest> {
+        let open = self.session.open_questions();
+        open.iter().map(|asked| super::questions(asked, self.shown_on, self.tool_of(asked.call))).collect()
+    }
+
+    /// The answer under way, with the parts that stream.
+    pub(crate) fn current(&self) -> Option<MessageWithParts> {
+        self.session.turn.as_ref()?;
+        let current = self.answer()?;
+        let mut shown = message::assistant(self.scene(), current, self);
+        shown.parts.extend(self.open.iter().map(|open| self.open_part(open)));
+        Some(shown)
+    }
+
+    /// Tells what changes while a session streams, for clients that did not see it from the beginning.
+    pub(crate) fn announce(&self, out: &mut Vec<WireEvent>) {
+        self.updated(out);
+        self.tell_status(out);
+        let Some(current) = self.current() else { return };
+        out.push(self.message(current.info));
+        let time = self.session.summary.updated.as_millis();
+        out.extend(current.parts.into_iter().map(|part| self.part_updated(part, time)));
+    }
+
+    /// Takes an event, and tells it in the wire's words. One that is known already changes nothing.
+    ///
+    /// # Errors
+    /// It does not fit: records were missed.
+    pub(crate) fn on(&mut self, event: &Event, out: &mut Vec<WireEvent>) -> Result<(), Lost> {
+        match &event.body {
+            EventBody::Durable(_) if event.id.seq <= self.head() => Ok(()),
+            EventBody::Durable(record) => self.durable(event.id.seq, event.at, record, out),
+            EventBody::Provisional(provisional) => {
+                self.provisional(provisional, event.at, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells what running calls have written and nobody saw, as far as that waited long enough.
+    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Vec<WireEvent>) {
+        let due: Vec<PartId> =
+            self.outputs.iter_mut().filter_map(|(call, tail)| tail.is_due(now).then_some(*call)).collect();
+        for call in due {
+            self.tell_call(call, now, out);
+        }
+    }
+
+    /// Whether a running call has written something that a later [`Self::tick`] may have to tell.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
+    fn durable(
+        &mut self,
+        seq: Seq,
+        at: Timestamp,
+        record: &Arc<Record>,
+        out: &mut Vec<WireEvent>,
+    ) -> Result<(), Lost> {
+        let entry = Entry { seq, at, record: Record::clone(record) };
+        self.session.apply(&entry).map_err(|_| Lost)?;
+        match &entry.record {
+            Record::SessionCreated(_) => {}
+            Record::SessionChanged(_) => self.updated(out),
+            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
+            Record::TurnStarted { .. } => self.set_status(Status::Busy, out),
+            Record::AttemptStarted(started) => {
+                self.withdraw_open(|_| true, out);
+                self.set_status(Status::Busy, out);
+                if started.attempt_number == 1 {
+                    self.asked.clear();
+                    self.outputs.clear();
+                    self.tell_answer(false, out);
+                    out.push(
+                        self.part_updated(message::step_start(self.scene(), started.step), at.as_millis()),
+                    );
+                }
+            }
+            // What is withdrawn is known when the step ends, or is attempted again.
+            Record::AttemptEnded(ended) => {
+                if matches!(ended.outcome, AttemptOutcome::Lost) {
+                    self.withdraw_open(|_| true, out);
+                }
+            }
+            Record::StepFinished(finished) => self.step_finished(finished, at, out),
+            Record::CallProposed(_) => {}
+            Record::ConsentAsked(asked) => {
+                self.asked.insert(asked.call, at);
+                self.tell_call(asked.call, at, out);
+                out.push(WireEvent::PermissionAsked(Box::new(self.permission(asked))));
+            }
+            Record::ConsentSettled { consent, answer } => out.push(WireEvent::PermissionReplied {
+                session: self.shown_on,
+                request: *consent,
+                reply: request::reply(answer).to_owned(),
+            }),
+            Record::QuestionAsked(asked) => {
+                let asked = super::questions(asked, self.shown_on, self.tool_of(asked.call));
+                out.push(WireEvent::QuestionAsked(Box::new(asked)));
+            }
+            Record::QuestionSettled { question, answer } => {
+                let (session, request) = (self.shown_on, *question);
+                out.push(match answer {
+                    QuestionAnswer::Answered { answers } => {
+                        WireEvent::QuestionReplied { session, request, answers: answers.clone() }
+                    }
+                    QuestionAnswer::Rejected | QuestionAnswer::TimedOut | QuestionAnswer::Withdrawn => {
+                        WireEvent::QuestionRejected { session, request }
+                    }
+                });
+            }
+            Record::TodosChanged { todos } => {
+                out.push(WireEvent::TodoUpdated { session: self.id(), todos: todos.clone() });
+            }
+            Record::CallIntended(intended) => self.tell_call(intended.call, at, out),
+            Record::CallSettled { call, .. } => {
+                self.outputs.remove(call);
+                self.tell_call(*call, at, out);
+                self.tell_end(at, out);
+            }
+            Record::TurnEnded(ended) => self.turn_ended(ended, at, out),
+            Record::Deleted {} => {
+                out.push(WireEvent::SessionDeleted { session: self.id(), info: Box::new(self.info()) });
+            }
+        }
+        trim(&mut self.session);
+        Ok(())
+    }
+
+    fn prompt_admitted(&self, prompt: &PromptAdmitted, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let message = message::admitted(prompt, at);
+        let MessageWithParts { info, parts } = message::user(self.scene(), &message);
+        out.push(self.message(info));
+        out.extend(parts.into_iter().map(|part| self.part_updated(part, at.as_millis())));
+        self.updated(out);
+    }
+
+    fn step_finished(&mut self, finished: &StepFinished, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let begun: HashMap<PartId, Timestamp> =
+            self.open.iter().map(|open| (open.part, open.started)).collect();
+        let Some(answer) = self.answer().filter(|answer| answer.id == finished.step) else { return };
+        let kept: Vec<PartId> = answer.parts.iter().map(Part::id).collect();
+        let mut told = Vec::new();
+        for part in &answer.parts {
+            let mut shown = message::part(self.scene(), answer, part, self);
+            if let (
+                Some(started),
+                shapes::Part::Text { time: Some(time), .. } | shapes::Part::Reasoning { time, .. },
+            ) = (begun.get(&part.id()), &mut shown)
+            {
+                time.start = started.as_millis();
+            }
+            told.push(self.part_updated(shown, at.as_millis()));
+        }
+        self.withdraw_open(|part| !kept.contains(&part), out);
+        self.open.clear();
+        out.append(&mut told);
+        self.tell_end(at, out);
+    }
+
+    /// Tells the end of a step, if it is over with all its calls.
+    fn tell_end(&self, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let Some(answer) = self.answer().filter(|answer| message::over(answer).is_some()) else { return };
+        if let Some(part) = message::step_finish(self.scene(), answer) {
+            out.push(self.part_updated(part, at.as_millis()));
+            self.tell_answer(false, out);
+        }
+        self.tell_answer(true, out);
+    }
+
+    fn turn_ended(&mut self, ended: &TurnEnded, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let session = self.id();
+        let withdrawn = matches!(self.session.messages.last(),
+            Some(Message::User(message)) if message.withdrawn && message.id == ended.turn);
+        if withdrawn {
+            out.push(WireEvent::MessageRemoved { session, message: ended.turn });
+        } else {
+            self.withdraw_open(|_| true, out);
+            self.give_up_unanswered(at, out);
+        }
+        let error = match &ended.error {
+            Some(info) => Some(error::error(info, &self.session.summary.model.provider)),
+            None => (ended.outcome == TurnOutcome::Aborted).then(error::aborted),
+        };
+        if let Some(error) = error {
+            out.push(WireEvent::SessionError { session, error });
+        }
+        if self.session.is_idle() {
+            self.asked.clear();
+            self.outputs.clear();
+            self.status = Status::Idle;
+            self.tell_status(out);
+            out.push(WireEvent::SessionIdle { session });
+        }
+        self.updated(out);
+    }
+
+    /// An abort between two attempts leaves a step without an end: clients would wait for it.
+    fn give_up_unanswered(&mut self, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let Some(Message::Assistant(answer)) = self.session.messages.last_mut() else { return };
+        if answer.completed.is_none() {
+            *answer = message::given_up(answer.clone(), at);
+            self.tell_end(at, out);
+        }
+    }
+
+    fn provisional(&mut self, provisional: &Provisional, at: Timestamp, out: &mut Vec<WireEvent>) {
+        match provisional {
+            Provisional::PartStarted { step, part, kind, .. } => {
+                self.part_started(*step, *part, kind, "", at, out)
+            }
+            Provisional::PartSnapshot { step, part, kind, text, .. } => {
+                self.part_started(*step, *part, kind, text, at, out);
+            }
+            Provisional::PartDelta { part, offset, text } => self.part_delta(*part, *offset, text, out),
+            Provisional::CallOutput { call, offset, text } => {
+                if self.outputs.entry(*call).or_default().add(*offset, text, at) {
+                    self.tell_call(*call, at, out);
+                }
+            }
+            Provisional::StepRetry { attempt_number, at, error, .. } => {
+                self.withdraw_open(|_| true, out);
+                let status = Status::Retry {
+                    attempt: attempt_number.saturating_sub(1),
+                    message: error.message.clone(),
+                    next: at.as_millis(),
+                };
+                self.set_status(status, out);
+            }
+            Provisional::AttemptWaiting { until, reason, .. } => {
+                let next = until.unwrap_or(at).as_millis();
+                self.set_status(Status::Retry { attempt: 0, message: reason.clone(), next }, out);
+            }
+            // The sub-session tells its requests itself.
+            Provisional::DescendantRequest { .. } | Provisional::Resync { .. } => {}
+        }
+    }
+
+    fn part_started(
+        &mut self,
+        step: MessageId,
+        part: PartId,
+        kind: &OpenPartKind,
+        text: &str,
+        at: Timestamp,
+        out: &mut Vec<WireEvent>,
+    ) {
+        let is_current = self.answer().is_some_and(|answer| answer.id == step && answer.completed.is_none());
+        if !is_current || self.open.iter().any(|open| open.part == part) {
+            return;
+        }
+        if matches!(self.status, Status::Retry { .. }) {
+            self.set_status(Status::Busy, out);
+        }
+        let open = Open { step, part, kind: kind.clone(), text: text.to_owned(), started: at };
+        out.push(self.part_updated(self.open_part(&open), at.as_millis()));
+        self.open.push(open);
+    }
+
+    fn part_delta(&mut self, part: PartId, offset: u64, text: &str, out: &mut Vec<WireEvent>) {
+        let session = self.id();
+        let Some(open) = self.open.iter_mut().rev().find(|open| open.part == part) else { return };
+        // What a snapshot held already is not told twice.
+        let known = (open.text.len() as u64).saturating_sub(offset);
+        let Some(new) = usize::try_from(known).ok().and_then(|known| text.get(known..)) else { return };
+        if new.is_empty() {
+            return;
+        }
+        open.text.push_str(new);
+        if !matches!(open.kind, OpenPartKind::Call { .. }) {
+            out.push(WireEvent::PartDelta {
+                session,
+                message: open.step,
+                part,
+                field: "text".to_owned(),
+                delta: new.to_owned(),
+            });
+        }
+    }
+
+    /// Takes back the streamed parts that do not stay.
+    fn withdraw_open(&mut self, goes: impl Fn(PartId) -> bool, out: &mut Vec<WireEvent>) {
+        let session = self.id();
+        self.open.retain(|open| {
+            let goes = goes(open.part);
+            if goes {
+                out.push(WireEvent::PartRemoved { session, message: open.step, part: open.part });
+            }
+            !goes
+        });
+    }
+
+    fn open_part(&self, open: &Open) -> shapes::Part {
+        let head = message::head(self.scene(), open.step, open.part);
+        let time = PartTime { start: open.started.as_millis(), end: None };
+        match &open.kind {
+            OpenPartKind::Text => shapes::Part::Text { head, text: open.text.clone(), time: Some(time) },
+            OpenPartKind::Reasoning => shapes::Part::Reasoning { head, text: open.text.clone(), time },
+            OpenPartKind::Call { call_id, tool } => shapes::Part::Tool {
+                head,
+                call: if call_id.is_empty() { open.part.to_string() } else { call_id.clone() },
+                tool: tool.clone(),
+                state: ToolState::Pending { input: serde_json::Map::new(), raw: String::new() },
+            },
+        }
+    }
+
+    fn permission(&self, asked: &playhouse_protocol::ConsentAsked) -> PermissionRequest {
+        let input = self.session.call(asked.call).map(|call| &call.input);
+        request::permission(asked, &self.place.directory, self.shown_on, self.tool_of(asked.call), input)
+    }
+
+    fn tool_of(&self, call: PartId) -> Option<ToolOf> {
+        let part = self.session.call(call)?;
+        Some(ToolOf { message: self.answer()?.id, call: part.call_id.clone() })
+    }
+
+    fn tell_call(&self, call: PartId, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let Some(answer) = self.answer() else { return };
+        if let Some(part) = answer.parts.iter().find(|part| part.id() == call) {
+            out.push(self.part_updated(message::part(self.scene(), answer, part, self), at.as_millis()));
+        }
+    }
+
+    fn tell_answer(&self, ended: bool, out: &mut Vec<WireEvent>) {
+        let Some(answer) = self.answer() else { return };
+        out.push(self.message(shapes::Message::Assistant(Box::new(message::info(
+            self.scene(),
+            answer,
+            ended,
+        )))));
+    }
+
+    fn set_status(&mut self, status: Status, out: &mut Vec<WireEvent>) {
+        if self.status != status {
+            self.status = status;
+            self.tell_status(out);
+        }
+    }
+
+    fn tell_status(&self, out: &mut Vec<WireEvent>) {
+        out.push(WireEvent::SessionStatus { session: self.id(), status: self.status.clone() });
+    }
+
+    fn updated(&self, out: &mut Vec<WireEvent>) {
+        out.push(WireEvent::SessionUpdated { session: self.id(), info: Box::new(self.info()) });
+    }
+
+    fn message(&self, info: shapes::Message) -> WireEvent {
+        WireEvent::MessageUpdated { session: self.id(), info: Box::new(info) }
+    }
+
+    fn part_updated(&self, part: shapes::Part, time: u64) -> WireEvent {
+        WireEvent::PartUpdated { session: self.id(), part: Box::new(part), time }
+    }
+
+    /// The newest answer.
+    fn answer(&self) -> Option<&AssistantMessage> {
+        self.session.messages.iter().rev().find_map(|message| match message {
+            Message::Assistant(answer) => Some(answer),
+            Message::User(_) => None,
+        })
+    }
+
+    fn id(&self) -> SessionId {
+        self.session.summary.id
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene { session: self.id(), place: &self.place }
+    }
+}
+
+/// Forgets the messages that cannot change any more.
+fn trim(session: &mut Session) {
+    let old = session.messages.len().saturating_sub(KEPT);
+    session.messages.drain(..old);
+}

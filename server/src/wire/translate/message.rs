@@ -1,0 +1,296 @@
+//! Messages and their parts.
+
+use playhouse_protocol::message::{
+    AssistantMessage, Attachment, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message,
+    UserMessage,
+};
+use playhouse_protocol::record::PromptAdmitted;
+use playhouse_protocol::{MessageId, Part, PartId, Timestamp, Tokens};
+use serde_json::Map;
+
+use super::{Scene, dollars, error};
+use crate::wire::ids;
+use crate::wire::shapes::{self, MessageWithParts, PartHead, PartTime, Span, Start, StepTokens, ToolState};
+
+/// What is known of a message's calls while its session is live.
+pub(super) trait Progress {
+    /// When consent to a call was asked for, whether or not it was given since.
+    fn asked(&self, call: PartId) -> Option<Timestamp>;
+
+    /// The end of what a running call has written.
+    fn output(&self, call: PartId) -> Option<&str>;
+}
+
+/// Nothing is known.
+pub(super) struct Unwatched;
+
+impl Progress for Unwatched {
+    fn asked(&self, _: PartId) -> Option<Timestamp> {
+        None
+    }
+
+    fn output(&self, _: PartId) -> Option<&str> {
+        None
+    }
+}
+
+/// Messages as they are read from a log. Prompts that were taken back are left out, and a step that an abort left without an
+/// end has one, unless it is the one that runs: a client would wait for their answers for ever.
+pub(crate) fn history<'a>(
+    scene: Scene<'a>,
+    messages: &'a [Message],
+    running: Option<MessageId>,
+) -> impl DoubleEndedIterator<Item = MessageWithParts> + 'a {
+    let shown = messages.iter().filter(|message| !matches!(message, Message::User(user) if user.withdrawn));
+    shown.map(move |message| match message {
+        Message::User(message) => user(scene, message),
+        Message::Assistant(message) if message.completed.is_none() && running != Some(message.id) => {
+            assistant(scene, &given_up(message.clone(), message.created), &Unwatched)
+        }
+        Message::Assistant(message) => assistant(scene, message, &Unwatched),
+    })
+}
+
+/// A prompt that was admitted, as a message.
+pub(super) fn admitted(prompt: &PromptAdmitted, at: Timestamp) -> UserMessage {
+    UserMessage {
+        id: prompt.message,
+        created: at,
+        agent: prompt.agent.clone(),
+        model: prompt.model.clone(),
+        parts: prompt.parts.clone(),
+        withdrawn: false,
+    }
+}
+
+/// An answer that was given up without a word of it.
+pub(super) fn given_up(message: AssistantMessage, at: Timestamp) -> AssistantMessage {
+    AssistantMessage { completed: Some(at), finish: Some(FinishReason::Aborted), ..message }
+}
+
+/// A prompt.
+pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts {
+    let info = shapes::UserMessage {
+        id: message.id,
+        session: scene.session,
+        time: shapes::Created { created: message.created.as_millis() },
+        agent: message.agent.clone(),
+        model: shapes::MessageModel {
+            provider: message.model.provider.clone(),
+            model: message.model.model.clone(),
+        },
+    };
+    let parts = message.parts.iter().map(|part| match part {
+        Part::Text { id, text } | Part::Reasoning { id, text, .. } => {
+            shapes::Part::Text { head: head(scene, message.id, *id), text: text.clone(), time: None }
+        }
+        Part::File { id, file } => attachment(head(scene, message.id, *id), file),
+        Part::Call(call) => tool(scene, message.id, message.created, call, &Unwatched),
+    });
+    MessageWithParts { info: shapes::Message::User(info), parts: parts.collect() }
+}
+
+/// The answer of a step, with the parts that begin and end it.
+pub(super) fn assistant(
+    scene: Scene<'_>,
+    message: &AssistantMessage,
+    progress: &impl Progress,
+) -> MessageWithParts {
+    let mut parts = vec![step_start(scene, message.id)];
+    parts.extend(message.parts.iter().map(|part| self::part(scene, message, part, progress)));
+    parts.extend(step_finish(scene, message));
+    MessageWithParts { info: shapes::Message::Assistant(Box::new(info(scene, message, true))), parts }
+}
+
+/// An answer without its parts; `ended` tells when it was over, if it is.
+pub(super) fn info(scene: Scene<'_>, message: &AssistantMessage, ended: bool) -> shapes::AssistantMessage {
+    let over = over(message);
+    let tokens = (message.finish.is_some(), &message.tokens);
+    let aborted = over.is_some() && was_aborted(message);
+    let error = message.error.as_ref().map(|info| error::error(info, &message.model.provider));
+    shapes::AssistantMessage {
+        id: message.id,
+        session: scene.session,
+        time: shapes::AssistantTime {
+            created: message.created.as_millis(),
+            completed: over.filter(|_| ended).map(Timestamp::as_millis),
+        },
+        parent: message.parent,
+        model: message.model.model.clone(),
+        provider: message.model.provider.clone(),
+        mode: message.agent.clone(),
+        agent: message.agent.clone(),
+        path: shapes::Roots {
+            cwd: scene.place.directory.to_string(),
+            root: scene.place.worktree.to_string(),
+        },
+        cost: message.cost.map_or(0.0, |cost| dollars(cost.0)),
+        tokens: shapes::Tokens {
+            total: tokens.0.then(|| tokens.1.total()),
+            input: message.tokens.input,
+            output: message.tokens.output,
+            reasoning: message.tokens.reasoning,
+            cache: cache(&message.tokens),
+        },
+        error: error.or_else(|| aborted.then(error::aborted)),
+        finish: message.finish.and_then(reason).filter(|_| over.is_some()).map(str::to_owned),
+    }
+}
+
+/// When an answer and all of its calls were over.
+pub(super) fn over(message: &AssistantMessage) -> Option<Timestamp> {
+    let mut last = message.completed?;
+    for part in &message.parts {
+        let Part::Call(call) = part else { continue };
+        let CallState::Settled(result) = &call.state else { return None };
+        last = last.max(result.ended);
+    }
+    Some(last)
+}
+
+fn was_aborted(message: &AssistantMessage) -> bool {
+    let cancelled = |part: &Part| {
+        matches!(part, Part::Call(CallPart { state: CallState::Settled(result), .. })
+            if result.outcome == CallOutcome::Cancelled)
+    };
+    message.finish == Some(FinishReason::Aborted) || message.parts.iter().any(cancelled)
+}
+
+/// The wire's word for why an answer ended; `None` for one that was given up.
+fn reason(finish: FinishReason) -> Option<&'static str> {
+    match finish {
+        FinishReason::Stop => Some("stop"),
+        FinishReason::ToolCalls => Some("tool-calls"),
+        FinishReason::Length => Some("length"),
+        FinishReason::ContentFilter => Some("content-filter"),
+        FinishReason::Other => Some("other"),
+        FinishReason::Aborted | FinishReason::Failed => None,
+    }
+}
+
+pub(super) fn step_start(scene: Scene<'_>, message: MessageId) -> shapes::Part {
+    shapes::Part::StepStart { head: head(scene, message, ids::step_start(message)) }
+}
+
+/// The end of a step; `None` while it is not over, and for one that was given up.
+pub(super) fn step_finish(scene: Scene<'_>, message: &AssistantMessage) -> Option<shapes::Part> {
+    over(message)?;
+    let reason = reason(message.finish?)?.to_owned();
+    let last = message.parts.iter().map(Part::id).max().unwrap_or_else(|| ids::step_start(message.id));
+    let head = head(scene, message.id, ids::step_finish(message.id, last));
+    let tokens = StepTokens {
+        total: message.tokens.total(),
+        input: message.tokens.input,
+        output: message.tokens.output,
+        reasoning: message.tokens.reasoning,
+        cache: cache(&message.tokens),
+    };
+    Some(shapes::Part::StepFinish {
+        head,
+        reason,
+        cost: message.cost.map_or(0.0, |cost| dollars(cost.0)),
+        tokens,
+    })
+}
+
+/// A part of an answer.
+pub(super) fn part(
+    scene: Scene<'_>,
+    message: &AssistantMessage,
+    part: &Part,
+    progress: &impl Progress,
+) -> shapes::Part {
+    let time =
+        PartTime { start: message.created.as_millis(), end: message.completed.map(Timestamp::as_millis) };
+    match part {
+        Part::Text { id, text } => {
+            shapes::Part::Text { head: head(scene, message.id, *id), text: text.clone(), time: Some(time) }
+        }
+        Part::Reasoning { id, text, .. } => {
+            shapes::Part::Reasoning { head: head(scene, message.id, *id), text: text.clone(), time }
+        }
+        Part::File { id, file } => attachment(head(scene, message.id, *id), file),
+        Part::Call(call) => {
+            let made = message.completed.unwrap_or(message.created);
+            tool(scene, message.id, made, call, progress)
+        }
+    }
+}
+
+/// A call. `made` is when the model had asked for it.
+fn tool(
+    scene: Scene<'_>,
+    message: MessageId,
+    made: Timestamp,
+    call: &CallPart,
+    progress: &impl Progress,
+) -> shapes::Part {
+    let (input, raw) = match &call.input {
+        CallInput::Object(object) => (object.clone(), String::new()),
+        CallInput::Malformed(text) => (Map::new(), text.clone()),
+    };
+    let running = |input, start: Timestamp| {
+        let output =
+            progress.output(call.id).map(|output| Map::from_iter([("output".to_owned(), output.into())]));
+        ToolState::Running { input, metadata: output, time: Start { start: start.as_millis() } }
+    };
+    let state = match &call.state {
+        // The arguments of a request's call are shown only where the call runs.
+        CallState::Pending => match progress.asked(call.id) {
+            Some(asked) => running(input, asked),
+            None => ToolState::Pending { input, raw },
+        },
+        CallState::Asking => running(input, progress.asked(call.id).unwrap_or(made)),
+        CallState::Running { started } => running(input, *started),
+        CallState::Settled(result) => {
+            let time = Span { start: result.started.as_millis(), end: result.ended.as_millis() };
+            match result.outcome {
+                CallOutcome::Done => ToolState::Completed {
+                    input,
+                    output: result.output.clone(),
+                    title: result.title.clone(),
+                    metadata: result.metadata.clone(),
+                    time,
+                    attachments: result
+                        .attachments
+                        .iter()
+                        .enumerate()
+                        .map(|(index, file)| {
+                            attachment(head(scene, message, ids::attachment(call.id, index)), file)
+                        })
+                        .collect(),
+                },
+                CallOutcome::Failed
+                | CallOutcome::Declined
+                | CallOutcome::Cancelled
+                | CallOutcome::Interrupted
+                | CallOutcome::Crashed => ToolState::Error {
+                    input,
+                    error: result.output.clone(),
+                    metadata: Some(result.metadata.clone()).filter(|metadata| !metadata.is_empty()),
+                    time,
+                },
+            }
+        }
+    };
+    let head = head(scene, message, call.id);
+    shapes::Part::Tool { head, call: call.call_id.clone(), tool: call.tool.clone(), state }
+}
+
+/// A file. Its address names its content; it is not one that can be opened.
+fn attachment(head: PartHead, file: &Attachment) -> shapes::Part {
+    shapes::Part::File {
+        head,
+        mime: file.mime.clone(),
+        filename: file.filename.clone(),
+        url: format!("urn:sha256:{}", file.blob.hash),
+    }
+}
+
+pub(super) fn head(scene: Scene<'_>, message: MessageId, id: PartId) -> PartHead {
+    PartHead { id, session: scene.session, message }
+}
+
+pub(super) fn cache(tokens: &Tokens) -> shapes::CacheTokens {
+    shapes::CacheTokens { read: tokens.cache_read, write: tokens.cache_write_5m + tokens.cache_write_1h }
+}

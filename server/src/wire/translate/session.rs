@@ -1,0 +1,61 @@
+//! Sessions.
+
+use playhouse_protocol::{PermissionRule, SessionId, SessionSummary};
+
+use super::dollars;
+use crate::wire::place::Place;
+use crate::wire::shapes::{Session, SessionModel, SessionTime, SessionTokens};
+
+const QUALITIES: [&str; 32] = [
+    "amber", "brisk", "calm", "clear", "crisp", "deep", "eager", "early", "fair", "fine", "fresh", "gentle",
+    "glad", "golden", "grand", "green", "kind", "late", "light", "lively", "merry", "mild", "neat", "noble",
+    "plain", "quick", "quiet", "silver", "steady", "sunny", "warm", "wide",
+];
+const THINGS: [&str; 32] = [
+    "anchor", "bridge", "brook", "candle", "canyon", "cedar", "cloud", "comet", "delta", "ember", "falcon",
+    "fern", "forest", "garden", "harbor", "heron", "island", "lantern", "maple", "meadow", "mill", "orchard",
+    "otter", "pebble", "prairie", "raven", "river", "sparrow", "summit", "tower", "valley", "willow",
+];
+
+/// A session of this engine's version. `permissions` are its own rules, where they are known.
+pub(crate) fn session(
+    summary: &SessionSummary,
+    place: &Place,
+    version: &str,
+    permissions: Option<&[PermissionRule]>,
+) -> Session {
+    let totals = summary.totals();
+    let tokens = totals.tokens;
+    Session {
+        id: summary.id,
+        slug: slug(summary.id),
+        project: place.project.to_string(),
+        directory: summary.workspace.clone(),
+        path: Some(place.path().to_owned()),
+        parent: summary.parent,
+        cost: dollars(totals.cost.0),
+        tokens: SessionTokens {
+            input: tokens.input,
+            output: tokens.output,
+            reasoning: tokens.reasoning,
+            cache: super::message::cache(&tokens),
+        },
+        title: summary.title.clone(),
+        agent: Some(summary.agent.clone()),
+        model: Some(SessionModel {
+            id: summary.model.model.clone(),
+            provider: summary.model.provider.clone(),
+            variant: None,
+        }),
+        version: version.to_owned(),
+        time: SessionTime { created: summary.created.as_millis(), updated: summary.updated.as_millis() },
+        permission: permissions.filter(|rules| !rules.is_empty()).map(<[_]>::to_vec),
+    }
+}
+
+/// Two words that are easy to say, made from the id.
+fn slug(id: SessionId) -> String {
+    let mix = id.as_str().bytes().fold(17u32, |mix, byte| mix.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let (quality, thing) = (mix >> 8 & 31, mix >> 16 & 31);
+    format!("{}-{}", QUALITIES[quality as usize], THINGS[thing as usize])
+}

@@ -1,0 +1,482 @@
+//! The translation against the wire's own description, and against what was recorded of a real server.
+
+mod stage;
+
+use std::sync::Arc;
+
+use playhouse_protocol::consent::{ConsentAnswer, Risk, Want};
+use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::question::{
+    Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
+};
+use playhouse_protocol::record::{AttemptOutcome, StepPart, TurnOutcome};
+use playhouse_protocol::{
+    ConsentAsked, ErrorCode, ErrorInfo, Event, EventBody, EventId, Record, Seq, Timestamp,
+};
+use playhouse_session::Session;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::live::Lost;
+use super::*;
+use crate::wire::schema::{Description, beside};
+use crate::wire::shapes::{self, Envelope, WireEvent};
+use stage::{Stage, kind};
+
+fn retry_later() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::RateLimited, "mock asks for less traffic").with_status(429)
+}
+
+#[test]
+fn a_turn_with_text_is_told_in_the_order_of_the_wire() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    let part = stage.stream(OpenPartKind::Text, &["Hello ", "there"]);
+    stage.ended(AttemptOutcome::Finished);
+    stage.finished(vec![StepPart::Text { id: part, text: "Hello there".into() }], FinishReason::Stop, None);
+    stage.end(TurnOutcome::Completed, None);
+    assert_eq!(
+        stage.told(),
+        [
+            "message.updated user",
+            "message.part.updated text hello",
+            "session.updated",
+            "session.status busy",
+            "message.updated assistant",
+            "message.part.updated step-start",
+            "message.part.updated text",
+            "message.part.delta Hello",
+            "message.part.delta there",
+            "message.part.updated text Hello there",
+            "message.part.updated step-finish stop",
+            "message.updated assistant finish",
+            "message.updated assistant completed",
+            "session.status idle",
+            "session.idle",
+            "session.updated",
+        ]
+    );
+}
+
+#[test]
+fn a_call_is_pending_asked_for_running_and_completed() {
+    let mut stage = Stage::new();
+    stage.prompt("list");
+    stage.told();
+    let call = stage.call("bash", json!({"command": "ls"}));
+    let consent = stage.ids.next(Timestamp::from_millis(stage.now));
+    stage.record(Record::ConsentAsked(ConsentAsked {
+        consent,
+        call,
+        tool: "bash".into(),
+        risk: Risk::Dangerous,
+        reason: "bash asks".into(),
+        preview: "ls".into(),
+        diff: false,
+        wants: vec![
+            Want::new("external_directory", "/etc/*", Risk::Dangerous).always(["/etc/*"]),
+            Want::new("bash", "ls", Risk::Dangerous).always(["ls *"]),
+        ],
+        walls: None,
+    }));
+    let asked = stage.taken().pop().unwrap();
+    assert_eq!(
+        asked["properties"],
+        json!({
+            "id": consent, "sessionID": stage.session(), "permission": "bash", "patterns": ["ls"],
+            "metadata": {"reason": "bash asks", "command": "ls",
+                "alsoWanted": [{"permission": "external_directory", "pattern": "/etc/*"}]},
+            "always": ["ls *"], "tool": {"messageID": stage.step, "callID": "call_1"},
+        })
+    );
+    assert_eq!(stage.live.permissions().len(), 1);
+    stage.record(Record::ConsentSettled { consent, answer: ConsentAnswer::Once });
+    stage.intend(call);
+    stage.provisional(Provisional::CallOutput { call, offset: 0, text: "new".into() });
+    let outputs = stage.told();
+    assert_eq!(
+        outputs,
+        ["permission.replied once", "message.part.updated tool running", "message.part.updated tool running"]
+    );
+    stage.settle(call, CallOutcome::Done, json!({"output": "new.txt\n"}));
+    assert_eq!(
+        stage.told(),
+        [
+            "message.part.updated tool completed",
+            "message.part.updated step-finish tool-calls",
+            "message.updated assistant finish",
+            "message.updated assistant completed",
+        ]
+    );
+    assert_eq!(stage.live.permissions(), []);
+}
+
+#[test]
+fn an_edit_shows_its_file_and_its_diff() {
+    let mut stage = Stage::new();
+    stage.prompt("edit");
+    let call = stage.call("write", json!({"filePath": "/srv/demo/sub/a.txt", "content": "hi\n"}));
+    let consent = stage.ids.next(Timestamp::from_millis(stage.now));
+    stage.told();
+    stage.record(Record::ConsentAsked(ConsentAsked {
+        consent,
+        call,
+        tool: "write".into(),
+        risk: Risk::Dangerous,
+        reason: "write asks".into(),
+        preview: "--- a.txt\n+++ a.txt\n@@ -0,0 +1,1 @@\n+hi\n".into(),
+        diff: true,
+        wants: vec![Want::new("edit", "a.txt", Risk::Dangerous).always(["*"])],
+        walls: None,
+    }));
+    let told = stage.taken();
+    assert_eq!(
+        kind(&told[0]),
+        "message.part.updated tool running",
+        "dialogs read the arguments of running calls"
+    );
+    let metadata = &told[1]["properties"]["metadata"];
+    assert_eq!(metadata["filepath"], "/srv/demo/sub/a.txt");
+    assert!(metadata["diff"].as_str().unwrap().contains("+hi"));
+    let decline = ConsentAnswer::Decline { message: Some("no".into()) };
+    stage.record(Record::ConsentSettled { consent, answer: decline });
+    stage.settle(call, CallOutcome::Declined, json!({}));
+    let told = stage.told();
+    assert_eq!(told[..2], ["permission.replied reject", "message.part.updated tool error"]);
+}
+
+#[test]
+fn what_an_attempt_streamed_is_withdrawn_when_it_failed() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    stage.stream(OpenPartKind::Text, &["Hel"]);
+    stage.told();
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    stage.provisional(Provisional::StepRetry {
+        step: stage.step,
+        attempt_number: 2,
+        attempts: 5,
+        at: Timestamp::from_millis(stage.now + 2_000),
+        error: retry_later(),
+    });
+    stage.attempt(true);
+    let part = stage.stream(OpenPartKind::Reasoning, &["hm"]);
+    assert_eq!(
+        stage.told(),
+        [
+            "message.part.removed",
+            "session.status retry",
+            "session.status busy",
+            "message.part.updated reasoning",
+            "message.part.delta hm",
+        ]
+    );
+    // It fails again, for good: what it had said stays.
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    let parts = vec![StepPart::Reasoning { id: part, text: "hm".into(), opaque: None }];
+    stage.finished(parts, FinishReason::Failed, Some(retry_later()));
+    stage.end(TurnOutcome::Failed, Some(retry_later()));
+    let told = stage.taken();
+    let kinds: Vec<String> = told.iter().map(kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            "message.part.updated reasoning hm",
+            "message.updated assistant completed",
+            "session.error APIError",
+            "session.status idle",
+            "session.idle",
+            "session.updated",
+        ]
+    );
+    let data = json!({"message": "mock asks for less traffic", "statusCode": 429, "isRetryable": true});
+    assert_eq!(told[1]["properties"]["info"]["error"]["data"], data);
+}
+
+#[test]
+fn an_abort_ends_the_answer_and_takes_back_the_prompts_that_waited() {
+    let mut stage = Stage::new();
+    stage.prompt("first");
+    let call = stage.call("bash", json!({"command": "sleep 60"}));
+    stage.intend(call);
+    let first = stage.turn;
+    let second = stage.admit("second");
+    stage.told();
+    stage.settle(call, CallOutcome::Cancelled, json!({}));
+    stage.end(TurnOutcome::Aborted, None);
+    stage.turn = second;
+    stage.end(TurnOutcome::Aborted, None);
+    let told = stage.taken();
+    let kinds: Vec<String> = told.iter().map(kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            "message.part.updated tool error",
+            "message.part.updated step-finish tool-calls",
+            "message.updated assistant finish",
+            "message.updated assistant completed",
+            "session.error MessageAbortedError",
+            "session.updated",
+            "message.removed",
+            "session.error MessageAbortedError",
+            "session.status idle",
+            "session.idle",
+            "session.updated",
+        ]
+    );
+    assert_eq!(told[3]["properties"]["info"]["error"]["name"], "MessageAbortedError");
+    let messages = stage.messages();
+    assert_eq!(messages.len(), 2, "who took a prompt back is not shown it");
+    assert_eq!(messages[0].info.id(), first);
+}
+
+#[test]
+fn an_abort_between_two_attempts_ends_the_answer_too() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    stage.told();
+    stage.end(TurnOutcome::Aborted, None);
+    assert_eq!(stage.told()[0], "message.updated assistant completed");
+    let shapes::Message::Assistant(answer) = &stage.messages()[1].info else { panic!("an answer") };
+    assert!(answer.time.completed.is_some() && answer.error.is_some());
+}
+
+#[test]
+fn what_is_told_live_is_what_is_read_later() {
+    let mut stage = Stage::new();
+    stage.prompt("list");
+    let call = stage.call("bash", json!({"command": "ls"}));
+    stage.intend(call);
+    stage.settle(call, CallOutcome::Done, json!({"output": "x"}));
+    stage.attempt(false);
+    let part = stage.stream(OpenPartKind::Text, &["done"]);
+    stage.ended(AttemptOutcome::Finished);
+    stage.finished(vec![StepPart::Text { id: part, text: "done".into() }], FinishReason::Stop, None);
+    stage.end(TurnOutcome::Completed, None);
+    let told = stage.taken();
+    let messages = stage.messages();
+    assert_eq!(messages.len(), 3);
+    for message in &messages {
+        assert!(message.parts.is_sorted_by_key(|part| part.head().id), "parts are sorted by their ids");
+        let info = serde_json::to_value(&message.info).unwrap();
+        let last = told.iter().rfind(|event| event["properties"]["info"]["id"] == info["id"]).unwrap();
+        assert_eq!(last["properties"]["info"], info);
+        for part in &message.parts {
+            let mut part = serde_json::to_value(part).unwrap();
+            let last = told.iter().rfind(|event| event["properties"]["part"]["id"] == part["id"]).unwrap();
+            let mut last = last["properties"]["part"].clone();
+            if part["type"] == "text" {
+                // When a text began is not in the log.
+                part["time"].take();
+                last["time"].take();
+            }
+            assert_eq!(last, part);
+        }
+    }
+}
+
+#[test]
+fn a_session_that_is_seen_in_the_middle_is_told_as_it_stands() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    let part = stage.stream(OpenPartKind::Text, &["Hello "]);
+    let session = Session::replay(&stage.log).unwrap();
+    let place = Arc::new(Place::new("/srv/demo/sub", "/srv/demo", true, 5));
+    let id = stage.session();
+    stage.live = Live::new(session, place, "0.1.0".into(), id);
+    stage.told.clear();
+    let (step, attempt) = (stage.step, stage.attempt);
+    let text = "Hello the".to_owned();
+    stage.provisional(Provisional::PartSnapshot { step, attempt, part, kind: OpenPartKind::Text, text });
+    stage.provisional(Provisional::PartDelta { part, offset: 6, text: "there".into() });
+    assert_eq!(stage.told(), ["message.part.updated text Hello the", "message.part.delta re"]);
+    let current = stage.live.current().unwrap();
+    assert_eq!(serde_json::to_value(current.parts.last().unwrap()).unwrap()["text"], "Hello there");
+    stage.live.announce(&mut stage.told);
+    assert_eq!(stage.told()[..3], ["session.updated", "session.status busy", "message.updated assistant"]);
+    // A record that is missing is noticed.
+    let body = EventBody::Durable(Arc::new(Record::TodosChanged { todos: Vec::new() }));
+    let seq = Seq(stage.live.head().0 + 2);
+    let at = Timestamp::from_millis(stage.now);
+    let event = Event { id: EventId::durable(seq), generation: 1, session: id, at, body };
+    assert_eq!(stage.live.on(&event, &mut stage.told), Err(Lost));
+}
+
+#[test]
+fn everything_that_is_told_fits_the_description_of_the_wire() {
+    let Some(description) = Description::find() else { return };
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    stage.stream(OpenPartKind::Text, &["Hel"]);
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    let (step, attempt) = (stage.step, stage.attempt);
+    let at = Timestamp::from_millis(stage.now);
+    stage.provisional(Provisional::StepRetry {
+        step,
+        attempt_number: 2,
+        attempts: 5,
+        at,
+        error: retry_later(),
+    });
+    stage.attempt(true);
+    stage.provisional(Provisional::AttemptWaiting {
+        step,
+        attempt,
+        until: None,
+        reason: "mock is busy".into(),
+    });
+    stage.stream(OpenPartKind::Reasoning, &["hm"]);
+    stage.ended(AttemptOutcome::Aborted);
+    stage.finished(Vec::new(), FinishReason::Other, None);
+    let call = stage.call("question", json!({}));
+    stage.intend(call);
+    for answer in [QuestionAnswer::Answered { answers: vec![vec!["A".into()]] }, QuestionAnswer::Withdrawn] {
+        let question = stage.ids.next(Timestamp::from_millis(stage.now));
+        let option = QuestionOption { label: "A".into(), description: "a".into() };
+        let asked = Question {
+            question: "Pick?".into(),
+            header: "Pick".into(),
+            options: vec![option],
+            multiple: false,
+            custom: true,
+        };
+        stage.record(Record::QuestionAsked(QuestionAsked { question, call, questions: vec![asked] }));
+        assert_eq!(stage.live.questions().len(), 1);
+        stage.record(Record::QuestionSettled { question, answer });
+    }
+    stage.provisional(Provisional::CallOutput { call, offset: 0, text: "out".into() });
+    stage.record(Record::TodosChanged {
+        todos: vec![Todo {
+            content: "x".into(),
+            status: TodoStatus::InProgress,
+            priority: TodoPriority::High,
+        }],
+    });
+    stage.settle(call, CallOutcome::Done, json!({"answers": [["A"]]}));
+    let malformed = stage.call("bash", Value::Object(Map::new()));
+    stage.settle(malformed, CallOutcome::Failed, json!({}));
+    for code in [
+        ErrorCode::Authentication,
+        ErrorCode::OutputLimit,
+        ErrorCode::ContextOverflow,
+        ErrorCode::ContentFilter,
+        ErrorCode::Internal,
+    ] {
+        stage.attempt(false);
+        stage.ended(AttemptOutcome::Finished);
+        stage.finished(Vec::new(), FinishReason::Failed, Some(ErrorInfo::new(code, "it failed")));
+    }
+    let queued = stage.admit("later");
+    stage.end(TurnOutcome::Aborted, None);
+    stage.turn = queued;
+    stage.end(TurnOutcome::Aborted, None);
+    stage.record(Record::Deleted {});
+    stage.live.announce(&mut stage.told);
+    let info = Box::new(stage.live.info());
+    let (session, directory) = (stage.session(), "/srv/demo".to_owned());
+    stage.told.extend([
+        WireEvent::Connected {},
+        WireEvent::Heartbeat {},
+        WireEvent::Disposed { directory },
+        WireEvent::SessionCreated { session, info },
+        WireEvent::SessionDiff { session, diff: Vec::new() },
+    ]);
+    let told = stage.taken();
+    assert!(told.len() > 60, "{} events", told.len());
+    for event in &told {
+        description.event(event).unwrap();
+    }
+    for message in stage.messages() {
+        let value = serde_json::to_value(&message).unwrap();
+        description.component("Message", &value["info"]).unwrap();
+        for part in value["parts"].as_array().unwrap() {
+            description.component("Part", part).unwrap();
+        }
+    }
+}
+
+/// What a real server says is read into the shapes and written as it was, fields left out that are not built.
+#[test]
+fn the_shapes_hold_what_a_real_server_says() {
+    let Some(capture) = beside("capture.jsonl") else { return };
+    fn same<T: Serialize + DeserializeOwned>(value: &Value) {
+        let shape: T =
+            serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"));
+        assert_eq!(alike(serde_json::to_value(&shape).unwrap()), alike(value.clone()));
+    }
+    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    for line in capture.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let Some(raw) = line["raw"].as_str().and_then(|raw| raw.strip_prefix("data: ")) else { continue };
+        let event: Value = serde_json::from_str(raw).unwrap();
+        let event = if event["payload"].is_object() { &event["payload"] } else { &event };
+        let (kind, of) = (event["type"].as_str().unwrap(), &event["properties"]);
+        match kind {
+            "session.created" | "session.updated" => {
+                // The answer to its making has all fields.
+                let mut info = of["info"].clone();
+                let zero = json!({"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}});
+                info.as_object_mut().unwrap().entry("tokens").or_insert(zero);
+                info.as_object_mut().unwrap().entry("cost").or_insert(0.into());
+                same::<shapes::Session>(&built(info));
+            }
+            "message.updated" => same::<shapes::Message>(&built(of["info"].clone())),
+            "message.part.updated" if of["part"]["type"] == "patch" => continue,
+            "message.part.updated" => same::<shapes::Part>(&built(of["part"].clone())),
+            "permission.asked" => same::<shapes::PermissionRequest>(of),
+            "question.asked" => {
+                let mut asked = of.clone();
+                for question in asked["questions"].as_array_mut().unwrap() {
+                    question.as_object_mut().unwrap().entry("multiple").or_insert(false.into());
+                    question.as_object_mut().unwrap().entry("custom").or_insert(true.into());
+                }
+                same::<shapes::QuestionRequest>(&asked);
+            }
+            "session.status" => same::<shapes::Status>(&of["status"]),
+            "session.idle" | "session.error" | "message.part.delta" | "permission.replied"
+            | "question.replied" => {
+                same::<Envelope>(event);
+            }
+            _ => continue,
+        }
+        *seen.entry(kind.to_owned()).or_default() += 1;
+    }
+    assert_eq!(seen.len(), 12, "{seen:?}");
+}
+
+/// The same without what is not built.
+fn built(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let running = object.get("status").is_some_and(|status| status == "running");
+            let kept = object.into_iter().filter(|(name, _)| match name.as_str() {
+                "snapshot" | "summary" | "workspaceID" => false,
+                "title" => !running,
+                _ => true,
+            });
+            Value::Object(kept.map(|(name, value)| (name, built(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(built).collect()),
+        other => other,
+    }
+}
+
+/// The same with all numbers alike: 0 is 0.0.
+fn alike(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            Value::Object(object.into_iter().map(|(name, value)| (name, alike(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(alike).collect()),
+        Value::Number(number) => json!(number.as_f64()),
+        other => other,
+    }
+}

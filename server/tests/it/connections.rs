@@ -1,0 +1,143 @@
+//! What a connection may do, and what every answer has.
+
+use std::time::Duration;
+
+use mock_llm::Script;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::{PATIENCE, Served, Site};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+async fn served() -> Served {
+    let change = |options: &mut playhouse_server::ServerOptions| {
+        options.head_time = SHORT;
+        options.write_time = SHORT;
+        options.body = 1_000;
+        options.connections = 4;
+    };
+    Site::new().serve(Script::new(), change).await
+}
+
+/// Waits until the server has closed the connection.
+async fn closed(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+    // The end and a reset are both one.
+    drop(read.expect("the server closes the connection"));
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_is_cut_off() {
+    let served = served().await;
+    // One sends a byte now and then, one nothing at all.
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    let (mut read, mut write) = TcpStream::connect(served.address).await.unwrap().into_split();
+    let trickle = tokio::spawn(async move {
+        for byte in b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ".iter().chain(std::iter::repeat(&b'x'))
+        {
+            if write.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut rest)).await;
+    drop(read.expect("the server closes the connection"));
+    closed(&mut silent).await;
+    tokio::time::timeout(PATIENCE, trickle).await.expect("nobody reads it any more").unwrap();
+    assert_eq!(served.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_cut_off() {
+    let served = served().await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let head = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                content-length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    closed(&mut stream).await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_cut_off_and_its_seat_is_free_again() {
+    let served = served().await;
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        streams.push(TcpStream::connect(served.address).await.unwrap());
+    }
+    for mut stream in streams {
+        // More answers than the system keeps for a client that does not read them.
+        let requests = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
+        let ask = async { while stream.write_all(requests.as_bytes()).await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, ask).await.expect("the server cuts it off");
+    }
+    assert_eq!(served.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn there_are_no_more_connections_than_seats() {
+    let change = |options: &mut playhouse_server::ServerOptions| options.connections = 2;
+    let served = Site::new().serve(Script::new(), change).await;
+    let mut seated = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        seated.push(stream);
+    }
+    // The third one waits until one of them leaves.
+    let mut waiting = TcpStream::connect(served.address).await.unwrap();
+    waiting.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    tokio::time::timeout(SHORT, waiting.read_exact(&mut answer)).await.unwrap_err();
+    assert!(served.app.is_overloaded());
+    drop(seated);
+    let read = tokio::time::timeout(PATIENCE, waiting.read_exact(&mut answer)).await;
+    read.expect("there is a seat").unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
+    let served = served().await;
+    let large = format!("{{\"title\": \"{}\"}}", "x".repeat(2_000));
+    let answer = served.ask("POST", "/v1/sessions", &[], &large).await;
+    assert_eq!((answer.problem().as_str(), answer.status), ("too-large", 413));
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let head = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                transfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+    let chunked = format!("{head}{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    stream.write_all(chunked.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem_document() {
+    let served = served().await;
+    let unknown = served.get("/v1/nowhere").await;
+    assert_eq!((unknown.problem().as_str(), unknown.status), ("not-found", 404));
+    let wrong = served.ask("DELETE", "/healthz", &[], "").await;
+    assert_eq!((wrong.problem().as_str(), wrong.status), ("method-not-allowed", 405));
+    assert!(wrong.header("allow").is_some_and(|allow| allow.contains("GET")), "{wrong:?}");
+    assert_eq!(served.get("/metrics").await.problem(), "not-built");
+    let broken = served.ask("POST", "/v1/sessions", &[], "{").await;
+    assert_eq!((broken.problem().as_str(), broken.status), ("invalid", 400));
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_id_of_its_request() {
+    let served = served().await;
+    let given = served.ask("GET", "/nowhere", &[("x-request-id", "mine-1")], "").await;
+    assert_eq!(given.header("x-request-id"), Some("mine-1"));
+    let bad = served.ask("GET", "/healthz", &[("x-request-id", "not an id")], "").await;
+    let made = bad.header("x-request-id").unwrap();
+    assert!(made.starts_with("req_") && made.len() == 20, "{made}");
+    let refused = served.ask("GET", "/healthz", &[("host", "evil.example")], "").await;
+    assert!(refused.status == 403 && refused.header("x-request-id").is_some());
+}

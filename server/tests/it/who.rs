@@ -1,0 +1,169 @@
+//! Who may ask what: keys, tenants, hosts and origins.
+
+use axum::http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mock_llm::Script;
+use playhouse_server::{Listen, Server, ServerError};
+
+use crate::support::{Served, Site, ask_unix};
+
+#[tokio::test]
+async fn without_keys_everyone_on_this_machine_is_the_local_tenant() {
+    let served = Site::new().serve(Script::new(), |_| {}).await;
+    assert_eq!(served.get("/v1/sessions").await.status, 200);
+    // A client that was given a key for another server.
+    let sent = served.ask("GET", "/v1/sessions", &[("authorization", "Bearer nothing")], "").await;
+    assert_eq!(sent.status, 200);
+}
+
+#[tokio::test]
+async fn with_keys_only_those_are_let_in_that_have_a_valid_one() {
+    let ground = Site::new();
+    let (key, revoked) = (ground.key("acme"), ground.key("acme"));
+    let served = ground.serve(Script::new(), |_| {}).await;
+    let basic = |text: String| format!("Basic {}", STANDARD.encode(text));
+    let ask = async |value: &str| served.ask("GET", "/v1/sessions", &[("authorization", value)], "").await;
+    for value in [format!("Bearer {key}"), basic(format!("opencode:{key}")), basic(format!(":{key}"))] {
+        assert_eq!(ask(&value).await.status, 200, "{value}");
+    }
+    assert_eq!(ask(&format!("Bearer {revoked}")).await.status, 200);
+    served.app.keys().revoke(&revoked).unwrap();
+    let other_secret = format!("{}{}", &key[..16], &revoked[16..]);
+    for value in [
+        format!("Bearer {revoked}"),
+        format!("Bearer {other_secret}"),
+        format!("Bearer {key}x"),
+        "Bearer".to_owned(),
+        basic(format!("{key}:")),
+    ] {
+        let answer = ask(&value).await;
+        assert_eq!((answer.problem().as_str(), answer.status), ("unauthorized", 401), "{value}");
+        assert!(answer.header("www-authenticate").is_some_and(|asked| asked.contains("Basic")));
+        assert!(!answer.body.contains("ph_"), "a key is not said back: {}", answer.body);
+    }
+    for path in ["/v1/sessions", "/metrics", "/global/health", "/nowhere"] {
+        assert_eq!(served.get(path).await.status, 401, "{path}");
+    }
+    assert_eq!((served.get("/healthz").await.status, served.get("/readyz").await.status), (200, 200));
+}
+
+#[tokio::test]
+async fn the_session_of_another_tenant_is_not_there() {
+    let ground = Site::new();
+    let (mine, theirs) = (ground.key("acme"), ground.key("other"));
+    let served = ground.serve(Script::new(), |_| {}).await;
+    let session = served.session("acme", "greeter").await.id();
+    let path = format!("/v1/sessions/{session}");
+    let ask = async |key: &str, method: &str, path: &str| {
+        served.ask(method, path, &[("authorization", &format!("Bearer {key}"))], "").await
+    };
+    assert_eq!(ask(&mine, "GET", &path).await.status, 200);
+    assert_eq!(ask(&theirs, "GET", &path).await.problem(), "not-found");
+    assert_eq!(ask(&theirs, "DELETE", &path).await.problem(), "not-found");
+    assert_eq!(ask(&mine, "GET", &path).await.status, 200, "it is still there");
+    let seen = ask(&theirs, "GET", "/v1/sessions").await;
+    assert!(seen.status == 200 && !seen.body.contains(session.as_str()), "{}", seen.body);
+}
+
+#[tokio::test]
+async fn what_others_can_reach_needs_keys() {
+    let ground = Site::new();
+    let anywhere = || Listen::Tcp("0.0.0.0:0".parse().unwrap());
+    let app = ground.app(Script::new(), |_| {}).await;
+    let refused = Server::bind(app, anywhere()).await.unwrap_err();
+    assert!(matches!(refused, ServerError::Open(_)));
+    assert!(refused.to_string().contains("playhouse keys create"), "{refused}");
+    let key = ground.key("acme");
+    let app = ground.app(Script::new(), |_| {}).await;
+    let served = Served::run(Server::bind(app, anywhere()).await.unwrap());
+    let bearer = format!("Bearer {key}");
+    assert_eq!(served.get("/v1/sessions").await.status, 401);
+    let asked = [("authorization", bearer.as_str()), ("host", "127.0.0.1")];
+    assert_eq!(served.ask("GET", "/v1/sessions", &asked, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn whoever_opens_the_socket_in_the_file_system_is_the_operator() {
+    let ground = Site::new();
+    let key = ground.key("acme");
+    let socket = ground.folder.path().join("engine.sock");
+    let app = ground.app(Script::new(), |_| {}).await;
+    let mut server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    server.and_on(Listen::Unix(socket.clone())).await.unwrap();
+    let served = Served::run(server);
+    let session = served.session("acme", "greeter").await.id();
+    let path = format!("/v1/sessions/{session}");
+    assert_eq!(served.get(&path).await.status, 401, "from the network a key is needed");
+    assert_eq!(ask_unix(&socket, &path, &[]).await.problem(), "not-found", "it is not the local tenant's");
+    let bearer = format!("Bearer {key}");
+    assert_eq!(ask_unix(&socket, &path, &[("authorization", &bearer)]).await.status, 200);
+    assert_eq!(ask_unix(&socket, &path, &[("authorization", "Bearer wrong")]).await.status, 401);
+    assert_eq!(ask_unix(&socket, "/v1/sessions", &[("host", "anything")]).await.status, 200);
+    served.stop();
+    served.ended().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_the_servers_is_refused() {
+    let change = |options: &mut playhouse_server::ServerOptions| options.hosts = vec!["play.example".into()];
+    let served = Site::new().serve(Script::new(), change).await;
+    let port = served.address.port();
+    let ask = async |host: &str| served.ask("GET", "/v1/sessions", &[("host", host)], "").await;
+    for host in ["localhost", &format!("localhost:{port}"), "play.example", "[::1]:1"] {
+        assert_eq!(ask(host).await.status, 200, "{host}");
+    }
+    for host in ["evil.example", &format!("evil.example:{port}"), "play.example.evil.example"] {
+        let answer = ask(host).await;
+        assert_eq!((answer.problem().as_str(), answer.status), ("forbidden", 403), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_may_send_nothing() {
+    let served = Site::new().serve(Script::new(), |_| {}).await;
+    let body = r#"{"workspace": "/"}"#;
+    let own = format!("http://{}", served.address);
+    for (origin, site) in [
+        (Some("https://evil.example"), Some("cross-site")),
+        (Some("null"), None),
+        (Some("http://localhost:3000"), None),
+        (None, Some("cross-site")),
+        (None, Some("same-site")),
+    ] {
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json"] {
+            let mut headers = vec![("content-type", kind)];
+            headers.extend(origin.map(|origin| ("origin", origin)));
+            headers.extend(site.map(|site| ("sec-fetch-site", site)));
+            let answer = served.ask("POST", "/v1/sessions", &headers, body).await;
+            assert_eq!(answer.problem(), "forbidden", "{headers:?}");
+            assert_eq!(answer.headers.get(ACCESS_CONTROL_ALLOW_ORIGIN), None);
+        }
+    }
+    assert_eq!(served.ask("GET", "/v1/sessions", &[("origin", &own)], "").await.status, 200);
+    let page = served.app.engine().list(playhouse_store::ListQuery::default()).await.unwrap();
+    assert!(page.sessions.is_empty());
+}
+
+#[tokio::test]
+async fn a_listed_origin_is_told_what_it_may_do() {
+    const APP: &str = "https://app.example";
+    let ground = Site::new();
+    ground.key("acme");
+    let served = ground.serve(Script::new(), |options| options.origins = vec![APP.into()]).await;
+    // The question comes without a key.
+    let asked = [("origin", APP), ("access-control-request-method", "DELETE")];
+    let preflight = served.ask("OPTIONS", "/v1/sessions", &asked, "").await;
+    assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, Some(APP)));
+    assert!(preflight.header("access-control-allow-methods").unwrap().contains("DELETE"));
+    assert!(preflight.header("access-control-allow-headers").unwrap().contains("authorization"));
+    assert_eq!(preflight.header("access-control-allow-credentials"), None);
+    // Pages can read why they were refused.
+    let refused = served.ask("GET", "/v1/sessions", &[("origin", APP)], "").await;
+    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, Some(APP)));
+    assert_eq!(refused.header("vary"), Some("origin"));
+    let asked = [("origin", "https://evil.example"), ("access-control-request-method", "DELETE")];
+    let preflight = served.ask("OPTIONS", "/v1/sessions", &asked, "").await;
+    assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (403, None));
+}

@@ -1,0 +1,212 @@
+//! `playhouse serve`: the engine for any number of clients.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use playhouse_protocol::Sandbox;
+use playhouse_server::{App, Ended, Listen, Server};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
+use crate::config::Settings;
+
+/// The socket in the data directory, for the operator's own commands.
+const SOCKET: &str = "engine.sock";
+
+/// Options of `playhouse serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArguments {
+    /// Where to listen: ADDRESS:PORT, or unix:PATH for a socket that only you can open [default: as configured, else
+    /// 127.0.0.1:4096]
+    #[arg(long, value_name = "WHERE", conflicts_with_all = ["hostname", "port"])]
+    listen: Option<String>,
+    /// The address or the name of this machine to listen on
+    #[arg(long, value_name = "HOST")]
+    hostname: Option<String>,
+    /// The port to listen on; 0 for any that is free
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// A directory below which the sessions of clients may work (may be repeated) [default: as configured, else the
+    /// current one]
+    #[arg(long = "root", value_name = "DIR")]
+    roots: Vec<PathBuf>,
+    #[command(flatten)]
+    walls: WallsArguments,
+}
+
+pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> CommandResult {
+    let ServeArguments { listen, hostname, port, roots, walls } = arguments;
+    let settings = common.settings()?;
+    let data = common.data()?;
+    let listen = match listen {
+        Some(text) => parse(&text)?,
+        None => Listen::Tcp(resolve(hostname.as_deref(), port, settings.server.listen).await?),
+    };
+    let mut options = settings.server.options();
+    if !roots.is_empty() {
+        options.roots = roots;
+    } else if options.roots.is_empty() {
+        options.roots.push(std::env::current_dir()?);
+    }
+    let signals = Signals::watch()?;
+    let house = held(walls, &settings).house(settings).data(&data).start().await?;
+    let app = App::new(house.engine().clone(), house.facts(), house.keys(), options);
+    let bound = match app {
+        Ok(app) => bind(app, listen, &data).await,
+        Err(error) => Err(Failure::usage(format!("failed to open a root: {error}"))),
+    };
+    let server = match bound {
+        Ok(server) => server,
+        Err(failure) => {
+            house.shutdown().await;
+            return Err(failure);
+        }
+    };
+    // Clients that start this program wait for exactly this line.
+    print(&format!("opencode server listening on {}\n", place(&server)))?;
+    let ended = Box::pin(server.run(signals.first.cancelled_owned(), signals.second.cancelled_owned())).await;
+    say(&told(&ended));
+    Ok(Exit::Completed)
+}
+
+/// What holds the commands of sessions. Whoever serves others is not there to watch what they do: where nobody decided on
+/// the walls, there must be some.
+fn held(walls: WallsArguments, settings: &Settings) -> WallsArguments {
+    let usual = (!settings.sandbox_is_set).then_some(Sandbox::Required);
+    WallsArguments { sandbox: walls.sandbox.or(usual), ..walls }
+}
+
+/// Where clients find the server.
+fn place(server: &Server) -> String {
+    match (server.address(), server.socket()) {
+        (Some(address), _) => format!("http://{address}"),
+        (None, Some(path)) => format!("unix:{}", path.display()),
+        (None, None) => "nothing".to_owned(),
+    }
+}
+
+async fn bind(app: App, listen: Listen, data: &Path) -> Result<Server, Failure> {
+    let failed = |error: playhouse_server::ServerError| Failure::usage(error.to_string());
+    let socket = Listen::Unix(data.join(SOCKET));
+    let is_asked_for = listen == socket;
+    let mut server = Server::bind(app, listen).await.map_err(failed)?;
+    // The path of the data directory may be too long for a socket: clients find the server all the same.
+    if !is_asked_for && let Err(error) = server.and_on(socket).await {
+        tracing::warn!(%error, "the commands of this machine cannot find the server");
+    }
+    Ok(server)
+}
+
+/// What `--listen` says.
+fn parse(text: &str) -> Result<Listen, Failure> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(Listen::Unix(std::path::absolute(path)?));
+    }
+    text.parse().map(Listen::Tcp).map_err(|_| {
+        Failure::usage(format!(
+            "\"{}\" is no place to listen: write ADDRESS:PORT, as 127.0.0.1:4096, or unix:PATH",
+            text.escape_debug()
+        ))
+    })
+}
+
+/// The address that host and port say, `usual` where they say nothing.
+async fn resolve(host: Option<&str>, port: Option<u16>, usual: SocketAddr) -> Result<SocketAddr, Failure> {
+    let port = port.unwrap_or_else(|| usual.port());
+    let Some(host) = host else { return Ok(SocketAddr::new(usual.ip(), port)) };
+    let unknown = |reason: &dyn std::fmt::Display| {
+        Failure::usage(format!("\"{}\" is no address of this machine: {reason}", host.escape_debug()))
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found: Vec<SocketAddr> =
+        tokio::net::lookup_host((host, port)).await.map_err(|error| unknown(&error))?.collect();
+    // Clients that are given a name try this one first.
+    let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    best.copied().ok_or_else(|| unknown(&"it has none"))
+}
+
+/// The signals that end the server: the first in good order, the second at once.
+struct Signals {
+    first: CancellationToken,
+    second: CancellationToken,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, Failure> {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (first, second) = (CancellationToken::new(), CancellationToken::new());
+        let signals = Self { first: first.clone(), second: second.clone() };
+        tokio::spawn(async move {
+            for (token, saying) in [
+                (first, "stopping: running turns may go on for a while; once more to stop at once"),
+                (second, "stopping at once"),
+            ] {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                say(saying);
+                token.cancel();
+            }
+        });
+        Ok(signals)
+    }
+}
+
+/// How many of what ended how.
+fn told(ended: &Ended) -> String {
+    let Ended { finished, suspended, stopped, cut } = ended;
+    let mut text = format!(
+        "stopped: {finished} turns finished, {suspended} suspended, {} sessions closed, {cut} connections cut, ",
+        stopped.sessions
+    );
+    // Writing to a String cannot fail.
+    let _ = match stopped.stragglers.as_slice() {
+        [] => write!(text, "0 children left"),
+        left => write!(text, "{} left behind: {}", left.len(), left.join(", ")),
+    };
+    text
+}
+
+/// Says something to people. A closed standard error is no reason to fail.
+fn say(text: &str) {
+    use std::io::Write as _;
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_must_be_walls_where_nobody_decided() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let held = |text: &str, sandbox| {
+            fs_err::write(&file, text).unwrap();
+            let settings = Settings::load(Some(&file), &|_| None).unwrap();
+            held(WallsArguments { sandbox, network: false }, &settings).sandbox
+        };
+        assert_eq!(held("", None), Some(Sandbox::Required));
+        assert_eq!(held("", Some(Sandbox::Off)), Some(Sandbox::Off));
+        assert_eq!(held("sandbox = \"best-effort\"", None), None, "as configured");
+    }
+
+    #[tokio::test]
+    async fn a_place_is_a_host_and_a_port_or_a_socket() {
+        assert_eq!(parse("127.0.0.1:80").unwrap(), Listen::Tcp("127.0.0.1:80".parse().unwrap()));
+        assert_eq!(parse("unix:/a/b").unwrap(), Listen::Unix("/a/b".into()));
+        assert!(parse("localhost").is_err());
+        let usual = "127.0.0.1:4096".parse().unwrap();
+        let resolved = async |host, port| resolve(host, port, usual).await.unwrap().to_string();
+        assert_eq!(resolved(None, None).await, "127.0.0.1:4096");
+        assert_eq!(resolved(Some("0.0.0.0"), Some(0)).await, "0.0.0.0:0");
+        assert_eq!(resolved(Some("localhost"), Some(1)).await, "127.0.0.1:1");
+        assert_eq!(resolved(Some("[::1]"), None).await, "[::1]:4096");
+        assert!(resolve(Some("no such host"), None, usual).await.is_err());
+    }
+}

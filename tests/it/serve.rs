@@ -1,0 +1,220 @@
+//! `playhouse serve` and `playhouse keys`.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use mock_llm::{Model, call, text};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::interrupt::{is_alive, process};
+use crate::stage::{Ended, Stage, until};
+
+/// A server that runs. It is killed with this.
+struct Serving {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// The line with which it began.
+    line: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Serving {
+    fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Self {
+        let mut command = stage.command(["serve", "--sandbox", "off"].into_iter().chain(arguments));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        Self { child, stdout, line }
+    }
+
+    /// As the SDK of opencode finds it out.
+    fn address(&self) -> SocketAddr {
+        assert!(self.line.starts_with("opencode server listening"), "{:?}", self.line);
+        let (_, address) = self.line.trim_end().split_once(" on http://").expect("it says where");
+        address.parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(id, signal).unwrap();
+    }
+
+    /// Waits until it ended.
+    fn ended(mut self) -> Ended {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
+        ask(TcpStream::connect(self.address()).unwrap(), method, path, headers, body)
+    }
+
+    /// Begins a turn in a session of its own.
+    fn prompt(&self, stage: &Stage) {
+        let directory = json!({"workspace": stage.workspace}).to_string();
+        let (status, session) = self.ask("POST", "/v1/sessions", &[], &directory);
+        assert_eq!(status, 201, "{session}");
+        let session: Value = serde_json::from_str(&session).unwrap();
+        let path = format!("/v1/sessions/{}/prompts", session["id"].as_str().unwrap());
+        let (status, answer) = self.ask("POST", &path, &[], r#"{"text": "go"}"#);
+        assert_eq!(status, 202, "{answer}");
+    }
+}
+
+/// Status and body of an answer.
+fn ask(
+    mut stream: impl std::io::Read + std::io::Write,
+    method: &str,
+    path: &str,
+    headers: &[&str],
+    body: &str,
+) -> (u16, String) {
+    let mut request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    for header in headers {
+        request.push_str(&format!("{header}\r\n"));
+    }
+    if !body.is_empty() {
+        request.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()));
+    }
+    write!(stream, "{request}\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// A key of this tenant.
+fn key(stage: &Stage, tenant: &str) -> String {
+    let made = stage.playhouse(["keys", "create", "--tenant", tenant, "--name", "test"]).is(0);
+    made.stdout.trim_end().to_owned()
+}
+
+#[test]
+fn it_says_where_it_is_and_ends_in_good_order() {
+    let stage = Stage::new(Model::new());
+    for (arguments, signal) in [
+        (["--port", "0", "--hostname", "localhost"].as_slice(), Signal::TERM),
+        (["--listen", "127.0.0.1:0"].as_slice(), Signal::INT),
+    ] {
+        let serving = match arguments {
+            [a, b, c, d] => Serving::start(&stage, [a, b, c, d]),
+            [a, b] => Serving::start(&stage, [a, b]),
+            _ => unreachable!(),
+        };
+        assert!(serving.address().ip().is_loopback() && serving.address().port() != 0);
+        assert_eq!(serving.ask("GET", "/healthz", &[], ""), (200, "ok\n".to_owned()));
+        assert_eq!(serving.ask("GET", "/v1/sessions?title=hush", &[], "").0, 200);
+        let socket = stage.data.join("engine.sock");
+        assert_eq!(fs_err::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(ask(UnixStream::connect(&socket).unwrap(), "GET", "/v1/sessions", &[], "").0, 200);
+        serving.signal(signal);
+        let ended = serving.ended().is(0).says([
+            "path=/v1/sessions",
+            "tenant=\"local\"",
+            "stopped: 0 turns finished, 0 suspended, 0 sessions closed, 0 connections cut, 0 children left",
+        ]);
+        assert!(ended.stdout.is_empty() && !ended.stderr.contains("hush"), "{ended:?}");
+        assert!(!socket.exists());
+    }
+}
+
+#[test]
+fn what_runs_is_suspended_when_it_is_told_twice() {
+    let sleep = json!({"command": "echo $$ > sleeping.pid; exec sleep 300"});
+    let stage = Stage::new(Model::new().step(call("bash", sleep)).step(text("Slept.")));
+    stage.configure("[server]\ngrace_ms = 86400000\n[permissions]\nbash = \"allow\"");
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    serving.prompt(&stage);
+    let sleeping = process(&stage, "sleeping.pid");
+    serving.signal(Signal::TERM);
+    until("it is not ready", || serving.ask("GET", "/readyz", &[], "").0 == 503);
+    assert!(is_alive(sleeping), "the turn goes on");
+    serving.signal(Signal::TERM);
+    serving.ended().is(0).says(["stopping at once", "0 turns finished, 1 suspended, 1 sessions closed"]);
+    assert!(!is_alive(sleeping), "its commands are gone");
+    // It goes on by itself at the next start: the model is told that the command was cut off.
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    stage.wait_for(|asked| asked.len() == 2);
+    until("the turn is over", || {
+        let (_, page) = serving.ask("GET", "/v1/sessions", &[], "");
+        page.contains("\"idle\"")
+    });
+    serving.signal(Signal::TERM);
+    serving.ended().is(0).says(["0 suspended"]);
+}
+
+#[test]
+fn turns_may_end_when_it_is_told_once() {
+    let stage = Stage::new(Model::new().step(text("Well.").delay(Duration::from_millis(500))));
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    serving.prompt(&stage);
+    stage.wait_for(|asked| asked.len() == 1);
+    serving.signal(Signal::TERM);
+    serving.ended().is(0).says(["1 turns finished, 0 suspended"]);
+}
+
+#[test]
+fn what_others_can_reach_needs_a_key() {
+    let stage = Stage::new(Model::new());
+    stage
+        .playhouse(["serve", "--hostname", "0.0.0.0", "--port", "0"])
+        .is(2)
+        .says(["0.0.0.0:0 can be reached from outside", "playhouse keys create"]);
+    let key = key(&stage, "acme");
+    let serving = Serving::start(&stage, ["--listen", "0.0.0.0:0"]);
+    let bearer = format!("authorization: Bearer {key}");
+    let ask = |headers: &[&str]| {
+        let stream = TcpStream::connect(("127.0.0.1", serving.address().port())).unwrap();
+        ask(stream, "GET", "/v1/sessions", headers, "").0
+    };
+    assert_eq!((ask(&[]), ask(&["authorization: Bearer x"]), ask(&[&bearer])), (401, 401, 200));
+    serving.signal(Signal::TERM);
+    let ended = serving.ended().is(0).says(["tenant=\"acme\"", "status=401"]);
+    assert!(!ended.stderr.contains(&key[..20]), "{}", ended.stderr);
+}
+
+#[test]
+fn a_place_that_is_taken_is_an_error() {
+    let stage = Stage::new(Model::new());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    stage.playhouse(["serve", "--listen", &address]).is(2).says(["failed to listen on", &address]);
+    stage.playhouse(["serve", "--listen", "nowhere"]).is(2).says(["is no place to listen"]);
+    stage.playhouse(["serve", "--port", "0", "--root", "/no/such/dir"]).is(2).says(["/no/such/dir"]);
+    let _serving = Serving::start(&stage, ["--port", "0"]);
+    stage.playhouse(["serve", "--port", "0"]).is(2).says(["in use"]);
+}
+
+#[test]
+fn keys_are_made_listed_and_withdrawn() {
+    let stage = Stage::new(Model::new());
+    let make = ["keys", "create", "--tenant", "acme", "--name", "ci", "--format", "json"];
+    let made = &stage.playhouse(make).is(0).lines()[0];
+    let (id, key) = (made["id"].as_str().unwrap(), made["key"].as_str().unwrap());
+    assert!(key.starts_with(&format!("ph_{id}_")), "{made}");
+    let listed = stage.playhouse(["keys", "list"]).is(0).shows(["ID", id, "acme", "ci"]);
+    assert!(!listed.stdout.contains(&key[16..]), "a secret is never shown again");
+    let listed = stage.playhouse(["keys", "list", "--format", "json"]).is(0).lines();
+    let names: Vec<&str> = listed[0].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["id", "tenant", "name", "created"]);
+    stage.playhouse(["keys", "revoke", id]).is(0).shows(["withdrew", id]);
+    stage.playhouse(["keys", "revoke", id]).is(2).says(["there is no key"]);
+    assert!(stage.playhouse(["keys", "list", "--format", "json"]).is(0).stdout.is_empty());
+    stage.playhouse(["keys", "create", "--tenant", " ", "--name", "x"]).is(2).says(["cannot be a tenant"]);
+}
