@@ -39,16 +39,26 @@ pub(super) enum Level {
     Open,
     /// The best walls that this machine has.
     Walled,
+    /// Those that there are without bubblewrap.
+    Weaker,
 }
 
 impl Level {
-    pub(super) const ALL: [Self; 2] = [Self::Open, Self::Walled];
+    pub(super) const ALL: [Self; 3] = [Self::Open, Self::Walled, Self::Weaker];
 
     /// Its name for `--sandbox`.
     pub(super) fn sandbox(self) -> &'static str {
         match self {
             Self::Open => "off",
-            Self::Walled => "required",
+            Self::Walled | Self::Weaker => "required",
+        }
+    }
+
+    /// A name for what is done at it.
+    pub(super) fn mark(self) -> &'static str {
+        match self {
+            Self::Weaker => "weaker",
+            other => other.sandbox(),
         }
     }
 }
@@ -169,6 +179,8 @@ struct Row {
     effect: Option<Effect>,
     #[serde(default)]
     happens: Vec<Level>,
+    /// Whether it happens in the weaker walls, where that is not so in the best ones, or the other way round.
+    weaker: Option<bool>,
     levels: Option<Vec<Level>>,
     #[serde(default)]
     unsure: bool,
@@ -229,7 +241,16 @@ impl Attempt {
         } else {
             (row.effect.ok_or("it has no `effect`")?, row.happens)
         };
-        let levels = row.levels.unwrap_or_else(|| Level::ALL.to_vec());
+        let levels = match row.levels {
+            None => Level::ALL.to_vec(),
+            Some(levels) if levels.contains(&Level::Walled) => [levels, vec![Level::Weaker]].concat(),
+            Some(levels) => levels,
+        };
+        let mut happens = happens;
+        happens.retain(|level| *level != Level::Weaker);
+        if row.weaker.unwrap_or(happens.contains(&Level::Walled)) && levels.contains(&Level::Weaker) {
+            happens.push(Level::Weaker);
+        }
         if happens.iter().any(|level| !levels.contains(level)) {
             return Err("it happens at a level at which it is not tried".into());
         }

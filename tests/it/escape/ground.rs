@@ -212,8 +212,22 @@ impl Ground {
     /// The engine, which writes its id into `engine.pid` of the workspace, with these arguments. They name the data
     /// directory.
     pub(super) fn engine(&self, arguments: &[&str]) -> Command {
+        self.engine_in(&[], arguments)
+    }
+
+    /// The same where there is no bubblewrap: bubblewrap hides itself from it.
+    pub(super) fn engine_without_bubblewrap(&self, arguments: &[&str]) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders = std::env::split_paths(&path).map(|folder| folder.join("bwrap"));
+        let bubblewrap = folders.find(|program| program.is_file()).unwrap();
+        let bubblewrap = bubblewrap.to_str().unwrap();
+        self.engine_in(&[bubblewrap, "--dev-bind", "/", "/", "--ro-bind", "/dev/null", bubblewrap], arguments)
+    }
+
+    fn engine_in(&self, around: &[&str], arguments: &[&str]) -> Command {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo $$ > engine.pid; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_playhouse")]);
+        command.args(["-c", "echo $$ > engine.pid; exec \"$@\"", "sh"]);
+        command.args(around).arg(env!("CARGO_BIN_EXE_playhouse"));
         command.arg("--config").arg(self.place("{config}")).args(arguments);
         command.env_clear().current_dir(self.workspace()).stdin(Stdio::null());
         if let Some(path) = std::env::var_os("PATH") {

@@ -1,7 +1,8 @@
 //! Makes the attempts of a part of the table, and looks at what came of them.
 
-use std::sync::Mutex;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ impl Trial {
             if !asked.is_empty() {
                 tasks.push(Box::new(move || self.unattended(&asked)));
             }
-            for level in Level::ALL {
+            for level in levels() {
                 let stopped = some(&|attempt| is_plainly_stopped(attempt) && attempt.levels.contains(&level));
                 if !stopped.is_empty() {
                     tasks.push(Box::new(move || self.stopped(&stopped, level)));
@@ -60,7 +61,7 @@ impl Trial {
             }
             let apart = some(&|attempt| attempt.apart);
             if !apart.is_empty() {
-                for level in Level::ALL {
+                for level in levels() {
                     let apart = apart.clone();
                     tasks.push(Box::new(move || self.agreed(&apart, level)));
                 }
@@ -69,7 +70,7 @@ impl Trial {
         }
         let single = |attempt: &Attempt| !attempt.apart && !is_plainly_stopped(attempt);
         for (at, attempt) in self.attempts.iter().enumerate().filter(|(_, attempt)| single(attempt)) {
-            for level in attempt.levels.iter().copied() {
+            for level in levels().into_iter().filter(|level| attempt.levels.contains(level)) {
                 tasks.push(Box::new(move || self.attempted(at, level)));
             }
         }
@@ -122,7 +123,7 @@ impl Trial {
     fn judged(&self, group: &[usize]) -> Vec<String> {
         let ground = self.ground(group);
         let calls: Vec<_> = group.iter().map(|at| self.call(&ground, *at, &self.mark(*at, "v"))).collect();
-        let ended = script(&ground, &calls, &["--verdict"]);
+        let ended = script(&ground, &calls, &["--verdict"], Level::Walled);
         let lines: Vec<&str> = ended.stdout.lines().collect();
         if lines.len() != group.len() {
             return vec![format!("--verdict said {} of {} calls: {ended:#?}", lines.len(), group.len())];
@@ -183,9 +184,9 @@ impl Trial {
     /// Rows that rules or tools stop, in one session, with consent to whatever can be agreed to.
     fn stopped(&self, group: &[usize], level: Level) -> Vec<String> {
         let ground = self.ground(group);
-        let way = level.sandbox();
+        let way = level.mark();
         let calls: Vec<_> = group.iter().map(|at| self.call(&ground, *at, &self.mark(*at, way))).collect();
-        let ended = script(&ground, &calls, &["--yes", "--sandbox", level.sandbox()]);
+        let ended = script(&ground, &calls, &["--yes", "--sandbox", level.sandbox()], level);
         let lines: Vec<&str> = ended.stdout.lines().collect();
         if lines.len() != group.len() {
             return vec![format!("{} of {} calls were answered: {ended:#?}", lines.len(), group.len())];
@@ -241,7 +242,7 @@ impl Trial {
         expected: impl Fn(&Attempt) -> bool,
     ) -> Vec<String> {
         let calls: Vec<_> = group.iter().map(|at| self.call(ground, *at, "")).collect();
-        let ended = script(ground, &calls, &["--yes", "--sandbox", level.sandbox()]);
+        let ended = script(ground, &calls, &["--yes", "--sandbox", level.sandbox()], level);
         let lines: Vec<&str> = ended.stdout.lines().collect();
         if lines.len() != group.len() {
             return vec![format!("{} of {} calls were answered: {ended:#?}", lines.len(), group.len())];
@@ -262,7 +263,7 @@ impl Trial {
     fn attempted(&self, at: usize, level: Level) -> Vec<String> {
         let attempt = &self.attempts[at];
         let ground = self.ground(&[at]);
-        let mark = self.mark(at, level.sandbox());
+        let mark = self.mark(at, level.mark());
         let before = match &attempt.effect {
             Effect::Changes(place) => snapshot(&ground.place(place)),
             _ => Snapshot::new(),
@@ -270,7 +271,7 @@ impl Trial {
         let first = attempt.before.iter().map(|call| filled(call, &|text| ground.text(text, &mark)));
         let last = std::iter::repeat_n(self.call(&ground, at, &mark), attempt.times);
         let calls: Vec<_> = first.chain(last).collect();
-        let ended = script(&ground, &calls, &["--yes", "--sandbox", level.sandbox()]);
+        let ended = script(&ground, &calls, &["--yes", "--sandbox", level.sandbox()], level);
         let mut wrong = Vec::new();
         let engine_harmed = ended.stdout.lines().count() != calls.len() || !matches!(ended.code, Some(0 | 1));
         let happened = match &attempt.effect {
@@ -307,7 +308,7 @@ impl Trial {
             _ => "",
         };
         // What it was after is told already.
-        let revealed = ground.revealed(&ended.stdout, is_command && level == Level::Walled);
+        let revealed = ground.revealed(&ended.stdout, is_command && level != Level::Open);
         let revealed: Vec<_> = revealed.into_iter().filter(|name| *name != wanted).collect();
         let mut wrong = ground.disturbed();
         if let Effect::Changes(_) | Effect::Harms(_) = attempt.effect {
@@ -327,15 +328,29 @@ fn check_machine() {
         let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
         assert!(is_there, "the attempts need {program}: install it (`apt install bash perl util-linux`)");
     }
-    let ground = Ground::new("", &[]);
-    let ended = finish(ground.engine(&["doctor", "--sandbox", "required", "--format", "json"]));
-    let findings = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let walls = findings.into_iter().find(|finding| finding["check"] == "walls").unwrap();
-    let detail = walls["detail"].as_str().unwrap_or_default();
+    let walls = walls(|ground, arguments| ground.engine(arguments));
     assert!(
-        detail.starts_with("bubblewrap"),
+        walls.starts_with("bubblewrap"),
         "the attempts need bubblewrap that works (`apt install bubblewrap`, and user namespaces; see docs/walls.md): {walls}"
     );
+}
+
+/// What the doctor says of the walls.
+fn walls(engine: impl Fn(&Ground, &[&str]) -> Command) -> String {
+    let ground = Ground::new("", &[]);
+    let ended = finish(engine(&ground, &["doctor", "--sandbox", "required", "--format", "json"]));
+    let findings = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let walls = findings.into_iter().find(|finding| finding["check"] == "walls").unwrap();
+    walls["detail"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The levels that this machine has: where the kernel has no Landlock, there are no weaker walls.
+fn levels() -> Vec<Level> {
+    static HAS_LANDLOCK: OnceLock<bool> = OnceLock::new();
+    let has_landlock = *HAS_LANDLOCK.get_or_init(|| {
+        walls(|ground, arguments| ground.engine_without_bubblewrap(arguments)).starts_with("landlock")
+    });
+    Level::ALL.into_iter().filter(|level| *level != Level::Weaker || has_landlock).collect()
 }
 
 /// Whether it is one call that does not get to run, so that many can be made in one session.
@@ -419,7 +434,7 @@ fn filled(call: &Call, fill: &dyn Fn(&str) -> String) -> (String, Value) {
 }
 
 /// Runs calls in one session.
-fn script(ground: &Ground, calls: &[(String, Value)], options: &[&str]) -> Ended {
+fn script(ground: &Ground, calls: &[(String, Value)], options: &[&str], level: Level) -> Ended {
     let file = ground.root().join("calls.jsonl");
     let lines = calls.iter().map(|(tool, input)| json!({"tool": tool, "input": input}).to_string());
     fs_err::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
@@ -427,7 +442,10 @@ fn script(ground: &Ground, calls: &[(String, Value)], options: &[&str]) -> Ended
     let data = ground.place("{data}").to_string_lossy().into_owned();
     let fixed = ["--data", &data, "tool", "--script", &file];
     let arguments: Vec<&str> = fixed.into_iter().chain(options.iter().copied()).collect();
-    finish(ground.engine(&arguments))
+    finish(match level {
+        Level::Weaker => ground.engine_without_bubblewrap(&arguments),
+        Level::Open | Level::Walled => ground.engine(&arguments),
+    })
 }
 
 /// Does all tasks on a few threads. What is wrong comes in the order of the tasks.
