@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use playhouse::protocol::id::{AttemptId, IdGenerator, MessageId, PartId, SessionId};
-use playhouse::protocol::message::{CallInput, CallOutcome, CallResult, FinishReason, Part};
+use playhouse::protocol::message::{
+    CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
+};
 use playhouse::protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
     Recovery, SessionCreated, StepFinished, StepPart,
@@ -47,6 +49,7 @@ impl Log {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         }));
         let turn: MessageId = log.ids.next(Self::NOW);
         let part = Part::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
@@ -58,6 +61,9 @@ impl Log {
             step_limit: None,
             steer: false,
             unattended: false,
+            kind: PromptKind::Turn,
+            system: None,
+            tools: ToolSwitches::new(),
         }));
         log.push(Record::TurnStarted { turn });
         for number in 1..=steps {
@@ -82,6 +88,7 @@ impl Log {
             prices: Prices::default(),
             long_prices: Vec::new(),
             steered: Vec::new(),
+            notes: Vec::new(),
             last: false,
         }));
         self.push(Record::AttemptEnded(AttemptEnded {

@@ -22,7 +22,7 @@ use crate::config::{
     ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings,
     check_agents, check_names,
 };
-use crate::mock::{self, MockTransport};
+use crate::mock::{self, ByHand, MockTransport};
 
 /// Reads the process's environment, or a test's.
 pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -41,6 +41,8 @@ pub(crate) struct SettingsDirectory {
     keys: Keys,
     http: Arc<dyn Transport>,
     mock: Arc<MockTransport>,
+    /// Models of the same provider that make calls by hand.
+    pub(crate) by_hand: ByHand,
     limiters: Limiters,
     /// All tools.
     pub(crate) tools: Registry,
@@ -91,6 +93,7 @@ impl SettingsDirectory {
             keys,
             http: Arc::new(HttpTransport::new()),
             mock: Arc::new(MockTransport(Arc::new(mock))),
+            by_hand: ByHand::default(),
             limiters: Limiters::default(),
             tools,
             shown: BTreeMap::new(),
@@ -138,7 +141,7 @@ impl SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return Ok(Server {
                 endpoint: mock::endpoint(),
-                transport: Arc::clone(&self.mock) as _,
+                transport: self.by_hand.get(&model.model).unwrap_or_else(|| Arc::clone(&self.mock)),
                 chat: ChatFacts::default(),
                 cache_key: false,
                 quota: Quota::default(),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use playhouse_actors::{Engine, EngineOptions, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::{CommandError, Sandbox};
-use playhouse_server::{Facts, Keys};
+use playhouse_server::{Facts, Keys, Operations, Operator};
 use playhouse_store::{Shelf, Store, StoreError};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
 use crate::config::{ConfigError, Settings};
 use crate::directory::{SettingsDirectory, Variables};
+use crate::operations::HouseOperations;
 
 /// Why a house could not be started.
 #[derive(Debug, Error)]
@@ -55,6 +56,8 @@ pub struct House {
     directory: Arc<SettingsDirectory>,
     shelf: Arc<dyn Shelf>,
     registry: Vec<String>,
+    /// The run of the engine.
+    generation: u64,
     /// Where outputs and the homes of programs are kept when there is no data directory.
     _scratch: Option<tempfile::TempDir>,
 }
@@ -95,6 +98,16 @@ impl House {
     /// The keys with which clients of its tenants prove who they are.
     pub fn keys(&self) -> Keys {
         Keys::new(Arc::clone(&self.shelf))
+    }
+
+    /// What the operator's commands need of it beside the rest: for a server.
+    pub fn operations(&self) -> Arc<dyn Operations> {
+        Arc::new(HouseOperations::new(Arc::clone(&self.directory), self.generation))
+    }
+
+    /// Does what the operator's commands ask, in this process.
+    pub fn operator(&self) -> Operator {
+        Operator::new(self.engine.clone(), Arc::new(self.keys()), self.operations())
     }
 
     /// The names of the tools, in order.
@@ -208,8 +221,10 @@ impl HouseBuilder {
         let mock = mock_llm::Mock::new(script);
         let (retry, asking_wait, keep_outputs) =
             (settings.retry, settings.asking_wait, settings.keep_outputs);
+        let tenant_metrics = settings.metrics.by_tenant;
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
+        let generation = store.generation;
         let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
         options.tools = registry;
         options.homes = homes;
@@ -218,11 +233,12 @@ impl HouseBuilder {
         options.retry = retry;
         options.asking_wait = asking_wait;
         options.keep_outputs = keep_outputs;
+        options.tenant_metrics = tenant_metrics;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
         }
         let engine = Engine::start(options).await?;
-        Ok(House { engine, directory, shelf, registry: names, _scratch: scratch })
+        Ok(House { engine, directory, shelf, registry: names, generation, _scratch: scratch })
     }
 }
 

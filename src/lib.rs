@@ -32,6 +32,7 @@
 //!         permissions: Vec::new(),
 //!         unattended: false,
 //!         walls: None,
+//!         metadata: Default::default(),
 //!     })
 //!     .await
 //!     .unwrap();
@@ -46,10 +47,12 @@ pub mod config;
 mod directory;
 #[cfg(test)]
 mod directory_tests;
+mod exposition;
 mod facts;
 mod house;
+mod logging;
 mod mock;
-mod tags;
+mod operations;
 
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;

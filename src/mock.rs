@@ -1,6 +1,7 @@
-//! The scripted model in the same process: the provider `mock`.
+//! The scripted model in the same process: the provider `mock`. And those models of it that make calls by hand.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt as _;
 use futures::StreamExt as _;
@@ -8,9 +9,11 @@ use futures::future::BoxFuture;
 use mock_llm::Mock;
 use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{DialectKind, Endpoint, HttpRequest, HttpResponse, Transport};
+use playhouse_protocol::operator::ScriptedCall;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Prices};
 use rust_decimal::Decimal;
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 
 /// The provider's name.
 pub(crate) const PROVIDER: &str = "mock";
@@ -35,6 +38,34 @@ impl Transport for MockTransport {
             Ok(HttpResponse { status: response.status, headers: response.headers, body: body.boxed() })
         }
         .boxed()
+    }
+}
+
+/// Models that make calls by hand which are kept: the oldest make room. What is forgotten says its closing text.
+const MOST_BY_HAND: usize = 256;
+
+/// Models that make calls by hand.
+#[derive(Default)]
+pub(crate) struct ByHand(Mutex<VecDeque<(String, Arc<MockTransport>)>>);
+
+impl ByHand {
+    /// Adds one of this name that makes these calls, one a step.
+    pub(crate) fn add(&self, name: &str, calls: &[ScriptedCall]) {
+        let model = calls.iter().fold(mock_llm::Model::new(), |model, call| {
+            model.step(mock_llm::call(call.tool.clone(), Value::Object(call.input.clone())))
+        });
+        let mock = Mock::new(mock_llm::Script::new().model(name, model));
+        let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if models.len() >= MOST_BY_HAND {
+            models.pop_front();
+        }
+        models.push_back((name.to_owned(), Arc::new(MockTransport(Arc::new(mock)))));
+    }
+
+    /// The one of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<MockTransport>> {
+        let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        models.iter().find(|(known, _)| known == name).map(|(_, transport)| Arc::clone(transport))
     }
 }
 

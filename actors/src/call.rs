@@ -3,14 +3,17 @@
 //! It keeps the tool's plan between the phases. Like the step actor it reports to the session and is stopped by it then.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
 use playhouse_session::{CallReport, PreparedCall};
 use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tracing::{Instrument as _, Span};
 
 use crate::host::SessionHost;
+use crate::measure;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
 use crate::shared::{Child, Shared};
@@ -30,6 +33,8 @@ pub(crate) enum CallMessage {
 /// What the actor of one call stands on.
 pub(crate) struct CallArguments {
     pub(crate) call: PartId,
+    /// What traces tell of it.
+    pub(crate) span: Span,
     pub(crate) host: Arc<SessionHost>,
     pub(crate) tenant: Arc<str>,
     pub(crate) context: CallContext,
@@ -66,13 +71,18 @@ impl Actor for CallActor {
         message: CallMessage,
         state: &mut CallState,
     ) -> Result<(), ActorProcessingErr> {
-        let call = state.arguments.call;
+        let (call, span) = (state.arguments.call, state.arguments.span.clone());
         let report = match message {
             CallMessage::Prepare { tool, input, looping } => {
-                let prepared = Box::pin(prepare(state, &tool, &input, looping)).await;
+                let prepared = Box::pin(prepare(state, &tool, &input, looping).instrument(span)).await;
                 SessionMessage::Prepared(call, Box::new(prepared))
             }
-            CallMessage::Execute => SessionMessage::Call(call, Box::new(Box::pin(execute(state)).await)),
+            CallMessage::Execute => {
+                let report = Box::pin(execute(state).instrument(span.clone())).await;
+                span.record("outcome", measure::outcome(report.outcome));
+                span.in_scope(|| tracing::debug!("a call ended"));
+                SessionMessage::Call(call, Box::new(report))
+            }
         };
         // A session that is gone settles the call when it comes back.
         drop(state.arguments.session.send_message(report));
@@ -116,7 +126,10 @@ async fn execute(state: &mut CallState) -> CallReport {
     };
     let CallArguments { context, tenant, shared, .. } = &state.arguments;
     let title = prepared.title.clone();
-    match runner::execute(tool.as_ref(), prepared, context).await {
+    let began = Instant::now();
+    let ended = runner::execute(tool.as_ref(), prepared, context).await;
+    measure::tool_ran(&tool.spec().name, began.elapsed());
+    match ended {
         Ok(output) => finish(tenant, shared, output).await,
         Err(error) => CallReport { title, ..failure(&error) },
     }

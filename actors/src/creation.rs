@@ -7,27 +7,32 @@ use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::record::SessionCreated;
 use playhouse_protocol::summary::{SessionState, UNTITLED};
 use playhouse_protocol::{
-    CommandError, Entry, Event, EventBody, EventId, NewSession, Record, Seq, SessionId, WallsAllowed,
+    CommandError, Entry, Event, EventBody, EventId, Metric, NewSession, Record, Seq, SessionId, WallsAllowed,
 };
-use playhouse_store::Append;
+use playhouse_store::{Append, Done, Log, StoreError};
 use playhouse_workspace::Workspace;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::hub::Owner;
-use crate::ring::Published;
+use crate::measure;
+use crate::ring::{Published, record_bytes};
 use crate::shared::{Shared, now};
 use crate::wake::{DEEPEST, ancestors};
 
-/// About how much memory the event of a new session takes.
-const CREATED_BYTES: usize = 1_024;
+/// About how much memory the event of a new session takes beside its record.
+const CREATED_BYTES: usize = 512;
 /// The most rules of one session.
 const MOST_RULES: usize = 200;
 /// The longest permission and the longest pattern of a rule, in bytes.
 const LONGEST_PATTERN: usize = 1_024;
 /// The most directories that the walls of one session let through, for each of reading and writing.
 const MOST_DIRECTORIES: usize = 64;
+/// The most that clients may keep with a session, in bytes of JSON; and how deep it may be nested.
+const MOST_METADATA: usize = 16 * 1_024;
+const DEEPEST_METADATA: usize = 16;
 /// The longest path of one of them, in bytes.
 const LONGEST_PATH: usize = 4_096;
 
@@ -37,8 +42,19 @@ impl Engine {
     /// # Errors
     /// A directory, agent, model or parent that does not exist; rules or walls that cannot be; a store that failed.
     pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CommandError> {
-        let NewSession { tenant, workspace, title, agent, model, parent, permissions, unattended, walls } =
-            new;
+        let NewSession {
+            tenant,
+            workspace,
+            title,
+            agent,
+            model,
+            parent,
+            permissions,
+            unattended,
+            walls,
+            metadata,
+        } = new;
+        check_metadata(&metadata)?;
         check_rules(&permissions)?;
         if let Some(walls) = &walls {
             check_walls(walls)?;
@@ -72,32 +88,44 @@ impl Engine {
             permissions,
             unattended,
             walls,
+            metadata,
         };
         let owner = Owner { tenant: tenant.as_str().into(), workspace: created.workspace.as_str().into() };
         let entry = Entry { seq: Seq::START.next(), at: now(), record: Record::SessionCreated(created) };
-        let event = Event {
-            id: EventId::durable(entry.seq),
-            generation: self.shared.generation,
-            session: id,
-            at: entry.at,
-            body: EventBody::Durable(Arc::new(entry.record.clone())),
-        };
         let append =
             Append { session: id, tenant: tenant.into(), expected: Seq::START, entries: vec![entry] };
+        self.begin(owner, append, |log, append, done| log.append(append, done)).await
+    }
+
+    /// Writes the first records of a new session, and tells them.
+    pub(crate) async fn begin(
+        &self,
+        owner: Owner,
+        append: Append,
+        write: impl FnOnce(&dyn Log, Append, Done),
+    ) -> Result<SessionHandle, CommandError> {
+        let (id, generation) = (append.session, self.shared.generation);
+        let told = append.entries.iter().map(|entry| {
+            let body = EventBody::Durable(Arc::new(entry.record.clone()));
+            let event =
+                Event { id: EventId::durable(entry.seq), generation, session: id, at: entry.at, body };
+            (Published::new(event), CREATED_BYTES + record_bytes(&entry.record))
+        });
+        let told: Vec<_> = told.collect();
         let (done, flushed) = oneshot::channel();
-        self.shared.store.log.append(
-            append,
-            Box::new(move |result| {
-                // A caller that went away leaves a session without prompts behind.
-                drop(done.send(result));
-            }),
-        );
+        let done: Done = Box::new(move |result| {
+            // A caller that went away leaves a session without prompts behind.
+            drop(done.send(result));
+        });
+        write(&*self.shared.store.log, append, done);
         match flushed.await {
             Ok(Ok(_)) => {
+                measure::happened(Metric::SessionsCreated);
                 // It has no ring before it wakes.
-                self.shared.hub.outlet(id, owner).write([(Published::new(event), CREATED_BYTES)]);
+                self.shared.hub.outlet(id, owner).write(told);
                 Ok(self.handle(id))
             }
+            Ok(Err(StoreError::Missing(id))) => Err(CommandError::NotFound(id)),
             Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
             Err(_) => Err(CommandError::Store("the store is closed".into())),
         }
@@ -123,6 +151,31 @@ pub(crate) fn check_rules(rules: &[PermissionRule]) -> Result<(), CommandError> 
         }
     }
     Ok(())
+}
+
+/// Whether clients may keep this with a session.
+pub(crate) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), CommandError> {
+    if metadata.values().any(|value| !is_shallow(value, DEEPEST_METADATA)) {
+        return Err(CommandError::Invalid(format!(
+            "the metadata is nested too deep: at most {DEEPEST_METADATA} levels"
+        )));
+    }
+    let bytes = serde_json::to_string(metadata).map_or(usize::MAX, |written| written.len());
+    if bytes > MOST_METADATA {
+        return Err(CommandError::Invalid(format!(
+            "the metadata has {bytes} bytes of JSON, and a session keeps at most {MOST_METADATA}: keep it elsewhere, and its name here"
+        )));
+    }
+    Ok(())
+}
+
+fn is_shallow(value: &Value, levels: usize) -> bool {
+    let below = |value: &Value| levels > 1 && is_shallow(value, levels - 1);
+    match value {
+        Value::Array(values) => values.iter().all(below),
+        Value::Object(object) => object.values().all(below),
+        _ => true,
+    }
 }
 
 /// Whether a session can want its walls to let this through. What the operator lets through is looked at when it wakes.

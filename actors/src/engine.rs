@@ -19,6 +19,7 @@ use crate::directory::Directory;
 use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
 use crate::hub::Hub;
+use crate::measure::{Count, Measures};
 use crate::metering::{Metering, MeteringMessage, UsageReport};
 use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
@@ -57,6 +58,8 @@ pub struct EngineOptions {
     pub ring_bytes: usize,
     /// Bytes of events of all sessions that are kept for each tenant, for those who watch many sessions at once.
     pub hub_bytes: usize,
+    /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
+    pub tenant_metrics: bool,
 }
 
 impl EngineOptions {
@@ -76,6 +79,7 @@ impl EngineOptions {
             threads: 8,
             ring_bytes: 1024 * 1024,
             hub_bytes: 8 * 1024 * 1024,
+            tenant_metrics: false,
         }
     }
 }
@@ -123,10 +127,13 @@ impl Engine {
             threads,
             ring_bytes,
             hub_bytes,
+            tenant_metrics,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
-        let (metering, _) = Actor::spawn(None, Metering, ()).await.map_err(not_started)?;
+        let measures = Measures::new(tenant_metrics);
+        let census = Arc::clone(&measures.census);
+        let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
         let shared = Arc::new(Shared {
             generation: store.generation,
             hub: Arc::new(Hub::new(store.generation, hub_bytes)),
@@ -148,6 +155,7 @@ impl Engine {
             ring_bytes,
             metering,
             children: Children::default(),
+            measures,
         });
         let (supervisor, _) =
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
@@ -184,6 +192,16 @@ impl Engine {
         // One whose removal was interrupted is gone for everybody; it is removed when somebody asks for it.
         page.sessions.retain(|summary| summary.state != SessionState::Deleted);
         Ok(page)
+    }
+
+    /// How many sessions a tenant has.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn count(&self, tenant: &str) -> Result<u64, CommandError> {
+        let (log, tenant) = (Arc::clone(&self.shared.store.log), tenant.to_owned());
+        let count = self.shared.pool.run(move || log.count(&tenant)).await;
+        count.map_err(|error| CommandError::Store(error.to_string()))
     }
 
     /// Facts and totals of a session, without waking it.
@@ -235,6 +253,7 @@ impl Engine {
                     Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
                     Err(_) => Err(CommandError::Store("the store is closed".into())),
                 };
+                self.shared.measures.census.enter(Count::Supervisor);
                 drop(self.supervisor.send_message(SupervisorMessage::Removed(id)));
                 removed
             }
@@ -267,6 +286,7 @@ impl Engine {
     /// # Errors
     /// The engine stops.
     pub async fn usage(&self) -> Result<UsageReport, CommandError> {
+        self.shared.measures.census.enter(Count::Metering);
         ask(&self.shared.metering, MeteringMessage::Report).await
     }
 
@@ -281,6 +301,7 @@ impl Engine {
         std::collections::BTreeMap<playhouse_protocol::ModelRef, playhouse_protocol::usage::Totals>,
         CommandError,
     > {
+        self.shared.measures.census.enter(Count::Metering);
         ask(&self.shared.metering, |port| MeteringMessage::Session(id, port)).await
     }
 
@@ -301,6 +322,7 @@ impl Engine {
     /// Stops all sessions and their children. Turns that run go on when their session is woken again.
     pub async fn shutdown(&self) -> Stopped {
         self.shared.sweeper.stop();
+        self.shared.measures.census.enter(Count::Supervisor);
         let mut stopped = match ask(&self.supervisor, SupervisorMessage::Stop).await {
             Ok(stopped) => stopped,
             Err(error) => Stopped { sessions: 0, stragglers: vec![format!("supervisor: {error}")] },

@@ -6,12 +6,13 @@ use std::time::Duration;
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
     Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Prompt, QuestionId, Record, Reply,
-    Seq, SessionId, Timestamp,
+    Seq, SessionId, ShellCommand, Timestamp,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
 use crate::engine::ask;
+use crate::measure::Count;
 use crate::session::SessionMessage;
 use crate::shared::{Ids, Shared};
 use crate::subscription::Subscription;
@@ -54,6 +55,7 @@ impl SessionHandle {
             return Ok(live);
         }
         let id = self.id;
+        self.shared.measures.census.enter(Count::Supervisor);
         let found = ask(&self.supervisor, |port| SupervisorMessage::Find(id, port)).await??;
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
         Ok(found)
@@ -68,11 +70,14 @@ impl SessionHandle {
     /// # Errors
     /// Why it was not carried out. After [`CommandError::NotAccepted`] the same command may be sent again.
     pub async fn command(&self, mut command: Command) -> Result<Reply, CommandError> {
-        if let Command::Prompt(prompt) = &mut command
-            && prompt.message.is_none()
-        {
+        let message = match &mut command {
+            Command::Prompt(prompt) => Some(&mut prompt.message),
+            Command::Shell(shell) => Some(&mut shell.message),
+            _ => None,
+        };
+        if let Some(message) = message {
             // One that sorts before all that the session makes for it, its answers among them.
-            prompt.message = Some(Ids::after(Timestamp::default()).next());
+            message.get_or_insert_with(|| Ids::after(Timestamp::default()).next());
         }
         self.send(|port| SessionMessage::Command(command.clone(), port)).await
     }
@@ -106,6 +111,21 @@ impl SessionHandle {
     /// Why it was not admitted.
     pub async fn prompt(&self, prompt: Prompt) -> Result<Accepted, CommandError> {
         match self.command(Command::Prompt(prompt)).await? {
+            Reply::Accepted(accepted) => {
+                // In the span of the request that brought it: so a turn is found from a request, and the other way round.
+                tracing::info!(session = %self.id, turn = %accepted.turn, repeated = accepted.repeated, "a prompt was admitted");
+                Ok(accepted)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Runs a command by hand, as whoever types it. On return it is durable.
+    ///
+    /// # Errors
+    /// The session is busy, or why else it was not admitted.
+    pub async fn shell(&self, shell: ShellCommand) -> Result<Accepted, CommandError> {
+        match self.command(Command::Shell(shell)).await? {
             Reply::Accepted(accepted) => Ok(accepted),
             other => Err(unexpected(&other)),
         }
@@ -174,10 +194,28 @@ impl SessionHandle {
     /// Admits a prompt and waits for the end of its turn.
     ///
     /// # Errors
-    /// Why it was not admitted, or why its end was not seen.
+    /// Why it was not admitted, or why its end was not seen. A note has no turn.
     pub async fn run(&self, prompt: Prompt) -> Result<Finished, CommandError> {
-        let mut events = self.events(None).await?;
-        let Accepted { mut turn, repeated } = self.prompt(prompt).await?;
+        if prompt.note {
+            return Err(CommandError::Invalid("a note has no turn whose end could be waited for".into()));
+        }
+        let events = self.events(None).await?;
+        let accepted = self.prompt(prompt).await?;
+        self.end_of(accepted, events).await
+    }
+
+    /// Runs a command by hand and waits for its end.
+    ///
+    /// # Errors
+    /// The session is busy, or why else it was not admitted, or why its end was not seen.
+    pub async fn run_shell(&self, shell: ShellCommand) -> Result<Finished, CommandError> {
+        let events = self.events(None).await?;
+        let accepted = self.shell(shell).await?;
+        self.end_of(accepted, events).await
+    }
+
+    async fn end_of(&self, accepted: Accepted, mut events: Subscription) -> Result<Finished, CommandError> {
+        let Accepted { mut turn, repeated } = accepted;
         if repeated {
             // It was admitted before, so its turn may be over already.
             events = self.events(Some(Seq::START)).await?;

@@ -6,6 +6,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_policy::{Verdict, loop_want, wants};
 use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_tools::{Host, Prepared, Tool, ToolError};
 use ractor::ActorRef;
@@ -36,7 +37,10 @@ impl TodoList {
 /// The host of one call.
 pub(crate) struct SessionHost {
     pub(crate) call: PartId,
-    pub(crate) agent: String,
+    /// Whose model made it; `None` for a person who typed it.
+    pub(crate) agent: Option<String>,
+    /// The tools that are turned off for the turn.
+    pub(crate) tools: ToolSwitches,
     pub(crate) judge: Arc<Judge>,
     pub(crate) todos: TodoList,
     pub(crate) session: ActorRef<SessionMessage>,
@@ -46,11 +50,18 @@ pub(crate) struct SessionHost {
 impl SessionHost {
     /// Why a tool that there is may not be used.
     pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
-        let Self { agent, judge, shared, .. } = self;
+        let Self { judge, shared, .. } = self;
+        let agent = self.agent.as_deref();
         let permission = shared.tools.get(tool)?.permission();
         if let Some(by) = judge.hidden_by(agent, permission) {
             return Some(format!("the tool {tool} is denied by {by}"));
         }
+        if turns_off(&self.tools, tool) {
+            return Some(format!(
+                "the tool {tool} is turned off until this prompt is answered: go on without it"
+            ));
+        }
+        let agent = agent?;
         let allowed = shared.directory.allows(agent, tool);
         (!allowed).then(|| format!("the agent {agent} may not use the tool {tool}"))
     }
@@ -60,7 +71,7 @@ impl SessionHost {
         match wants(tool.permission(), tool.risk(), &prepared.accesses) {
             Ok(mut wants) => {
                 wants.extend(looping.then(|| loop_want(&tool.spec().name)));
-                self.judge.verdict(&self.agent, &wants)
+                self.judge.verdict(self.agent.as_deref(), &wants)
             }
             Err(verdict) => verdict,
         }

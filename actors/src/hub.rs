@@ -2,18 +2,24 @@
 //!
 //! Every session's ring writes its events into the hub as well: the same ones, made and serialized once. The hub keeps
 //! the newest of each tenant up to a number of bytes, apart from those of other tenants, so that a busy one neither wakes
-//! nor outruns the readers of another. A place in it is a generation of the engine and a position; a reader that falls
+//! nor outruns the readers of another. All tenants together have a budget too: when it is used up, those that were silent
+//! for the longest time keep no events. A place in it is a generation of the engine and a position; a reader that falls
 //! behind is told which sessions changed meanwhile, and reads those from their logs.
 //!
 //! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use playhouse_protocol::SessionId;
 use tokio::sync::Notify;
 
+use crate::measure;
 use crate::ring::Published;
+
+/// All tenants together may keep so many times what one may.
+const BUDGET: usize = 8;
 
 /// So many sessions of a tenant are remembered for readers that fall behind.
 const REMEMBERED: usize = 50_000;
@@ -56,15 +62,25 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Hub {
     generation: u64,
+    lanes: Arc<Lanes>,
+}
+
+/// The lanes of all tenants.
+#[derive(Debug)]
+struct Lanes {
     /// Bytes of events that are kept for each tenant.
     limit: usize,
+    /// Bytes of events that are kept for all.
+    bytes: AtomicUsize,
+    /// Counts what is written, for all tenants.
+    writes: AtomicU64,
+    /// A lane is never removed: the positions of its tenant's events must go on counting up.
     tenants: Mutex<HashMap<Arc<str>, Arc<Lane>>>,
 }
 
 /// The newest events of one tenant.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    limit: usize,
     inner: Mutex<Inner>,
     wake: Notify,
 }
@@ -81,12 +97,15 @@ struct Inner {
     remembered: usize,
     /// Changes before this position are not all in `changed`.
     floor: u64,
+    /// The number of the last write among those of all tenants.
+    written: u64,
     closed: bool,
 }
 
 /// Where one session writes.
 #[derive(Debug)]
 pub(crate) struct Outlet {
+    lanes: Arc<Lanes>,
     lane: Arc<Lane>,
     session: SessionId,
     owner: Owner,
@@ -95,7 +114,7 @@ pub(crate) struct Outlet {
 impl Outlet {
     /// Adds events, with about how many bytes each takes.
     pub(crate) fn write(&self, events: impl IntoIterator<Item = (Arc<Published>, usize)>) {
-        self.lane.write(self.session, &self.owner, events);
+        self.lanes.write(&self.lane, self.session, &self.owner, events);
     }
 }
 
@@ -107,7 +126,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hub {
     /// A hub that keeps up to `limit` bytes of events for each tenant.
     pub(crate) fn new(generation: u64, limit: usize) -> Self {
-        Self { generation, limit, tenants: Mutex::default() }
+        let (bytes, writes) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { generation, lanes: Arc::new(Lanes { limit, bytes, writes, tenants: Mutex::default() }) }
     }
 
     /// The generation of the engine, which a place in the hub belongs to.
@@ -116,18 +136,18 @@ impl Hub {
     }
 
     fn lane(&self, tenant: &Arc<str>) -> Arc<Lane> {
-        let mut tenants = lock(&self.tenants);
-        Arc::clone(tenants.entry(Arc::clone(tenant)).or_insert_with(|| Arc::new(Lane::new(self.limit))))
+        let mut tenants = lock(&self.lanes.tenants);
+        Arc::clone(tenants.entry(Arc::clone(tenant)).or_insert_with(|| Arc::new(Lane::new())))
     }
 
     /// Where a session of this owner writes.
     pub(crate) fn outlet(&self, session: SessionId, owner: Owner) -> Outlet {
-        Outlet { lane: self.lane(&owner.tenant), session, owner }
+        Outlet { lanes: Arc::clone(&self.lanes), lane: self.lane(&owner.tenant), session, owner }
     }
 
     /// Ends all readers.
     pub(crate) fn close(&self) {
-        for lane in lock(&self.tenants).values() {
+        for lane in lock(&self.lanes.tenants).values() {
             lock(&lane.inner).closed = true;
             lane.wake.notify_waiters();
         }
@@ -170,10 +190,19 @@ impl Inner {
         let floor = self.floor;
         self.changed.retain(|_, (position, _)| *position >= floor);
     }
+
+    /// Forgets all events, and which sessions changed; how many bytes that were.
+    fn clear(&mut self) -> usize {
+        self.first = self.next();
+        self.floor = self.first;
+        self.events = VecDeque::new();
+        self.changed = HashMap::new();
+        std::mem::take(&mut self.bytes)
+    }
 }
 
 impl Lane {
-    fn new(limit: usize) -> Self {
+    fn new() -> Self {
         let inner = Inner {
             events: VecDeque::new(),
             first: 1,
@@ -181,20 +210,24 @@ impl Lane {
             changed: HashMap::new(),
             remembered: REMEMBERED,
             floor: 0,
+            written: 0,
             closed: false,
         };
-        Self { limit, inner: Mutex::new(inner), wake: Notify::new() }
+        Self { inner: Mutex::new(inner), wake: Notify::new() }
     }
+}
 
+impl Lanes {
     fn write(
         &self,
+        lane: &Lane,
         session: SessionId,
         owner: &Owner,
         events: impl IntoIterator<Item = (Arc<Published>, usize)>,
     ) {
         {
-            let mut inner = lock(&self.inner);
-            let mut last = None;
+            let mut inner = lock(&lane.inner);
+            let (before, mut last) = (inner.bytes, None);
             for (event, bytes) in events {
                 let position = inner.next();
                 last = Some(position);
@@ -215,8 +248,32 @@ impl Lane {
                     inner.first += 1;
                 }
             }
+            inner.written = self.writes.fetch_add(1, Relaxed);
+            // Wraps around where there is less than before.
+            self.bytes.fetch_add(inner.bytes.wrapping_sub(before), Relaxed);
         }
-        self.wake.notify_waiters();
+        lane.wake.notify_waiters();
+        if self.bytes.load(Relaxed) > self.limit.saturating_mul(BUDGET) {
+            self.make_room();
+        }
+    }
+
+    /// Clears those lanes that were written to the longest ago, until there is room for some time.
+    fn make_room(&self) {
+        let tenants = lock(&self.tenants);
+        let enough = self.limit.saturating_mul(BUDGET) / 4 * 3;
+        let mut lanes: Vec<(u64, &Lane)> =
+            tenants.values().map(|lane| (lock(&lane.inner).written, &**lane)).collect();
+        lanes.sort_unstable_by_key(|(written, _)| *written);
+        // The last one is at work.
+        lanes.pop();
+        for (_, lane) in lanes {
+            if self.bytes.load(Relaxed) <= enough {
+                return;
+            }
+            let mut inner = lock(&lane.inner);
+            self.bytes.fetch_sub(inner.clear(), Relaxed);
+        }
     }
 }
 
@@ -270,11 +327,13 @@ impl Listener {
         if self.lost {
             self.lost = false;
             self.position = inner.next();
+            measure::resync("tenant");
             return Looked::Heard(Heard::Behind { position: self.position - 1, changed: None });
         }
         if self.position < inner.first {
             let missed = self.position;
             self.position = inner.first;
+            measure::resync("tenant");
             let changed = (missed >= inner.floor).then(|| {
                 let changed =
                     inner.changed.iter().filter(|(_, (at, owner))| *at >= missed && (self.wanted)(owner));
@@ -383,6 +442,27 @@ mod tests {
         assert!(matches!(heard(0), Some(Heard::Behind { changed: None, .. })));
         let Some(Heard::Behind { changed: Some(changed), .. }) = heard(2) else { panic!("it is known") };
         assert_eq!(changed.len(), 3);
+    }
+
+    #[test]
+    fn all_tenants_together_keep_what_the_budget_allows() {
+        let (hub, ids) = (Hub::new(1, 1_000), sessions(1));
+        let tenants: Vec<Owner> = (0..100).map(|number| owner(&format!("t{number}"), "/a")).collect();
+        for mine in &tenants {
+            let outlet = hub.outlet(ids[0], mine.clone());
+            (0..20).for_each(|_| outlet.write([event(ids[0])]));
+            let kept = |owner: &Owner| lock(&hub.lane(&owner.tenant).inner).bytes;
+            let sum: usize = tenants.iter().map(kept).sum();
+            assert_eq!(sum, hub.lanes.bytes.load(Relaxed));
+            assert!(sum <= 8 * 1_000, "{sum}");
+            assert_eq!(kept(mine), 1_000, "who is at work keeps what one may");
+        }
+        // Places go on counting up, and who comes back is told that anything may have changed.
+        let first = &tenants[0];
+        let mut behind = hub.listen(&first.tenant, Some((1, 15)), |_| true);
+        assert!(matches!(behind.try_next(), Some(Heard::Behind { position: 20, changed: None })));
+        hub.outlet(ids[0], first.clone()).write([event(ids[0])]);
+        assert_eq!(position(behind.try_next()), Some(21));
     }
 
     #[tokio::test]

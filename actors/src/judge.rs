@@ -48,12 +48,13 @@ impl Judge {
         &self.book
     }
 
-    /// The rules that hold for `agent`, without what people allowed for always.
-    fn policy(&self, agent: &str) -> Policy {
+    /// The rules that hold for `agent`, without what people allowed for always. Without an agent those that hold for
+    /// people: an agent's rules are about what its model does.
+    fn policy(&self, agent: Option<&str>) -> Policy {
         let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
         Policy {
             configuration: self.ground.configuration.clone(),
-            agent: self.directory.agent_rules(agent),
+            agent: agent.map_or_else(Rules::new, |agent| self.directory.agent_rules(agent)),
             session: Rules::clone(&own),
             workspace: self.ground.workspace.clone(),
             moderate: self.ground.moderate.into(),
@@ -63,7 +64,7 @@ impl Judge {
 
     /// What the rules say of a call of `agent`. What people allowed for always answers what would be asked; it does not
     /// stand against a rule that denies, of whatever layer.
-    pub(crate) fn verdict(&self, agent: &str, wants: &[Want]) -> Verdict {
+    pub(crate) fn verdict(&self, agent: Option<&str>, wants: &[Want]) -> Verdict {
         let mut policy = self.policy(agent);
         let verdict = policy.judge(wants);
         if !matches!(verdict, Verdict::Ask { .. }) {
@@ -76,11 +77,11 @@ impl Judge {
     /// Whether what a person is asked about needs nobody's consent any more.
     pub(crate) fn covers(&self, agent: &str, wants: &[Want]) -> bool {
         // A request of an older log does not say what it is about.
-        !wants.is_empty() && self.verdict(agent, wants) == Verdict::Allow
+        !wants.is_empty() && self.verdict(Some(agent), wants) == Verdict::Allow
     }
 
     /// Who says that nothing under `permission` can run; `None` when it can.
-    pub(crate) fn hidden_by(&self, agent: &str, permission: &str) -> Option<&'static str> {
+    pub(crate) fn hidden_by(&self, agent: Option<&str>, permission: &str) -> Option<&'static str> {
         let policy = self.policy(agent);
         if !policy.is_hidden(permission) {
             return None;
@@ -98,7 +99,7 @@ impl Judge {
 
     /// Tells of permissions whether nothing under them can run.
     pub(crate) fn hides(&self, agent: &str) -> impl Fn(&str) -> bool + use<> {
-        let policy = self.policy(agent);
+        let policy = self.policy(Some(agent));
         move |permission| policy.is_hidden(permission)
     }
 }

@@ -1,11 +1,14 @@
 //! The metering actor: adds up the usage of the attempts that ended.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use playhouse_billing::Meter;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Cost, ModelRef, SessionId, Usage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+use crate::measure::{Census, Count};
 
 /// What an engine's sessions used since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,21 +32,32 @@ pub(crate) enum MeteringMessage {
 
 pub(crate) struct Metering;
 
+/// The totals, and where it is counted how many messages wait.
+pub(crate) struct MeteringState {
+    meter: Meter,
+    census: Arc<Census>,
+}
+
 impl Actor for Metering {
     type Msg = MeteringMessage;
-    type State = Meter;
-    type Arguments = ();
+    type State = MeteringState;
+    type Arguments = Arc<Census>;
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Meter, ActorProcessingErr> {
-        Ok(Meter::default())
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        census: Arc<Census>,
+    ) -> Result<MeteringState, ActorProcessingErr> {
+        Ok(MeteringState { meter: Meter::default(), census })
     }
 
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
         message: MeteringMessage,
-        meter: &mut Meter,
+        MeteringState { meter, census }: &mut MeteringState,
     ) -> Result<(), ActorProcessingErr> {
+        census.leave(Count::Metering);
         match message {
             MeteringMessage::Ended { session, model, usage, cost } => {
                 meter.add(session, &model, &usage, cost);

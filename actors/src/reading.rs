@@ -72,7 +72,13 @@ impl Engine {
             let entries = log.read(id, Seq::START, usize::MAX);
             let entries = entries.map_err(|error| CommandError::Store(error.to_string()))?.entries;
             // Where not even the first record is good there is nothing to read.
-            fold(&entries).0.as_ref().map_or(Err(parked), read)
+            let Some(mut session) = fold(&entries).0 else { return Err(parked) };
+            if session.summary.id != id {
+                // Only records are good that it shares, and they are another session's.
+                let summary = log.summary(id).map_err(|error| CommandError::Store(error.to_string()))?;
+                session.summary = summary.ok_or(CommandError::NotFound(id))?;
+            }
+            read(&session)
         };
         self.shared.pool.run(work).await
     }
@@ -84,7 +90,7 @@ impl Engine {
     pub async fn busy(&self, tenant: &str) -> Result<Vec<SessionSummary>, CommandError> {
         let (log, tenant) = (Arc::clone(&self.shared.store.log), tenant.to_owned());
         let work = move || {
-            let unfinished = log.unfinished()?.into_iter().map(|id| log.summary(id));
+            let unfinished = log.unfinished_of(&tenant)?.into_iter().map(|id| log.summary(id));
             let of_tenant = unfinished.filter_map(|summary| match summary {
                 Ok(Some(summary)) if summary.tenant != tenant || summary.state != SessionState::Busy => None,
                 summary => summary.transpose(),

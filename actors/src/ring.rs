@@ -5,10 +5,10 @@
 //! made once for all subscribers, and serialized once, when the first of them asks for it. The same events go into the
 //! engine's hub, in the same order.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bytes::Bytes;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::{CommandError, Entry, Event, EventBody, EventId, Record, Seq, SessionId, Timestamp};
@@ -27,7 +27,7 @@ const MOST_REQUESTS: usize = 256;
 #[derive(Debug)]
 pub struct Published {
     event: Event,
-    json: OnceLock<Bytes>,
+    json: OnceLock<Box<[u8]>>,
 }
 
 impl Published {
@@ -42,9 +42,28 @@ impl Published {
     }
 
     /// The event as one line of JSON, without a line break. Made once for all subscribers.
-    pub fn json(&self) -> Bytes {
-        self.json.get_or_init(|| Bytes::from(serde_json::to_vec(&self.event).unwrap_or_default())).clone()
+    pub fn json(&self) -> &[u8] {
+        self.json.get_or_init(|| {
+            ROOM.with_borrow_mut(|room| {
+                room.clear();
+                // Plain data: it always has a JSON form.
+                if serde_json::to_writer(&mut *room, &self.event).is_err() {
+                    room.clear();
+                }
+                let json = room.as_slice().into();
+                room.shrink_to(LARGEST_ROOM);
+                json
+            })
+        })
     }
+}
+
+/// What a thread keeps at most of the room below, in bytes.
+const LARGEST_ROOM: usize = 64 * 1024;
+
+thread_local! {
+    /// Where events are serialized, so that what is kept of each takes no more memory than it needs.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A part that is being streamed.
@@ -362,8 +381,8 @@ fn request_of(record: &Record) -> Option<(&str, bool)> {
 }
 
 /// About how much memory a record takes.
-fn record_bytes(record: &Record) -> usize {
-    use playhouse_protocol::record::StepPart;
+pub(crate) fn record_bytes(record: &Record) -> usize {
+    use playhouse_protocol::record::{Forked, SessionChanged, SessionCreated, StepPart};
     match record {
         Record::StepFinished(finished) => finished
             .parts
@@ -375,7 +394,16 @@ fn record_bytes(record: &Record) -> usize {
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
         Record::ConsentAsked(asked) => asked.preview.len() + asked.wants.len() * 256 + 512,
-        Record::PromptAdmitted(prompt) => prompt.parts.iter().map(part_bytes).sum::<usize>() + 256,
+        Record::PromptAdmitted(prompt) => {
+            let system = prompt.system.as_ref().map_or(0, String::len);
+            prompt.parts.iter().map(part_bytes).sum::<usize>() + system + 256
+        }
+        // What clients keep with it is small by itself, and there may be many such records.
+        Record::SessionCreated(SessionCreated { metadata, .. })
+        | Record::Forked(Forked { metadata, .. })
+        | Record::SessionChanged(SessionChanged { metadata: Some(metadata), .. }) => {
+            512 + serde_json::to_string(metadata).map_or(0, |written| written.len())
+        }
         Record::CallProposed(proposed) => 256 + input_bytes(&proposed.input),
         _ => 512,
     }

@@ -27,6 +27,7 @@ use crate::directory::Directory;
 use crate::grants::{GrantIds, WaitingGuard};
 use crate::host::TodoList;
 use crate::judge::Judge;
+use crate::measure::Count;
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::shared::{Ids, Shared, now, random_fraction};
@@ -37,6 +38,9 @@ use crate::wake::{Loaded, Place};
 mod commands;
 mod consents;
 mod effects;
+mod follow;
+
+use self::follow::Following;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
@@ -124,6 +128,8 @@ pub(crate) struct SessionState {
     conversation: Option<Box<Conversation>>,
     /// Models of the attempts under way, for metering.
     models: HashMap<AttemptId, ModelRef>,
+    /// What metrics and traces tell of it.
+    following: Following,
 }
 
 /// The attempt that whoever had the session before left open, and its model.
@@ -135,7 +141,7 @@ fn open_attempt(session: &Session) -> Option<(AttemptId, ModelRef)> {
     }
 }
 
-struct DirectoryFacts<'a>(&'a dyn Directory);
+pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory);
 
 impl Facts for DirectoryFacts<'_> {
     fn prices(&self, model: &ModelRef) -> playhouse_protocol::PriceList {
@@ -164,10 +170,12 @@ impl Actor for SessionActor {
         let summary = &session.summary;
         let models = open_attempt(&session).into_iter().collect();
         let todos = TodoList::new(&session.todos);
+        let tenant: Arc<str> = summary.tenant.as_str().into();
+        let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
         Ok(Box::new(SessionState {
             supervisor,
             id: summary.id,
-            tenant: summary.tenant.as_str().into(),
+            tenant,
             ids: Ids::after(summary.updated),
             flushed: summary.head,
             machine: Machine::new(session, shared.retry).asking_wait_ms(shared.asking_wait_ms),
@@ -189,6 +197,7 @@ impl Actor for SessionActor {
             todos,
             conversation: None,
             models,
+            following,
         }))
     }
 
@@ -331,6 +340,7 @@ impl SessionState {
             self.carry_out(myself, effect).await?;
         }
         self.note_consents(myself);
+        self.following.stands(self.machine.session());
         Ok(())
     }
 
@@ -344,10 +354,12 @@ impl SessionState {
         let count = self.unpublished.partition_point(|entry| entry.seq <= self.flushed);
         let entries: Vec<Entry> = self.unpublished.drain(..count).collect();
         for entry in &entries {
-            self.meter(&entry.record);
+            let model = self.meter(&entry.record);
+            self.following.note(entry, model.as_ref(), &self.shared);
             self.announce(&entry.record);
         }
         self.ring.publish(entries);
+        self.following.published(self.flushed);
         while self.gated.front().is_some_and(|(until, _)| *until <= self.flushed) {
             let Some((_, effect)) = self.gated.pop_front() else { break };
             self.perform(myself, effect).await?;
@@ -355,21 +367,25 @@ impl SessionState {
         Ok(())
     }
 
-    fn meter(&mut self, record: &Record) {
+    /// Tells the metering actor of an attempt that ended; the model of that attempt.
+    fn meter(&mut self, record: &Record) -> Option<ModelRef> {
         match record {
             Record::AttemptStarted(started) => {
                 self.models.insert(started.attempt, started.model.clone());
+                None
             }
             Record::AttemptEnded(ended) => {
-                let model = self.models.remove(&ended.attempt);
-                let (Some(model), Some(usage)) = (model, ended.usage.clone()) else { return };
-                let (session, cost) = (self.id, ended.cost);
-                let message = MeteringMessage::Ended { session, model, usage: Box::new(usage), cost };
+                let model = self.models.remove(&ended.attempt)?;
+                let Some(usage) = ended.usage.clone() else { return Some(model) };
+                let (session, cost, usage) = (self.id, ended.cost, Box::new(usage));
+                let message = MeteringMessage::Ended { session, model: model.clone(), usage, cost };
+                self.shared.measures.census.enter(Count::Metering);
                 if self.shared.metering.send_message(message).is_err() {
                     tracing::error!(%session, "the metering actor is gone: totals in memory are short");
                 }
+                Some(model)
             }
-            _ => {}
+            _ => None,
         }
     }
 

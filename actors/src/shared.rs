@@ -15,6 +15,7 @@ use ractor::ActorRef;
 use crate::directory::Directory;
 use crate::grants::Grants;
 use crate::hub::Hub;
+use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::sweeper::Sweeper;
 
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) metering: ActorRef<MeteringMessage>,
     /// Step and call actors at work.
     pub(crate) children: Children,
+    /// What metrics are made with.
+    pub(crate) measures: Measures,
 }
 
 impl Shared {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs, StreamEvent};
@@ -20,10 +20,13 @@ use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::conversation::Conversation;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
+use crate::measure::{Count, Measures, gen_ai_provider};
 use crate::ring::{OpenPart, Ring, Writer};
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, now};
@@ -46,6 +49,8 @@ pub(crate) struct StepWork {
     pub(crate) shared: Arc<Shared>,
     /// Counts this actor among those at work until it ends.
     pub(crate) child: Child,
+    /// The span of the turn.
+    pub(crate) turn: Span,
 }
 
 pub(crate) enum StepMessage {
@@ -69,9 +74,53 @@ impl Actor for StepActor {
         StepMessage::Run(work): StepMessage,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        Box::pin(run(*work)).await;
+        let span = span(&work);
+        Box::pin(run(*work).instrument(span)).await;
         Ok(())
     }
+}
+
+/// The span of an attempt, within that of its turn. How it ended is recorded at the end.
+fn span(work: &StepWork) -> Span {
+    let model = &work.order.model;
+    tracing::info_span!(
+        parent: &work.turn,
+        "chat",
+        otel.name = format_args!("chat {}", model.model),
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.conversation.id = %work.request.session,
+        gen_ai.provider.name = %gen_ai_provider(&model.provider.as_str().into()),
+        gen_ai.request.model = model.model,
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        step = %work.order.step,
+        attempt = %work.order.attempt,
+        error.type = Empty,
+    )
+}
+
+/// Tells the span of an attempt how it ended.
+fn record(report: &AttemptReport) {
+    let span = Span::current();
+    let usage = match report {
+        AttemptReport::Finished(answer) => {
+            if let Some(model) = &answer.answered_by {
+                span.record("gen_ai.response.model", &**model);
+            }
+            answer.usage.as_ref()
+        }
+        AttemptReport::Failed(failed) => {
+            span.record("error.type", failed.error.code.name());
+            failed.usage.as_ref()
+        }
+    };
+    if let Some(tokens) = usage.map(|usage| usage.tokens) {
+        span.record("gen_ai.usage.input_tokens", tokens.all_input());
+        span.record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
+    }
+    tracing::debug!("an attempt ended");
 }
 
 async fn run(work: StepWork) {
@@ -87,6 +136,7 @@ async fn run(work: StepWork) {
         session,
         shared,
         child: _child,
+        turn: _,
     } = work;
     let mut progress = Progress::default();
     let of_session = request.session;
@@ -134,6 +184,7 @@ async fn run(work: StepWork) {
             })
         }
     };
+    record(&report);
     let message = SessionMessage::Attempt(order.attempt, Box::new(report), Some(conversation));
     // A session that is gone needs no report: its log says that the attempt is open.
     drop(session.send_message(message));
@@ -193,9 +244,9 @@ async fn attempt(
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
-    let _permit = admitted(&profile.limiter, &tenant, order, ring).await;
+    let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
     progress.sent = true;
-    let ended = exchange(&profile, body, order, ring, ids, progress).await;
+    let ended = exchange(&profile, body, order, ring, ids, progress, &shared.measures).await;
     match &ended {
         Ok(_) => profile.limiter.succeeded(),
         // Whether it was said at the head of the answer or in the middle of it.
@@ -217,7 +268,10 @@ async fn exchange(
     ring: &Ring,
     ids: &Ids,
     progress: &mut Progress,
+    measures: &Measures,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    let began = Instant::now();
+    let mut is_first = true;
     let sent = playhouse_llm::send(
         profile.transport.as_ref(),
         &profile.endpoint,
@@ -234,6 +288,9 @@ async fn exchange(
         events.clear();
         let more = read(&mut stream, &mut events).await;
         if !events.is_empty() {
+            if std::mem::take(&mut is_first) {
+                measures.first_token(&order.model, began.elapsed());
+            }
             ring.write(|writer| assembly.take(&mut events, writer, &mut progress.opaque));
         }
         if let Some(usage) = stream.new_usage() {
@@ -249,7 +306,13 @@ async fn exchange(
 }
 
 /// Waits until the provider's limits allow the request; clients are told when it does not leave at once.
-async fn admitted(limiter: &Limiter, tenant: &str, order: &AttemptOrder, ring: &Ring) -> Permit {
+async fn admitted(
+    limiter: &Limiter,
+    tenant: &str,
+    order: &AttemptOrder,
+    ring: &Ring,
+    shared: &Shared,
+) -> Permit {
     let tokens = order.estimated_input;
     if let Some(permit) = limiter.try_acquire(tokens) {
         return permit;
@@ -274,6 +337,7 @@ async fn admitted(limiter: &Limiter, tenant: &str, order: &AttemptOrder, ring: &
     let reason = format!("{provider} {why}{others}");
     let (step, attempt) = (order.step, order.attempt);
     ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
+    let _waits = shared.measures.census.counted(Count::ProviderWaiting);
     limiter.acquire(tenant, tokens).await
 }
 

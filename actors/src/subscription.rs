@@ -6,6 +6,7 @@ use std::sync::Arc;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::{CommandError, Event, EventBody, EventId, Seq};
 
+use crate::measure;
 use crate::ring::{Next, Published, Ring};
 use crate::shared::{Shared, now};
 
@@ -102,6 +103,7 @@ impl Subscription {
 
     /// Says that events were missed, and goes on from the log.
     fn resync(&mut self) -> Arc<Published> {
+        measure::resync("session");
         let join = self.ring.join();
         self.position = join.position;
         self.replay_until = join.durable;

@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use playhouse_protocol::{CommandError, Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{CommandError, Metric, Record, Seq, SessionId, SessionSummary};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 
 use crate::engine::Stopped;
 use crate::hub::Owner;
+use crate::measure::{self, Count, Doing, Standing};
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::session::{SessionActor, SessionArguments, SessionMessage};
@@ -75,10 +76,10 @@ enum Stage {
     #[default]
     Asleep,
     /// It is being read, or waits for its respawn; these callers wait for it.
-    Waking(Vec<FindPort>),
+    Waking(Vec<FindPort>, #[allow(dead_code, reason = "held for its count")] Standing),
     Live(Live),
     /// It cannot go on.
-    Parked(String),
+    Parked(String, #[allow(dead_code, reason = "held for its count")] Standing),
 }
 
 pub(crate) struct SupervisorState {
@@ -110,6 +111,7 @@ impl Actor for Supervisor {
         message: SupervisorMessage,
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
+        state.shared.measures.census.leave(Count::Supervisor);
         match message {
             SupervisorMessage::Find(session, port) => state.find(&myself, session, port),
             SupervisorMessage::Woken(session, woken) => Box::pin(state.woken(&myself, session, woken)).await,
@@ -154,12 +156,13 @@ impl SupervisorState {
         let slot = self.sessions.entry(session).or_default();
         match &mut slot.stage {
             Stage::Live(live) => drop(port.send(Ok(live.clone()))),
-            Stage::Waking(waiting) => waiting.push(port),
-            Stage::Parked(reason) => {
+            Stage::Waking(waiting, _) => waiting.push(port),
+            Stage::Parked(reason, _) => {
                 drop(port.send(Err(CommandError::Parked { session, reason: reason.clone() })));
             }
             Stage::Asleep => {
-                slot.stage = Stage::Waking(vec![port]);
+                let standing = self.shared.measures.census.standing(Doing::Waking);
+                slot.stage = Stage::Waking(vec![port], standing);
                 self.wake(myself, session);
             }
         }
@@ -171,9 +174,14 @@ impl SupervisorState {
             return;
         }
         let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
+        let began = Instant::now();
         tokio::spawn(async move {
-            let pool = shared.pool.clone();
+            let (pool, census) = (shared.pool.clone(), Arc::clone(&shared.measures.census));
             let woken = pool.run(move || load(&shared, session)).await;
+            if woken.is_ok() {
+                measure::took(Metric::WakeDuration, began.elapsed());
+            }
+            census.enter(Count::Supervisor);
             // A supervisor that is gone wakes nobody.
             drop(myself.send_message(SupervisorMessage::Woken(session, woken.map(Box::new))));
         });
@@ -186,7 +194,7 @@ impl SupervisorState {
         woken: Result<Box<Loaded>, CommandError>,
     ) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
-        let Stage::Waking(waiting) = std::mem::take(&mut slot.stage) else { return };
+        let Stage::Waking(waiting, _) = std::mem::take(&mut slot.stage) else { return };
         let result = match woken {
             Ok(loaded) if !self.stopping => {
                 slot.root = loaded.root;
@@ -224,7 +232,8 @@ impl SupervisorState {
                 match error {
                     CommandError::Parked { reason, .. } => {
                         tracing::error!(%session, %reason, "parked");
-                        slot.stage = Stage::Parked(reason.clone());
+                        let standing = self.shared.measures.census.standing(Doing::Parked);
+                        slot.stage = Stage::Parked(reason.clone(), standing);
                     }
                     _ => drop(self.sessions.remove(&session)),
                 }
@@ -245,20 +254,26 @@ impl SupervisorState {
         slot.crashes.push_back(now);
         let count = slot.crashes.len();
         tracing::error!(%session, why, count, "a session's actor crashed");
+        measure::happened(Metric::SessionCrashes);
+        let census = Arc::clone(&self.shared.measures.census);
         if count > CRASH_LIMIT {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
             slot.close(&CommandError::Parked { session, reason: reason.clone() });
-            slot.stage = Stage::Parked(reason);
+            slot.stage = Stage::Parked(reason, census.standing(Doing::Parked));
             if let Some(root) = slot.root {
                 // Nobody can answer them any more.
                 self.forget_requests(root, session);
             }
             return;
         }
-        slot.stage = Stage::Waking(Vec::new());
+        slot.stage = Stage::Waking(Vec::new(), census.standing(Doing::Waking));
         let doublings = u32::try_from(count - 1).unwrap_or(u32::MAX);
         let wait = RESPAWN_WAIT.saturating_mul(2_u32.saturating_pow(doublings));
-        drop(myself.send_after(wait, move || SupervisorMessage::Respawn(session)));
+        let respawn = move || {
+            census.enter(Count::Supervisor);
+            SupervisorMessage::Respawn(session)
+        };
+        drop(myself.send_after(wait, respawn));
     }
 
     /// Tells the clients of the session at the top of a request of one below it.
@@ -295,6 +310,7 @@ impl SupervisorState {
         if let Some(Slot { stage: Stage::Live(live), .. }) = self.sessions.remove(&session) {
             self.actors.remove(&live.actor.get_id());
         }
+        self.shared.measures.census.enter(Count::Metering);
         drop(self.shared.metering.send_message(MeteringMessage::Forget(session)));
     }
 
@@ -313,12 +329,12 @@ impl SupervisorState {
                     let in_time = live.actor.stop_and_wait(None, Some(STOP_WAIT)).await.is_ok();
                     (session, in_time)
                 }),
-                Stage::Waking(waiting) => {
+                Stage::Waking(waiting, _) => {
                     for port in waiting {
                         drop(port.send(Err(CommandError::NotAccepted("the engine stops".into()))));
                     }
                 }
-                Stage::Asleep | Stage::Parked(_) => {}
+                Stage::Asleep | Stage::Parked(..) => {}
             }
         }
         for (session, in_time) in futures::future::join_all(ended).await {

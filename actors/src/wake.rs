@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_protocol::{CommandError, Seq, SessionId, WallsAllowed};
+use playhouse_protocol::{CommandError, Entry, Seq, SessionId, WallsAllowed};
 use playhouse_session::Session;
 use playhouse_store::{Log, StoreError};
 use playhouse_workspace::{Walls, WallsSpec, Workspace};
@@ -17,6 +17,8 @@ use crate::shared::Shared;
 const PAGE: usize = 1_024;
 /// The most sessions above a sub-session.
 pub(crate) const DEEPEST: usize = 8;
+/// So many sessions whose records a fork shares may have saved outputs that it reads.
+const SHARED_OUTPUTS: usize = 64;
 /// Hexadecimal digits by which the HOME of a tenant's programs in a workspace is known.
 const HOME_DIGITS: usize = 32;
 
@@ -62,28 +64,9 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
 
 fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
     let log = &shared.store.log;
-    let parked = |reason: String| CommandError::Parked { session: id, reason };
-    let mut session: Option<Session> = None;
-    let mut after = Seq::START;
-    loop {
-        let read = match log.read(id, after, PAGE) {
-            Err(StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
-            read => read.map_err(|error| CommandError::Store(error.to_string()))?,
-        };
-        for entry in &read.entries {
-            after = entry.seq;
-            match &mut session {
-                Some(session) => session.apply(entry),
-                None => Session::begin(entry).map(|begun| session = Some(begun)),
-            }
-            .map_err(|error| parked(error.to_string()))?;
-        }
-        if let Some(damage) = read.damage {
-            return Err(parked(damage.to_string()));
-        }
-        if read.entries.len() < PAGE {
-            break;
-        }
+    let Followed { session, ended } = follow(&**log, id, None, |_, _| {})?;
+    if let Some(reason) = ended {
+        return Err(CommandError::Parked { session: id, reason });
     }
     let session = session.ok_or(CommandError::NotFound(id))?;
     if session.is_deleted() {
@@ -93,6 +76,55 @@ fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
         return Err(CommandError::NotFound(id));
     }
     Ok(session)
+}
+
+/// How far a log could be followed.
+pub(crate) struct Followed {
+    /// The session there; `None` when not even the first record can be trusted.
+    pub(crate) session: Option<Session>,
+    /// Why it ends there, when that is not its end.
+    pub(crate) ended: Option<String>,
+}
+
+/// Folds the log of a session, up to `until` or to its end, and shows each entry with the session after it. Blocks.
+///
+/// # Errors
+/// There is no such session, or the store failed.
+pub(crate) fn follow(
+    log: &dyn Log,
+    id: SessionId,
+    until: Option<Seq>,
+    mut each: impl FnMut(&Entry, &Session),
+) -> Result<Followed, CommandError> {
+    let mut session: Option<Session> = None;
+    let mut after = Seq::START;
+    loop {
+        let left = until.map_or(u64::MAX, |until| until.0.saturating_sub(after.0));
+        let limit = usize::try_from(left).unwrap_or(usize::MAX).min(PAGE);
+        let read = match log.read(id, after, limit) {
+            Err(StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
+            read => read.map_err(|error| CommandError::Store(error.to_string()))?,
+        };
+        for entry in &read.entries {
+            after = entry.seq;
+            let applied = match &mut session {
+                Some(session) => session.apply(entry),
+                None => Session::begin(entry).map(|begun| session = Some(begun)),
+            };
+            if let Err(error) = applied {
+                return Ok(Followed { session, ended: Some(error.to_string()) });
+            }
+            if let Some(session) = &session {
+                each(entry, session);
+            }
+        }
+        if let Some(damage) = read.damage {
+            return Ok(Followed { session, ended: Some(damage.to_string()) });
+        }
+        if read.entries.len() < PAGE {
+            return Ok(Followed { session, ended: None });
+        }
+    }
 }
 
 /// The sessions above one whose parent is `parent`, from there to the top, as far as they exist.
@@ -111,7 +143,10 @@ fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> 
     let summary = &session.summary;
     let output = shared.outputs.join(summary.id.as_str());
     let opened = Workspace::open(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
-    let workspace = opened.hiding(shared.hidden.clone());
+    // What it reads of calls that it shares names outputs that were saved there.
+    let nearest = session.shares_with.iter().rev().take(SHARED_OUTPUTS);
+    let others = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
+    let workspace = opened.hiding(shared.hidden.clone()).sharing(others);
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
     let home = digits([&summary.tenant, &summary.workspace], HOME_DIGITS);
     let walls = Walls::build(&WallsSpec {

@@ -56,6 +56,7 @@ impl Place {
             permissions: Vec::new(),
             unattended: true,
             walls: None,
+            metadata: serde_json::Map::new(),
         };
         Ok(house.engine().create(new).await?)
     }

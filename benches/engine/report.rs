@@ -81,8 +81,10 @@ impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, unit, median, least, ninth_decile, samples, target } = self;
         let target = match target {
-            Some(target) if median < target => format!("< {target:.2} {unit}: met"),
-            Some(target) => format!("< {target:.2} {unit}: **missed**"),
+            Some(target) => {
+                let met = if median < target { "met" } else { "**missed**" };
+                format!("< {target:.2} {unit}: {met} ({:.2})", median / target)
+            }
             None => String::new(),
         };
         write!(f, "| {name} | {median:.2} {unit} | {least:.2} | {ninth_decile:.2} | {target} | {samples} |")

@@ -13,7 +13,9 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
+use tracing::Instrument as _;
 
+use crate::metrics::Asked;
 use crate::principal::Principal;
 
 /// Carries the id of a request, in both directions.
@@ -32,7 +34,11 @@ pub(crate) async fn access(mut request: Request, next: Next) -> Response {
     if let Ok(value) = HeaderValue::from_str(&id) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    let mut response = next.run(request).await;
+    let asked = Asked::of(&request);
+    // Whatever is logged on the way to the answer has the id.
+    let span = tracing::info_span!("request", id);
+    let mut response = next.run(request).instrument(span).await;
+    asked.answered(response.status(), began.elapsed());
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -1,17 +1,18 @@
 //! What all routes share.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use playhouse_actors::{Engine, SessionHandle};
+use playhouse_actors::{Engine, Load, SessionHandle};
 use playhouse_protocol::{CommandError, SessionId, SessionSummary};
-use playhouse_store::ListQuery;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::facts::Facts;
 use crate::keys::Keys;
 use crate::limits::{Limits, Permit};
+use crate::operator::{Operations, Operator};
 use crate::options::ServerOptions;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
@@ -36,6 +37,12 @@ struct Inner {
     /// Whether requests from the network need a key.
     needs_key: AtomicBool,
     draining: AtomicBool,
+    /// Does what the operator's commands ask; without it there is no place for them.
+    operator: OnceLock<Operator>,
+    /// How many requests the operator's commands made.
+    operator_requests: AtomicU64,
+    /// Somebody asked it to end as soon as nobody needs it.
+    leaving: Notify,
     /// Streams of events end.
     closing: CancellationToken,
 }
@@ -70,8 +77,40 @@ impl App {
             seats,
             needs_key: AtomicBool::new(true),
             draining: AtomicBool::new(false),
+            operator: OnceLock::new(),
+            operator_requests: AtomicU64::new(0),
+            leaving: Notify::new(),
             closing: CancellationToken::new(),
         })))
+    }
+
+    /// Takes requests of the operator's own commands too, on the Unix socket.
+    #[must_use]
+    pub fn operated(self, operations: Arc<dyn Operations>) -> Self {
+        let operator = Operator::new(self.engine().clone(), Arc::clone(self.keys()), operations);
+        // The first one holds.
+        drop(self.0.operator.set(operator));
+        self
+    }
+
+    /// Does what the operator's commands ask.
+    pub(crate) fn operator(&self) -> Option<&Operator> {
+        self.0.operator.get()
+    }
+
+    /// One of the operator's commands asked something.
+    pub(crate) fn note_operator(&self) {
+        self.0.operator_requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Somebody asked it to end as soon as nobody needs it.
+    pub(crate) fn leaving(&self) -> &Notify {
+        &self.0.leaving
+    }
+
+    /// How often they did.
+    pub(crate) fn operator_requests(&self) -> u64 {
+        self.0.operator_requests.load(Ordering::Relaxed)
     }
 
     /// The engine.
@@ -99,6 +138,18 @@ impl App {
         &self.0.roots
     }
 
+    /// The directory that a client named, links resolved: below a root, and nothing of the engine's own. Blocks.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(crate) fn admit_directory(&self, written: &str) -> Result<PathBuf, Problem> {
+        let admitted = self.roots().admit(written)?;
+        match self.engine().look(&admitted) {
+            Ok(_) => Ok(admitted),
+            Err(error) => Err(Problem::new(Kind::Forbidden, error.to_string())),
+        }
+    }
+
     /// What tenants have in use.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
@@ -119,9 +170,24 @@ impl App {
         self.0.needs_key.store(needs, Ordering::Relaxed);
     }
 
-    /// Whether almost all connections are in use that there may be.
-    pub fn is_overloaded(&self) -> bool {
-        self.0.seats.available_permits() < self.0.options.connections.div_ceil(SPARE)
+    /// What there is too much of to welcome new work; nothing mostly. Whoever balances load goes elsewhere then.
+    pub fn overloads(&self) -> Vec<String> {
+        let options = &self.0.options;
+        let mut told = Vec::new();
+        if self.0.seats.available_permits() < options.connections.div_ceil(SPARE) {
+            told.push("almost all connections are in use that there may be".to_owned());
+        }
+        let Load { writes, work, messages } = self.engine().load();
+        for (count, what) in [
+            (writes, "writes wait for the disk"),
+            (work, "pieces of work wait for a thread"),
+            (messages, "messages wait for the supervisor"),
+        ] {
+            if count >= options.waiting {
+                told.push(format!("{count} {what}"));
+            }
+        }
+        told
     }
 
     /// Cancelled when the server closes: whatever answers without an end has to end then.
@@ -137,6 +203,11 @@ impl App {
     /// Takes no new work from now on.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes new work again: it does not end after all.
+    pub(crate) fn resume(&self) {
+        self.0.draining.store(false, Ordering::Relaxed);
     }
 
     /// The summary of a session of `principal`'s tenant, without waking it. That of another tenant is not there.
@@ -178,7 +249,7 @@ impl App {
     /// The server ends, the tenant has as many as it may have, or the store failed.
     pub async fn admit_session(&self, principal: &Principal) -> Result<Permit, Problem> {
         self.admit()?;
-        let count = async |most| self.sessions_of(&principal.tenant, most).await;
+        let count = async || self.engine().count(&principal.tenant).await;
         self.limits().session(&principal.tenant, count).await
     }
 
@@ -196,13 +267,5 @@ impl App {
             Ok(busy.into_iter().map(|summary| summary.id).collect())
         };
         self.limits().turn(&principal.tenant, session, busy).await
-    }
-
-    /// How many sessions a tenant has, up to `most`.
-    async fn sessions_of(&self, tenant: &str, most: u64) -> Result<u64, CommandError> {
-        // 0 would stand for the usual page.
-        let limit = usize::try_from(most).unwrap_or(usize::MAX).max(1);
-        let query = ListQuery { tenant: Some(tenant.to_owned()), limit, ..ListQuery::default() };
-        Ok(self.engine().list(query).await?.sessions.len() as u64)
     }
 }

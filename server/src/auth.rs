@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::app::App;
 use crate::connection::Carrier;
 use crate::keys::Key;
+use crate::metrics;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -21,7 +22,9 @@ pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Puts the [`Principal`] into the request, and into the answer for the log.
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    if OPEN.contains(&request.uri().path()) {
+    // Who may read metrics is looked at there: no tenant may.
+    let path = request.uri().path();
+    if OPEN.contains(&path) || path == metrics::PATH {
         return next.run(request).await;
     }
     let is_operator = request.extensions().get() == Some(&Carrier::Unix);
@@ -57,7 +60,7 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
 }
 
 /// The key in the one `authorization` header.
-fn token(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, more) = (values.next()?, values.next());
     let (scheme, rest) = value.to_str().ok().filter(|_| more.is_none())?.split_once(' ')?;

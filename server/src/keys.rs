@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_protocol::Timestamp;
+pub use playhouse_protocol::operator::ClientKey as Key;
+use playhouse_protocol::operator::{KeyRequest, OperatorReply};
 use playhouse_store::{Shelf, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -25,19 +27,6 @@ const FRESH: Duration = Duration::from_secs(2);
 const REMEMBERED: usize = 10_000;
 /// The longest name of a key or a tenant, in bytes.
 const LONGEST_NAME: usize = 128;
-
-/// A key, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    /// 12 hexadecimal digits.
-    pub id: String,
-    /// Whose it is.
-    pub tenant: String,
-    /// What people call it.
-    pub name: String,
-    /// When it was made.
-    pub created: Timestamp,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -136,6 +125,21 @@ impl Keys {
                 return parse(&value).map(|kept| kept.key).ok_or_else(|| KeyError::Missing(id.to_owned()));
             }
         }
+    }
+
+    /// Does what the operator's commands ask.
+    ///
+    /// # Errors
+    /// As for the methods that do it.
+    pub fn answer(&self, request: KeyRequest) -> Result<OperatorReply, KeyError> {
+        Ok(match request {
+            KeyRequest::Create { tenant, name, created } => {
+                let (key, token) = self.create(&tenant, &name, created)?;
+                OperatorReply::KeyMade { key, token }
+            }
+            KeyRequest::List => OperatorReply::Keys(self.list()?),
+            KeyRequest::Revoke(key) => OperatorReply::KeyRevoked(self.revoke(&key)?),
+        })
     }
 
     /// The key that `token` is. Takes as long for a wrong secret as for the right one.

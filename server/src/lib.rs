@@ -5,6 +5,7 @@
 //!
 //! - [`Server`]: listens on an address or a Unix socket, and ends in good order.
 //! - [`Facts`]: what clients may know of agents, tools and models; the product has it.
+//! - [`Operator`], [`OperatorClient`]: the two ends of what the operator's own commands ask.
 //! - [`Keys`]: who may use the server, and as which tenant.
 //! - [`Problem`]: what goes wrong, as RFC 9457 says it.
 //!
@@ -14,12 +15,15 @@
 mod access;
 mod app;
 mod auth;
+mod changes;
 mod connection;
 mod facts;
 mod hosts;
 mod keys;
 mod limits;
+mod metrics;
 mod native;
+mod operator;
 mod options;
 mod principal;
 mod problem;
@@ -34,6 +38,8 @@ pub use app::App;
 pub use facts::{AgentFacts, AgentMode, Facts, ModelView, ProviderView, ToolView};
 pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};
+pub use metrics::{MetricsAccess, MetricsOptions, MetricsSource, MetricsToken};
+pub use operator::{Operations, Operator, OperatorClient, OperatorError, OperatorEvents};
 pub use options::{ServerOptions, TenantLimits};
 pub use principal::Principal;
 pub use problem::{Kind, Problem};

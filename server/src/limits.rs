@@ -16,6 +16,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive as _;
 
 use self::budget::Budget;
+use crate::metrics::refused;
 use crate::options::TenantLimits;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
@@ -55,6 +56,15 @@ impl Counted {
             Self::Streams => "streams of events",
             Self::Sessions => "sessions",
             Self::Turns => "running turns",
+        }
+    }
+
+    /// The limit, as metrics name it.
+    fn limit(self) -> &'static str {
+        match self {
+            Self::Streams => "subscribers",
+            Self::Sessions => "sessions",
+            Self::Turns => "running_turns",
         }
     }
 }
@@ -120,12 +130,12 @@ impl Limits {
     pub(crate) async fn session(
         &self,
         tenant: &Arc<str>,
-        existing: impl AsyncFnOnce(u64) -> Result<u64, CommandError>,
+        existing: impl AsyncFnOnce() -> Result<u64, CommandError>,
     ) -> Result<Permit, Problem> {
         // Reserved before the others are counted: of two that come at once, one sees the other.
         let (permit, others) = self.count((Counted::Sessions, Arc::clone(tenant), None));
         if let Some(most) = self.0.limits.sessions {
-            within(Counted::Sessions, Some(most), existing(most).await?.saturating_add(others))?;
+            within(Counted::Sessions, Some(most), existing().await?.saturating_add(others))?;
         }
         Ok(permit)
     }
@@ -198,6 +208,7 @@ impl Limits {
         if let Some(limit) = self.0.limits.tokens_per_minute {
             let (used, wait) = budget.tokens(limit, now);
             if used >= limit {
+                refused("tokens_per_minute");
                 let detail = format!(
                     "this tenant used {used} tokens within a minute, and may use {limit}: try again later"
                 );
@@ -207,6 +218,7 @@ impl Limits {
         if let Some(limit) = self.0.limits.spend_per_day {
             let (spent, wait) = budget.spent(now);
             if Decimal::from_f64(limit).is_some_and(|limit| spent >= limit) {
+                refused("spend_per_day");
                 let detail = format!(
                     "this tenant spent ${spent:.4} on this day (UTC), and may spend ${limit}: try again tomorrow"
                 );
@@ -221,6 +233,7 @@ impl Limits {
 fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Problem> {
     match limit {
         Some(limit) if count >= limit => {
+            refused(counted.limit());
             let what = counted.name();
             let detail = format!("this tenant has {count} {what}, and may have {limit}: end some first");
             Err(Problem::new(Kind::Limited, detail).after(SOON))
@@ -257,14 +270,14 @@ mod tests {
     async fn what_is_being_admitted_counts_beside_what_is_there() {
         let limits = Limits::new(TenantLimits { sessions: Some(3), ..TenantLimits::default() });
         let tenant = who("a").tenant;
-        let reserve = async |existing: u64| limits.session(&tenant, async |_| Ok(existing)).await;
+        let reserve = async |existing: u64| limits.session(&tenant, async || Ok(existing)).await;
         let first = reserve(1).await.unwrap();
         let second = reserve(1).await.unwrap();
         assert_eq!(reserve(1).await.unwrap_err().kind, Kind::Limited);
         drop((first, second));
         assert!(reserve(2).await.is_ok() && reserve(3).await.is_err());
         let none = Limits::new(TenantLimits::default());
-        let asked = none.session(&tenant, async |_| Err(CommandError::Busy)).await;
+        let asked = none.session(&tenant, async || Err(CommandError::Busy)).await;
         assert!(asked.is_ok(), "nothing is counted where there is no limit");
     }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::metrics::MetricsOptions;
+
 /// What one tenant may have. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantLimits {
@@ -33,10 +35,16 @@ pub struct ServerOptions {
     pub write_time: Duration,
     /// Connections at once; more wait in the system's queue.
     pub connections: usize,
+    /// So much may wait in the engine, of each kind that [`Load`](playhouse_actors::Load) tells, before it counts as overloaded.
+    pub waiting: usize,
     /// How often a stream without events says that it lives.
     pub heartbeat: Duration,
     /// How long running turns may go on after the server was told to end.
     pub grace: Duration,
+    /// After how long without a client and without a turn it ends by itself; `None` for never.
+    pub idle_exit: Option<Duration>,
+    /// What it tells of metrics, and to whom.
+    pub metrics: MetricsOptions,
     /// Host names by which it may be called, beside addresses of its own and `localhost`.
     pub hosts: Vec<String>,
     /// Origins of pages that may call it: `https://example.org`.
@@ -52,8 +60,11 @@ impl Default for ServerOptions {
             head_time: Duration::from_secs(10),
             write_time: Duration::from_secs(30),
             connections: 4_096,
+            waiting: 1_000,
             heartbeat: Duration::from_secs(10),
             grace: Duration::from_secs(10),
+            idle_exit: None,
+            metrics: MetricsOptions::default(),
             hosts: Vec::new(),
             origins: Vec::new(),
         }

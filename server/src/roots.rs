@@ -22,6 +22,11 @@ impl Roots {
         self.0.first().map(PathBuf::as_path)
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> &[PathBuf] {
+        &self.0
+    }
+
     /// Whether `directory`, links resolved, lies in one of them.
     pub fn hold(&self, directory: &Path) -> bool {
         self.0.iter().any(|root| directory.starts_with(root))

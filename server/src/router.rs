@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::authenticate;
 use crate::hosts::hosts;
 use crate::problem::{Kind, Problem};
-use crate::{native, wire};
+use crate::{metrics, native, operator, wire};
 
 /// The most bytes of a text that says why a request was refused.
 const LONGEST_REASON: usize = 8 * 1024;
@@ -31,8 +31,9 @@ pub fn router(app: App) -> Router {
     Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route(metrics::PATH, get(metrics::show))
         .merge(native::router())
+        .merge(operator::router())
         .merge(wire::router())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
@@ -55,15 +56,12 @@ async fn healthy() -> &'static str {
 /// New work is welcome.
 async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
     app.admit()?;
-    if app.is_overloaded() {
-        let detail = "almost all connections are in use that there may be: try again soon";
+    let overloads = app.overloads();
+    if !overloads.is_empty() {
+        let detail = format!("there is too much to do: {}; try again soon", overloads.join(", "));
         return Err(Problem::new(Kind::Overloaded, detail).after(std::time::Duration::from_secs(1)));
     }
     Ok("ok\n")
-}
-
-async fn metrics() -> Problem {
-    Problem::new(Kind::NotBuilt, "there are no metrics yet")
 }
 
 async fn unknown(uri: Uri) -> Problem {

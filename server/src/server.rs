@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::connection::{Connections, Listener};
+use crate::operator::idle;
 use crate::router::router;
 use crate::socket::{self, SocketFile};
 
@@ -144,7 +145,7 @@ impl Server {
         &self.app
     }
 
-    /// Answers requests until `stop` is over, and then ends in good order: running turns may go on for a while, unless
+    /// Answers requests until `stop` is over, or nobody needed it for as long as its options say, and then ends in good order: running turns may go on for a while, unless
     /// `hurry` is over too. The engine has stopped on return.
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) -> Ended {
         let Self { app, listeners, files, .. } = self;
@@ -165,7 +166,16 @@ impl Server {
         }
         accepting.close();
         let waking = tokio::spawn(wake(app.clone()));
-        stop.await;
+        let unused = async {
+            match options.idle_exit {
+                Some(time) => idle(&app, &tasks, time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop => {}
+            () = unused => {}
+        }
         waking.abort();
         app.drain();
         let stuck = stuck(&app).await;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use playhouse_actors::Engine;
 use playhouse_protocol::message::Attachment;
 
 use super::Failure;
+use super::reach::Reach;
 
 /// Largest file that can be attached, in bytes.
 const LARGEST: u64 = 5 * 1024 * 1024;
@@ -76,7 +76,7 @@ fn media_type(content: &[u8]) -> Option<&'static str> {
 
 /// Puts the pieces together; files are stored in the engine.
 pub(super) async fn store(
-    engine: &Engine,
+    reach: &Reach,
     tenant: &str,
     pieces: Vec<Piece>,
 ) -> Result<(String, Vec<Attachment>), Failure> {
@@ -85,7 +85,7 @@ pub(super) async fn store(
         match piece {
             Piece::Text(more) => text.push_str(&more),
             Piece::File { mime, filename, content } => {
-                let blob = engine.store_blob(tenant, content).await?;
+                let blob = reach.store_blob(tenant, content).await?;
                 files.push(Attachment { mime: mime.to_owned(), filename, blob });
             }
         }

@@ -4,7 +4,8 @@ use clap::Subcommand;
 use playhouse_protocol::consent::Grant;
 
 use super::asker::visible;
-use super::sessions::{ListFormat, json, open, time};
+use super::reach::open;
+use super::sessions::{ListFormat, json, time};
 use super::{CommandResult, Common, Exit, Failure, print};
 
 /// The subcommands of `playhouse consents`.
@@ -30,18 +31,18 @@ pub(super) enum ConsentsCommand {
 }
 
 pub(super) async fn consents(common: &Common, command: ConsentsCommand) -> CommandResult {
-    let house = open(common).await?;
+    let held = open(common).await?;
     let result = match command {
-        ConsentsCommand::List { tenant, format } => match house.engine().grants(tenant.as_deref()).await {
+        ConsentsCommand::List { tenant, format } => match held.reach().grants(tenant).await {
             Ok(grants) => list(&grants, format),
             Err(error) => Err(error.into()),
         },
-        ConsentsCommand::Revoke { id, tenant } => match house.engine().revoke(tenant.as_deref(), &id).await {
+        ConsentsCommand::Revoke { id, tenant } => match held.reach().revoke(tenant, id).await {
             Ok(grant) => print(&format!("withdrew {}\n", told(&grant))).map_err(Failure::from),
             Err(error) => Err(error.into()),
         },
     };
-    house.shutdown().await;
+    held.close().await;
     result.map(|()| Exit::Completed)
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use similar::TextDiff;
 
 use super::asker::{Asker, Present};
+use super::reach::Held;
 use super::render::{Format, Renderer};
 use super::run::{exit_of, new_session, turn};
 use super::{CommandResult, Failure, print};
@@ -76,7 +77,8 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         permissions: ["bash", "edit"].map(allowed).to_vec(),
         ..new_session(&root)?
     };
-    let session = house.engine().create(new).await?;
+    let held = Held::inside(house);
+    let session = held.reach().create(new).await?;
     let format = Format::text(&std::io::stdout());
     let mut renderer = Renderer::new(format).all_on_stdout().before_end(Box::new({
         let root = root.clone();
@@ -84,8 +86,8 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
     }));
     let mut asker = Asker::new(Present { terminal: false, yes: false });
     let prompt = Prompt { unattended: true, ..Prompt::text(PROMPT) };
-    let ended = turn(house.engine(), &session, Seq::START, prompt, &mut renderer, &mut asker).await?;
-    house.shutdown().await;
+    let ended = turn(held.reach(), session, Seq::START, prompt, &mut renderer, &mut asker).await?;
+    held.close().await;
     if arguments.keep {
         let kept = folder.keep();
         print(&format!("the repository is in {}\n", kept.display()))?;

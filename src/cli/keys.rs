@@ -1,14 +1,13 @@
 //! `playhouse keys`: who may use the server.
 
-use std::sync::Arc;
-
 use clap::Subcommand;
 use playhouse_protocol::Timestamp;
-use playhouse_server::{Key, KeyError, Keys};
-use playhouse_store::Store;
+use playhouse_protocol::operator::{KeyRequest, OperatorReply};
+use playhouse_server::{Key, KeyError};
 use serde_json::json;
 
 use super::asker::visible;
+use super::reach::ask_key;
 use super::sessions::{ListFormat, json, time};
 use super::{CommandResult, Common, Exit, Failure, print};
 
@@ -52,32 +51,26 @@ impl From<KeyError> for Failure {
     }
 }
 
-/// Needs no configuration and no engine.
-pub(super) fn keys(common: &Common, command: KeysCommand) -> CommandResult {
-    let store = Store::open(&common.data()?).map_err(|error| Failure::usage(error.to_string()))?;
-    let keys = Keys::new(Arc::clone(&store.shelf));
-    print(&match command {
+pub(super) async fn keys(common: &Common, command: KeysCommand) -> CommandResult {
+    let (request, format) = match command {
         KeysCommand::Create { tenant, name, format } => {
-            let (key, token) = keys.create(&tenant, &name, now())?;
-            match format {
-                ListFormat::Json => {
-                    json(&json!({"id": key.id, "tenant": key.tenant, "name": key.name, "key": token}))? + "\n"
-                }
-                // Nothing else stands on standard output: it can be captured.
-                ListFormat::Table => format!("{token}\n"),
-            }
+            (KeyRequest::Create { tenant, name, created: now() }, format)
         }
-        KeysCommand::List { format } => list(&keys.list()?, format)?,
-        KeysCommand::Revoke { id, format } => {
-            let key = keys.revoke(&id)?;
-            match format {
-                ListFormat::Json => json(&key)? + "\n",
-                ListFormat::Table => {
-                    let Key { id, tenant, name, .. } = &key;
-                    visible(&format!("withdrew {id}: {name} of tenant {tenant}")) + "\n"
-                }
-            }
+        KeysCommand::List { format } => (KeyRequest::List, format),
+        KeysCommand::Revoke { id, format } => (KeyRequest::Revoke(id), format),
+    };
+    print(&match (ask_key(common, request).await?, format) {
+        (OperatorReply::KeyMade { key, token }, ListFormat::Json) => {
+            json(&json!({"id": key.id, "tenant": key.tenant, "name": key.name, "key": token}))? + "\n"
         }
+        // Nothing else stands on standard output: it can be captured.
+        (OperatorReply::KeyMade { token, .. }, ListFormat::Table) => format!("{token}\n"),
+        (OperatorReply::Keys(keys), format) => list(&keys, format)?,
+        (OperatorReply::KeyRevoked(key), ListFormat::Json) => json(&key)? + "\n",
+        (OperatorReply::KeyRevoked(Key { id, tenant, name, .. }), ListFormat::Table) => {
+            visible(&format!("withdrew {id}: {name} of tenant {tenant}")) + "\n"
+        }
+        _ => return Err(Failure::failed("the engine answered something else than was asked about keys")),
     })?;
     Ok(Exit::Completed)
 }

@@ -19,6 +19,7 @@ mod interrupt;
 mod keys;
 mod leftovers;
 mod models;
+mod reach;
 #[cfg(test)]
 mod readme_test;
 mod render;
@@ -28,7 +29,7 @@ mod sessions;
 mod tool;
 mod tools;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,9 +40,11 @@ use playhouse_protocol::{CommandError, Sandbox};
 use playhouse_workspace::process::keep_memory_private;
 #[cfg(target_os = "linux")]
 use playhouse_workspace::walls::{CONFINE, confined, set_confiner};
+use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Settings};
 use crate::house::{House, HouseBuilder, HouseError};
+use crate::logging::{self, Format};
 
 /// The same table, for `--help`.
 const EXIT_CODES: &str = "\
@@ -79,6 +82,9 @@ struct Common {
     /// Where sessions are kept [default: $PLAYHOUSE_DATA, else playhouse/ in the user's data directory]
     #[arg(long, global = true, value_name = "DIR", display_order = 901)]
     data: Option<PathBuf>,
+    /// Open the data directory in this process, and go through no other that has it open
+    #[arg(long, global = true, display_order = 902)]
+    in_process: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -116,6 +122,11 @@ impl Command {
     /// Whether it runs until a signal ends it in good order.
     fn is_server(&self) -> bool {
         matches!(self, Self::Serve(_))
+    }
+
+    /// Whether it is a server that a command started in the background.
+    fn is_background(&self) -> bool {
+        matches!(self, Self::Serve(arguments) if arguments.background)
     }
 }
 
@@ -232,18 +243,41 @@ pub fn main() -> ExitCode {
     // Where it cannot be, `doctor` says so.
     drop(keep_memory_private());
     let cli = Cli::parse();
-    let usual = if cli.command.is_server() { "warn,playhouse=info" } else { "off" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
-    let colors = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors).with_writer(std::io::stderr).init();
+    match Format::of(variable(logging::FORMAT).as_deref()) {
+        Ok(format) => {
+            let background = cli.command.is_background();
+            let writer = move || {
+                if background {
+                    reach::keep_log_short();
+                }
+                std::io::stderr()
+            };
+            logging::start(filter(&cli.command), format, writer);
+        }
+        Err(message) => {
+            drop(writeln!(std::io::stderr(), "error: {message}"));
+            return Exit::Usage.into();
+        }
+    }
     match execute(cli) {
         Ok(exit) => exit.into(),
         Err(Failure { exit, message }) => {
             // A closed standard error leaves the exit code to say it.
-            drop(writeln!(std::io::stderr(), "error: {message}"));
+            say(&format!("error: {message}"));
             exit.into()
         }
+    }
+}
+
+/// What is logged: as the command line says, else as the environment says, else what is usual.
+fn filter(command: &Command) -> EnvFilter {
+    let (asked, usual) = match command {
+        Command::Serve(arguments) => (arguments.log_level, serve::LogLevel::Info.directives()),
+        _ => (None, "off"),
+    };
+    match asked {
+        Some(level) => EnvFilter::new(level.directives()),
+        None => EnvFilter::try_from_env("PLAYHOUSE_LOG").unwrap_or_else(|_| EnvFilter::new(usual)),
     }
 }
 
@@ -281,7 +315,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Demo(arguments) => Box::pin(demo::demo(arguments)).await,
                 Command::Run(arguments) => Box::pin(run::run(&common, arguments)).await,
                 Command::Serve(arguments) => Box::pin(serve::serve(&common, arguments)).await,
-                Command::Keys(command) => keys::keys(&common, command),
+                Command::Keys(command) => Box::pin(keys::keys(&common, command)).await,
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
                 Command::Tools(arguments) => tools::tools(&arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
@@ -319,6 +353,12 @@ impl Common {
         Ok(settings)
     }
 
+    /// The configuration file that somebody named: `--config`, `$PLAYHOUSE_CONFIG`.
+    fn config_file(&self) -> Option<PathBuf> {
+        let set = || variable("PLAYHOUSE_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.config.clone().or_else(set)
+    }
+
     /// The data directory: `--data`, `$PLAYHOUSE_DATA`, `$XDG_DATA_HOME/playhouse`, `~/.local/share/playhouse`.
     fn data(&self) -> Result<PathBuf, Failure> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -334,6 +374,11 @@ impl Common {
 /// A variable of this process's environment.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// Says something to people. A closed standard error is no reason to fail.
+fn say(text: &str) {
+    drop(writeln!(std::io::stderr(), "{text}"));
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.

@@ -22,7 +22,8 @@ fn the_readme_tells_of_every_command_and_option() {
     while let Some(command) = commands.pop() {
         let name = command.get_name();
         assert!(readme.contains(name), "the README does not name the command {name}");
-        for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        for option in shown.filter_map(clap::Arg::get_long) {
             assert!(readme.contains(&format!("--{option}")), "the README does not name {name} --{option}");
         }
         commands.extend(command.get_subcommands().cloned());

@@ -11,10 +11,10 @@ use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::{CallOutcome, CallResult};
 use playhouse_protocol::record::{CallProposed, ConsentAsked, StepPart, TurnEnded, TurnOutcome};
 use playhouse_protocol::{ConsentId, Entry, EventBody, Record, SessionId, Timestamp};
+use playhouse_session::tags::Tags;
 
 use super::asker::{self, Line};
-use crate::tags::Tags;
-use words::{first_line, label, listed, seconds, title, told};
+use words::{first_line, label, listed, seconds, told};
 pub(super) use words::{settled, usage};
 
 /// How to show events.
@@ -113,7 +113,7 @@ impl Renderer {
 
     fn propose(&mut self, proposed: &CallProposed) {
         if self.format == Format::Tags {
-            self.tags.proposed(proposed, title(&proposed.input));
+            self.tags.proposed(proposed);
         } else {
             self.calls.insert(proposed.call, label(proposed));
         }

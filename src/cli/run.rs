@@ -4,18 +4,19 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use playhouse_actors::{Engine, SessionHandle};
 use playhouse_protocol::event::Provisional;
+use playhouse_protocol::operator::ListSessions;
 use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
     Command, CommandError, EventBody, ModelRef, NewSession, Prompt, Record, Seq, SessionId, SessionSummary,
 };
-use playhouse_store::ListQuery;
+use playhouse_server::OperatorError;
 
 use super::asker::{Asker, Present, Reply, Then};
 use super::attach;
 use super::interrupt::Interrupt;
+use super::reach::{Reach, or_start};
 use super::render::{Format, Renderer};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments};
 
@@ -79,8 +80,8 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     };
     let directory = directory(arguments.directory.as_deref())?;
     let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
-    let house = arguments.walls.house(common.settings()?).data(common.data()?).start().await?;
-    let engine = house.engine();
+    let held = or_start(common, arguments.walls).await?;
+    let reach = held.reach();
     let format = match arguments.format {
         OutputFormat::Text => Format::text(&std::io::stderr()),
         OutputFormat::Json => Format::Json,
@@ -90,17 +91,17 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let mut asker = Asker::new(present);
     let mut renderer = Renderer::new(format).leave_requests(asker.shows());
     let old = match (wanted, arguments.continue_last) {
-        (Some(id), _) => Some(existing(engine, id, &directory).await?),
-        (None, true) => Some(last(engine, &directory).await?),
+        (Some(id), _) => Some(existing(reach, id, &directory).await?),
+        (None, true) => Some(last(reach, &directory).await?),
         (None, false) => None,
     };
     let (session, after) = match old {
         Some(old) => {
             if old.state == SessionState::Busy {
                 // What was cut off goes on first; its calls were named before.
-                renderer.remember(&engine.read(old.id).await?.0);
+                renderer.remember(&reach.read(old.id).await?.entries);
             }
-            (engine.session(old.id).await?, old.head)
+            (old.id, old.head)
         }
         None => {
             let new = NewSession {
@@ -108,10 +109,10 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
                 model: model.clone(),
                 ..new_session(&directory)?
             };
-            (engine.create(new).await?, Seq::START)
+            (reach.create(new).await?, Seq::START)
         }
     };
-    let (text, files) = attach::store(engine, TENANT, pieces).await?;
+    let (text, files) = attach::store(reach, TENANT, pieces).await?;
     let prompt = Prompt {
         text,
         files,
@@ -121,9 +122,9 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         unattended: present.nobody(),
         ..Prompt::default()
     };
-    let ended = turn(engine, &session, after, prompt, &mut renderer, &mut asker).await;
+    let ended = turn(reach, session, after, prompt, &mut renderer, &mut asker).await;
     renderer.close()?;
-    let stopped = house.shutdown().await;
+    let stopped = held.close().await;
     let ended = ended?;
     if !stopped.stragglers.is_empty() {
         return Err(Failure::failed(format!("did not stop in time: {}", stopped.stragglers.join(", "))));
@@ -133,32 +134,35 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
 
 /// Runs a turn and shows it, with everything that happens in the session after `after`.
 pub(super) async fn turn(
-    engine: &Engine,
-    session: &SessionHandle,
+    reach: &Reach,
+    session: SessionId,
     after: Seq,
     prompt: Prompt,
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<TurnEnded, Failure> {
-    let mut events = session.events(Some(after)).await?;
-    let interrupt = Interrupt::abort(session.clone());
-    let mut turn = session.prompt(prompt).await?.turn;
+    let mut events = reach.events(session, after).await?;
+    let interrupt = Interrupt::abort(reach.clone(), session);
+    let mut turn = reach.prompt(session, prompt).await?.turn;
     if after > Seq::START {
         // What was asked before it was cut off waits again.
-        let snapshot = session.snapshot().await?;
+        let snapshot = reach.outline(session).await?;
         let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
         let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
         for record in consents.chain(questions) {
             renderer.request(None, &record)?;
-            follow(engine, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
+            follow(reach, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
         }
     }
     loop {
         let event = tokio::select! {
             biased;
-            event = events.next() => event?,
+            event = events.next() => match event {
+                Err(OperatorError::Gone(reason)) => return Err(cut_off(session, &reason)),
+                event => event?,
+            },
             line = asker.line(), if asker.is_asking() => {
-                follow(engine, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
+                follow(reach, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
                 continue;
             }
         };
@@ -171,24 +175,32 @@ pub(super) async fn turn(
             }
             EventBody::Provisional(_) => continue,
         };
-        follow(engine, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
+        follow(reach, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
         match record {
             Record::AttemptStarted(started) if started.steered.contains(&turn) => turn = started.turn,
             Record::TurnEnded(ended) if ended.turn == turn => {
-                renderer.finish(session.id(), ended)?;
+                renderer.finish(session, ended)?;
                 drop(interrupt);
                 return Ok(ended.clone());
             }
             _ => {}
         }
     }
-    Err(Failure::failed("the engine stopped before the turn ended"))
+    Err(cut_off(session, "the engine stopped"))
+}
+
+/// The engine went away in the middle of a turn.
+fn cut_off(session: SessionId, reason: &str) -> Failure {
+    Failure::failed(format!(
+        "{reason} before the turn ended. What was done is kept: go on with `playhouse run -s {session} PROMPT`, which \
+         finishes that turn first"
+    ))
 }
 
 /// Does what follows from something that happened to the requests.
 pub(super) async fn follow(
-    engine: &Engine,
-    session: &SessionHandle,
+    reach: &Reach,
+    session: SessionId,
     renderer: &mut Renderer,
     asker: &mut Asker,
     happened: impl FnOnce(&mut Asker) -> Then,
@@ -202,43 +214,35 @@ pub(super) async fn follow(
                 renderer.prompt(&text)?;
                 return Ok(());
             }
-            Then::Send(from, reply) => {
-                let sub_session = match from {
-                    Some(id) => Some(engine.session(id).await?),
-                    None => None,
-                };
-                match answer(sub_session.as_ref().unwrap_or(session), &reply).await {
-                    Ok(()) => return Ok(()),
-                    Err(CommandError::Invalid(problem)) => {
-                        let again = match &reply {
-                            Reply::Consent(consent, _) => asker.refused(*consent, &problem),
-                            Reply::Questions(..) => None,
-                        };
-                        then = again.ok_or(CommandError::Invalid(problem))?;
-                    }
-                    Err(error) => return Err(error.into()),
+            Then::Send(from, reply) => match answer(reach, from.unwrap_or(session), &reply).await {
+                Ok(()) => return Ok(()),
+                Err(OperatorError::Refused(CommandError::Invalid(problem))) => {
+                    let again = match &reply {
+                        Reply::Consent(consent, _) => asker.refused(*consent, &problem),
+                        Reply::Questions(..) => None,
+                    };
+                    then = again.ok_or(CommandError::Invalid(problem))?;
                 }
-            }
+                Err(error) => return Err(error.into()),
+            },
         }
     }
 }
 
 /// Answers a request, unless it is settled already.
-pub(super) async fn answer(session: &SessionHandle, reply: &Reply) -> Result<(), CommandError> {
-    let answered = match reply.clone() {
-        Reply::Consent(consent, answer) => {
-            session.command(Command::Answer { consent, answer }).await.map(drop)
-        }
-        Reply::Questions(question, answers) => session.answer_question(question, answers).await,
+pub(super) async fn answer(reach: &Reach, session: SessionId, reply: &Reply) -> Result<(), OperatorError> {
+    let command = match reply.clone() {
+        Reply::Consent(consent, answer) => Command::Answer { consent, answer },
+        Reply::Questions(question, answers) => Command::AnswerQuestion { question, answers },
     };
-    match answered {
+    match reach.command(session, command).await.map(drop) {
         // Its end is in the log, and is shown when that is read.
-        Err(
+        Err(OperatorError::Refused(
             CommandError::ConsentSettled { .. }
             | CommandError::QuestionSettled { .. }
             | CommandError::NoSuchConsent(_)
             | CommandError::NoSuchQuestion(_),
-        ) => Ok(()),
+        )) => Ok(()),
         other => other,
     }
 }
@@ -289,6 +293,7 @@ pub(super) fn new_session(directory: &Path) -> Result<NewSession, Failure> {
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        metadata: serde_json::Map::new(),
     })
 }
 
@@ -298,8 +303,12 @@ pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
         .ok_or_else(|| Failure::usage(format!("cannot work in {}: its path is not UTF-8", path.display())))
 }
 
-async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<SessionSummary, Failure> {
-    let summary = engine.summary(id).await?;
+async fn existing(reach: &Reach, id: SessionId, directory: &Path) -> Result<SessionSummary, Failure> {
+    let summary = reach.summary(id).await?;
+    if summary.tenant != TENANT {
+        // What belongs to another tenant is not there, for whoever acts as this one.
+        return Err(CommandError::NotFound(id).into());
+    }
     if Path::new(&summary.workspace) != directory {
         return Err(Failure::usage(format!(
             "session {id} works in {}, not in {}: name its directory with -C",
@@ -310,19 +319,18 @@ async fn existing(engine: &Engine, id: SessionId, directory: &Path) -> Result<Se
     Ok(summary)
 }
 
-async fn last(engine: &Engine, directory: &Path) -> Result<SessionSummary, Failure> {
+async fn last(reach: &Reach, directory: &Path) -> Result<SessionSummary, Failure> {
     let workspace = text_of(directory)?;
     let mut newest: Option<SessionSummary> = None;
     let mut after = None;
     loop {
-        let query = ListQuery {
+        let query = ListSessions {
             tenant: Some(TENANT.to_owned()),
             workspace: Some(workspace.clone()),
             after,
             limit: 500,
-            ..ListQuery::default()
         };
-        let page = engine.list(query).await?;
+        let page = reach.list(query).await?;
         for summary in page.sessions {
             if newest.as_ref().is_none_or(|newest| summary.updated > newest.updated) {
                 newest = Some(summary);

@@ -3,18 +3,26 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use playhouse_protocol::Sandbox;
-use playhouse_server::{App, Ended, Listen, Server};
+use playhouse_server::{App, Ended, Listen, MetricsAccess, MetricsOptions, Server};
+use playhouse_store::StoreError;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
+use super::reach::SOCKET;
+use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say, variable};
 use crate::config::Settings;
+use crate::exposition::Exposition;
+use crate::house::{House, HouseError};
 
-/// The socket in the data directory, for the operator's own commands.
-const SOCKET: &str = "engine.sock";
+/// How long an engine in the background waits for the data directory, and how often it looks.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Options of `playhouse serve`.
 #[derive(Debug, Args)]
@@ -33,12 +41,48 @@ pub(super) struct ServeArguments {
     /// current one]
     #[arg(long = "root", value_name = "DIR")]
     roots: Vec<PathBuf>,
+    /// The least that is worth a line of the log [default: as $PLAYHOUSE_LOG says, else info]
+    // SDKs that start a server pass it on from their callers.
+    #[arg(long, value_name = "LEVEL", ignore_case = true)]
+    pub(super) log_level: Option<LogLevel>,
     #[command(flatten)]
     walls: WallsArguments,
+    /// End after this time without a client and without a running turn: 30s, 5m, 500ms
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    idle_exit: Option<Duration>,
+    /// Started by a command, for itself and for others: leaves the terminal, and waits while another has the data
+    #[arg(long, hide = true)]
+    pub(super) background: bool,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+impl LogLevel {
+    /// The same as directives of a filter. Libraries are not worth more than warnings.
+    pub(super) fn directives(self) -> &'static str {
+        match self {
+            Self::Debug => "warn,playhouse=debug",
+            Self::Info => "warn,playhouse=info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
 }
 
 pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> CommandResult {
-    let ServeArguments { listen, hostname, port, roots, walls } = arguments;
+    let ServeArguments { listen, hostname, port, roots, walls, idle_exit, background, log_level: _ } =
+        arguments;
+    if background {
+        // Ctrl-C is for the command, and so is the end of its terminal. Who leads a group already has no terminal.
+        let _ = rustix::process::setsid();
+    }
     let settings = common.settings()?;
     let data = common.data()?;
     let listen = match listen {
@@ -46,14 +90,19 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         None => Listen::Tcp(resolve(hostname.as_deref(), port, settings.server.listen).await?),
     };
     let mut options = settings.server.options();
-    if !roots.is_empty() {
+    options.idle_exit = idle_exit;
+    if background {
+        // Its clients name their directories, and nobody else reaches it.
+    } else if !roots.is_empty() {
         options.roots = roots;
     } else if options.roots.is_empty() {
         options.roots.push(std::env::current_dir()?);
     }
+    options.metrics = metrics(&settings)?;
     let signals = Signals::watch()?;
-    let house = held(walls, &settings).house(settings).data(&data).start().await?;
+    let house = start(held(walls, &settings), settings, &data, background).await?;
     let app = App::new(house.engine().clone(), house.facts(), house.keys(), options);
+    let app = app.map(|app| app.operated(house.operations()));
     let bound = match app {
         Ok(app) => bind(app, listen, &data).await,
         Err(error) => Err(Failure::usage(format!("failed to open a root: {error}"))),
@@ -70,6 +119,48 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     let ended = Box::pin(server.run(signals.first.cancelled_owned(), signals.second.cancelled_owned())).await;
     say(&told(&ended));
     Ok(Exit::Completed)
+}
+
+/// Starts the engine. One in the background waits while a command has the data directory to itself, or another engine ends.
+async fn start(
+    walls: WallsArguments,
+    settings: Settings,
+    data: &Path,
+    background: bool,
+) -> Result<House, HouseError> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match walls.house(settings.clone()).data(data).start().await {
+            Err(HouseError::Store(StoreError::Locked { .. })) if background && Instant::now() < deadline => {
+                sleep(LOCK_AGAIN).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A time, as `30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    let time = units.iter().find_map(|(unit, millis)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(*millis).filter(|millis| *millis > 0)
+    });
+    time.map(Duration::from_millis).ok_or_else(|| "write a number and ms, s, m or h, as in 30s".to_owned())
+}
+
+/// What is told of metrics, and to whom. From here on this process records them.
+fn metrics(settings: &Settings) -> Result<MetricsOptions, Failure> {
+    let metrics = &settings.metrics;
+    let token = metrics.token(&variable).map_err(Failure::usage)?;
+    let mut options = MetricsOptions { access: metrics.access, token, source: None };
+    if metrics.access != MetricsAccess::Off {
+        match Exposition::install(metrics.by_tenant) {
+            Ok(exposition) => options.source = Some(Arc::new(exposition)),
+            Err(error) => tracing::warn!(%error, "there are no metrics"),
+        }
+    }
+    Ok(options)
 }
 
 /// What holds the commands of sessions. Whoever serves others is not there to watch what they do: where nobody decided on
@@ -172,12 +263,6 @@ fn told(ended: &Ended) -> String {
     text
 }
 
-/// Says something to people. A closed standard error is no reason to fail.
-fn say(text: &str) {
-    use std::io::Write as _;
-    drop(writeln!(std::io::stderr(), "{text}"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +279,18 @@ mod tests {
         assert_eq!(held("", None), Some(Sandbox::Required));
         assert_eq!(held("", Some(Sandbox::Off)), Some(Sandbox::Off));
         assert_eq!(held("sandbox = \"best-effort\"", None), None, "as configured");
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("2h"), Ok(Duration::from_secs(7_200)));
+        for wrong in
+            ["", "30", "s", "0s", "-1s", "1.5s", "1d", "99999999999999999999s", "18446744073709551615h"]
+        {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[tokio::test]

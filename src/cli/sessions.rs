@@ -9,16 +9,16 @@ use jiff::tz::TimeZone;
 use playhouse_actors::fold;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part};
+use playhouse_protocol::operator::{ListSessions, SessionLog};
 use playhouse_protocol::record::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Entry, Record, SessionId, SessionSummary, Timestamp};
-use playhouse_store::{Cursor, ListQuery};
 
+use super::reach::{Reach, open};
 use super::render::{printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, print};
-use crate::house::House;
 
 /// The subcommands of `playhouse sessions`.
 #[derive(Debug, Subcommand)]
@@ -68,45 +68,41 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
                 Some(wanted) => Some(text_of(&directory(Some(&wanted))?)?),
                 None => None,
             };
-            let house = open(common).await?;
-            list(&house, workspace, limit, format).await?;
-            house.shutdown().await;
+            let held = open(common).await?;
+            list(held.reach(), workspace, limit, format).await?;
+            held.close().await;
         }
         SessionsCommand::Show { session } => {
             let session = id(&session)?;
-            let house = open(common).await?;
-            show(&house, session).await?;
-            house.shutdown().await;
+            let held = open(common).await?;
+            show(held.reach(), session).await?;
+            held.close().await;
         }
         SessionsCommand::Export { session } => {
             let session = id(&session)?;
-            let house = open(common).await?;
-            export(&house, session).await?;
-            house.shutdown().await;
+            let held = open(common).await?;
+            export(held.reach(), session).await?;
+            held.close().await;
         }
         SessionsCommand::Delete { session } => {
             let session = id(&session)?;
-            let house = open(common).await?;
-            house.engine().delete(session).await?;
+            let held = open(common).await?;
+            held.reach().delete(session).await?;
             print(&format!("deleted {session}\n"))?;
-            house.shutdown().await;
+            held.close().await;
         }
     }
     Ok(Exit::Completed)
 }
 
-pub(super) async fn open(common: &Common) -> Result<House, Failure> {
-    Ok(House::builder(common.settings()?).data(common.data()?).start().await?)
-}
-
 async fn list(
-    house: &House,
+    reach: &Reach,
     workspace: Option<String>,
     limit: usize,
     format: ListFormat,
 ) -> Result<(), Failure> {
     let mut left = limit;
-    let mut after: Option<Cursor> = None;
+    let mut after = None;
     if format == ListFormat::Table {
         print(&format!(
             "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
@@ -114,14 +110,13 @@ async fn list(
         ))?;
     }
     while left > 0 {
-        let query = ListQuery {
+        let query = ListSessions {
             tenant: Some(TENANT.to_owned()),
             workspace: workspace.clone(),
             after,
             limit: left.min(500),
-            ..ListQuery::default()
         };
-        let page = house.engine().list(query).await?;
+        let page = reach.list(query).await?;
         for summary in &page.sessions {
             print(&match format {
                 ListFormat::Table => row(summary),
@@ -165,8 +160,8 @@ fn state(state: SessionState) -> &'static str {
     }
 }
 
-async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
-    let (entries, damage) = house.engine().read(id).await?;
+async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
+    let SessionLog { entries, damage } = reach.read(id).await?;
     let (session, misfit) = fold(&entries);
     let mut text = String::new();
     if let Some(session) = session {
@@ -206,7 +201,7 @@ async fn show(house: &House, id: SessionId) -> Result<(), Failure> {
     }
     let shown = if std::io::stdout().is_terminal() { printable(&text) } else { text };
     print(&shown)?;
-    match damage.map(|damage| damage.to_string()).or(misfit) {
+    match damage.or(misfit) {
         None => Ok(()),
         Some(reason) => Err(Failure::failed(format!(
             "session {id} is parked and shown up to there: {reason}. \
@@ -279,8 +274,8 @@ fn usage_and_cache(totals: &Totals) -> String {
     format!("{}; {share} % of input read from cache", usage(totals))
 }
 
-async fn export(house: &House, id: SessionId) -> Result<(), Failure> {
-    let (entries, damage) = house.engine().read(id).await?;
+async fn export(reach: &Reach, id: SessionId) -> Result<(), Failure> {
+    let SessionLog { entries, damage } = reach.read(id).await?;
     // One write for many records: a log may hold ten thousand.
     for entries in entries.chunks(100) {
         let lines: Result<String, Failure> = entries.iter().map(|entry| Ok(json(entry)? + "\n")).collect();

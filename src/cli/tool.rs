@@ -1,6 +1,6 @@
 //! `playhouse tool`: tool calls by hand, through the same path that a model's calls take.
 //!
-//! The calls are the script of a model in the same process, one call a step, so that argument checks, policy, walls,
+//! The calls are the script of a model, one call a step, so that argument checks, policy, walls,
 //! execution, truncation and the log are exactly those of a turn. Only the requests for consent are answered otherwise:
 //! who types a call agrees to it, as far as it stays in the directory.
 
@@ -11,18 +11,18 @@ use std::io::{BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use playhouse_actors::{Engine, SessionHandle};
 use playhouse_policy::EXTERNAL_DIRECTORY;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallOutcome, CallResult};
-use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::operator::ScriptedCall;
 use playhouse_protocol::record::{ConsentAnswer, ConsentAsked, TurnOutcome};
-use playhouse_protocol::{EventBody, ModelRef, NewSession, Prompt, Record, Want};
-use serde::{Deserialize, Serialize};
+use playhouse_protocol::{EventBody, NewSession, Prompt, Record, Seq, SessionId, Want};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::asker::{Asker, Present, Reply, Then, needs_a_person};
 use super::interrupt::Interrupt;
+use super::reach::{Held, Reach, outside_if_fit};
 use super::render::{Format, Renderer};
 use super::run::{answer, directory, follow, new_session};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
@@ -73,14 +73,6 @@ pub(super) struct ToolArguments {
     walls: WallsArguments,
 }
 
-/// A call to make.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScriptedCall {
-    tool: String,
-    input: Map<String, Value>,
-}
-
 /// What is printed for a call.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -97,60 +89,59 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
     if arguments.verdict {
         return verdict::tell(common, &calls, &directory).await;
     }
-    let model = calls.iter().fold(mock_llm::Model::new(), |model, call| {
-        model.step(mock_llm::call(call.tool.clone(), Value::Object(call.input.clone())))
-    });
+    if let Some(held) = outside_if_fit(common, arguments.walls).await? {
+        let ended = by_hand(held.reach(), calls, &directory, arguments.yes).await;
+        held.close().await;
+        return ended;
+    }
     // Nothing else of these calls is kept, so that they need no data directory.
     super::leftovers::sweep(&std::env::temp_dir());
     let outputs = tempfile::Builder::new().prefix(&super::leftovers::prefix()).tempdir()?;
-    let house = arguments
-        .walls
-        .house(common.settings_apart()?)
-        .outputs(outputs.path())
-        .mock(mock_llm::Script::new().model("by-hand", model))
-        .start()
-        .await?;
-    for call in &calls {
-        check_name(&call.tool, house.tool_names())?;
+    let house = arguments.walls.house(common.settings_apart()?).outputs(outputs.path()).start().await?;
+    let held = Held::inside(house);
+    let ended = by_hand(held.reach(), calls, &directory, arguments.yes).await;
+    held.close().await;
+    let exit = ended?;
+    if holds_files(outputs.path())? {
+        // What was too long to print is in there, and was named.
+        let _ = outputs.keep();
     }
+    Ok(exit)
+}
+
+/// Makes the calls in a session of their own, which is gone afterwards unless it holds what was too long to print.
+async fn by_hand(reach: &Reach, calls: Vec<ScriptedCall>, directory: &Path, yes: bool) -> CommandResult {
     let new = NewSession {
         title: Some("calls by hand".to_owned()),
         agent: Some(playhouse_prompts::Agents::DEFAULT.to_owned()),
-        model: Some(ModelRef::new(crate::mock::PROVIDER, "by-hand")),
-        ..new_session(&directory)?
+        model: Some(reach.script(calls).await?),
+        ..new_session(directory)?
     };
-    let session = house.engine().create(new).await?;
-    let present = Present::here(true, arguments.yes);
+    let session = reach.create(new).await?;
+    let present = Present::here(true, yes);
     let mut by_hand = ByHand {
+        reach,
         session,
         present,
         asker: Asker::new(present),
         renderer: Renderer::new(Format::text(&std::io::stderr())),
         tools: HashMap::new(),
         asked: HashMap::new(),
+        saved: false,
         exit: Exit::Completed,
     };
-    let ended = by_hand.run(house.engine()).await;
-    house.shutdown().await;
-    ended?;
-    if holds_files(outputs.path())? {
-        // What was too long to print is in there, and was named.
-        let _ = outputs.keep();
+    let ended = by_hand.run().await;
+    let ByHand { saved, exit, .. } = by_hand;
+    if reach.process().is_some() && !saved {
+        reach.delete(session).await?;
     }
-    Ok(by_hand.exit)
-}
-
-fn check_name(tool: &str, names: &[String]) -> Result<(), Failure> {
-    if names.iter().any(|name| name == tool) {
-        return Ok(());
-    }
-    let meant = did_you_mean(tool, names.iter().map(String::as_str));
-    Err(Failure::usage(format!("unknown tool \"{tool}\"; there are {}{meant}", names.join(", "))))
+    ended.map(|()| exit)
 }
 
 /// Calls by hand, while they run.
-struct ByHand {
-    session: SessionHandle,
+struct ByHand<'a> {
+    reach: &'a Reach,
+    session: SessionId,
     present: Present,
     asker: Asker,
     renderer: Renderer,
@@ -158,42 +149,42 @@ struct ByHand {
     tools: HashMap<PartId, String>,
     /// Calls that nobody could be asked about: what is said instead of a result.
     asked: HashMap<PartId, String>,
+    /// Whether outputs were saved beside what is printed.
+    saved: bool,
     exit: Exit,
 }
 
-impl ByHand {
-    async fn run(&mut self, engine: &Engine) -> Result<(), Failure> {
-        let mut events = self.session.events(None).await?;
-        let _interrupt = Interrupt::abort(self.session.clone());
-        self.session.prompt(Prompt::text("Run the calls.")).await?;
+impl ByHand<'_> {
+    async fn run(&mut self) -> Result<(), Failure> {
+        let mut events = self.reach.events(self.session, Seq::START).await?;
+        let _interrupt = Interrupt::abort(self.reach.clone(), self.session);
+        self.reach.prompt(self.session, Prompt::text("Run the calls.")).await?;
         loop {
             let event = tokio::select! {
                 biased;
                 event = events.next() => event?,
                 line = self.asker.line(), if self.asker.is_asking() => {
-                    self.follow(engine, |asker| asker.typed(line.as_deref())).await?;
+                    self.follow(|asker| asker.typed(line.as_deref())).await?;
                     continue;
                 }
             };
-            let Some(event) = event else { return Ok(()) };
+            let Some(event) = event else {
+                return Err(Failure::failed("the engine stopped before the calls were over"));
+            };
             let EventBody::Durable(record) = &event.event().body else { continue };
-            if self.recorded(engine, record).await? {
+            if self.recorded(record).await? {
                 return Ok(());
             }
         }
     }
 
-    async fn follow(
-        &mut self,
-        engine: &Engine,
-        happened: impl FnOnce(&mut Asker) -> Then,
-    ) -> Result<(), Failure> {
-        let Self { session, renderer, asker, .. } = self;
-        follow(engine, session, renderer, asker, happened).await
+    async fn follow(&mut self, happened: impl FnOnce(&mut Asker) -> Then) -> Result<(), Failure> {
+        let Self { reach, session, renderer, asker, .. } = self;
+        follow(reach, *session, renderer, asker, happened).await
     }
 
     /// Whether it was the last.
-    async fn recorded(&mut self, engine: &Engine, record: &Record) -> Result<bool, Failure> {
+    async fn recorded(&mut self, record: &Record) -> Result<bool, Failure> {
         match record {
             Record::CallProposed(proposed) => {
                 self.tools.insert(proposed.call, proposed.tool.clone());
@@ -201,19 +192,19 @@ impl ByHand {
             Record::CallSettled { call, result } => self.settled(*call, result)?,
             // Nobody is asked: what is run by hand must not wait.
             Record::QuestionAsked(asked) => {
-                answer(&self.session, &Reply::Questions(asked.question, None)).await?;
+                answer(self.reach, self.session, &Reply::Questions(asked.question, None)).await?;
             }
             Record::ConsentAsked(asked) if is_typed(asked) => {
-                answer(&self.session, &Reply::Consent(asked.consent, ConsentAnswer::Once)).await?;
+                answer(self.reach, self.session, &Reply::Consent(asked.consent, ConsentAnswer::Once)).await?;
             }
             Record::ConsentAsked(asked) => {
                 if let Some(how) = self.unasked(asked) {
                     self.asked.insert(asked.call, said(asked, how));
                 }
-                self.follow(engine, |asker| asker.recorded(None, record)).await?;
+                self.follow(|asker| asker.recorded(None, record)).await?;
             }
             Record::ConsentSettled { .. } => {
-                self.follow(engine, |asker| asker.recorded(None, record)).await?;
+                self.follow(|asker| asker.recorded(None, record)).await?;
             }
             Record::TurnEnded(ended) => {
                 match (ended.outcome, &ended.error) {
@@ -245,6 +236,7 @@ impl ByHand {
         if !ok {
             self.exit = Exit::Failed;
         }
+        self.saved |= result.metadata.contains_key("outputPath");
         let said = self.asked.remove(&call).filter(|_| result.outcome == CallOutcome::Declined);
         let line = Line {
             tool: self.tools.get(&call).map_or("", String::as_str),

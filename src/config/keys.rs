@@ -172,6 +172,12 @@ keys! {
         "How many US dollars a tenant may spend on a day (UTC), since the server was started; above, no turn begins.";
     ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
         "How many streams of events a tenant may have open at once.";
+    MetricsAccess = "metrics.access", Text, "`operator`", false,
+        "Who may read `/metrics`: `operator` (on the Unix socket; over the network with the token, or where neither a token nor keys of clients are needed), `open` (everyone who reaches the server) or `off`.";
+    MetricsToken = "metrics.token_env", Text, "none", false,
+        "The environment variable with the token by which `/metrics` is read over the network: `authorization: Bearer TOKEN`.";
+    MetricsTenants = "metrics.tenants", Boolean, "`false`", false,
+        "Whether metrics of turns, tokens and cost have the tenant as a label.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,
         "What the server speaks: `anthropic` (Messages), `openai-chat` (Chat Completions), `openai-responses` (Responses) or `gemini`. A built-in provider has one, and `openai` and `xai` may be given either of OpenAI's.";
     BaseUrl = "providers.NAME.base_url", Text, "needed", false,

@@ -19,6 +19,7 @@ use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, shown};
 use super::error::ConfigError;
 use super::keys::{KeyName, NAME};
+use super::metrics;
 use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server;
@@ -206,6 +207,9 @@ impl Reader<'_> {
                 | KeyName::ServerSubscribers),
                 value,
             ) => server::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
+            (key @ (KeyName::MetricsAccess | KeyName::MetricsToken | KeyName::MetricsTenants), value) => {
+                metrics::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
+            }
             (key, Value::Whole(number)) => {
                 let retry = &mut self.settings.retry;
                 match key {

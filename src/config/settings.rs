@@ -18,6 +18,8 @@ use secrecy::SecretString;
 
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
+use super::fingerprint;
+use super::metrics::MetricsSettings;
 use super::permission_names::PermissionName;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server::ServerSettings;
@@ -80,6 +82,10 @@ pub struct Settings {
     pub(crate) home: Option<String>,
     /// How the server works.
     pub server: ServerSettings,
+    /// What is told of what is measured.
+    pub metrics: MetricsSettings,
+    /// Stands for what belongs to the operator: equal for equal configurations.
+    pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
 }
@@ -158,13 +164,16 @@ impl Settings {
             roots: Vec::new(),
             own: Vec::new(),
             server: ServerSettings::default(),
+            metrics: MetricsSettings::default(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
+            fingerprint: String::new(),
         };
         if let Some(location) = operator::locate(config_flag, variables) {
             settings.own = location.own();
             operator::apply(&location, variables, &mut settings)?;
         }
+        settings.fingerprint = fingerprint::fingerprint(&settings, variables);
         Ok(settings)
     }
 

@@ -263,13 +263,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "model" or "moderate"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 
@@ -640,6 +640,8 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Sandbox => "\"required\"",
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
+            KeyName::MetricsAccess => "\"open\"",
+            KeyName::MetricsToken => "\"N_TOKEN\"",
             KeyName::ServerListen => "\"0.0.0.0:80\"",
             KeyName::ServerRoots => "[\"/srv\"]",
             KeyName::ServerHosts => "[\"play.example.org\"]",

@@ -86,7 +86,7 @@ fn the_configuration_is_found_in_its_usual_places() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_playhouse"));
         let usual = stage.command([""; 0]);
         let variables = usual.get_envs().filter_map(|(name, value)| Some((name, value?)));
-        command.env_clear().envs(variables).current_dir(&stage.workspace).args(["run", "x"]);
+        command.env_clear().envs(variables).current_dir(&stage.workspace).args(["--in-process", "run", "x"]);
         change(&mut command);
         finish(command)
     };

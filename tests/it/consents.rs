@@ -9,7 +9,7 @@ use playhouse::protocol::record::ConsentAnswer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Ended, Stage};
+use crate::stage::{Dialect, Ended, Stage, in_both};
 use crate::terminal::{at_a_terminal, start};
 
 /// What ends every prompt that asks for consent.
@@ -43,97 +43,106 @@ fn end(child: Child) -> Ended {
 
 #[test]
 fn once_is_for_one_call() {
-    let stage = Stage::new(runner("date >> made", 2));
-    let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
-    let shown = terminal.until(KEYS);
-    for part in [
-        "? bash asks for consent",
-        "\n  │ date >> made\r\n",
-        "  why     bash date",
-        "  risk    dangerous",
-        "  walls   ",
-        "  always  bash \"date",
-        "y once, a always, ",
-    ] {
-        assert!(shown.contains(part), "{part:?} in {shown}");
-    }
-    terminal.types("");
-    terminal.until("type one of the letters");
-    terminal.until(KEYS);
-    assert!(!stage.workspace.join("made").exists(), "it waits");
-    terminal.types("y");
-    terminal.until("→ bash date >> made: allowed once");
-    terminal.until("✓ bash date >> made");
-    terminal.until("completed");
-    assert_eq!(end(child).is(0).stdout, "So be it.\n");
-    assert_eq!(stage.read("made").lines().count(), 1);
-    assert_eq!(answers(&stage), [ConsentAnswer::Once]);
-    let show = stage.playhouse(["sessions", "show", &stage.session()]).is(0);
-    show.shows(["[bash ", "→ done, ", "(asked for consent: bash date", "→ allowed once)"]);
+    in_both(|| {
+        let stage = Stage::new(runner("date >> made", 2));
+        let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+        let shown = terminal.until(KEYS);
+        for part in [
+            "? bash asks for consent",
+            "\n  │ date >> made\r\n",
+            "  why     bash date",
+            "  risk    dangerous",
+            "  walls   ",
+            "  always  bash \"date",
+            "y once, a always, ",
+        ] {
+            assert!(shown.contains(part), "{part:?} in {shown}");
+        }
+        terminal.types("");
+        terminal.until("type one of the letters");
+        terminal.until(KEYS);
+        assert!(!stage.workspace.join("made").exists(), "it waits");
+        terminal.types("y");
+        terminal.until("→ bash date >> made: allowed once");
+        terminal.until("✓ bash date >> made");
+        terminal.until("completed");
+        assert_eq!(end(child).is(0).stdout, "So be it.\n");
+        assert_eq!(stage.read("made").lines().count(), 1);
+        assert_eq!(answers(&stage), [ConsentAnswer::Once]);
+        let show = stage.playhouse(["sessions", "show", &stage.session()]).is(0);
+        show.shows(["[bash ", "→ done, ", "(asked for consent: bash date", "→ allowed once)"]);
 
-    let (child, mut terminal) = at_a_terminal(&stage, ["-c", "Make it again."]);
-    terminal.until(KEYS);
-    terminal.types("n");
-    terminal.until("→ bash date >> made: declined");
-    terminal.until("completed");
-    end(child).is(0);
-    assert_eq!(stage.read("made").lines().count(), 1);
+        let (child, mut terminal) = at_a_terminal(&stage, ["-c", "Make it again."]);
+        terminal.until(KEYS);
+        terminal.types("n");
+        terminal.until("→ bash date >> made: declined");
+        terminal.until("completed");
+        end(child).is(0);
+        assert_eq!(stage.read("made").lines().count(), 1);
+    });
 }
 
 #[test]
 fn what_is_allowed_for_always_is_not_asked_until_it_is_withdrawn() {
-    let stage = Stage::new(runner("date >> made", 1));
-    let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
-    terminal.until(KEYS);
-    terminal.types("a");
-    terminal.until("→ bash date >> made: allowed for always");
-    terminal.until("completed");
-    end(child).is(0);
-    // Another session of the same directory, with nobody there.
-    let ended = stage.run(["Make it."]).is(0).says(["✓ bash date >> made"]);
-    assert!(!ended.stderr.contains("asks for consent"), "{}", ended.stderr);
-    assert_eq!(stage.read("made").lines().count(), 2);
-    // It holds here only.
-    stage.write("below/file", "");
-    stage.run(["-C", "below", "Make it."]).is(0).says(["bash asks for consent", "✗ bash"]);
+    in_both(|| {
+        let stage = Stage::new(runner("date >> made", 1));
+        let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+        terminal.until(KEYS);
+        terminal.types("a");
+        terminal.until("→ bash date >> made: allowed for always");
+        terminal.until("completed");
+        end(child).is(0);
+        // Another session of the same directory, with nobody there.
+        let ended = stage.run(["Make it."]).is(0).says(["✓ bash date >> made"]);
+        assert!(!ended.stderr.contains("asks for consent"), "{}", ended.stderr);
+        assert_eq!(stage.read("made").lines().count(), 2);
+        // It holds here only.
+        stage.write("below/file", "");
+        stage.run(["-C", "below", "Make it."]).is(0).says(["bash asks for consent", "✗ bash"]);
 
-    let listed = |arguments: &[&str]| {
-        let all = ["consents", "list", "--format", "json"].iter().chain(arguments);
-        stage.playhouse(all).is(0).lines()
-    };
-    let grants = listed(&[]);
-    assert_eq!(grants.len(), 1);
-    let id = grants[0]["id"].as_str().unwrap();
-    assert_eq!((&grants[0]["tenant"], &grants[0]["rule"]["permission"]), (&json!("local"), &json!("bash")));
-    let place = stage.workspace.to_str().unwrap();
-    stage.playhouse(["consents", "list"]).is(0).shows(["ID ", id, "local", "bash", "date", place]);
-    assert!(listed(&["--tenant", "other"]).is_empty());
-    stage.playhouse(["consents", "revoke", "--tenant", "other", id]).is(2);
-    stage.playhouse(["consents", "revoke", id]).is(0).shows(["withdrew ", id, "bash"]);
-    stage.playhouse(["consents", "revoke", id]).is(2).says([id]);
-    assert!(listed(&[]).is_empty());
-    stage.run(["Make it."]).is(0).says(["bash asks for consent", "✗ bash"]);
-    assert_eq!(stage.read("made").lines().count(), 2, "it is asked for again");
+        let listed = |arguments: &[&str]| {
+            let all = ["consents", "list", "--format", "json"].iter().chain(arguments);
+            stage.playhouse(all).is(0).lines()
+        };
+        let grants = listed(&[]);
+        assert_eq!(grants.len(), 1);
+        let id = grants[0]["id"].as_str().unwrap();
+        assert_eq!(
+            (&grants[0]["tenant"], &grants[0]["rule"]["permission"]),
+            (&json!("local"), &json!("bash"))
+        );
+        let place = stage.workspace.to_str().unwrap();
+        stage.playhouse(["consents", "list"]).is(0).shows(["ID ", id, "local", "bash", "date", place]);
+        assert!(listed(&["--tenant", "other"]).is_empty());
+        stage.playhouse(["consents", "revoke", "--tenant", "other", id]).is(2);
+        stage.playhouse(["consents", "revoke", id]).is(0).shows(["withdrew ", id, "bash"]);
+        stage.playhouse(["consents", "revoke", id]).is(2).says([id]);
+        assert!(listed(&[]).is_empty());
+        stage.run(["Make it."]).is(0).says(["bash asks for consent", "✗ bash"]);
+        assert_eq!(stage.read("made").lines().count(), 2, "it is asked for again");
+    });
 }
 
 #[test]
 fn a_message_of_whoever_declines_reaches_the_model() {
-    for dialect in Dialect::ALL {
-        let stage = Stage::speaking(dialect, Script::new().model("m", runner("touch made", 1)));
-        let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
-        terminal.until(KEYS);
-        terminal.types("m");
-        terminal.until("What shall it be told? (empty for nothing) ");
-        terminal.types("use a better name");
-        terminal.until("declined: use a better name");
-        terminal.until("completed");
-        end(child).is(0);
-        assert!(!stage.workspace.join("made").exists());
-        let message = Some("use a better name".to_owned());
-        assert_eq!(answers(&stage), [ConsentAnswer::Decline { message }]);
-        assert_eq!(results(&stage)[0].outcome, CallOutcome::Declined);
-        assert!(stage.requests()[1].to_string().contains("use a better name"), "{}", stage.requests()[1]);
-    }
+    in_both(|| {
+        for dialect in Dialect::ALL {
+            let stage = Stage::speaking(dialect, Script::new().model("m", runner("touch made", 1)));
+            let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+            terminal.until(KEYS);
+            terminal.types("m");
+            terminal.until("What shall it be told? (empty for nothing) ");
+            terminal.types("use a better name");
+            terminal.until("declined: use a better name");
+            terminal.until("completed");
+            end(child).is(0);
+            assert!(!stage.workspace.join("made").exists());
+            let message = Some("use a better name".to_owned());
+            assert_eq!(answers(&stage), [ConsentAnswer::Decline { message }]);
+            assert_eq!(results(&stage)[0].outcome, CallOutcome::Declined);
+            assert!(stage.requests()[1].to_string().contains("use a better name"), "{}", stage.requests()[1]);
+        }
+    });
 }
 
 #[test]
@@ -192,25 +201,27 @@ fn what_was_declined_is_named_and_said_once() {
 
 #[test]
 fn without_a_terminal_nobody_is_asked() {
-    for format in ["text", "json", "tags"] {
-        let stage = Stage::new(runner("touch made", 1));
-        let ended = stage.run(["--format", format, "Make it."]).is(0);
-        assert!(!stage.workspace.join("made").exists());
-        assert_eq!(answers(&stage), [ConsentAnswer::Unattended], "{format}");
-        assert_eq!(results(&stage)[0].outcome, CallOutcome::Declined);
-        match format {
-            "json" => drop(ended.shows(["\"consent.asked\"", "\"consent.settled\"", "\"unattended\""])),
-            "tags" => drop(ended.shows(["<opencode-tool name=\"bash\" status=\"error\"", "--yes"])),
-            _ => drop(ended.says([
-                "? bash asks for consent\n  │ touch made\n",
-                "→ bash touch made: declined: nobody is there to be asked",
-                "[permissions]",
-                "✗ bash touch made",
-            ])),
+    in_both(|| {
+        for format in ["text", "json", "tags"] {
+            let stage = Stage::new(runner("touch made", 1));
+            let ended = stage.run(["--format", format, "Make it."]).is(0);
+            assert!(!stage.workspace.join("made").exists());
+            assert_eq!(answers(&stage), [ConsentAnswer::Unattended], "{format}");
+            assert_eq!(results(&stage)[0].outcome, CallOutcome::Declined);
+            match format {
+                "json" => drop(ended.shows(["\"consent.asked\"", "\"consent.settled\"", "\"unattended\""])),
+                "tags" => drop(ended.shows(["<opencode-tool name=\"bash\" status=\"error\"", "--yes"])),
+                _ => drop(ended.says([
+                    "? bash asks for consent\n  │ touch made\n",
+                    "→ bash touch made: declined: nobody is there to be asked",
+                    "[permissions]",
+                    "✗ bash touch made",
+                ])),
+            }
+            let request = stage.requests()[1].to_string();
+            assert!(request.contains("[permissions]") && request.contains("--yes"), "{request}");
         }
-        let request = stage.requests()[1].to_string();
-        assert!(request.contains("[permissions]") && request.contains("--yes"), "{request}");
-    }
+    });
 }
 
 #[test]
@@ -233,24 +244,26 @@ fn a_rule_or_yes_allows_it() {
 
 #[test]
 fn what_needs_a_person_is_not_done_for_yes() {
-    let place = tempfile::tempdir().unwrap();
-    let outside = place.path().join("outside.txt");
-    let write = json!({"filePath": outside, "content": "x"});
-    let stage = Stage::new(Model::new().step(call("write", write)).step(text("So be it.")));
-    // Not even a rule allows it.
-    stage.configure("[permissions]\n\"*\" = \"allow\"");
-    stage.run(["--yes", "Make it."]).is(0).says(["needs a person: run without --yes at a terminal"]);
-    assert!(!outside.exists());
-    assert!(stage.requests()[1].to_string().contains("needs a person"));
-    let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
-    let shown = terminal.until(KEYS);
-    assert!(shown.contains("outside the workspace") && !shown.contains("a always"), "{shown}");
-    terminal.types("a");
-    terminal.until("this cannot be allowed for always");
-    terminal.types("n");
-    terminal.until("completed");
-    end(child).is(0);
-    assert!(!outside.exists());
+    in_both(|| {
+        let place = tempfile::tempdir().unwrap();
+        let outside = place.path().join("outside.txt");
+        let write = json!({"filePath": outside, "content": "x"});
+        let stage = Stage::new(Model::new().step(call("write", write)).step(text("So be it.")));
+        // Not even a rule allows it.
+        stage.configure("[permissions]\n\"*\" = \"allow\"");
+        stage.run(["--yes", "Make it."]).is(0).says(["needs a person: run without --yes at a terminal"]);
+        assert!(!outside.exists());
+        assert!(stage.requests()[1].to_string().contains("needs a person"));
+        let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+        let shown = terminal.until(KEYS);
+        assert!(shown.contains("outside the workspace") && !shown.contains("a always"), "{shown}");
+        terminal.types("a");
+        terminal.until("this cannot be allowed for always");
+        terminal.types("n");
+        terminal.until("completed");
+        end(child).is(0);
+        assert!(!outside.exists());
+    });
 }
 
 #[test]
@@ -267,15 +280,17 @@ fn a_request_that_nobody_answers_in_time_is_withdrawn() {
 
 #[test]
 fn ctrl_c_while_somebody_is_asked_aborts_the_turn() {
-    let stage = Stage::new(runner("touch made", 1));
-    let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
-    terminal.until(KEYS);
-    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
-    terminal.until("asked no more: the turn was aborted");
-    terminal.until("aborted");
-    end(child).is(3);
-    assert_eq!(answers(&stage), [ConsentAnswer::Withdrawn]);
-    assert!(!stage.workspace.join("made").exists());
+    in_both(|| {
+        let stage = Stage::new(runner("touch made", 1));
+        let (child, mut terminal) = at_a_terminal(&stage, ["Make it."]);
+        terminal.until(KEYS);
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
+        terminal.until("asked no more: the turn was aborted");
+        terminal.until("aborted");
+        end(child).is(3);
+        assert_eq!(answers(&stage), [ConsentAnswer::Withdrawn]);
+        assert!(!stage.workspace.join("made").exists());
+    });
 }
 
 #[test]

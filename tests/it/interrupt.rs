@@ -9,7 +9,7 @@ use playhouse::protocol::record::TurnOutcome;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
-use crate::stage::{Ended, Stage, until};
+use crate::stage::{Ended, Stage, in_both, until};
 
 /// Starts a `run` in the background. Tests whose commands name their processes run them without walls, where the numbers
 /// are the machine's.
@@ -49,52 +49,60 @@ fn end(child: Child) -> Ended {
 
 #[test]
 fn it_aborts_the_turn_and_the_command_with_its_children() {
-    let command = "sleep 600 & echo $! > child.pid; setsid sh -c 'echo $$ > far.pid; exec sleep 600' & wait";
-    let stage = Stage::new(
-        Model::new()
-            .step(text("This may take long.").call("bash", json!({"command": command})))
-            .next_turn()
-            .step(text("Here I am again.")),
-    );
-    let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
-    let (near, far) = (process(&stage, "child.pid"), process(&stage, "far.pid"));
-    assert!(is_alive(near) && is_alive(far));
-    signal(&child, Signal::INT);
-    let ended = end(child).is(3);
-    assert!(!is_alive(near) && !is_alive(far), "nothing of the command is left");
-    assert!(ended.stdout.starts_with("This may take long.\n"), "what was said is kept: {}", ended.stdout);
-    ended.says(["✗ bash sleep 600", "aborted\n"]);
+    in_both(|| {
+        let command =
+            "sleep 600 & echo $! > child.pid; setsid sh -c 'echo $$ > far.pid; exec sleep 600' & wait";
+        let stage = Stage::new(
+            Model::new()
+                .step(text("This may take long.").call("bash", json!({"command": command})))
+                .next_turn()
+                .step(text("Here I am again.")),
+        );
+        let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
+        let (near, far) = (process(&stage, "child.pid"), process(&stage, "far.pid"));
+        assert!(is_alive(near) && is_alive(far));
+        signal(&child, Signal::INT);
+        let ended = end(child).is(3);
+        assert!(!is_alive(near) && !is_alive(far), "nothing of the command is left");
+        assert!(ended.stdout.starts_with("This may take long.\n"), "what was said is kept: {}", ended.stdout);
+        ended.says(["✗ bash sleep 600", "aborted\n"]);
 
-    let records = stage.records(&stage.session());
-    let Some(Record::TurnEnded(last)) = records.last() else { panic!("{records:?}") };
-    assert_eq!(last.outcome, TurnOutcome::Aborted);
-    let settled = records.iter().find_map(|record| match record {
-        Record::CallSettled { result, .. } => Some(result),
-        _ => None,
+        let records = stage.records(&stage.session());
+        let Some(Record::TurnEnded(last)) = records.last() else { panic!("{records:?}") };
+        assert_eq!(last.outcome, TurnOutcome::Aborted);
+        let settled = records.iter().find_map(|record| match record {
+            Record::CallSettled { result, .. } => Some(result),
+            _ => None,
+        });
+        assert_eq!(settled.unwrap().outcome, CallOutcome::Cancelled);
+        assert_eq!(stage.run(["-c", "Are you there?"]).is(0).stdout, "Here I am again.\n");
+        assert!(stage.requests()[1].to_string().contains("cancelled"));
     });
-    assert_eq!(settled.unwrap().outcome, CallOutcome::Cancelled);
-    assert_eq!(stage.run(["-c", "Are you there?"]).is(0).stdout, "Here I am again.\n");
-    assert!(stage.requests()[1].to_string().contains("cancelled"));
 }
 
 #[test]
 fn it_aborts_an_answer_that_streams_and_keeps_its_text() {
-    let stage = Stage::new(
-        Model::new().step(text("one two three four").fault(Fault::stall(4))).next_turn().step(text("Five.")),
-    );
-    let mut child = start(&stage, ["Count."]);
-    // Wait for the first words, then take the rest.
-    let mut stdout = child.stdout.take().unwrap();
-    let mut first = [0; 3];
-    std::io::Read::read_exact(&mut stdout, &mut first).unwrap();
-    assert_eq!(&first, b"one");
-    signal(&child, Signal::INT);
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
-    end(child).is(3).says(["aborted\n", "(partly estimated)"]);
-    stage.run(["-c", "Go on."]).is(0);
-    let request = stage.requests().pop().unwrap().to_string();
-    assert!(request.contains(&format!("one{}", rest.trim_end())), "{rest:?} in {request}");
+    in_both(|| {
+        let stage = Stage::new(
+            Model::new()
+                .step(text("one two three four").fault(Fault::stall(4)))
+                .next_turn()
+                .step(text("Five.")),
+        );
+        let mut child = start(&stage, ["Count."]);
+        // Wait for the first words, then take the rest.
+        let mut stdout = child.stdout.take().unwrap();
+        let mut first = [0; 3];
+        std::io::Read::read_exact(&mut stdout, &mut first).unwrap();
+        assert_eq!(&first, b"one");
+        signal(&child, Signal::INT);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+        end(child).is(3).says(["aborted\n", "(partly estimated)"]);
+        stage.run(["-c", "Go on."]).is(0);
+        let request = stage.requests().pop().unwrap().to_string();
+        assert!(request.contains(&format!("one{}", rest.trim_end())), "{rest:?} in {request}");
+    });
 }
 
 #[test]

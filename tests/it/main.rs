@@ -4,17 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod answers;
+mod clients;
 mod configuration;
 mod consents;
 mod demo;
 mod directories;
 mod doctor;
 mod embed;
+mod engine;
 #[cfg(target_os = "linux")]
 mod escape;
 mod facts;
 mod interrupt;
 mod killed;
+mod metrics;
 mod models;
 mod providers;
 mod questions;

@@ -6,7 +6,7 @@ use playhouse::protocol::question::QuestionAnswer;
 use playhouse::protocol::record::TurnOutcome;
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Ended, Stage};
+use crate::stage::{Dialect, Ended, Stage, in_both};
 use crate::terminal::at_a_terminal;
 
 fn questions() -> Value {
@@ -32,61 +32,69 @@ fn answers(stage: &Stage) -> Vec<QuestionAnswer> {
 
 #[test]
 fn somebody_at_a_terminal_is_asked() {
-    let stage = Stage::new(asker());
-    let (child, mut terminal) = at_a_terminal(&stage, ["Ask me."]);
-    let shown = terminal.until("Colour (a number; empty for no answer): ");
-    for part in ["? Colour: Which colour?", "1. Red  take Red", "2. Blue", "? Sizes: ", "3. L", "? Else: "] {
-        assert!(shown.contains(part), "{part:?} in {shown}");
-    }
-    terminal.types("green");
-    terminal.until("type one number from 1 to 2");
-    terminal.until("Colour (a number;");
-    terminal.types("2");
-    terminal.until("Sizes (numbers, as 1,3, or your own words; empty for no answer): ");
-    terminal.types("1,3");
-    terminal.until("Else (empty for no answer): ");
-    terminal.types("with ribbons");
-    terminal.until("→ Blue; S, L; with ribbons");
-    terminal.until("completed");
-    let ended = Ended::from(child.wait_with_output().unwrap()).is(0);
-    assert_eq!(ended.stdout, "Then so.\n");
-    let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let given = vec![list(&["Blue"]), list(&["S", "L"]), list(&["with ribbons"])];
-    assert_eq!(answers(&stage), [QuestionAnswer::Answered { answers: given }]);
-    assert!(stage.requests()[1].to_string().contains("→ S, L"), "the model reads it");
+    in_both(|| {
+        let stage = Stage::new(asker());
+        let (child, mut terminal) = at_a_terminal(&stage, ["Ask me."]);
+        let shown = terminal.until("Colour (a number; empty for no answer): ");
+        for part in
+            ["? Colour: Which colour?", "1. Red  take Red", "2. Blue", "? Sizes: ", "3. L", "? Else: "]
+        {
+            assert!(shown.contains(part), "{part:?} in {shown}");
+        }
+        terminal.types("green");
+        terminal.until("type one number from 1 to 2");
+        terminal.until("Colour (a number;");
+        terminal.types("2");
+        terminal.until("Sizes (numbers, as 1,3, or your own words; empty for no answer): ");
+        terminal.types("1,3");
+        terminal.until("Else (empty for no answer): ");
+        terminal.types("with ribbons");
+        terminal.until("→ Blue; S, L; with ribbons");
+        terminal.until("completed");
+        let ended = Ended::from(child.wait_with_output().unwrap()).is(0);
+        assert_eq!(ended.stdout, "Then so.\n");
+        let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let given = vec![list(&["Blue"]), list(&["S", "L"]), list(&["with ribbons"])];
+        assert_eq!(answers(&stage), [QuestionAnswer::Answered { answers: given }]);
+        assert!(stage.requests()[1].to_string().contains("→ S, L"), "the model reads it");
+    });
 }
 
 #[test]
 fn ctrl_c_while_somebody_is_asked_aborts_the_turn() {
-    use rustix::process::{Pid, Signal, kill_process};
-    let stage = Stage::new(asker());
-    let (child, mut terminal) = at_a_terminal(&stage, ["Ask me."]);
-    terminal.until("Colour (a number");
-    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
-    terminal.until("aborted");
-    Ended::from(child.wait_with_output().unwrap()).is(3);
-    assert_eq!(answers(&stage), [QuestionAnswer::Withdrawn]);
+    in_both(|| {
+        use rustix::process::{Pid, Signal, kill_process};
+        let stage = Stage::new(asker());
+        let (child, mut terminal) = at_a_terminal(&stage, ["Ask me."]);
+        terminal.until("Colour (a number");
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
+        terminal.until("aborted");
+        Ended::from(child.wait_with_output().unwrap()).is(3);
+        assert_eq!(answers(&stage), [QuestionAnswer::Withdrawn]);
+    });
 }
 
 #[test]
 fn without_a_terminal_nothing_waits() {
-    for format in ["text", "json", "tags"] {
-        let stage = Stage::new(asker());
-        let ended = stage.run(["--format", format, "Ask me."]).is(0);
-        assert_eq!(answers(&stage), [QuestionAnswer::Rejected], "{format}");
-        match format {
-            "text" => {
-                drop(ended.says(["? Colour: Which colour?", "    1. Red  take Red", "  → not answered"]))
+    in_both(|| {
+        for format in ["text", "json", "tags"] {
+            let stage = Stage::new(asker());
+            let ended = stage.run(["--format", format, "Ask me."]).is(0);
+            assert_eq!(answers(&stage), [QuestionAnswer::Rejected], "{format}");
+            match format {
+                "text" => {
+                    drop(ended.says(["? Colour: Which colour?", "    1. Red  take Red", "  → not answered"]))
+                }
+                "json" => drop(ended.shows(["\"question.asked\"", "\"question.settled\""])),
+                _ => drop(ended.shows(["<opencode-tool name=\"question\"", "not answered: "])),
             }
-            "json" => drop(ended.shows(["\"question.asked\"", "\"question.settled\""])),
-            _ => drop(ended.shows(["<opencode-tool name=\"question\"", "not answered: "])),
+            assert!(stage.requests()[1].to_string().contains("not answered: "));
         }
-        assert!(stage.requests()[1].to_string().contains("not answered: "));
-    }
-    let stage = Stage::new(Model::new());
-    let input = questions().to_string();
-    let ended = stage.playhouse(["tool", "question", "--input", &input]).is(0);
-    assert_eq!(ended.lines()[0]["metadata"]["answers"], Value::Null);
+        let stage = Stage::new(Model::new());
+        let input = questions().to_string();
+        let ended = stage.playhouse(["tool", "question", "--input", &input]).is(0);
+        assert_eq!(ended.lines()[0]["metadata"]["answers"], Value::Null);
+    });
 }
 
 #[test]

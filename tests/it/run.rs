@@ -7,7 +7,7 @@ use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{EventBody, Record};
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Stage};
+use crate::stage::{Dialect, Stage, in_both};
 
 /// Reads, edits and runs something.
 fn worker() -> Model {
@@ -25,26 +25,28 @@ fn last_message(request: &Value) -> &Value {
 
 #[test]
 fn a_turn_changes_files_in_both_dialects() {
-    for dialect in Dialect::ALL {
-        let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
-        stage.write("greeting.txt", "hello wrold\n");
-        let ended = stage.run(["--yes", "Fix the greeting."]).is(0);
-        assert_eq!(ended.stdout, "First a look.\nIt greets the world now.\n", "{dialect:?}");
-        let ended = ended.says([
-            "✓ read greeting.txt  ",
-            "✓ edit greeting.txt  ",
-            "✓ bash cp greeting.txt copy.txt",
-            "4 steps, ",
-            "; session ses_",
-            "\ncompleted\n",
-        ]);
-        assert!(!ended.stderr.contains('\x1b'), "{}", ended.stderr);
-        assert_eq!(stage.read("copy.txt"), "hello world\n");
-        // What the provider reported is what the session says it used.
-        let reported: u64 = stage.asked().iter().map(|entry| entry.reported.unwrap().total()).sum();
-        let list = stage.playhouse(["sessions", "list"]).is(0);
-        assert!(list.stdout.contains(&format!(" {reported} ")), "{reported} in {}", list.stdout);
-    }
+    in_both(|| {
+        for dialect in Dialect::ALL {
+            let stage = Stage::speaking(dialect, Script::new().model("m", worker()));
+            stage.write("greeting.txt", "hello wrold\n");
+            let ended = stage.run(["--yes", "Fix the greeting."]).is(0);
+            assert_eq!(ended.stdout, "First a look.\nIt greets the world now.\n", "{dialect:?}");
+            let ended = ended.says([
+                "✓ read greeting.txt  ",
+                "✓ edit greeting.txt  ",
+                "✓ bash cp greeting.txt copy.txt",
+                "4 steps, ",
+                "; session ses_",
+                "\ncompleted\n",
+            ]);
+            assert!(!ended.stderr.contains('\x1b'), "{}", ended.stderr);
+            assert_eq!(stage.read("copy.txt"), "hello world\n");
+            // What the provider reported is what the session says it used.
+            let reported: u64 = stage.asked().iter().map(|entry| entry.reported.unwrap().total()).sum();
+            let list = stage.playhouse(["sessions", "list"]).is(0);
+            assert!(list.stdout.contains(&format!(" {reported} ")), "{reported} in {}", list.stdout);
+        }
+    });
 }
 
 #[test]
@@ -67,20 +69,22 @@ fn every_request_is_the_one_before_with_more_at_its_end() {
 
 #[test]
 fn the_model_and_the_directory_are_chosen() {
-    let script = Script::new()
-        .model("m", Model::new().closing("I am the default."))
-        .model("other/one", Model::new().closing("I am the other."));
-    let stage = Stage::speaking(Dialect::OpenaiChat, script);
-    stage.write("below/file.txt", "");
-    let ended = stage.run(["-m", "local/other/one", "-C", "below", "Who are you?"]).is(0);
-    assert_eq!(ended.stdout, "I am the other.\n");
-    assert_eq!(stage.requests()[0]["model"], "other/one");
-    let below = stage.workspace.join("below");
-    assert!(stage.requests()[0]["messages"][0].to_string().contains(below.to_str().unwrap()));
-    // A session keeps its model, and a directory its sessions.
-    assert_eq!(stage.run(["-C", "below", "-c", "And now?"]).is(0).stdout, "I am the other.\n");
-    stage.run(["-c", "Is there one here?"]).is(2).says(["there is no session in", "leave out -c"]);
-    assert_eq!(stage.run(["And here?"]).is(0).stdout, "I am the default.\n");
+    in_both(|| {
+        let script = Script::new()
+            .model("m", Model::new().closing("I am the default."))
+            .model("other/one", Model::new().closing("I am the other."));
+        let stage = Stage::speaking(Dialect::OpenaiChat, script);
+        stage.write("below/file.txt", "");
+        let ended = stage.run(["-m", "local/other/one", "-C", "below", "Who are you?"]).is(0);
+        assert_eq!(ended.stdout, "I am the other.\n");
+        assert_eq!(stage.requests()[0]["model"], "other/one");
+        let below = stage.workspace.join("below");
+        assert!(stage.requests()[0]["messages"][0].to_string().contains(below.to_str().unwrap()));
+        // A session keeps its model, and a directory its sessions.
+        assert_eq!(stage.run(["-C", "below", "-c", "And now?"]).is(0).stdout, "I am the other.\n");
+        stage.run(["-c", "Is there one here?"]).is(2).says(["there is no session in", "leave out -c"]);
+        assert_eq!(stage.run(["And here?"]).is(0).stdout, "I am the default.\n");
+    });
 }
 
 #[test]
@@ -107,80 +111,91 @@ fn an_agent_may_only_use_its_own_tools() {
 
 #[test]
 fn sessions_go_on() {
-    let stage = Stage::new(
-        Model::new().step(text("One.")).next_turn().step(text("Two.")).next_turn().step(text("Three.")),
-    );
-    assert_eq!(stage.run(["first"]).is(0).stdout, "One.\n");
-    let session = stage.session();
-    assert_eq!(stage.run(["-s", &session, "second"]).is(0).stdout, "Two.\n");
-    assert_eq!(stage.run(["-c", "third"]).is(0).stdout, "Three.\n");
-    let request = stage.requests().pop().unwrap().to_string();
-    for said in ["first", "One.", "second", "Two.", "third"] {
-        assert!(request.contains(said), "{said} in {request}");
-    }
-    stage.run(["-s", &session, "-c", "x"]).is(2).says(["cannot be used with"]);
+    in_both(|| {
+        let stage = Stage::new(
+            Model::new().step(text("One.")).next_turn().step(text("Two.")).next_turn().step(text("Three.")),
+        );
+        assert_eq!(stage.run(["first"]).is(0).stdout, "One.\n");
+        let session = stage.session();
+        assert_eq!(stage.run(["-s", &session, "second"]).is(0).stdout, "Two.\n");
+        assert_eq!(stage.run(["-c", "third"]).is(0).stdout, "Three.\n");
+        let request = stage.requests().pop().unwrap().to_string();
+        for said in ["first", "One.", "second", "Two.", "third"] {
+            assert!(request.contains(said), "{said} in {request}");
+        }
+        stage.run(["-s", &session, "-c", "x"]).is(2).says(["cannot be used with"]);
+    });
 }
 
 #[test]
 fn json_is_one_event_a_line_and_durable_ids_have_no_gaps() {
-    let stage = Stage::new(worker());
-    stage.write("greeting.txt", "hello wrold\n");
-    for prompt in ["Fix the greeting.", "And once more."] {
-        let mut arguments = vec!["run", "--yes", "--format", "json", prompt];
-        if prompt.starts_with("And") {
-            arguments.insert(1, "-c");
-        }
-        let ended = stage.playhouse(arguments).is(0);
-        assert_eq!(ended.stderr, "");
-        let events = ended.events();
-        let durable: Vec<u64> =
-            events.iter().filter(|event| event.id.is_durable()).map(|event| event.id.seq.0).collect();
-        let expected: Vec<u64> = (durable[0]..).take(durable.len()).collect();
-        assert_eq!(durable, expected);
-        assert!(events.iter().all(|event| event.session == events[0].session));
-        let EventBody::Durable(last) = &events.last().unwrap().body else { panic!("{:?}", events.last()) };
-        let Record::TurnEnded(ended) = last.as_ref() else { panic!("{last:?}") };
-        assert_eq!(ended.outcome, TurnOutcome::Completed);
-        // The log holds the same records.
-        let records = stage.records(events[0].session.as_str());
-        for event in &events {
-            if let EventBody::Durable(record) = &event.body {
-                assert_eq!(records[usize::try_from(event.id.seq.0).unwrap() - 1], **record);
+    in_both(|| {
+        let stage = Stage::new(worker());
+        stage.write("greeting.txt", "hello wrold\n");
+        for prompt in ["Fix the greeting.", "And once more."] {
+            let mut arguments = vec!["run", "--yes", "--format", "json", prompt];
+            if prompt.starts_with("And") {
+                arguments.insert(1, "-c");
             }
+            let ended = stage.playhouse(arguments).is(0);
+            assert_eq!(ended.stderr, "");
+            let events = ended.events();
+            let durable: Vec<u64> =
+                events.iter().filter(|event| event.id.is_durable()).map(|event| event.id.seq.0).collect();
+            let expected: Vec<u64> = (durable[0]..).take(durable.len()).collect();
+            assert_eq!(durable, expected);
+            assert!(events.iter().all(|event| event.session == events[0].session));
+            let EventBody::Durable(last) = &events.last().unwrap().body else {
+                panic!("{:?}", events.last())
+            };
+            let Record::TurnEnded(ended) = last.as_ref() else { panic!("{last:?}") };
+            assert_eq!(ended.outcome, TurnOutcome::Completed);
+            // The log holds the same records.
+            let records = stage.records(events[0].session.as_str());
+            for event in &events {
+                if let EventBody::Durable(record) = &event.body {
+                    assert_eq!(records[usize::try_from(event.id.seq.0).unwrap() - 1], **record);
+                }
+            }
+            // A new session is shown from its beginning, an old one from where it stood.
+            let EventBody::Durable(first) = &events[0].body else { panic!("{:?}", events[0]) };
+            assert_eq!(
+                first.kind(),
+                if prompt.starts_with("And") { "prompt.admitted" } else { "session.created" }
+            );
         }
-        // A new session is shown from its beginning, an old one from where it stood.
-        let EventBody::Durable(first) = &events[0].body else { panic!("{:?}", events[0]) };
-        assert_eq!(
-            first.kind(),
-            if prompt.starts_with("And") { "prompt.admitted" } else { "session.created" }
-        );
-    }
+    });
 }
 
 #[test]
 fn at_the_step_limit_the_model_may_call_nothing_more() {
-    let looking = || {
-        Model::new().step(call("list", json!({}))).step(call("list", json!({}))).step(call("list", json!({})))
-    };
-    for dialect in Dialect::ALL {
-        let stage = Stage::speaking(dialect, Script::new().model("m", looking()));
-        stage.run(["--steps", "2", "Look around."]).is(4).says(["2 steps, ", "\nmax-steps\n"]);
-        let requests = stage.requests();
-        assert_eq!(requests.len(), 2);
-        assert_eq!(requests[0]["tools"], requests[1]["tools"], "{dialect:?}");
-        assert!(requests[0].get("tool_choice").is_none());
-        let none = match dialect {
-            Dialect::Anthropic => json!({"type": "none"}),
-            Dialect::OpenaiChat => json!("none"),
+    in_both(|| {
+        let looking = || {
+            Model::new()
+                .step(call("list", json!({})))
+                .step(call("list", json!({})))
+                .step(call("list", json!({})))
         };
-        assert_eq!(requests[1]["tool_choice"], none);
-        let last = last_message(&requests[1]);
-        assert_eq!(last["role"], "user", "a model without prefill is reminded from the user's side");
-        assert!(last.to_string().contains("The step limit of this turn is reached."), "{last}");
-        assert!(stage.records(&stage.session()).iter().any(
+        for dialect in Dialect::ALL {
+            let stage = Stage::speaking(dialect, Script::new().model("m", looking()));
+            stage.run(["--steps", "2", "Look around."]).is(4).says(["2 steps, ", "\nmax-steps\n"]);
+            let requests = stage.requests();
+            assert_eq!(requests.len(), 2);
+            assert_eq!(requests[0]["tools"], requests[1]["tools"], "{dialect:?}");
+            assert!(requests[0].get("tool_choice").is_none());
+            let none = match dialect {
+                Dialect::Anthropic => json!({"type": "none"}),
+                Dialect::OpenaiChat => json!("none"),
+            };
+            assert_eq!(requests[1]["tool_choice"], none);
+            let last = last_message(&requests[1]);
+            assert_eq!(last["role"], "user", "a model without prefill is reminded from the user's side");
+            assert!(last.to_string().contains("The step limit of this turn is reached."), "{last}");
+            assert!(stage.records(&stage.session()).iter().any(
             |record| matches!(record, Record::TurnEnded(ended) if ended.outcome == TurnOutcome::MaxSteps && ended.steps == 2)
         ));
-    }
+        }
+    });
 }
 
 #[test]
@@ -222,24 +237,26 @@ fn a_text_file_is_put_into_the_prompt() {
 
 #[test]
 fn images_and_pdf_are_attached() {
-    for dialect in Dialect::ALL {
-        let stage = Stage::speaking(dialect, Script::new().model("m", Model::new()));
-        stage.write("dot.png", b"\x89PNG\r\n\x1a\nrest").write("page.pdf", b"%PDF-1.7 rest");
-        stage.run(["-f", "dot.png", "-f", "page.pdf", "What is this?"]).is(0);
-        let request = stage.requests().remove(0).to_string();
-        // "\x89PNG\r\n\x1a\nrest" and "%PDF-1.7 rest" in base64.
-        for content in ["iVBORw0KGgpyZXN0", "JVBERi0xLjcgcmVzdA"] {
-            assert!(request.contains(content), "{dialect:?}: {content} in {request}");
+    in_both(|| {
+        for dialect in Dialect::ALL {
+            let stage = Stage::speaking(dialect, Script::new().model("m", Model::new()));
+            stage.write("dot.png", b"\x89PNG\r\n\x1a\nrest").write("page.pdf", b"%PDF-1.7 rest");
+            stage.run(["-f", "dot.png", "-f", "page.pdf", "What is this?"]).is(0);
+            let request = stage.requests().remove(0).to_string();
+            // "\x89PNG\r\n\x1a\nrest" and "%PDF-1.7 rest" in base64.
+            for content in ["iVBORw0KGgpyZXN0", "JVBERi0xLjcgcmVzdA"] {
+                assert!(request.contains(content), "{dialect:?}: {content} in {request}");
+            }
+            assert!(request.contains("image/png") && request.contains("page.pdf"), "{request}");
+            // They are there in the next turn too.
+            stage.run(["-c", "And again?"]).is(0);
+            assert!(stage.requests().remove(1).to_string().contains("iVBORw0KGgpyZXN0"));
+            stage
+                .playhouse(["sessions", "show", &stage.session()])
+                .is(0)
+                .shows(["[dot.png, image/png, 12 bytes]"]);
         }
-        assert!(request.contains("image/png") && request.contains("page.pdf"), "{request}");
-        // They are there in the next turn too.
-        stage.run(["-c", "And again?"]).is(0);
-        assert!(stage.requests().remove(1).to_string().contains("iVBORw0KGgpyZXN0"));
-        stage
-            .playhouse(["sessions", "show", &stage.session()])
-            .is(0)
-            .shows(["[dot.png, image/png, 12 bytes]"]);
-    }
+    });
 }
 
 #[test]
@@ -302,27 +319,32 @@ fn the_built_in_providers_read_their_variables() {
 
 #[test]
 fn a_reader_that_goes_away_does_not_disturb_the_turn() {
-    let stage = Stage::new(Model::new().step(mock_llm::tokens(5_000)).closing("unused"));
-    let binary = env!("CARGO_BIN_EXE_playhouse");
-    for (format, closing) in [("text", ">&-"), ("json", "| head -n 1")] {
-        let before = stage.asked().len();
-        let mut shell = stage.command([""; 0]);
-        let line = format!(
-            "\"{binary}\" --data \"{}\" --config \"{}\" run --format {format} Talk. {closing}",
-            stage.data.display(),
-            stage.config.display(),
-        );
-        let environment: Vec<_> =
-            shell.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
-        shell = std::process::Command::new("sh");
-        shell.args(["-c", &line]).env_clear().envs(environment).current_dir(Path::new(&stage.workspace));
-        let ended = crate::stage::finish(shell).is(0);
-        assert!(!ended.stderr.contains("error"), "{}", ended.stderr);
-        assert_eq!(stage.asked().len(), before + 1);
-        let records = stage.records(&stage.session());
-        assert!(
-            matches!(records.last(), Some(Record::TurnEnded(ended)) if ended.outcome == TurnOutcome::Completed),
-            "{records:?}"
-        );
-    }
+    in_both(|| {
+        let stage = Stage::new(Model::new().step(mock_llm::tokens(5_000)).closing("unused"));
+        let binary = env!("CARGO_BIN_EXE_playhouse");
+        for (format, closing) in [("text", ">&-"), ("json", "| head -n 1")] {
+            let before = stage.asked().len();
+            let mut shell = stage.command([""; 0]);
+            let line = format!(
+                "\"{binary}\" --data \"{}\" --config \"{}\" {} run --format {format} Talk. {closing}",
+                stage.data.display(),
+                stage.config.display(),
+                stage.flag(),
+            );
+            let environment: Vec<_> = shell
+                .get_envs()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+                .collect();
+            shell = std::process::Command::new("sh");
+            shell.args(["-c", &line]).env_clear().envs(environment).current_dir(Path::new(&stage.workspace));
+            let ended = crate::stage::finish(shell).is(0);
+            assert!(!ended.stderr.contains("error"), "{}", ended.stderr);
+            assert_eq!(stage.asked().len(), before + 1);
+            let records = stage.records(&stage.session());
+            assert!(
+                matches!(records.last(), Some(Record::TurnEnded(ended)) if ended.outcome == TurnOutcome::Completed),
+                "{records:?}"
+            );
+        }
+    });
 }

@@ -4,7 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mock_llm::{Model, call, text};
@@ -15,9 +16,11 @@ use crate::interrupt::{is_alive, process};
 use crate::stage::{Ended, Stage, until};
 
 /// A server that runs. It is killed with this.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// Reads its log: one that nobody reads would hold the server up when the pipe is full.
+    log: Option<JoinHandle<String>>,
     /// The line with which it began.
     line: String,
 }
@@ -31,42 +34,52 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Self {
-        let mut command = stage.command(["serve", "--sandbox", "off"].into_iter().chain(arguments));
+    pub(crate) fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Self {
+        Self::of(stage.command(["serve", "--sandbox", "off"].into_iter().chain(arguments)))
+    }
+
+    /// One that this command starts.
+    pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        Self { child, stdout, line }
+        let mut stderr = child.stderr.take().unwrap();
+        let log = std::thread::spawn(move || {
+            let mut log = String::new();
+            stderr.read_to_string(&mut log).unwrap();
+            log
+        });
+        Self { child, stdout, log: Some(log), line }
     }
 
     /// As the SDK of opencode finds it out.
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         assert!(self.line.starts_with("opencode server listening"), "{:?}", self.line);
         let (_, address) = self.line.trim_end().split_once(" on http://").expect("it says where");
         address.parse().unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(id, signal).unwrap();
     }
 
     /// Waits until it ended.
-    fn ended(mut self) -> Ended {
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+    pub(crate) fn ended(mut self) -> Ended {
+        let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let stderr = self.log.take().unwrap().join().unwrap();
         Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         ask(TcpStream::connect(self.address()).unwrap(), method, path, headers, body)
     }
 
     /// Begins a turn in a session of its own.
-    fn prompt(&self, stage: &Stage) {
+    pub(crate) fn prompt(&self, stage: &Stage) {
         let directory = json!({"workspace": stage.workspace}).to_string();
         let (status, session) = self.ask("POST", "/v1/sessions", &[], &directory);
         assert_eq!(status, 201, "{session}");
@@ -78,7 +91,7 @@ impl Serving {
 }
 
 /// Status and body of an answer.
-fn ask(
+pub(crate) fn ask(
     mut stream: impl std::io::Read + std::io::Write,
     method: &str,
     path: &str,
@@ -100,7 +113,7 @@ fn ask(
 }
 
 /// A key of this tenant.
-fn key(stage: &Stage, tenant: &str) -> String {
+pub(crate) fn key(stage: &Stage, tenant: &str) -> String {
     let made = stage.playhouse(["keys", "create", "--tenant", tenant, "--name", "test"]).is(0);
     made.stdout.trim_end().to_owned()
 }

@@ -4,7 +4,7 @@ use mock_llm::{Model, call, reasoning, text};
 use playhouse::protocol::{Record, SessionSummary};
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, in_both};
 
 fn talker() -> Model {
     Model::new()
@@ -14,88 +14,97 @@ fn talker() -> Model {
 
 #[test]
 fn sessions_are_listed_newest_first() {
-    let stage = Stage::new(talker());
-    stage.write("below/x", "");
-    let empty = stage.playhouse(["sessions", "list"]).is(0);
-    assert_eq!(empty.stdout.lines().count(), 1, "{}", empty.stdout);
-    assert!(empty.stdout.starts_with("SESSION "));
-    assert_eq!(stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout, "");
-    for (prompt, directory) in [("alpha", "."), ("beta", "below"), ("gamma", ".")] {
-        stage.run(["-C", directory, prompt]).is(0);
-    }
-    stage.playhouse(["sessions", "list"]).is(0).shows(["gamma", "beta", "alpha"]);
-    let titles = |arguments: &[&str]| -> Vec<String> {
-        let ended = stage.playhouse(["sessions", "list", "--format", "json"].iter().chain(arguments)).is(0);
-        let line = |line: &str| serde_json::from_str::<SessionSummary>(line).unwrap();
-        let summaries: Vec<SessionSummary> = ended.stdout.lines().map(line).collect();
-        assert!(summaries.iter().all(|summary| summary.turns == 1 && summary.tenant == "local"));
-        summaries.into_iter().map(|summary| summary.title).collect()
-    };
-    assert_eq!(titles(&[]), ["gamma", "beta", "alpha"]);
-    assert_eq!(titles(&["-C", "."]), ["gamma", "alpha"]);
-    assert_eq!(titles(&["--limit", "2"]), ["gamma", "beta"]);
-    assert!(titles(&["--limit", "0"]).is_empty());
-    stage.playhouse(["sessions", "list", "-C", "absent"]).is(2).says(["absent"]);
+    in_both(|| {
+        let stage = Stage::new(talker());
+        stage.write("below/x", "");
+        let empty = stage.playhouse(["sessions", "list"]).is(0);
+        assert_eq!(empty.stdout.lines().count(), 1, "{}", empty.stdout);
+        assert!(empty.stdout.starts_with("SESSION "));
+        assert_eq!(stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout, "");
+        for (prompt, directory) in [("alpha", "."), ("beta", "below"), ("gamma", ".")] {
+            stage.run(["-C", directory, prompt]).is(0);
+        }
+        stage.playhouse(["sessions", "list"]).is(0).shows(["gamma", "beta", "alpha"]);
+        let titles = |arguments: &[&str]| -> Vec<String> {
+            let ended =
+                stage.playhouse(["sessions", "list", "--format", "json"].iter().chain(arguments)).is(0);
+            let line = |line: &str| serde_json::from_str::<SessionSummary>(line).unwrap();
+            let summaries: Vec<SessionSummary> = ended.stdout.lines().map(line).collect();
+            assert!(summaries.iter().all(|summary| summary.turns == 1 && summary.tenant == "local"));
+            summaries.into_iter().map(|summary| summary.title).collect()
+        };
+        assert_eq!(titles(&[]), ["gamma", "beta", "alpha"]);
+        assert_eq!(titles(&["-C", "."]), ["gamma", "alpha"]);
+        assert_eq!(titles(&["--limit", "2"]), ["gamma", "beta"]);
+        assert!(titles(&["--limit", "0"]).is_empty());
+        stage.playhouse(["sessions", "list", "-C", "absent"]).is(2).says(["absent"]);
+    });
 }
 
 #[test]
 fn a_session_is_shown_with_its_conversation_and_totals() {
-    let stage = Stage::new(talker());
-    stage.write("a.txt", "");
-    stage.run(["What is here?"]).is(0);
-    let session = stage.session();
-    let ended = stage.playhouse(["sessions", "show", &session]).is(0);
-    let head = format!("session    {session}");
-    let workspace = stage.workspace.to_str().unwrap();
-    ended.shows([
-        &head,
-        "title      What is here?",
-        workspace,
-        "agent      sisyphus",
-        "model      local/m",
-        "state      idle",
-        "turns      1",
-        " tokens in, ",
-        "$0.0",
-        "── user, ",
-        "What is here?",
-        "── sisyphus (local/m), ",
-        "(thinking) Let me think.",
-        "I look.",
-        "[list {} → done, ",
-        "── sisyphus (local/m), ",
-        "Here is what I found.",
-    ]);
+    in_both(|| {
+        let stage = Stage::new(talker());
+        stage.write("a.txt", "");
+        stage.run(["What is here?"]).is(0);
+        let session = stage.session();
+        let ended = stage.playhouse(["sessions", "show", &session]).is(0);
+        let head = format!("session    {session}");
+        let workspace = stage.workspace.to_str().unwrap();
+        ended.shows([
+            &head,
+            "title      What is here?",
+            workspace,
+            "agent      sisyphus",
+            "model      local/m",
+            "state      idle",
+            "turns      1",
+            " tokens in, ",
+            "$0.0",
+            "── user, ",
+            "What is here?",
+            "── sisyphus (local/m), ",
+            "(thinking) Let me think.",
+            "I look.",
+            "[list {} → done, ",
+            "── sisyphus (local/m), ",
+            "Here is what I found.",
+        ]);
+    });
 }
 
 #[test]
 fn an_export_is_the_log() {
-    let stage = Stage::new(talker());
-    stage.run(["What is here?"]).is(0);
-    let records = stage.records(&stage.session());
-    assert!(matches!(records.first(), Some(Record::SessionCreated(_))));
-    assert!(matches!(records.last(), Some(Record::TurnEnded(_))));
-    let kinds: Vec<&str> = records.iter().map(Record::kind).collect();
-    for kind in ["prompt.admitted", "attempt.started", "call.proposed", "call.intended", "call.settled"] {
-        assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
-    }
+    in_both(|| {
+        let stage = Stage::new(talker());
+        stage.run(["What is here?"]).is(0);
+        let records = stage.records(&stage.session());
+        assert!(matches!(records.first(), Some(Record::SessionCreated(_))));
+        assert!(matches!(records.last(), Some(Record::TurnEnded(_))));
+        let kinds: Vec<&str> = records.iter().map(Record::kind).collect();
+        for kind in ["prompt.admitted", "attempt.started", "call.proposed", "call.intended", "call.settled"] {
+            assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
+        }
+    });
 }
 
 #[test]
 fn a_deleted_session_is_gone() {
-    let stage = Stage::new(talker());
-    stage.run(["one"]).is(0);
-    let one = stage.session();
-    stage.run(["two"]).is(0);
-    assert_eq!(stage.playhouse(["sessions", "delete", &one]).is(0).stdout, format!("deleted {one}\n"));
-    let left = stage.playhouse(["sessions", "list"]).is(0);
-    assert!(!left.stdout.contains(&one) && left.stdout.contains("two"), "{}", left.stdout);
-    for command in ["show", "export", "delete"] {
-        let ended = stage.playhouse(["sessions", command, &one]).is(2);
-        assert_eq!(ended.stdout, "");
-        ended.says([&format!("there is no session {one}")]);
-    }
-    stage.run(["-s", &one, "x"]).is(2).says(["there is no session"]);
+    in_both(|| {
+        let stage = Stage::new(talker());
+        stage.run(["one"]).is(0);
+        let one = stage.session();
+        stage.run(["two"]).is(0);
+        assert_eq!(stage.playhouse(["sessions", "delete", &one]).is(0).stdout, format!("deleted {one}\n"));
+        let left = stage.playhouse(["sessions", "list"]).is(0);
+        assert!(!left.stdout.contains(&one) && left.stdout.contains("two"), "{}", left.stdout);
+        for command in ["show", "export", "delete"] {
+            let ended = stage.playhouse(["sessions", command, &one]).is(2);
+            assert_eq!(ended.stdout, "");
+            ended.says([&format!("there is no session {one}")]);
+        }
+        stage.run(["-s", &one, "x"]).is(2).says(["there is no session"]);
+    });
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! What a test stands on.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -9,6 +12,7 @@ use std::time::Duration;
 use fs_err as fs;
 use mock_llm::{Entry, Mock, Model, Script, Server};
 use playhouse::protocol::{Event, Record, SessionId};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -35,12 +39,51 @@ impl Dialect {
     }
 }
 
+thread_local! {
+    static CARRIER: Cell<Carrier> = const { Cell::new(Carrier::InProcess) };
+}
+
+/// In which process the engine of a test's commands runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// In that of each command.
+    InProcess,
+    /// In one of its own, whose clients they are.
+    Engine,
+}
+
+/// Runs a test twice: its commands do the same, in whichever process the engine runs.
+pub(crate) fn in_both(test: impl Fn()) {
+    for carrier in [Carrier::InProcess, Carrier::Engine] {
+        with_carrier(carrier, &test);
+    }
+}
+
+/// Runs a test whose commands are clients of an engine in the background.
+pub(crate) fn through_an_engine(test: impl Fn()) {
+    with_carrier(Carrier::Engine, test);
+}
+
+fn with_carrier(carrier: Carrier, test: impl Fn()) {
+    /// Sets it back however the test ends.
+    struct Back;
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CARRIER.set(Carrier::InProcess);
+        }
+    }
+    CARRIER.set(carrier);
+    let _back = Back;
+    test();
+}
+
 /// A model on a socket, a configuration that knows it as `local/MODEL`, a workspace and a data directory.
 pub(crate) struct Stage {
     pub(crate) mock: Mock,
     pub(crate) workspace: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) config: PathBuf,
+    carrier: Carrier,
     root: TempDir,
     server: Server,
     /// Drives the server as long as the test lasts.
@@ -79,7 +122,7 @@ impl Stage {
             writeln!(text, "[providers.local.models.\"{name}\"]\n{facts}").unwrap();
         }
         fs::write(&config, text).unwrap();
-        Self { mock, workspace, data, config, root, server, runtime }
+        Self { mock, workspace, data, config, carrier: CARRIER.get(), root, server, runtime }
     }
 
     /// Where the model listens.
@@ -114,7 +157,46 @@ impl Stage {
 
     /// The binary with the test's data directory and configuration, started in its workspace.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
+        self.binary(self.flag(), arguments)
+    }
+
+    fn binary<A: AsRef<OsStr>>(&self, flag: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_playhouse"));
+        command.arg("--data").arg(&self.data).arg("--config").arg(&self.config);
+        command.args(flag.split_whitespace()).args(arguments);
+        command
+    }
+
+    /// The option that says in which process the engine runs.
+    pub(crate) fn flag(&self) -> &'static str {
+        match self.carrier {
+            Carrier::InProcess => "--in-process",
+            Carrier::Engine => "",
+        }
+    }
+
+    /// The same as a client of whoever has the data directory open, whatever the other commands of the test are.
+    pub(crate) fn client<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Ended {
+        finish(self.binary("", arguments))
+    }
+
+    /// The process of the engine that has the data directory open, and what it says of itself.
+    pub(crate) fn engine(&self) -> Option<(Pid, Value)> {
+        let mut stream = UnixStream::connect(self.data.join("engine.sock")).ok()?;
+        let body = r#"{"request": "hello"}"#;
+        let head = "POST /operator HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json";
+        write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        let mut reply: Value = serde_json::from_str(body).ok()?;
+        let pid = i32::try_from(reply["data"]["pid"].as_u64()?).ok()?;
+        Some((Pid::from_raw(pid)?, reply["data"].take()))
+    }
+
+    /// Any program, started in the workspace, with a home of the test's own and nothing else of the environment.
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
         command.env_clear().current_dir(&self.workspace);
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
@@ -125,7 +207,6 @@ impl Stage {
         {
             command.env(variable, home.join(folder));
         }
-        command.arg("--data").arg(&self.data).arg("--config").arg(&self.config).args(arguments);
         command
     }
 
@@ -200,6 +281,15 @@ impl Stage {
         frame[last] ^= 1;
         database.insert(key, frame).unwrap();
         database.flush().unwrap();
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // One that a command started outlives it.
+        if let Some((engine, _)) = self.engine() {
+            let _ = kill_process(engine, Signal::KILL);
+        }
     }
 }
 

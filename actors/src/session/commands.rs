@@ -1,20 +1,24 @@
 //! What is asked of a session: commands are checked here, and become inputs of its machine.
 
 use playhouse_protocol::command::Snapshot;
-use playhouse_protocol::message::{Attachment, Part};
+use playhouse_protocol::message::{Attachment, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
-use playhouse_protocol::{Command, CommandError, Prompt, Reply};
+use playhouse_protocol::{Command, CommandError, Prompt, Reply, ShellCommand, WhenBusy};
 use playhouse_session::{Input, NewPrompt};
 use ractor::ActorRef;
 
 use super::{ReplyPort, SessionMessage, SessionState};
-use crate::creation::check_rules;
+use crate::creation::{check_metadata, check_rules};
 use crate::directory::Choice;
 
 /// Largest text of a prompt, in bytes.
 const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
 /// Most files of a prompt.
 const FILES_LIMIT: usize = 100;
+/// Longest command that a person runs, in bytes: a little less than what one argument of a program may have.
+const COMMAND_LIMIT: usize = 100 * 1_024;
+/// What a model reads before such a command and its output.
+const BY_HAND: &str = include_str!("../../../prompts/shell.md");
 
 impl SessionState {
     /// The input that a command stands for; `None` when it is answered already.
@@ -26,6 +30,10 @@ impl SessionState {
     ) -> Option<Input> {
         let refused = match command {
             Command::Prompt(prompt) => match self.admit(prompt) {
+                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
+                Err(error) => Err(error),
+            },
+            Command::Shell(shell) => match self.admit_command(shell) {
                 Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
                 Err(error) => Err(error),
             },
@@ -61,6 +69,7 @@ impl SessionState {
 
     fn check_change(&self, changed: &SessionChanged) -> Result<(), CommandError> {
         check_rules(changed.permissions.as_deref().unwrap_or_default())?;
+        changed.metadata.as_ref().map_or(Ok(()), check_metadata)?;
         let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
         let fallback = &self.machine.session().summary.model;
         let chosen = self.shared.directory.choose(agent, model, None, Some(fallback));
@@ -69,14 +78,16 @@ impl SessionState {
 
     /// Makes all choices that a prompt leaves open, and checks those that it makes.
     fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
-        let Prompt { message, text, files, agent, model, steps, when_busy, unattended } = prompt;
-        if let Err(error) = &self.place {
-            return Err(CommandError::Invalid(error.clone()));
-        }
+        let Prompt { message, text, files, agent, model, steps, when_busy, unattended, note, system, tools } =
+            prompt;
+        let system = system.filter(|system| !system.trim().is_empty());
+        self.check_place()?;
+        self.check_switches(&tools)?;
         if text.trim().is_empty() && files.is_empty() {
             return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
         }
-        if text.len() > PROMPT_LIMIT || files.len() > FILES_LIMIT {
+        let texts = text.len() + system.as_ref().map_or(0, String::len);
+        if texts > PROMPT_LIMIT || files.len() > FILES_LIMIT {
             return Err(CommandError::Invalid(format!(
                 "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
             )));
@@ -106,7 +117,56 @@ impl SessionState {
             step_limit: steps.or(choice.step_limit),
             when_busy,
             unattended,
+            kind: if note { PromptKind::Note } else { PromptKind::Turn },
+            system,
+            tools,
         })
+    }
+
+    /// Checks a command that a person runs.
+    fn admit_command(&self, shell: ShellCommand) -> Result<NewPrompt, CommandError> {
+        let ShellCommand { message, command, timeout, agent, model } = shell;
+        self.check_place()?;
+        let wrong = |what: &str| Err(CommandError::Invalid(format!("the command {what}")));
+        if command.trim().is_empty() {
+            return wrong("is empty: write what shall run");
+        }
+        if command.len() > COMMAND_LIMIT || command.contains('\0') {
+            return wrong(&format!(
+                "is longer than {COMMAND_LIMIT} bytes, or holds a NUL byte: write a script and run that"
+            ));
+        }
+        let summary = &self.machine.session().summary;
+        let choice = self
+            .shared
+            .directory
+            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
+            .map_err(CommandError::Invalid)?;
+        Ok(NewPrompt {
+            message: message.unwrap_or_else(|| self.ids.next()),
+            parts: vec![Part::Text { id: self.ids.next(), text: BY_HAND.trim_end().to_owned() }],
+            agent: choice.agent,
+            model: choice.model,
+            step_limit: None,
+            // Whoever types it wants it now, and sees that it cannot be.
+            when_busy: WhenBusy::Reject,
+            unattended: false,
+            kind: PromptKind::Shell { command, timeout },
+            system: None,
+            tools: ToolSwitches::new(),
+        })
+    }
+
+    fn check_place(&self) -> Result<(), CommandError> {
+        self.place.as_ref().map(|_| ()).map_err(|error| CommandError::Invalid(error.clone()))
+    }
+
+    /// Whether the tools that a prompt names exist.
+    fn check_switches(&self, tools: &ToolSwitches) -> Result<(), CommandError> {
+        for name in tools.keys().filter(|name| *name != "*") {
+            self.shared.tools.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use ractor::{ActorProcessingErr, ActorRef};
 
 use super::{SessionMessage, SessionState};
 use crate::grants::GrantIds;
+use crate::measure::Count;
 use crate::shared::now;
 use crate::supervisor::SupervisorMessage;
 
@@ -149,6 +150,7 @@ impl SessionState {
         if is_request {
             let request =
                 SupervisorMessage::Request { root, session: self.id, record: Box::new(record.clone()) };
+            self.shared.measures.census.enter(Count::Supervisor);
             // Without a supervisor there are no clients.
             drop(self.supervisor.send_message(request));
         }

@@ -1,12 +1,12 @@
 //! Carrying out what the turn machine says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Record, Reply, Timestamp};
+use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Metric, Record, Reply, Timestamp};
 use playhouse_session::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
 };
@@ -15,11 +15,13 @@ use playhouse_tools::CallContext;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio_util::sync::CancellationToken;
 
+use super::follow;
 use super::{LiveCall, LiveStep, SessionMessage, SessionState};
 use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
 use crate::host::SessionHost;
+use crate::measure::{self, Count};
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::SupervisorMessage;
@@ -84,6 +86,7 @@ impl SessionState {
             Effect::RetryLater { step, attempt_number, wait_ms, error } => {
                 let at = Timestamp::from_millis(now().as_millis().saturating_add(wait_ms));
                 let attempts = self.shared.retry.attempts;
+                follow::retried(self.machine.session(), error.code, &self.shared.measures);
                 let retry = Provisional::StepRetry { step, attempt_number, attempts, at, error };
                 self.ring.write(|writer| writer.notice(retry));
                 arm(myself, Deadline::Retry { step }, wait_ms);
@@ -101,10 +104,15 @@ impl SessionState {
         self.look_for_consents(&entries);
         let expected = playhouse_protocol::Seq(first.seq.0 - 1);
         self.unpublished.extend(entries.iter().cloned());
+        if let Some(last) = entries.last() {
+            self.following.appended(last.seq);
+        }
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
         let myself = myself.clone();
         let append = Append { session, tenant, expected, entries };
+        let began = Instant::now();
         let done = move |result: Result<_, playhouse_store::StoreError>| {
+            measure::took(Metric::LogAppend, began.elapsed());
             // A session that is gone does not wait for it.
             drop(myself.send_message(SessionMessage::Flushed(result.map_err(|error| error.to_string()))));
         };
@@ -156,6 +164,7 @@ impl SessionState {
             session: myself.clone(),
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
+            turn: self.following.span(),
         };
         actor.send_message(StepMessage::Run(Box::new(work)))?;
         self.step = Some(LiveStep { attempt, actor, cancel });
@@ -177,10 +186,12 @@ impl SessionState {
             }
         };
         let cancel = CancellationToken::new();
-        let agent = self.machine.session().turn.as_ref().map(|turn| turn.agent.clone());
+        let turn = self.machine.session().turn.as_ref();
+        let agent = turn.filter(|turn| turn.kind.is_turn()).map(|turn| turn.agent.clone());
         let host = Arc::new(SessionHost {
             call,
-            agent: agent.unwrap_or_default(),
+            agent,
+            tools: turn.map(|turn| turn.tools.clone()).unwrap_or_default(),
             judge: Arc::clone(&self.judge),
             todos: self.todos.clone(),
             session: myself.clone(),
@@ -188,6 +199,7 @@ impl SessionState {
         });
         let arguments = CallArguments {
             call,
+            span: self.call_span(call),
             host: Arc::clone(&host),
             tenant: Arc::clone(&self.tenant),
             context: CallContext {
@@ -210,6 +222,28 @@ impl SessionState {
         actor.send_message(message)?;
         self.calls.insert(call, LiveCall { actor, cancel });
         Ok(())
+    }
+
+    /// The span of a call, within that of its turn.
+    fn call_span(&self, call: PartId) -> tracing::Span {
+        let span = tracing::info_span!(
+            parent: &self.following.span(),
+            "execute_tool",
+            otel.name = tracing::field::Empty,
+            otel.kind = "internal",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.conversation.id = %self.id,
+            gen_ai.tool.name = tracing::field::Empty,
+            gen_ai.tool.call.id = %call,
+            outcome = tracing::field::Empty,
+        );
+        if !span.is_disabled()
+            && let Some(part) = self.machine.session().call(call)
+        {
+            span.record("otel.name", format!("execute_tool {}", part.tool));
+            span.record("gen_ai.tool.name", &*part.tool);
+        }
+        span
     }
 
     /// Ends an attempt; one that still waits for the flush never leaves.
@@ -261,8 +295,10 @@ impl SessionState {
         let Some(port) = self.tickets.remove(&ticket) else { return };
         let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
         let (myself, shared) = (myself.clone(), Arc::clone(&self.shared));
+        let census = Arc::clone(&shared.measures.census);
         let done = move |result: Result<_, playhouse_store::StoreError>| {
             ring.close(None);
+            census.enter(Count::Supervisor);
             drop(supervisor.send_message(SupervisorMessage::Removed(session)));
             myself.stop(None);
             let reply = match result {

@@ -160,7 +160,7 @@ async fn an_event_is_serialized_once_for_all_subscribers() {
     let (first, second) = (one.next().await.unwrap().unwrap(), two.next().await.unwrap().unwrap());
     assert!(Arc::ptr_eq(&first, &second));
     assert_eq!(first.json().as_ptr(), second.json().as_ptr());
-    let back: playhouse_protocol::Event = serde_json::from_slice(&first.json()).unwrap();
+    let back: playhouse_protocol::Event = serde_json::from_slice(first.json()).unwrap();
     assert_eq!(&back, first.event());
 }
 

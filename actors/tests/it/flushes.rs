@@ -51,6 +51,18 @@ impl Log for Held {
         self.log.unfinished()
     }
 
+    fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError> {
+        self.log.unfinished_of(tenant)
+    }
+
+    fn count(&self, tenant: &str) -> Result<u64, StoreError> {
+        self.log.count(tenant)
+    }
+
+    fn fork(&self, fork: Append, done: Done) {
+        self.log.fork(fork, done);
+    }
+
     fn delete(&self, session: SessionId, done: Done) {
         self.log.delete(session, done);
     }

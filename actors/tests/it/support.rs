@@ -461,6 +461,7 @@ impl Stage {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         }
     }
 

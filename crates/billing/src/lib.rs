@@ -1,4 +1,4 @@
-//! From usage to totals: what the metering actor keeps.
+//! From usage to totals: what the metering actor keeps; and what leaves the ledger ([`export`]).
 //!
 //! ```
 //! use playhouse_billing::Meter;
@@ -11,6 +11,8 @@
 //! assert_eq!(meter.totals().tokens.input, 10);
 //! assert_eq!(meter.totals().unpriced, 1);
 //! ```
+
+pub mod export;
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! Sends a request, and reads its answer as it arrives.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{AttemptId, ErrorInfo, Usage};
 use secrecy::SecretString;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
 use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
 use crate::endpoint::Endpoint;
@@ -139,6 +140,7 @@ pub async fn send(
         decoder: dialect.decoder(endpoint.usage),
         limits,
         end,
+        patience: Box::pin(sleep_until(end)),
         trailing_since: None,
         received: 0,
         said: 0,
@@ -173,6 +175,30 @@ fn after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(YEAR)
 }
 
+/// What a body has next, if it comes before `deadline`. Setting a timer for each piece of it would cost more than some
+/// pieces: `patience` may ring early, and is set again then.
+async fn before(
+    deadline: Instant,
+    patience: &mut Pin<Box<Sleep>>,
+    body: &mut Body,
+) -> Option<Option<Result<Bytes, ErrorInfo>>> {
+    if patience.is_elapsed() || patience.deadline() > deadline {
+        patience.as_mut().reset(deadline);
+    }
+    loop {
+        tokio::select! {
+            biased;
+            next = body.next() => return Some(next),
+            () = patience.as_mut() => {
+                if Instant::now() >= deadline {
+                    return None;
+                }
+                patience.as_mut().reset(deadline);
+            }
+        }
+    }
+}
+
 type Body = futures::stream::BoxStream<'static, Result<Bytes, ErrorInfo>>;
 
 /// The beginning of a body, as far as it arrives within `time`.
@@ -205,6 +231,8 @@ pub struct AnswerStream {
     limits: Limits,
     /// When the attempt is given up, whatever comes.
     end: Instant,
+    /// Rings when the server is silent for too long, or earlier.
+    patience: Pin<Box<Sleep>>,
     /// Since when nothing of use came although the answer is whole, and only what may follow is waited for.
     trailing_since: Option<Instant>,
     /// Bytes of the body so far.
@@ -249,7 +277,7 @@ impl AnswerStream {
         // A server that always has something to say is asked for the time first.
         let arrived = match now >= deadline {
             true => None,
-            false => timeout_at(deadline, body.next()).await.ok(),
+            false => before(deadline, &mut self.patience, body).await,
         };
         let before = out.len();
         let mut result = self.take_batch(arrived, out);

@@ -28,7 +28,8 @@
 //!   [`NO_CALLS_TEXT`] when nothing else is left.
 //! - After the last step of a turn, and after the last turn, the answer is the model's closing text.
 //!
-//! The exception is a step with [`Step::fail_first`]: the mock counts how often the same request came.
+//! The exceptions are a step with [`Step::fail_first`], for which the mock counts how often the same request came, and
+//! [`Item::Times`], which tells the time.
 //!
 //! # Tokens
 //!

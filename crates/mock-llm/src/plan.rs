@@ -70,6 +70,7 @@ impl Plan {
                 }
                 Item::Refusal(text) => (PartKind::Refusal, Source::text(text, 1)),
                 Item::Tokens(count) => (PartKind::Text, Source::prose(*count)),
+                Item::Times(count) => (PartKind::Text, Source::times(*count)),
                 Item::LargeEvent(bytes) => (PartKind::Text, Source::one(*bytes)),
                 Item::Repeat { text, times } => (PartKind::Text, Source::text(text, *times)),
                 Item::Call(call) => {

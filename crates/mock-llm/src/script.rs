@@ -147,6 +147,9 @@ pub enum Item {
         /// How many times.
         times: u64,
     },
+    /// So many tokens, each of which is the time at which it was made, in microseconds since the epoch: `@` and 16 digits.
+    /// It tells how long a token is under way; its answer is another one each time.
+    Times(u64),
 }
 
 /// A tool call.

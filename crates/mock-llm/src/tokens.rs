@@ -1,5 +1,7 @@
 //! What a token is here: a word with the space before it, or a piece of a long word. Also the made-up prose.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// The longest piece of a word, in bytes.
 const LONGEST: usize = 12;
 
@@ -92,6 +94,13 @@ pub(crate) enum Source {
         /// The number after the last token.
         end: u64,
     },
+    /// The time, again and again.
+    Times {
+        /// The time as it was told last.
+        text: String,
+        /// How often it is still to be told.
+        left: u64,
+    },
     /// One token, of any size.
     One {
         /// The token.
@@ -115,6 +124,11 @@ impl Source {
     /// So many tokens of made-up prose.
     pub(crate) fn prose(count: u64) -> Self {
         Self::Prose { next: 0, end: count }
+    }
+
+    /// The time, so often.
+    pub(crate) fn times(count: u64) -> Self {
+        Self::Times { text: String::new(), left: count }
     }
 
     /// Made-up prose of so many bytes (at most 256 MiB) in one token.
@@ -150,6 +164,13 @@ impl Source {
                 *next += 1;
                 prose(*next - 1)
             }),
+            Self::Times { left: 0, .. } => None,
+            Self::Times { text, left } => {
+                *left -= 1;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                *text = format!("@{:016}", now.as_micros());
+                Some(text)
+            }
             Self::One { is_said: true, .. } => None,
             Self::One { text, is_said } => {
                 *is_said = true;
@@ -202,6 +223,12 @@ mod tests {
         assert_eq!(all(Source::text("a", 0)), Vec::<String>::new());
         assert_eq!(all(Source::text("", 5)), Vec::<String>::new());
         assert_eq!(all(Source::prose(2)), ["The", " small"]);
+        let times = all(Source::times(3));
+        assert!(
+            times.is_sorted() && times.iter().all(|time| time.len() == 17 && time.starts_with('@')),
+            "{times:?}"
+        );
+        assert_eq!(times.len(), 3);
         assert_eq!(all(Source::one(8)), ["The smal"]);
         assert_eq!(all(Source::one(0)), Vec::<String>::new());
         assert_eq!(all(Source::one(1 << 20))[0].len(), 1 << 20);

@@ -1,12 +1,13 @@
 //! What can be asked of a session, and what it answers. The same values travel in process and over a socket.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, QuestionId, SessionId};
-use crate::message::{Attachment, Message};
+use crate::message::{Attachment, Message, ToolSwitches};
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
@@ -41,6 +42,9 @@ pub struct NewSession {
     /// The session that starts this one as a sub-session: of the same tenant.
     #[serde(default)]
     pub parent: Option<SessionId>,
+    /// What its clients keep with it: at most 16 KB of JSON.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
 }
 
 /// What happens to a prompt for a session that is busy.
@@ -84,6 +88,16 @@ pub struct Prompt {
     /// Whether nobody answers requests for consent while it runs: each is declined at once.
     #[serde(default)]
     pub unattended: bool,
+    /// Whether it is only kept: no turn runs for it, and the next request of one has it. What [`WhenBusy`] says of turns
+    /// says then when that may be.
+    #[serde(default)]
+    pub note: bool,
+    /// What the model is told beside it, for its turn only. The system prompt stays as it is.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// Tools that are turned off for its turn. None is allowed by it that is not allowed without.
+    #[serde(default)]
+    pub tools: ToolSwitches,
 }
 
 impl Prompt {
@@ -93,12 +107,36 @@ impl Prompt {
     }
 }
 
+/// A command that a person runs by hand, with the tool `bash`.
+///
+/// It is a turn without a model. Who sends it agrees to it: rules that ask are answered by that, those that deny hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShellCommand {
+    /// An id made by the client; the same id again is the same command, run once.
+    #[serde(default)]
+    pub message: Option<MessageId>,
+    /// The command, as bash reads it.
+    pub command: String,
+    /// How long it may run, in milliseconds; absent for the tool's usual time.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+    /// The agent; absent for the session's.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// The model; absent for the session's.
+    #[serde(default)]
+    pub model: Option<ModelRef>,
+}
+
 /// What can be asked of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", content = "data", rename_all = "snake_case")]
 pub enum Command {
     /// Run a turn. Answered with [`Reply::Accepted`] when it is durable.
     Prompt(Prompt),
+    /// Run a command by hand, if the session is idle; else it is refused with [`CommandError::Busy`]. Answered with
+    /// [`Reply::Accepted`] when it is durable.
+    Shell(ShellCommand),
     /// End the running turn and the queued ones. Answered with [`Reply::Aborted`].
     Abort,
     /// Answer a request for consent. Answered with [`Reply::Done`] when it is durable.
@@ -116,7 +154,7 @@ pub enum Command {
         /// say that nobody will answer.
         answers: Option<Vec<Vec<String>>>,
     },
-    /// Change title, agent, model or rules. Answered with [`Reply::Done`] when it is durable.
+    /// Change title, agent, model, rules or what clients keep with the session. Answered with [`Reply::Done`] when it is durable.
     Change(SessionChanged),
     /// Read the session as it stands. Answered with [`Reply::Snapshot`].
     Snapshot,
@@ -207,7 +245,7 @@ pub enum CommandError {
     /// There is no such session.
     #[error("there is no session {0}; `playhouse sessions list` shows those that exist")]
     NotFound(SessionId),
-    /// The session is busy, and the prompt said `reject`.
+    /// The session is busy, and the prompt said `reject`, or it is a command that a person runs.
     #[error("session is busy")]
     Busy,
     /// The session cannot go on.

@@ -47,6 +47,30 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// The class as it is written in records, events and labels of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Authentication => "authentication",
+            Self::UnknownModel => "unknown_model",
+            Self::BadRequest => "bad_request",
+            Self::RateLimited => "rate_limited",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::ProviderUnavailable => "provider_unavailable",
+            Self::Connection => "connection",
+            Self::Misconfigured => "misconfigured",
+            Self::NoAnswer => "no_answer",
+            Self::StreamCut => "stream_cut",
+            Self::BadAnswer => "bad_answer",
+            Self::EmptyAnswer => "empty_answer",
+            Self::ContextOverflow => "context_overflow",
+            Self::ContentFilter => "content_filter",
+            Self::OutputLimit => "output_limit",
+            Self::Internal => "internal",
+            Self::Store => "store",
+            Self::Parked => "parked",
+        }
+    }
+
     /// Whether the same request may succeed when it is sent again.
     pub fn is_retryable(self) -> bool {
         matches!(
@@ -89,5 +113,20 @@ impl ErrorInfo {
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_has_the_name_that_is_stored() {
+        for code in
+            [ErrorCode::Authentication, ErrorCode::NoAnswer, ErrorCode::OutputLimit, ErrorCode::Parked]
+        {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.name());
+            assert_eq!(serde_json::from_value::<ErrorCode>(code.name().into()).unwrap(), code);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The words that every part of Playhouse shares: serde types without I/O and without a runtime.
 //!
 //! - [`id`]: the identifiers of sessions, messages, parts, attempts and requests, and the generator that makes them.
+//! - [`ledger`]: the rows from which bills are made.
 //! - [`message`]: what a client sees: user messages, assistant messages (one per step) and their parts.
 //! - [`record`]: what a session's log holds. Replay of its records, and nothing else, gives the session back.
 //! - [`event`]: what a subscriber reads: records that became durable, and provisional pieces of a step under way.
@@ -9,7 +10,9 @@
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
 //! - [`question`]: questions for people, and the things to do of a session.
 //! - [`usage`]: token counts, prices and costs.
+//! - [`operator`]: what the operator's commands ask of an engine that another process runs.
 //! - [`summary`]: the projection of a log that lists and totals are made from.
+//! - [`metric`]: the names of what is measured.
 //! - [`error`]: errors as data, for records, events and replies.
 //! - [`nearest`](mod@nearest): the names that a mistyped one was probably meant to be, for error messages.
 //!
@@ -32,9 +35,12 @@ pub mod consent;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod ledger;
 pub mod message;
+pub mod metric;
 pub mod model;
 pub mod nearest;
+pub mod operator;
 pub mod question;
 pub mod record;
 pub mod summary;
@@ -42,12 +48,14 @@ pub mod time;
 pub mod usage;
 pub mod walls;
 
-pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, WhenBusy};
+pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, ShellCommand, WhenBusy};
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};
-pub use message::{Message, Part};
+pub use ledger::LedgerRow;
+pub use message::{Message, Part, PromptKind};
+pub use metric::Metric;
 pub use model::ModelRef;
 pub use record::{Entry, Record, Seq};
 pub use summary::SessionSummary;

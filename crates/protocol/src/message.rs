@@ -1,5 +1,7 @@
 //! What a client sees: a user message per prompt, and an assistant message per step, made of parts.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -49,6 +51,46 @@ impl Message {
     }
 }
 
+/// What follows from a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum PromptKind {
+    /// A turn, in which a model answers it.
+    #[default]
+    Turn,
+    /// Nothing: it is kept, and the next request of a turn has it.
+    Note,
+    /// A turn without a model: the tool `bash` runs what a person typed. The next prompt's request has it.
+    Shell {
+        /// The command.
+        command: String,
+        /// How long it may run, in milliseconds; absent for the tool's usual time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout: Option<u64>,
+    },
+}
+
+impl PromptKind {
+    /// Whether a model answers it.
+    pub fn is_turn(&self) -> bool {
+        *self == Self::Turn
+    }
+
+    /// Whether nothing follows from it by itself.
+    pub fn is_note(&self) -> bool {
+        *self == Self::Note
+    }
+}
+
+/// What a prompt says of single tools, by name: `false` turns one off for its turn, `true` changes nothing. `*` stands for
+/// all tools that are not named.
+pub type ToolSwitches = BTreeMap<String, bool>;
+
+/// Whether these turn a tool off.
+pub fn turns_off(switches: &ToolSwitches, tool: &str) -> bool {
+    switches.get(tool).or_else(|| switches.get("*")) == Some(&false)
+}
+
 /// A prompt, as it was admitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserMessage {
@@ -65,6 +107,15 @@ pub struct UserMessage {
     /// It was aborted before its turn began: no model reads it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withdrawn: bool,
+    /// What follows from it.
+    #[serde(default, skip_serializing_if = "PromptKind::is_turn")]
+    pub kind: PromptKind,
+    /// What the model is told beside it, for its turn only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The tools that are turned off for its turn.
+    #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
+    pub tools: ToolSwitches,
 }
 
 /// The answer of one step.

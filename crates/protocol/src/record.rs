@@ -5,13 +5,14 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
-use crate::message::{CallInput, CallResult, FinishReason, Part};
+use crate::message::{CallInput, CallResult, FinishReason, Part, PromptKind, ToolSwitches, UserMessage};
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
@@ -58,10 +59,15 @@ pub enum Record {
     /// The session began. Always the first record.
     #[serde(rename = "session.created")]
     SessionCreated(SessionCreated),
-    /// Title, agent, model or rules changed.
+    /// Title, agent, model, rules or what clients keep with the session changed.
     #[serde(rename = "session.changed")]
     SessionChanged(SessionChanged),
-    /// A prompt was accepted; it runs now or waits its turn.
+    /// The session began as a fork of another one, whose log it shares up to here. Directly behind that prefix, and the
+    /// first record of the fork's own. What waited there is no part of the fork; what ran there ends with records behind
+    /// this one.
+    #[serde(rename = "session.forked")]
+    Forked(Forked),
+    /// A prompt was accepted; it runs now or waits its turn, unless it is a note: nothing runs for that.
     #[serde(rename = "prompt.admitted")]
     PromptAdmitted(PromptAdmitted),
     /// The turn of an admitted prompt began.
@@ -79,7 +85,8 @@ pub enum Record {
     /// The answer of a step is complete, or given up.
     #[serde(rename = "step.finished")]
     StepFinished(StepFinished),
-    /// The model asked for a call. Stands directly before its step's [`Record::StepFinished`].
+    /// The model asked for a call. Stands directly before its step's [`Record::StepFinished`]. In the turn of a command
+    /// that a person runs it begins the step, in which no attempt is made.
     #[serde(rename = "call.proposed")]
     CallProposed(CallProposed),
     /// A call waits for a person's consent.
@@ -121,8 +128,8 @@ pub enum Record {
         /// The result.
         result: CallResult,
     },
-    /// A turn is over. Every admitted prompt gets exactly one of these, except one that a running turn took over
-    /// (see [`AttemptStarted::steered`]): it ends with that turn.
+    /// A turn is over. Every admitted prompt gets exactly one of these, except a note, and one that a running turn took
+    /// over (see [`AttemptStarted::steered`]): it ends with that turn.
     #[serde(rename = "turn.ended")]
     TurnEnded(TurnEnded),
     /// The session is gone: what follows is the removal of its log.
@@ -141,6 +148,7 @@ impl Record {
         match self {
             Self::SessionCreated(_) => "session.created",
             Self::SessionChanged(_) => "session.changed",
+            Self::Forked(_) => "session.forked",
             Self::PromptAdmitted(_) => "prompt.admitted",
             Self::TurnStarted { .. } => "turn.started",
             Self::AttemptStarted(_) => "attempt.started",
@@ -187,6 +195,9 @@ pub struct SessionCreated {
     /// What the walls around its programs let through; absent for what the operator lets through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walls: Option<WallsAllowed>,
+    /// What its clients keep with it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
 }
 
 /// See [`Record::SessionChanged`]. Absent fields stay as they were.
@@ -205,6 +216,47 @@ pub struct SessionChanged {
     /// The session's own rules from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Vec<PermissionRule>>,
+    /// What its clients keep with it from now on: all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+    /// When it was put aside; `null` takes it back.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub archived: Option<Option<Timestamp>>,
+}
+
+/// Tells what is `null` from what is absent.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// See [`Record::Forked`]. It says all that a list needs, so that the prefix need not be read for one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The fork's id.
+    pub session: SessionId,
+    /// The session that was forked.
+    pub from: SessionId,
+    /// The last record that the two share: the one before this.
+    pub at: Seq,
+    /// Who pays, and whose data it is: as in the prefix.
+    pub tenant: String,
+    /// The directory that it works in: as in the prefix.
+    pub workspace: String,
+    /// A title for people.
+    pub title: String,
+    /// The agent of prompts that name none.
+    pub agent: String,
+    /// The model of prompts that name none.
+    pub model: ModelRef,
+    /// The session's own rules from now on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<PermissionRule>,
+    /// What its clients keep with it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// The turn that had begun in the prefix and had not ended there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<MessageId>,
 }
 
 /// See [`Record::PromptAdmitted`].
@@ -227,6 +279,32 @@ pub struct PromptAdmitted {
     /// Whether nobody answers requests for consent in its turn, so that each is declined at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
+    /// What follows from it.
+    #[serde(default, skip_serializing_if = "PromptKind::is_turn")]
+    pub kind: PromptKind,
+    /// What the model is told beside it, for its turn only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The tools that are turned off for its turn.
+    #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
+    pub tools: ToolSwitches,
+}
+
+impl PromptAdmitted {
+    /// The message that it is, admitted at this time.
+    pub fn to_message(&self, at: Timestamp) -> UserMessage {
+        UserMessage {
+            id: self.message,
+            created: at,
+            agent: self.agent.clone(),
+            model: self.model.clone(),
+            parts: self.parts.clone(),
+            withdrawn: false,
+            kind: self.kind.clone(),
+            system: self.system.clone(),
+            tools: self.tools.clone(),
+        }
+    }
 }
 
 /// See [`Record::AttemptStarted`].
@@ -257,6 +335,9 @@ pub struct AttemptStarted {
     /// Queued prompts that this step is the first to read (steering).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steered: Vec<MessageId>,
+    /// Notes that came while the turn ran, and that this step is the first to read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<MessageId>,
     /// Whether this is the step at the limit, in which nothing more may be called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
@@ -342,7 +423,7 @@ pub enum StepPart {
         text: String,
         /// What the provider wants back unchanged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        opaque: Option<serde_json::Value>,
+        opaque: Option<Value>,
     },
     /// The place of a call.
     Call {

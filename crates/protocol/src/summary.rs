@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::id::SessionId;
 use crate::model::ModelRef;
-use crate::record::{Entry, Record, Seq};
+use crate::record::{Entry, Forked, Record, Seq, SessionCreated};
 use crate::time::Timestamp;
 use crate::usage::Totals;
 
@@ -41,6 +42,9 @@ pub struct SessionSummary {
     /// The session that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The session that this one is a fork of. It may be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<SessionId>,
     /// When it was created.
     pub created: Timestamp,
     /// When its last record was made.
@@ -59,23 +63,30 @@ pub struct SessionSummary {
     pub open_attempts: BTreeMap<String, ModelRef>,
     /// Place of the last record.
     pub head: Seq,
+    /// What its clients keep with it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// When it was put aside, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<Timestamp>,
 }
 
 /// The title of a session that has none yet.
 pub const UNTITLED: &str = "New session";
 
 impl SessionSummary {
-    /// The summary of a log whose first entry is `first`; `None` when that is not [`Record::SessionCreated`].
+    /// The summary of a log whose first entry is `first`, or of a fork whose first entry of its own that is; `None` when it
+    /// is neither [`Record::SessionCreated`] nor [`Record::Forked`].
     pub fn begin(first: &Entry) -> Option<Self> {
-        let Record::SessionCreated(created) = &first.record else { return None };
-        Some(Self {
-            id: created.session,
-            tenant: created.tenant.clone(),
-            workspace: created.workspace.clone(),
-            title: created.title.clone(),
-            agent: created.agent.clone(),
-            model: created.model.clone(),
-            parent: created.parent,
+        let blank = |id, tenant: &str, workspace: &str, title: &str, agent: &str, model: &ModelRef| Self {
+            id,
+            tenant: tenant.to_owned(),
+            workspace: workspace.to_owned(),
+            title: title.to_owned(),
+            agent: agent.to_owned(),
+            model: model.clone(),
+            parent: None,
+            forked_from: None,
             created: first.at,
             updated: first.at,
             state: SessionState::Idle,
@@ -84,7 +95,46 @@ impl SessionSummary {
             usage: BTreeMap::new(),
             open_attempts: BTreeMap::new(),
             head: first.seq,
-        })
+            metadata: Map::new(),
+            archived: None,
+        };
+        match &first.record {
+            Record::SessionCreated(SessionCreated {
+                session,
+                tenant,
+                workspace,
+                title,
+                agent,
+                model,
+                parent,
+                metadata,
+                ..
+            }) => {
+                let summary = blank(*session, tenant, workspace, title, agent, model);
+                Some(Self { parent: *parent, metadata: metadata.clone(), ..summary })
+            }
+            Record::Forked(Forked {
+                session,
+                from,
+                tenant,
+                workspace,
+                title,
+                agent,
+                model,
+                metadata,
+                turn,
+                ..
+            }) => {
+                let summary = blank(*session, tenant, workspace, title, agent, model);
+                let (open_turns, state) = match turn {
+                    Some(_) => (1, SessionState::Busy),
+                    None => (0, SessionState::Idle),
+                };
+                let metadata = metadata.clone();
+                Some(Self { forked_from: Some(*from), open_turns, state, metadata, ..summary })
+            }
+            _ => None,
+        }
     }
 
     /// Adds the next entry of the log.
@@ -92,6 +142,12 @@ impl SessionSummary {
         self.head = entry.seq;
         self.updated = self.updated.max(entry.at);
         match &entry.record {
+            // What a session used in the part that it shares was used by the other one.
+            Record::Forked(_) => {
+                if let Some(forked) = Self::begin(entry) {
+                    *self = forked;
+                }
+            }
             Record::SessionChanged(changed) => {
                 if let Some(title) = &changed.title {
                     self.title.clone_from(title);
@@ -102,8 +158,14 @@ impl SessionSummary {
                 if let Some(model) = &changed.model {
                     self.model.clone_from(model);
                 }
+                if let Some(metadata) = &changed.metadata {
+                    self.metadata.clone_from(metadata);
+                }
+                if let Some(archived) = changed.archived {
+                    self.archived = archived;
+                }
             }
-            Record::PromptAdmitted(_) => self.open_turns += 1,
+            Record::PromptAdmitted(prompt) => self.open_turns += u32::from(!prompt.kind.is_note()),
             Record::AttemptStarted(started) => {
                 self.open_attempts.insert(started.attempt.to_string(), started.model.clone());
                 // A steered prompt that a step reads is part of the turn of that step from here on.

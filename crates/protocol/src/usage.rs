@@ -146,11 +146,13 @@ pub struct LongContext {
 }
 
 /// The prices of a model. Which of them hold is known when a request is over: they depend on the input that it had.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PriceList {
     /// The prices of most requests.
     pub usual: Prices,
     /// The prices of long requests, by rising threshold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub long: Vec<LongContext>,
 }
 

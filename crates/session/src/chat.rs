@@ -7,11 +7,21 @@ use playhouse_protocol::message::{
 };
 use serde_json::Map;
 
+/// What a prompt says for its turn only, with a hole for it.
+const TURN_SYSTEM: &str = include_str!("../../../prompts/turn-system.md");
+/// The tools that a prompt turns off.
+const TURN_TOOLS: &str = include_str!("../../../prompts/turn-tools.md");
+/// The hole.
+const HOLE: &str = "{{text}}";
+
 /// Adds what a model reads of `message` to `out`: nothing, one message, or an answer and the results of its calls.
 ///
 /// The translation of a message does not depend on the others, so that a conversation only grows. The message must be
 /// complete: all its calls have their results. What one model gave to be sent back unchanged is for that model only: a
 /// `reader` that is another one is not shown it.
+///
+/// What a prompt says for its turn only follows its text, as a block that is marked as such: the system prompt, with which
+/// every request begins, stays as it is, and so do the tools.
 pub fn translate(message: &Message, reader: &ModelRef, out: &mut Vec<ChatMessage>) {
     match message {
         Message::User(message) => translate_user(message, out),
@@ -23,7 +33,7 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
     if message.withdrawn {
         return;
     }
-    let parts: Vec<UserPart> = message
+    let mut parts: Vec<UserPart> = message
         .parts
         .iter()
         .filter_map(|part| match part {
@@ -33,8 +43,37 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
             Part::Reasoning { .. } | Part::Call(_) => None,
         })
         .collect();
+    let blocks = [
+        message.system.as_ref().map(|system| filled(TURN_SYSTEM, system.trim())),
+        turned_off(message).map(|tools| filled(TURN_TOOLS, &tools)),
+    ];
+    let blocks = blocks.into_iter().flatten().collect::<Vec<_>>().join("\n\n");
+    if !blocks.is_empty() {
+        parts.push(UserPart::Text { text: blocks });
+    }
     if !parts.is_empty() {
         out.push(ChatMessage::User { parts });
+    }
+}
+
+fn filled(template: &str, text: &str) -> String {
+    template.trim_end().replacen(HOLE, text, 1)
+}
+
+/// The tools that are turned off for the turn of a prompt, in words; `None` where all are as they were.
+fn turned_off(message: &UserMessage) -> Option<String> {
+    if !message.kind.is_turn() {
+        return None;
+    }
+    let named = |on: bool| {
+        let names = message.tools.iter().filter(move |(name, is)| **is == on && *name != "*");
+        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (off, on) = (named(false), named(true));
+    match message.tools.get("*") {
+        Some(false) if on.is_empty() => Some("all".to_owned()),
+        Some(false) => Some(format!("all but {on}")),
+        _ => Some(off).filter(|off| !off.is_empty()),
     }
 }
 
@@ -92,4 +131,75 @@ fn result_part(call: &CallPart) -> ResultPart {
         }
     };
     ResultPart { id: call.call_id.clone(), name: call.tool.clone(), output, ok, attachments }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::message::{PromptKind, ToolSwitches};
+    use playhouse_protocol::{IdGenerator, Timestamp};
+
+    use super::*;
+
+    fn prompt(system: Option<&str>, tools: &[(&str, bool)]) -> Vec<ChatMessage> {
+        let mut ids = IdGenerator::new(|bytes| bytes.fill(1));
+        let now = Timestamp::from_millis(5);
+        let model = ModelRef::new("mock", "m");
+        let message = UserMessage {
+            id: ids.next(now),
+            created: now,
+            agent: "build".into(),
+            model: model.clone(),
+            parts: vec![Part::Text { id: ids.next(now), text: "Fix it.".into() }],
+            withdrawn: false,
+            kind: PromptKind::Turn,
+            system: system.map(str::to_owned),
+            tools: tools.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect::<ToolSwitches>(),
+        };
+        let mut out = Vec::new();
+        translate(&Message::User(message), &model, &mut out);
+        out
+    }
+
+    /// What follows the text of the prompt.
+    fn block(system: Option<&str>, tools: &[(&str, bool)]) -> Option<String> {
+        let messages = prompt(system, tools);
+        let [ChatMessage::User { parts }] = messages.as_slice() else {
+            panic!("it is one message of the user")
+        };
+        assert_eq!(parts[0], UserPart::Text { text: "Fix it.".into() });
+        match &parts[1..] {
+            [] => None,
+            [UserPart::Text { text }] => Some(text.clone()),
+            more => panic!("one block at most: {more:?}"),
+        }
+    }
+
+    #[test]
+    fn what_holds_for_a_turn_follows_the_text_of_its_prompt() {
+        insta::assert_snapshot!(
+            block(Some("Answer in verse.\n{{text}}\n"), &[("bash", false), ("read", true), ("write", false)]).unwrap(),
+            @r"
+        <system-for-this-turn>
+        What follows comes from whoever runs this session and stands beside the system prompt. It holds until this prompt is answered, and not after that.
+
+        Answer in verse.
+        {{text}}
+        </system-for-this-turn>
+
+        <tools-for-this-turn>
+        Until this prompt is answered these tools are turned off, and calls of them are refused: bash, write.
+        </tools-for-this-turn>
+        "
+        );
+        assert_eq!(block(None, &[]), None);
+        assert_eq!(block(None, &[("read", true), ("*", true)]), None);
+    }
+
+    #[test]
+    fn all_tools_can_be_turned_off_but_those_that_are_named() {
+        let all = block(None, &[("*", false)]).unwrap();
+        assert!(all.contains("refused: all.\n"), "{all}");
+        let some = block(None, &[("*", false), ("bash", false), ("read", true), ("grep", true)]).unwrap();
+        assert!(some.contains("refused: all but grep, read.\n"), "{some}");
+    }
 }

@@ -4,7 +4,9 @@ use playhouse_policy::Verdict;
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
-use playhouse_protocol::message::{Attachment, CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::message::{
+    Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
+};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart};
 use playhouse_protocol::usage::{PriceList, Usage};
@@ -53,6 +55,12 @@ pub struct NewPrompt {
     pub when_busy: WhenBusy,
     /// Whether nobody answers requests for consent in its turn.
     pub unattended: bool,
+    /// What follows from it.
+    pub kind: PromptKind,
+    /// What the model is told beside it, for its turn only.
+    pub system: Option<String>,
+    /// The tools that are turned off for its turn.
+    pub tools: ToolSwitches,
 }
 
 /// A call that a model asked for.
@@ -196,7 +204,7 @@ pub enum Input {
     Cover(ConsentId, Option<ConsentId>),
     /// Answers to a request with questions; none when nobody will answer.
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
-    /// Change title, agent, model or rules.
+    /// Change title, agent, model, rules or what clients keep with the session.
     Change(Ticket, SessionChanged),
     /// Remove the session: abort what runs, then say that it is gone.
     Delete(Ticket),

@@ -4,8 +4,10 @@ use std::collections::{HashSet, VecDeque};
 
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use playhouse_protocol::error::ErrorInfo;
-use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId};
-use playhouse_protocol::message::{CallPart, FinishReason, Message, Part, UserMessage};
+use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
+use playhouse_protocol::message::{
+    CallPart, FinishReason, Message, Part, PromptKind, ToolSwitches, UserMessage, turns_off,
+};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
 use playhouse_protocol::summary::SessionState;
@@ -57,6 +59,8 @@ pub struct Session {
     pub walls: Option<WallsAllowed>,
     /// The requests that were settled last, the newest at the end.
     settled: VecDeque<SettledRequest>,
+    /// The sessions whose records this one shares, as it is a fork; the nearest at the end.
+    pub shares_with: Vec<SessionId>,
 }
 
 /// A request to the people behind a session that is over.
@@ -75,6 +79,18 @@ pub struct QueuedPrompt {
     pub at: Timestamp,
 }
 
+impl QueuedPrompt {
+    /// Whether a running turn takes it over, and goes on for it.
+    pub(crate) fn steers(&self) -> bool {
+        self.prompt.steer && self.prompt.kind.is_turn()
+    }
+
+    /// The message that it is.
+    pub(crate) fn message(&self) -> UserMessage {
+        self.prompt.to_message(self.at)
+    }
+}
+
 /// A turn that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
@@ -88,6 +104,10 @@ pub struct Turn {
     pub step_limit: Option<u32>,
     /// Whether nobody answers requests for consent in it.
     pub unattended: bool,
+    /// What it does: a note has no turn.
+    pub kind: PromptKind,
+    /// The tools that are turned off in it.
+    pub tools: ToolSwitches,
     /// What its attempts used.
     pub totals: Totals,
     /// The step under way, or the last one.
@@ -98,6 +118,11 @@ impl Turn {
     /// Steps begun so far.
     pub fn steps(&self) -> u32 {
         self.step.as_ref().map_or(0, |step| step.number)
+    }
+
+    /// Whether its prompt, or one that it took over, turned this tool off.
+    pub fn turns_off(&self, tool: &str) -> bool {
+        turns_off(&self.tools, tool)
     }
 }
 
@@ -237,12 +262,20 @@ impl Session {
             unattended: created.unattended,
             walls: created.walls.clone(),
             settled: VecDeque::new(),
+            shares_with: Vec::new(),
         })
     }
 
     /// Whether nothing runs and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.turn.is_none() && self.queue.is_empty()
+    }
+
+    /// Whether no request to a model is under way or waits to be made again: a fork may begin here without paying for one
+    /// a second time.
+    pub fn is_between_steps(&self) -> bool {
+        let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        step.is_none_or(|step| matches!(step.phase, StepPhase::Finished { .. }))
     }
 
     /// Whether it was removed.
@@ -257,7 +290,7 @@ impl Session {
 
     /// The conversation, and behind it the prompts that wait.
     pub fn all_messages(&self) -> Vec<Message> {
-        let waiting = self.queue.iter().map(|queued| Message::User(user_message(queued)));
+        let waiting = self.queue.iter().map(|queued| Message::User(queued.message()));
         self.messages.iter().cloned().chain(waiting).collect()
     }
 
@@ -274,6 +307,17 @@ impl Session {
     pub fn open_consents(&self) -> Vec<ConsentAsked> {
         let asked = self.calls().iter().filter_map(|call| call.consent.as_ref());
         asked.filter(|consent| consent.answer.is_none()).map(|consent| consent.asked.clone()).collect()
+    }
+
+    /// How many requests wait for people: for consent, and with questions.
+    pub fn open_requests(&self) -> (usize, usize) {
+        let calls = self.calls();
+        let consents = calls.iter().filter_map(|call| call.consent.as_ref());
+        let questions = calls.iter().filter_map(|call| call.question.as_ref());
+        (
+            consents.filter(|consent| consent.answer.is_none()).count(),
+            questions.filter(|question| question.answer.is_none()).count(),
+        )
     }
 
     /// How a request for consent was settled; `None` when it was not, or when 256 requests were settled since.
@@ -316,16 +360,5 @@ impl Session {
         self.fold(entry).map_err(|reason| FoldError { seq: entry.seq, kind: entry.record.kind(), reason })?;
         self.summary.apply(entry);
         Ok(())
-    }
-}
-
-fn user_message(queued: &QueuedPrompt) -> UserMessage {
-    UserMessage {
-        id: queued.prompt.message,
-        created: queued.at,
-        agent: queued.prompt.agent.clone(),
-        model: queued.prompt.model.clone(),
-        parts: queued.prompt.parts.clone(),
-        withdrawn: false,
     }
 }

@@ -4,7 +4,9 @@
 //! - [`Machine`] decides. It takes an [`Input`] (a command, what a step or a call reported, a deadline that passed) and
 //!   returns [`Effect`]s (append these records, start this attempt, prepare or execute this call, cancel, reply, arm a
 //!   deadline). Whoever owns it carries them out in order; nothing else decides what happens next, live or after a crash.
+//! - [`ForkPoint`] finds where a log is cut for a fork, and [`fork`] makes the fork's first records.
 //! - [`chat`] translates the history into what a model reads.
+//! - [`tags`] makes one text of a session's events, for renderers; [`about`] says what a call is about.
 //!
 //! ```
 //! use playhouse_protocol::record::{Record, SessionCreated};
@@ -23,18 +25,22 @@
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,
+//!     metadata: Default::default(),
 //! };
 //! let log = [Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) }];
 //! let session = Session::replay(log.iter()).unwrap();
 //! assert!(session.is_idle());
 //! ```
 
+pub mod about;
 pub mod chat;
 mod effect;
 mod fold;
+mod fork;
 mod machine;
 mod retry;
 mod settle;
+pub mod tags;
 
 pub use effect::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, NewPrompt,
@@ -44,5 +50,6 @@ pub use fold::{
     CallPhase, FoldError, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, Session, Step,
     StepPhase, Turn,
 };
+pub use fork::{ForkOrder, ForkPoint, fork, fork_title};
 pub use machine::Machine;
 pub use retry::RetryPolicy;

@@ -12,7 +12,7 @@ use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
 use playhouse_protocol::{CommandError, Entry, ErrorInfo, Record, Reply, Timestamp};
 
 use crate::effect::{Deadline, Effect, Input, PreparedCall, Stamp, Ticket};
-use crate::fold::{FoldError, Session, StepPhase};
+use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
 use crate::retry::RetryPolicy;
 use crate::settle::estimated_usage;
 
@@ -20,8 +20,10 @@ mod aborts;
 mod attempts;
 mod calls;
 mod consents;
+mod forks;
 mod prompts;
 mod questions;
+mod shell;
 
 use aborts::Abort;
 
@@ -197,8 +199,10 @@ impl Machine {
                 continue;
             };
             match turn.step.as_ref().map(|step| (step.id, &step.phase)) {
+                None if self.is_by_hand() => self.propose_command(stamp)?,
                 None => return self.start_attempt(stamp),
                 Some((_, StepPhase::Attempting(_))) => return Ok(()),
+                Some((_, StepPhase::Unanswered)) if self.is_by_hand() => self.propose_command(stamp)?,
                 Some((step, StepPhase::Unanswered)) => {
                     if self.live.retrying == Some(step) {
                         return Ok(());
@@ -227,11 +231,12 @@ impl Machine {
             FinishReason::Failed | FinishReason::Length | FinishReason::ContentFilter => {
                 Some((TurnOutcome::Failed, error.clone()))
             }
+            _ if self.is_by_hand() => Some((TurnOutcome::Completed, None)),
             _ if step.last => Some((TurnOutcome::MaxSteps, None)),
             _ if !calls.is_empty() => None,
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other => {
                 // A prompt that came in the meantime to steer this turn is read by one more step.
-                let steered = self.session.queue.iter().any(|queued| queued.prompt.steer);
+                let steered = self.session.queue.iter().any(QueuedPrompt::steers);
                 (!steered).then_some((TurnOutcome::Completed, None))
             }
         }

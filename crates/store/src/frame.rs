@@ -34,9 +34,10 @@ pub const SPILL_BYTES: usize = 64 * 1024;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 17] = [
+const KINDS: [(&str, u16); 18] = [
     ("session.created", 1),
     ("session.changed", 1),
+    ("session.forked", 1),
     ("prompt.admitted", 1),
     ("turn.started", 1),
     ("attempt.started", 1),

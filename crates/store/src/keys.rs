@@ -3,9 +3,14 @@
 //! | key | value |
 //! |---|---|
 //! | `l/` session, sequence | a frame of the session's log |
+//! | `f/` fork | its link to the log that it shares records of (`lineage`) |
+//! | `d/` session, sequence, fork | nothing: the forks that need the session's records up to there |
+//! | `g/` session | nothing: it was deleted, and forks need records of it |
 //! | `s/` session | its summary |
 //! | `c/` inverted time of creation, session | nothing: the list, newest first |
 //! | `u/` session | nothing: the sessions with a turn that runs or waits |
+//! | `t/` hash of a tenant, … | its sessions, their number, and those with work (`index`) |
+//! | `m/index` | the version of `t/`, and the generation that kept it |
 //! | `k/` key | a value of the shelf |
 //!
 //! Numbers are big-endian, so that the order of keys is the order of numbers. Session ids have a fixed length.
@@ -18,6 +23,8 @@ use crate::Cursor;
 const NUMBER: usize = size_of::<u64>();
 pub(crate) const CREATED: &[u8] = b"c/";
 pub(crate) const UNFINISHED: &[u8] = b"u/";
+pub(crate) const BY_TENANT: &[u8] = b"t/";
+pub(crate) const INDEX_MARK: &[u8] = b"m/index";
 
 fn with_session(kind: &[u8], session: SessionId) -> Vec<u8> {
     [kind, session.as_str().as_bytes()].concat()
@@ -41,6 +48,32 @@ pub(crate) fn seq_of_frame(key: &[u8]) -> Option<Seq> {
     Some(Seq(u64::from_be_bytes(number.try_into().ok()?)))
 }
 
+/// The link of a fork.
+pub(crate) fn link(fork: SessionId) -> Vec<u8> {
+    with_session(b"f/", fork)
+}
+
+/// The keys of the forks that need records of a log begin with this; the one that needs most comes last.
+pub(crate) fn dependents(log: SessionId) -> Vec<u8> {
+    with_session(b"d/", log)
+}
+
+/// The mark of a fork that needs the records of a log up to `at`.
+pub(crate) fn dependent(log: SessionId, at: Seq, fork: SessionId) -> Vec<u8> {
+    [&dependents(log)[..], &at.0.to_be_bytes(), fork.as_str().as_bytes()].concat()
+}
+
+/// The place that the key of a dependent names.
+pub(crate) fn seq_of_dependent(key: &[u8]) -> Option<Seq> {
+    let number = key.get(2 + ID_LENGTH..)?.first_chunk()?;
+    Some(Seq(u64::from_be_bytes(*number)))
+}
+
+/// The mark of a log that was deleted and kept for its forks.
+pub(crate) fn rest(session: SessionId) -> Vec<u8> {
+    with_session(b"g/", session)
+}
+
 /// A summary.
 pub(crate) fn summary(session: SessionId) -> Vec<u8> {
     with_session(b"s/", session)
@@ -53,8 +86,13 @@ pub(crate) fn unfinished(session: SessionId) -> Vec<u8> {
 
 /// A session's place in the list.
 pub(crate) fn created(cursor: &Cursor) -> Vec<u8> {
+    [CREATED, &place(cursor)].concat()
+}
+
+/// The end of a session's key in every list: newest first.
+pub(crate) fn place(cursor: &Cursor) -> Vec<u8> {
     let inverted = !cursor.created.as_millis();
-    [CREATED, &inverted.to_be_bytes(), cursor.session.as_str().as_bytes()].concat()
+    [&inverted.to_be_bytes()[..], cursor.session.as_str().as_bytes()].concat()
 }
 
 /// The place in the list of the session with this summary.
@@ -69,9 +107,19 @@ pub(crate) fn cursor_of_created(key: &[u8]) -> Option<Cursor> {
     Some(Cursor { created: Timestamp::from_millis(!inverted), session: parse_session(session)? })
 }
 
+/// The session whose place ends a key of a list whose keys begin with `list` bytes of their own.
+pub(crate) fn session_of_place(key: &[u8], list: usize) -> Option<SessionId> {
+    session_at(key, list + NUMBER)
+}
+
+/// The session whose id is what a key has from `start` on.
+pub(crate) fn session_at(key: &[u8], start: usize) -> Option<SessionId> {
+    parse_session(key.get(start..)?)
+}
+
 /// The session that a key of the index of unfinished sessions names.
 pub(crate) fn session_of_unfinished(key: &[u8]) -> Option<SessionId> {
-    parse_session(key.get(UNFINISHED.len()..)?)
+    session_at(key, UNFINISHED.len())
 }
 
 /// A value of the shelf.

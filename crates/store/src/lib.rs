@@ -11,9 +11,10 @@
 //! be a moment before it is flushed.
 //!
 //! A backend is an ordered table with atomic batches (`table`). All else is there once, for every backend: where things
-//! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`), reading and
-//! folding logs (`projection`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other
-//! processes out. Blobs are files of their own (`blobs`).
+//! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`, and `draft` for
+//! what one request changes), reading and folding logs (`projection`), logs that share records (`lineage`), the lists by
+//! tenant (`index`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other processes out.
+//! Blobs are files of their own (`blobs`).
 //!
 //! ```
 //! use std::sync::mpsc::sync_channel;
@@ -35,6 +36,7 @@
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,
+//!     metadata: Default::default(),
 //! });
 //! let entries = vec![Entry { seq: Seq(1), at: Timestamp::from_millis(1_800_000_000_000), record: created }];
 //!
@@ -49,8 +51,11 @@
 //! ```
 
 mod blobs;
+mod draft;
 pub mod frame;
+mod index;
 mod keys;
+mod lineage;
 mod lock;
 mod logs;
 mod memory;
@@ -155,7 +160,8 @@ pub struct Append {
     pub session: SessionId,
     /// Its tenant: who owns blobs that large records are moved to. The same as in its `SessionCreated`.
     pub tenant: Arc<str>,
-    /// Where the log ends now. 0 for a new session, whose first record must be `SessionCreated`.
+    /// Where the log ends now. 0 for a new session, whose first record must be `SessionCreated`; for a new fork see
+    /// [`Log::fork`].
     pub expected: Seq,
     /// Records with the sequence numbers that follow, without a gap.
     pub entries: Vec<Entry>,
@@ -179,6 +185,8 @@ pub struct ListQuery {
     pub title: Option<String>,
     /// Only those that changed at this time or later.
     pub updated_since: Option<Timestamp>,
+    /// Only those that are put aside, or only those that are not.
+    pub archived: Option<bool>,
     /// Where the page before ended.
     pub after: Option<Cursor>,
     /// At most so many; 0 stands for 50.
@@ -233,10 +241,31 @@ pub trait Log: Send + Sync {
     /// A page of sessions, newest first.
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError>;
 
+    /// How many writes wait to be begun with. Fast; 0 where that cannot be known.
+    fn waiting(&self) -> usize {
+        0
+    }
+
     /// All sessions with a turn that runs or waits, from an index (no log is read).
     fn unfinished(&self) -> Result<Vec<SessionId>, StoreError>;
 
-    /// Removes a session's log and summary, damaged or not. Its blobs stay. Queued like an append; a session that is
+    /// The sessions of `tenant` with a turn that runs or waits, from an index.
+    fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError>;
+
+    /// How many sessions `tenant` has, from an index. Those whose removal has begun count until they are gone.
+    fn count(&self, tenant: &str) -> Result<u64, StoreError>;
+
+    /// Queues a new session that is a fork: its log shares records of another one, and goes on by itself. No record is
+    /// copied. The first of the `entries` is the fork's [`playhouse_protocol::Record::Forked`], which says which session
+    /// it is made from, and `expected` is the last place that the two share.
+    ///
+    /// `done` gets [`StoreError::Missing`] where the other session is not there, [`StoreError::Conflict`] where the new one
+    /// is there already, and [`StoreError::Backend`] as with [`Log::append`], and also where the other session has no such
+    /// record, or belongs to another tenant, and after a thousand forks of forks.
+    fn fork(&self, fork: Append, done: Done);
+
+    /// Removes a session's log and summary, damaged or not. Records that forks of it share stay until the last of those is
+    /// gone; nobody else can read them. Its blobs stay. Queued like an append; a session that is
     /// not there is [`StoreError::Missing`].
     fn delete(&self, session: SessionId, done: Done);
 }

@@ -5,10 +5,11 @@ use std::sync::mpsc::sync_channel;
 
 use playhouse_protocol::{Seq, SessionId, SessionSummary};
 
+use crate::index::{self, Wanted};
 use crate::projection::Source;
 use crate::table::for_each;
 use crate::writer::{CompareAndSet, Request, Writer};
-use crate::{Append, Done, Kin, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys};
+use crate::{Append, Done, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys};
 
 const DEFAULT_PAGE: usize = 50;
 
@@ -41,16 +42,20 @@ impl Log for TableStore {
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
         let limit = if query.limit == 0 { DEFAULT_PAGE } else { query.limit };
-        let from = match &query.after {
-            Some(cursor) => keys::after(&keys::created(cursor)),
-            None => keys::CREATED.to_vec(),
-        };
         let wanted = Wanted::of(query);
+        let list = wanted.list();
+        let from = match &query.after {
+            Some(cursor) => keys::after(&[&list[..], &keys::place(cursor)].concat()),
+            None => list.clone(),
+        };
         let mut page = Page::default();
-        for_each(&*self.source.table, from, &keys::end_of(keys::CREATED), |(key, _)| {
-            let Some(cursor) = keys::cursor_of_created(&key) else { return Ok(true) };
+        self.source.table.visit(from, &keys::end_of(&list), &mut |key, row| {
+            if !wanted.may_match(row) {
+                return Ok(true);
+            }
+            let Some(session) = keys::session_of_place(key, list.len()) else { return Ok(true) };
             // A session that was deleted since the index was read is skipped.
-            let Some(summary) = self.source.summary(cursor.session)? else { return Ok(true) };
+            let Some(summary) = self.source.summary(session)? else { return Ok(true) };
             if !wanted.matches(&summary) {
                 return Ok(true);
             }
@@ -64,6 +69,18 @@ impl Log for TableStore {
         Ok(page)
     }
 
+    fn count(&self, tenant: &str) -> Result<u64, StoreError> {
+        index::count(&*self.source.table, tenant)
+    }
+
+    fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError> {
+        index::unfinished_of(&*self.source.table, tenant)
+    }
+
+    fn waiting(&self) -> usize {
+        self.writer.waiting()
+    }
+
     fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut sessions = Vec::new();
         let end = keys::end_of(keys::UNFINISHED);
@@ -74,34 +91,12 @@ impl Log for TableStore {
         Ok(sessions)
     }
 
+    fn fork(&self, fork: Append, done: Done) {
+        self.writer.submit(Request::Fork(fork, done));
+    }
+
     fn delete(&self, session: SessionId, done: Done) {
         self.writer.submit(Request::Delete(session, done));
-    }
-}
-
-/// A query, made ready for many summaries.
-struct Wanted<'a> {
-    query: &'a ListQuery,
-    /// The text that titles must hold, in lower case.
-    title: Option<String>,
-}
-
-impl<'a> Wanted<'a> {
-    fn of(query: &'a ListQuery) -> Self {
-        Self { query, title: query.title.as_ref().map(|title| title.to_lowercase()) }
-    }
-
-    fn matches(&self, summary: &SessionSummary) -> bool {
-        let query = self.query;
-        query.tenant.as_ref().is_none_or(|tenant| *tenant == summary.tenant)
-            && query.workspace.as_ref().is_none_or(|workspace| *workspace == summary.workspace)
-            && query.updated_since.is_none_or(|since| summary.updated >= since)
-            && match query.kin {
-                None => true,
-                Some(Kin::Roots) => summary.parent.is_none(),
-                Some(Kin::ChildrenOf(parent)) => summary.parent == Some(parent),
-            }
-            && self.title.as_ref().is_none_or(|title| summary.title.to_lowercase().contains(title))
     }
 }
 

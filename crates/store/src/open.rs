@@ -9,12 +9,14 @@
 //!
 //! `format.json` comes first, so that a creation that was cut off at any point leaves either a directory with nothing
 //! but its lock (and perhaps an unfinished `format.json.new`), which is begun again, or one that says what it is, in
-//! which everything else is made when it is missing.
+//! which everything else is made when it is missing. A store is of version 1 until the first fork is made in it, and of
+//! version 2 from then on.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
@@ -26,10 +28,16 @@ use crate::memory::{MemoryBlobs, MemoryTable};
 use crate::projection::Source;
 use crate::sled_table::SledTable;
 use crate::table::Table;
-use crate::{Blobs, Shelf, Store, StoreError};
+use crate::{Blobs, Shelf, Store, StoreError, index, keys};
 
 const FORMAT: &str = "playhouse-store";
-const VERSION: u64 = 1;
+/// The newest version that is read.
+const VERSION: u64 = FORKS;
+/// The version of a store in which no log shares records with another.
+const PLAIN: u64 = 1;
+/// The version of a store in which logs may share records: an older engine, which takes a session's records away with
+/// the session, must not open it.
+const FORKS: u64 = 2;
 const BACKEND: &str = "sled";
 const FILE: &str = "format.json";
 const NEW_FILE: &str = "format.json.new";
@@ -55,41 +63,92 @@ impl Store {
         make_directory(data)?;
         let lock = Arc::new(DataLock::take(data)?);
         // Again, now that nobody else can be creating a store here.
-        if inspect(data)? == Found::Nothing {
-            write_format(data)?;
-        }
+        let version = match inspect(data)? {
+            Found::Store(version) => version,
+            Found::Nothing => {
+                write_format(data, PLAIN)?;
+                PLAIN
+            }
+        };
+        let format = FormatFile { data: data.to_owned(), version: AtomicU64::new(version) };
         let blobs = Arc::new(FileBlobs::new(data.join("blobs"), Arc::clone(&lock)));
         let directory = data.join(BACKEND);
         let table = SledTable::open(&directory, lock)?;
         sync_folder(data)?;
-        Self::start(Box::new(table), blobs)
+        Self::start(Box::new(table), blobs, Some(format))
+    }
+
+    /// Makes `data` the directory of a store where there is none yet, and opens nothing.
+    ///
+    /// # Errors
+    /// As for [`Store::open`].
+    pub fn prepare(data: &Path) -> Result<(), StoreError> {
+        if let Found::Store(_) = inspect(data)? {
+            return Ok(());
+        }
+        make_directory(data)?;
+        let _lock = DataLock::take(data)?;
+        match inspect(data)? {
+            Found::Store(_) => Ok(()),
+            Found::Nothing => write_format(data, PLAIN),
+        }
     }
 
     /// A store that lives as long as its handles, without a disk. Everything else is as with [`Store::open`], the
     /// writer's thread included.
     pub fn memory() -> Result<Self, StoreError> {
-        Self::start(Box::new(MemoryTable::default()), Arc::new(MemoryBlobs::default()))
+        Self::start(Box::new(MemoryTable::default()), Arc::new(MemoryBlobs::default()), None)
     }
 
-    fn start(table: Box<dyn Table>, blobs: Arc<dyn Blobs>) -> Result<Self, StoreError> {
-        let tables = Arc::new(TableStore::start(Source { table, blobs: Arc::clone(&blobs) })?);
-        let generation = next_generation(&*tables)?;
+    fn start(
+        table: Box<dyn Table>,
+        blobs: Arc<dyn Blobs>,
+        format: Option<FormatFile>,
+    ) -> Result<Self, StoreError> {
+        let source = Source { table, blobs: Arc::clone(&blobs), format };
+        let before = source.table.get(&keys::shelf(GENERATION))?;
+        let generation = generation_after(before.as_deref())?;
+        index::prepare(&source, generation)?;
+        let tables = Arc::new(TableStore::start(source)?);
+        // Its flush makes durable what the index needed.
+        let new = generation.to_string();
+        if !tables.compare_and_set(GENERATION, before.as_deref(), Some(new.as_bytes()))? {
+            return Err(StoreError::Backend(format!(
+                "\"{GENERATION}\" on the shelf was changed by somebody else"
+            )));
+        }
         Ok(Self { log: Arc::clone(&tables) as _, shelf: tables, blobs, generation })
     }
 }
 
-#[derive(PartialEq, Eq)]
+/// The file that says what a data directory holds, in which version.
+pub(crate) struct FormatFile {
+    data: PathBuf,
+    version: AtomicU64,
+}
+
+impl FormatFile {
+    /// Says durably that logs may share records, before the first two of them do.
+    pub(crate) fn allow_forks(&self) -> Result<(), StoreError> {
+        if self.version.load(Ordering::Relaxed) < FORKS {
+            write_format(&self.data, FORKS)?;
+            self.version.store(FORKS, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
 enum Found {
     /// No store yet, and nothing else.
     Nothing,
-    /// A store that this engine reads.
-    Store,
+    /// A store that this engine reads, of this version.
+    Store(u64),
 }
 
 /// Looks at the directory without changing anything.
 fn inspect(data: &Path) -> Result<Found, StoreError> {
     let refuse = |found: String| {
-        let known = format!("{FORMAT} version {VERSION} ({BACKEND})");
+        let known = format!("{FORMAT} versions {PLAIN} to {VERSION} ({BACKEND})");
         Err(StoreError::Format { path: data.to_owned(), found, known })
     };
     match fs::metadata(data) {
@@ -116,13 +175,14 @@ fn inspect(data: &Path) -> Result<Found, StoreError> {
     if value["format"] != FORMAT {
         return refuse(format!("holds the foreign format {}", value["format"]));
     }
-    if value["version"] != VERSION {
+    let version = value["version"].as_u64().filter(|version| (PLAIN..=VERSION).contains(version));
+    let Some(version) = version else {
         return refuse(format!("holds {FORMAT} version {}", value["version"]));
-    }
+    };
     if value["backend"] != BACKEND {
-        return refuse(format!("holds {FORMAT} version {VERSION} with the backend {}", value["backend"]));
+        return refuse(format!("holds {FORMAT} version {version} with the backend {}", value["backend"]));
     }
-    Ok(Found::Store)
+    Ok(Found::Store(version))
 }
 
 /// A file that no interrupted creation of a store leaves behind.
@@ -157,8 +217,8 @@ fn make_directory(data: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn write_format(data: &Path) -> Result<(), StoreError> {
-    let format = Format { format: FORMAT.to_owned(), version: VERSION, backend: BACKEND.to_owned() };
+fn write_format(data: &Path, version: u64) -> Result<(), StoreError> {
+    let format = Format { format: FORMAT.to_owned(), version, backend: BACKEND.to_owned() };
     let mut text = serde_json::to_vec(&format).map_err(|error| StoreError::Backend(error.to_string()))?;
     text.push(b'\n');
     let path = data.join(NEW_FILE);
@@ -169,20 +229,11 @@ fn write_format(data: &Path) -> Result<(), StoreError> {
     sync_folder(data)
 }
 
-/// Counts the times that this store was opened.
-fn next_generation(shelf: &dyn Shelf) -> Result<u64, StoreError> {
-    let before = shelf.get(GENERATION)?;
-    let generation = match &before {
-        None => 1,
-        Some(text) => std::str::from_utf8(text)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok()?.checked_add(1))
-            .ok_or_else(|| StoreError::Backend(format!("\"{GENERATION}\" on the shelf is not a number")))?,
-    };
-    if !shelf.compare_and_set(GENERATION, before.as_deref(), Some(generation.to_string().as_bytes()))? {
-        return Err(StoreError::Backend(format!(
-            "\"{GENERATION}\" on the shelf was changed by somebody else"
-        )));
-    }
-    Ok(generation)
+/// The number of the opening after the one that is on the shelf.
+fn generation_after(before: Option<&[u8]>) -> Result<u64, StoreError> {
+    let Some(text) = before else { return Ok(1) };
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok()?.checked_add(1))
+        .ok_or_else(|| StoreError::Backend(format!("\"{GENERATION}\" on the shelf is not a number")))
 }

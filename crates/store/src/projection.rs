@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use playhouse_protocol::{Entry, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
 use crate::frame::{self, FrameError};
+use crate::lineage::{self, Segment};
+use crate::open::FormatFile;
 use crate::table::{Table, for_each};
 use crate::{Blobs, Damage, LogRead, StoreError, keys};
 
@@ -45,9 +47,21 @@ fn checksum(session: SessionId, json: &[u8]) -> u32 {
 pub(crate) struct Source {
     pub(crate) table: Box<dyn Table>,
     pub(crate) blobs: Arc<dyn Blobs>,
+    /// Says which version the store is of; a store in memory is read by nobody else.
+    pub(crate) format: Option<FormatFile>,
 }
 
 impl Source {
+    /// The value of a key: how others look into the table.
+    fn look(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.table.get(key)
+    }
+
+    /// Whether the log was deleted and kept for its forks.
+    pub(crate) fn is_rest(&self, session: SessionId) -> Result<bool, StoreError> {
+        lineage::is_rest(&|key| self.look(key), session)
+    }
+
     /// The stored summary, where it is good.
     pub(crate) fn stored_summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
         let value = self.table.get(&keys::summary(session))?;
@@ -62,13 +76,21 @@ impl Source {
         }
     }
 
-    /// The summary of the good part of the log, and what is wrong with the rest.
+    /// The summary of the good part of the log, and what is wrong with what follows. A fork's is made from the records
+    /// that it does not share.
     pub(crate) fn fold(
         &self,
         session: SessionId,
     ) -> Result<(Option<SessionSummary>, Option<Damage>), StoreError> {
+        if self.is_rest(session)? {
+            return Ok((None, None));
+        }
+        let shared = match lineage::link(&|key| self.look(key), session)? {
+            Ok(link) => link.map_or(Seq::START, |link| link.at),
+            Err(reason) => return Ok((None, Some(Damage { seq: Seq(1), reason }))),
+        };
         let mut summary: Option<SessionSummary> = None;
-        let damage = self.walk(session, Seq::START, |entry| {
+        let damage = self.walk(session, shared, |entry| {
             match &mut summary {
                 Some(summary) => summary.apply(&entry),
                 None => summary = SessionSummary::begin(&entry),
@@ -82,6 +104,9 @@ impl Source {
     pub(crate) fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
         // Read before the log: what the summary counts must then be in the log, even while others append.
         let head = self.stored_summary(session)?.map(|summary| summary.head);
+        if head.is_none() && self.is_rest(session)? {
+            return Err(StoreError::Missing(session));
+        }
         let mut read = LogRead::default();
         if limit > 0 {
             read.damage = self.walk(session, after, |entry| {
@@ -100,10 +125,11 @@ impl Source {
     }
 
     fn exists(&self, session: SessionId) -> Result<bool, StoreError> {
-        Ok(self.table.get(&keys::summary(session))?.is_some() || self.last(session)?.is_some())
+        let has_log = || Ok::<_, StoreError>(self.last(session)?.is_some() && !self.is_rest(session)?);
+        Ok(self.table.get(&keys::summary(session))?.is_some() || has_log()?)
     }
 
-    /// The place of the last frame, good or not.
+    /// The place of the last frame of the log's own, good or not.
     pub(crate) fn last(&self, session: SessionId) -> Result<Option<Seq>, StoreError> {
         let prefix = keys::log(session);
         let key = self.table.last_key(&prefix, &keys::end_of(&prefix))?;
@@ -133,29 +159,58 @@ impl Source {
         after: Seq,
         mut each: impl FnMut(Entry) -> bool,
     ) -> Result<Option<Damage>, StoreError> {
-        let Some(first) = after.0.checked_add(1) else { return Ok(None) };
-        let mut expected = Seq(first);
-        let mut damage = None;
-        let end = keys::end_of(&keys::log(session));
-        for_each(&*self.table, keys::frame(session, expected), &end, |(key, value)| {
-            match self.check(session, expected, &key, &value)? {
+        let Some(first) = after.0.checked_add(1).map(Seq) else { return Ok(None) };
+        let segments = match lineage::segments(&|key| self.look(key), session, after)? {
+            Ok(segments) => segments,
+            Err(reason) => return Ok(Some(Damage { seq: first, reason })),
+        };
+        for segment in segments {
+            let from = first.max(segment.first);
+            let Walked { next, ended, damage } = self.walk_segment(segment, from, &mut each)?;
+            if ended || damage.is_some() {
+                return Ok(damage);
+            }
+            let Some(last) = segment.last.filter(|last| next <= *last) else { continue };
+            // A fork that is deleted meanwhile may take along what it was the last to need.
+            let reason =
+                format!("it is missing: what is shared with {} should go on to record {last}", segment.log);
+            return Ok(self.exists(session)?.then_some(Damage { seq: next, reason }));
+        }
+        Ok(None)
+    }
+
+    /// The same for records from `from` on of one log.
+    fn walk_segment(
+        &self,
+        segment: Segment,
+        from: Seq,
+        each: &mut impl FnMut(Entry) -> bool,
+    ) -> Result<Walked, StoreError> {
+        let mut walked = Walked { next: from, ended: false, damage: None };
+        let end = match segment.last {
+            Some(last) => keys::after(&keys::frame(segment.log, last)),
+            None => keys::end_of(&keys::log(segment.log)),
+        };
+        for_each(&*self.table, keys::frame(segment.log, from), &end, |(key, value)| {
+            match self.check(segment, walked.next, &key, &value)? {
                 Ok(entry) => {
-                    expected = Seq(expected.0.saturating_add(1));
-                    Ok(each(entry))
+                    walked.next = Seq(walked.next.0.saturating_add(1));
+                    walked.ended = !each(entry);
+                    Ok(!walked.ended)
                 }
                 Err(reason) => {
-                    damage = Some(Damage { seq: expected, reason });
+                    walked.damage = Some(Damage { seq: walked.next, reason });
                     Ok(false)
                 }
             }
         })?;
-        Ok(damage)
+        Ok(walked)
     }
 
     /// The entry at `expected`, or what is wrong there.
     fn check(
         &self,
-        session: SessionId,
+        segment: Segment,
         expected: Seq,
         key: &[u8],
         value: &[u8],
@@ -166,14 +221,28 @@ impl Source {
             None => return Ok(Err("a key of another form stands in its place".to_owned())),
         }
         let fetch = |spilled: &frame::Spilled| self.blobs.get(&spilled.tenant, &spilled.blob);
-        match frame::decode(session, expected, value, fetch) {
-            Ok(entry) if expected == Seq(1) && SessionSummary::begin(&entry).is_none() => {
-                Ok(Err(format!("a log begins with session.created, not with {}", entry.record.kind())))
-            }
+        match frame::decode(segment.log, expected, value, fetch) {
+            Ok(entry) if expected == segment.first => Ok(match &entry.record {
+                Record::SessionCreated(_) if expected == Seq(1) => Ok(entry),
+                Record::Forked(_) if expected != Seq(1) => Ok(entry),
+                record if expected == Seq(1) => {
+                    Err(format!("a log begins with session.created, not with {}", record.kind()))
+                }
+                record => Err(format!("a fork begins with session.forked, not with {}", record.kind())),
+            }),
             Ok(entry) => Ok(Ok(entry)),
             // A blob that is gone or changed is damage; one that cannot be read right now is a failure of the store.
             Err(FrameError::Content(error)) if !matches!(error, StoreError::Blob { .. }) => Err(error),
             Err(error) => Ok(Err(error.to_string())),
         }
     }
+}
+
+/// How far a walk came.
+struct Walked {
+    /// The next record.
+    next: Seq,
+    /// No more are wanted.
+    ended: bool,
+    damage: Option<Damage>,
 }

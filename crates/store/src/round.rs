@@ -3,13 +3,17 @@
 //! A request sees what was staged before it. One that is refused leaves no trace in the batch.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
-use playhouse_protocol::{Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::record::Forked;
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary};
 
+use crate::draft::Draft;
 use crate::frame::{self, Spilled};
 use crate::projection::{self, Source};
 use crate::table::{Batch, for_each};
-use crate::{Append, StoreError, keys};
+use crate::{Append, StoreError, index, keys, lineage};
 
 /// How many sessions the writer remembers between rounds.
 const REMEMBERED: usize = 4096;
@@ -42,10 +46,60 @@ impl<'a> Round<'a> {
 
     /// Stages an append; the new end of the log.
     pub(crate) fn append(&mut self, append: &Append) -> Result<Seq, StoreError> {
-        let Head { summary: before, rebuilt } = self.head(append.session)?;
-        check(append, before.as_ref())?;
+        let head = self.head(append.session)?;
+        check(append, head.summary.as_ref())?;
+        if head.summary.is_none() && lineage::is_rest(&|key| self.look(key), append.session)? {
+            return Err(refusal(append, "it was deleted, and forks need records of it: take another id"));
+        }
+        self.stage_entries(append, head, Batch::new())
+    }
+
+    /// Stages a new fork; the end of its log.
+    pub(crate) fn fork(&mut self, fork: &Append) -> Result<Seq, StoreError> {
+        let session = fork.session;
+        if let Some(before) = self.head(session)?.summary {
+            return Err(StoreError::Conflict { session, expected: Seq::START, found: before.head });
+        }
+        let forked = check_fork(fork)?;
+        let parent = match self.heads.get(&forked.from) {
+            Some(known) => known.clone(),
+            // It may be damaged behind what is shared.
+            None => self.source.summary(forked.from)?,
+        };
+        let parent = parent.filter(|parent| parent.state != SessionState::Deleted);
+        let parent = parent.ok_or(StoreError::Missing(forked.from))?;
+        if (&parent.tenant, &parent.workspace) != (&forked.tenant, &forked.workspace) {
+            let text = format!(
+                "session {} is one of tenant \"{}\" in {}",
+                parent.id, parent.tenant, parent.workspace
+            );
+            return Err(refusal(fork, &text));
+        }
+        if forked.at > parent.head {
+            let text = format!("the log of session {} ends at record {}", parent.id, parent.head);
+            return Err(refusal(fork, &text));
+        }
+        let look = |key: &[u8]| self.look(key);
+        if lineage::is_rest(&look, session)? {
+            return Err(refusal(fork, "it was deleted, and forks need records of it: take another id"));
+        }
+        let link = lineage::link_to(&look, forked.from, forked.at)?;
+        if self.look(&keys::frame(link.log, link.at))?.is_none() {
+            return Err(refusal(fork, &format!("record {} of session {} is missing", link.at, parent.id)));
+        }
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        lineage::add(&mut draft, session, link);
+        let staged = draft.changes;
+        if let Some(format) = &self.source.format {
+            format.allow_forks()?;
+        }
+        self.stage_entries(fork, Head { summary: None, rebuilt: false }, staged)
+    }
+
+    /// Stages the entries of an append beside what is `staged` for it, and what is made from them.
+    fn stage_entries(&mut self, append: &Append, head: Head, mut staged: Batch) -> Result<Seq, StoreError> {
+        let Head { summary: before, rebuilt } = head;
         let mut summary = before.clone();
-        let mut staged = Batch::new();
         for entry in &append.entries {
             let frame = frame::encode(append.session, entry, |json| {
                 let blob = self.source.blobs.put(&append.tenant, json)?;
@@ -57,19 +111,20 @@ impl<'a> Round<'a> {
                 None => summary = SessionSummary::begin(entry),
             }
         }
-        let Some(summary) = summary else {
-            return Err(StoreError::Backend(format!("the append to session {} is empty", append.session)));
-        };
+        let Some(summary) = summary else { return Err(refusal(append, "it holds no records")) };
         staged.insert(keys::summary(summary.id), Some(projection::encode(&summary)?));
         let is_new = before.is_none() || rebuilt;
         if is_new {
             staged.insert(keys::created(&keys::cursor(&summary)), Some(Vec::new()));
         }
-        let was_open = before.is_some_and(|before| before.open_turns > 0);
+        let was_open = before.as_ref().is_some_and(|before| before.open_turns > 0);
         let is_open = summary.open_turns > 0;
         if is_new || was_open != is_open {
             staged.insert(keys::unfinished(summary.id), is_open.then(Vec::new));
         }
+        // Where the summary was made again, so are the rows.
+        let known = before.as_ref().filter(|_| !rebuilt);
+        index::put(known, &summary, &|key| self.look(key), &mut staged)?;
         let head = summary.head;
         self.heads.insert(append.session, Some(summary));
         self.stage(staged);
@@ -83,27 +138,27 @@ impl<'a> Round<'a> {
             Some(known) => known.clone(),
             None => self.source.summary(session)?,
         };
-        let mut staged = Batch::new();
-        let prefix = keys::log(session);
-        let end = keys::end_of(&prefix);
-        for_each(&*self.source.table, prefix.clone(), &end, |(key, _)| {
-            staged.insert(key, None);
-            Ok(true)
-        })?;
-        // What was appended in this round is not in the table yet, and what was deleted in it is still there.
-        let in_round = self.batch.range(prefix..end);
-        staged.extend(in_round.map(|(key, _)| (key.clone(), None)));
-        let is_gone = |key: &Vec<u8>| self.batch.get(key).is_some_and(Option::is_none);
-        if known.is_none() && staged.keys().all(is_gone) {
-            return Err(StoreError::Missing(session));
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        if known.is_none() {
+            let prefix = keys::log(session);
+            let is_rest = lineage::is_rest(&|key| draft.get(key), session)?;
+            if is_rest || draft.last_key(&prefix, &keys::end_of(&prefix))?.is_none() {
+                return Err(StoreError::Missing(session));
+            }
         }
+        lineage::remove(&mut draft, session)?;
+        let mut staged = draft.changes;
         staged.insert(keys::summary(session), None);
         staged.insert(keys::unfinished(session), None);
         match &known {
             Some(summary) => {
                 staged.insert(keys::created(&keys::cursor(summary)), None);
+                index::remove(summary, &|key| self.look(key), &mut staged)?;
             }
-            None => self.find_in_list(session, &mut staged)?,
+            None => {
+                self.find_in_list(session, &mut staged)?;
+                index::remove_unknown(&*self.source.table, session, &|key| self.look(key), &mut staged)?;
+            }
         }
         self.heads.insert(session, None);
         self.stage(staged);
@@ -118,10 +173,7 @@ impl<'a> Round<'a> {
         new: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
         let key = keys::shelf(key);
-        let found = match self.batch.get(&key) {
-            Some(staged) => staged.clone(),
-            None => self.source.table.get(&key)?,
-        };
+        let found = self.look(&key)?;
         if found.as_deref() != expected {
             return Ok(false);
         }
@@ -136,8 +188,19 @@ impl<'a> Round<'a> {
         if self.batch.is_empty() {
             return Ok(());
         }
+        let began = Instant::now();
         self.source.table.apply(std::mem::take(&mut self.batch))?;
-        self.source.table.flush()
+        self.source.table.flush()?;
+        metrics::histogram!(Metric::LogFlush.name()).record(began.elapsed());
+        Ok(())
+    }
+
+    /// The value of a key, as this round leaves it.
+    fn look(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.batch.get(key) {
+            Some(staged) => Ok(staged.clone()),
+            None => self.source.table.get(key),
+        }
     }
 
     fn stage(&mut self, staged: Batch) {
@@ -152,6 +215,9 @@ impl<'a> Round<'a> {
             return Ok(Head { summary: known.clone(), rebuilt: false });
         }
         let stored = self.source.stored_summary(session)?;
+        if stored.is_none() && self.source.is_rest(session)? {
+            return Ok(Head { summary: None, rebuilt: false });
+        }
         let last = self.source.last(session)?;
         if stored.as_ref().map(|summary| summary.head) == last {
             return Ok(Head { summary: stored, rebuilt: false });
@@ -192,16 +258,10 @@ fn check(append: &Append, before: Option<&SessionSummary>) -> Result<(), StoreEr
     if found != append.expected {
         return Err(StoreError::Conflict { session, expected: append.expected, found });
     }
-    let refuse = |reason: String| Err(StoreError::Backend(format!("append to session {session}: {reason}")));
-    if append.entries.is_empty() {
-        return refuse("it holds no records".to_owned());
-    }
-    let mut expected = found;
+    let refuse = |reason: String| Err(refusal(append, &reason));
+    check_places(append)?;
     for entry in &append.entries {
-        expected = Seq(expected.0.saturating_add(1));
-        if entry.seq != expected {
-            return refuse(format!("record {} stands where record {expected} should", entry.seq));
-        }
+        let expected = entry.seq;
         let kind = entry.record.kind();
         match (&entry.record, expected == Seq(1)) {
             (Record::SessionCreated(created), true) if created.session != session => {
@@ -218,6 +278,11 @@ fn check(append: &Append, before: Option<&SessionSummary>) -> Result<(), StoreEr
             (Record::SessionCreated(_), false) => {
                 return refuse(format!("record {expected} is a second session.created"));
             }
+            (Record::Forked(_), false) => {
+                return refuse(format!(
+                    "record {expected} is a session.forked, with which only a new fork begins"
+                ));
+            }
             (_, false) => {}
         }
     }
@@ -228,4 +293,50 @@ fn check(append: &Append, before: Option<&SessionSummary>) -> Result<(), StoreEr
         )),
         _ => Ok(()),
     }
+}
+
+/// The record with which a new fork begins.
+fn check_fork(fork: &Append) -> Result<&Forked, StoreError> {
+    check_places(fork)?;
+    let Some((Entry { record: Record::Forked(forked), .. }, more)) = fork.entries.split_first() else {
+        return Err(refusal(fork, "a fork begins with session.forked"));
+    };
+    if more.iter().any(|entry| matches!(entry.record, Record::SessionCreated(_) | Record::Forked(_))) {
+        return Err(refusal(fork, "it begins twice"));
+    }
+    if forked.session != fork.session || forked.at != fork.expected || *forked.tenant != *fork.tenant {
+        return Err(refusal(
+            fork,
+            &format!(
+                "its session.forked is that of session {} of tenant \"{}\" behind record {}",
+                forked.session, forked.tenant, forked.at
+            ),
+        ));
+    }
+    if forked.at == Seq::START {
+        return Err(refusal(fork, "it shares no record"));
+    }
+    Ok(forked)
+}
+
+/// Whether the records follow the expected end of the log without a gap.
+fn check_places(append: &Append) -> Result<(), StoreError> {
+    if append.entries.is_empty() {
+        return Err(refusal(append, "it holds no records"));
+    }
+    let mut expected = append.expected;
+    for entry in &append.entries {
+        expected = Seq(expected.0.saturating_add(1));
+        if entry.seq != expected {
+            return Err(refusal(
+                append,
+                &format!("record {} stands where record {expected} should", entry.seq),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn refusal(append: &Append, reason: &str) -> StoreError {
+    StoreError::Backend(format!("append to session {}: {reason}", append.session))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fs_err as fs;
 
-use crate::table::{Batch, Pair, Table};
+use crate::table::{Batch, Pair, Table, Visit};
 use crate::{StoreError, lock::DataLock};
 
 /// How much of the table sled may keep in memory, in bytes.
@@ -91,6 +91,19 @@ impl Table for SledTable {
                 pair.map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(|error| backend(&error))
             })
             .collect()
+    }
+
+    fn visit(&self, from: Vec<u8>, to: &[u8], each: &mut Visit<'_>) -> Result<(), StoreError> {
+        if *from >= *to {
+            return Ok(());
+        }
+        for pair in self.database.range(from..to.to_vec()) {
+            let (key, value) = pair.map_err(|error| backend(&error))?;
+            if !each(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

@@ -12,6 +12,9 @@ pub(crate) type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// A key and its value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
+/// What is called with each pair, and says whether to go on.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool, StoreError> + 'a;
+
 /// An ordered table. Many threads read it; only the writer's thread applies batches.
 pub(crate) trait Table: Send + Sync {
     /// The value of `key`.
@@ -19,6 +22,25 @@ pub(crate) trait Table: Send + Sync {
 
     /// The first `limit` pairs whose keys are at least `from` and below `to`, in order.
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError>;
+
+    /// Calls `each` with every key that is at least `from` and below `to`, in order, and its value, until it returns false.
+    fn visit(&self, from: Vec<u8>, to: &[u8], each: &mut Visit<'_>) -> Result<(), StoreError> {
+        let mut from = from;
+        loop {
+            let page = self.scan(&from, to, PAGE)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            let next = crate::keys::after(last);
+            for (key, value) in &page {
+                if !each(key, value)? {
+                    return Ok(());
+                }
+            }
+            if page.len() < PAGE {
+                return Ok(());
+            }
+            from = next;
+        }
+    }
 
     /// The last key that is at least `from` and below `to`.
     fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
@@ -40,20 +62,5 @@ pub(crate) fn for_each(
     to: &[u8],
     mut each: impl FnMut(Pair) -> Result<bool, StoreError>,
 ) -> Result<(), StoreError> {
-    let mut from = from;
-    loop {
-        let page = table.scan(&from, to, PAGE)?;
-        let Some((last, _)) = page.last() else { return Ok(()) };
-        let next = crate::keys::after(last);
-        let is_last = page.len() < PAGE;
-        for pair in page {
-            if !each(pair)? {
-                return Ok(());
-            }
-        }
-        if is_last {
-            return Ok(());
-        }
-        from = next;
-    }
+    table.visit(from, to, &mut |key, value| each((key.to_vec(), value.to_vec())))
 }

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -26,6 +27,7 @@ const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// A request to the writer.
 pub(crate) enum Request {
     Append(Append, Done),
+    Fork(Append, Done),
     Delete(SessionId, Done),
     CompareAndSet(CompareAndSet, SetDone),
 }
@@ -50,21 +52,35 @@ pub(crate) struct Writer {
     /// `None` only while this is dropped. Boxed requests keep the queue's own memory small.
     sender: Option<SyncSender<Box<Request>>>,
     thread: Option<JoinHandle<()>>,
+    /// Requests that the thread has not taken.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Writer {
     pub(crate) fn start(source: Arc<Source>) -> Result<Self, StoreError> {
         let (sender, receiver) = sync_channel(QUEUE);
-        let thread = thread::Builder::new()
-            .name("playhouse-store".to_owned())
-            .spawn(move || run(&source, &receiver))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        let waiting = Arc::<AtomicUsize>::default();
+        let queue = Queue { receiver, waiting: Arc::clone(&waiting) };
+        let thread =
+            thread::Builder::new().name("playhouse-store".to_owned()).spawn(move || run(&source, &queue))?;
+        Ok(Self { sender: Some(sender), thread: Some(thread), waiting })
+    }
+
+    /// How many requests wait to be taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Queues a request without waiting. One that does not fit is answered at once, on this thread.
     pub(crate) fn submit(&self, request: Request) {
         let Some(sender) = &self.sender else { return refuse(request, StoreError::Closed) };
-        match sender.try_send(Box::new(request)) {
+        // Before it is there: the thread may take it at once.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let sent = sender.try_send(Box::new(request));
+        if sent.is_err() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        match sent {
             Ok(()) => {}
             Err(TrySendError::Full(request)) => {
                 let reason = format!("overloaded: {QUEUE} writes are waiting; try again later");
@@ -77,7 +93,9 @@ impl Writer {
     /// Queues a request, and waits while the queue is full.
     pub(crate) fn submit_waiting(&self, request: Request) {
         let Some(sender) = &self.sender else { return refuse(request, StoreError::Closed) };
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = sender.send(Box::new(request)) {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
             refuse(*error.0, StoreError::Closed);
         }
     }
@@ -103,7 +121,9 @@ impl Drop for Writer {
 
 fn refuse(request: Request, error: StoreError) {
     answer(match request {
-        Request::Append(_, done) | Request::Delete(_, done) => Answer::Log(done, Err(error)),
+        Request::Append(_, done) | Request::Fork(_, done) | Request::Delete(_, done) => {
+            Answer::Log(done, Err(error))
+        }
         Request::CompareAndSet(_, done) => Answer::Shelf(done, Err(error)),
     });
 }
@@ -118,10 +138,32 @@ fn answer(answer: Answer) {
     }
 }
 
-fn run(source: &Source, receiver: &Receiver<Box<Request>>) {
+/// What the thread takes from.
+struct Queue {
+    receiver: Receiver<Box<Request>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    /// The next request; `None` when there will be none any more.
+    fn wait(&self) -> Option<Box<Request>> {
+        self.receiver.recv().ok().inspect(|_| self.took())
+    }
+
+    /// A request that is there already.
+    fn next(&self) -> Option<Box<Request>> {
+        self.receiver.try_recv().ok().inspect(|_| self.took())
+    }
+
+    fn took(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn run(source: &Source, queue: &Queue) {
     let mut heads = Heads::new();
     let mut failed: Option<String> = None;
-    while let Ok(first) = receiver.recv() {
+    while let Some(first) = queue.wait() {
         if let Some(reason) = &failed {
             let text = format!("an earlier write failed and the store must be opened again: {reason}");
             refuse(*first, StoreError::Backend(text));
@@ -130,7 +172,7 @@ fn run(source: &Source, receiver: &Receiver<Box<Request>>) {
         let mut round = Round::new(source, &mut heads);
         let mut answers = vec![stage(&mut round, *first)];
         while round.bytes() < ROUND_BYTES && answers.len() < QUEUE {
-            let Ok(next) = receiver.try_recv() else { break };
+            let Some(next) = queue.next() else { break };
             answers.push(stage(&mut round, *next));
         }
         if let Err(error) = guarded(|| round.commit()) {
@@ -151,6 +193,7 @@ fn run(source: &Source, receiver: &Receiver<Box<Request>>) {
 fn stage(round: &mut Round<'_>, request: Request) -> Answer {
     match request {
         Request::Append(append, done) => Answer::Log(done, guarded(|| round.append(&append))),
+        Request::Fork(fork, done) => Answer::Log(done, guarded(|| round.fork(&fork))),
         Request::Delete(session, done) => Answer::Log(done, guarded(|| round.delete(session))),
         Request::CompareAndSet(CompareAndSet { key, expected, new }, done) => {
             let set = guarded(|| round.compare_and_set(&key, expected.as_deref(), new.as_deref()));
@@ -184,7 +227,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicBool;
     use std::sync::{Barrier, Mutex};
 
     use playhouse_protocol::record::{SessionChanged, SessionCreated};
@@ -246,7 +289,7 @@ mod tests {
     fn store() -> (Arc<TableStore>, Arc<Orders>) {
         let disk = Disk::default();
         let orders = Arc::clone(&disk.orders);
-        let source = Source { table: Box::new(disk), blobs: Arc::new(MemoryBlobs::default()) };
+        let source = Source { table: Box::new(disk), blobs: Arc::new(MemoryBlobs::default()), format: None };
         (Arc::new(TableStore::start(source).unwrap()), orders)
     }
 
@@ -266,6 +309,7 @@ mod tests {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         });
         append(number, 0, record)
     }
@@ -310,12 +354,13 @@ mod tests {
         let first = begin(&*store, creation(0));
         gate.wait();
         let others: Vec<_> = (1..200).map(|number| begin(&*store, creation(number))).collect();
+        assert_eq!(store.waiting(), 199);
         assert_eq!(orders.flushes.load(Ordering::SeqCst), 1);
         assert!(first.try_recv().is_err(), "answered before it was flushed");
         gate.wait();
         assert_eq!(wait(&first).unwrap(), Seq(1));
         assert!(others.iter().all(|answers| wait(answers).is_ok()));
-        assert_eq!(orders.flushes.load(Ordering::SeqCst), 2);
+        assert_eq!((orders.flushes.load(Ordering::SeqCst), store.waiting()), (2, 0));
     }
 
     #[test]

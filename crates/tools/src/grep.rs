@@ -1,5 +1,6 @@
 //! `grep`: the lines that match a regular expression.
 
+mod lines;
 mod search;
 
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use crate::files::pattern::{Patterns, split_list};
 use crate::files::walk::Limits;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
+pub use lines::{FoundLine, find_lines};
 use search::{Search, Tally};
 
 /// The longest pattern, in bytes.

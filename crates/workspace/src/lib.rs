@@ -11,6 +11,7 @@
 //! - [`Pool`]: where blocking work runs
 //! - [`Processes`]: commands that run in the background
 //! - [`Walls`]: what holds the programs of a session
+//! - [`repository`]: what git says of a workspace that nobody vouches for
 //! - [`process`]: commands with their whole process tree, their output and their end
 //!
 //! ```
@@ -39,6 +40,7 @@ mod hash;
 mod locks;
 mod pool;
 pub mod process;
+pub mod repository;
 mod resolve;
 mod root;
 mod tracker;

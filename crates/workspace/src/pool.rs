@@ -1,6 +1,7 @@
 //! Where blocking work runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
@@ -9,12 +10,42 @@ use tokio::sync::Semaphore;
 #[derive(Clone, Debug)]
 pub struct Pool {
     permits: Arc<Semaphore>,
+    limit: usize,
+    /// Pieces of work that wait their turn.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A piece of work that waits its turn.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Pool {
     /// A pool that runs at most `limit` pieces of work at once (at least 1); the others wait their turn.
     pub fn new(limit: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS))) }
+        let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
+        Self { permits: Arc::new(Semaphore::new(limit)), limit, waiting: Arc::default() }
+    }
+
+    /// How many pieces of work run.
+    pub fn running(&self) -> usize {
+        self.limit.saturating_sub(self.permits.available_permits())
+    }
+
+    /// How many pieces of work wait their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
@@ -26,10 +57,12 @@ impl Pool {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        let waiting = Waiting::begin(&self.waiting);
         let Ok(permit) = self.permits.clone().acquire_owned().await else {
             // Nobody closes the semaphore.
             return std::future::pending().await;
         };
+        drop(waiting);
         let running = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work()
@@ -69,6 +102,26 @@ mod tests {
         let results = futures::future::join_all(work).await;
         assert_eq!(results, (0..20).collect::<Vec<_>>());
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
+    }
+
+    #[tokio::test]
+    async fn what_runs_and_what_waits_is_known() {
+        let pool = Pool::new(1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+        let first = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run(move || held.recv()).await }
+        });
+        while pool.running() < 1 {
+            tokio::task::yield_now().await;
+        }
+        let mut second = Box::pin(pool.run(|| ()));
+        assert!((&mut second).now_or_never().is_none());
+        assert_eq!((pool.running(), pool.waiting()), (1, 1));
+        drop(second);
+        assert_eq!(pool.waiting(), 0);
+        drop(release);
+        assert!(first.await.unwrap().is_err());
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force};
 pub use mark::Scope;
 pub(crate) use mark::random;
 pub use memory::keep_memory_private;
-pub use running::Started;
+pub use running::{Started, under_way};
 pub use tree::end_all;
 pub(crate) use tree::kill_all_detached;
 

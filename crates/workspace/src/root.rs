@@ -17,6 +17,8 @@ pub struct Workspace {
     root: Arc<Path>,
     /// Absolute, links resolved as far as it exists, UTF-8.
     output: Arc<Path>,
+    /// Folders of outputs that other sessions saved and this one may read: as `output`.
+    shared: Arc<[PathBuf]>,
     /// Directories and files of the engine's own: absolute, links resolved as far as they exist.
     hidden: Arc<[PathBuf]>,
     /// Git directories of this repository that need not have that name.
@@ -93,7 +95,25 @@ impl Workspace {
         let output = std::path::absolute(output).map_err(|_| PathError::Empty)?;
         let output = resolve::follow(&canonical, &output)?;
         let git = guarded::directories_of(&canonical).into();
-        Ok(Self { root: canonical.into(), output: output.into(), hidden: Arc::default(), git })
+        Ok(Self {
+            root: canonical.into(),
+            output: output.into(),
+            shared: Arc::default(),
+            hidden: Arc::default(),
+            git,
+        })
+    }
+
+    /// The same, where the outputs that other sessions saved in these folders may be read as its own: those whose records a
+    /// fork shares. They need not exist. Asks the file system where their links lead.
+    #[must_use]
+    pub fn sharing(mut self, outputs: Vec<PathBuf>) -> Self {
+        let place = |path: PathBuf| {
+            let path = std::path::absolute(&path).ok()?;
+            resolve::follow(&self.root, &path).ok()
+        };
+        self.shared = outputs.into_iter().filter_map(place).collect();
+        self
     }
 
     /// The same, where nothing at these paths or below them is ever read or changed: directories and files of the engine's
@@ -174,7 +194,10 @@ impl Workspace {
         };
         let base = match zone {
             Zone::Workspace | Zone::Guarded => Arc::clone(&self.root),
-            Zone::Output => Arc::clone(&self.output),
+            Zone::Output => match self.shared.iter().find(|shared| path.starts_with(shared)) {
+                Some(shared) => Arc::from(shared.as_path()),
+                None => Arc::clone(&self.output),
+            },
             Zone::Hidden | Zone::Outside => Arc::from(Path::new("/")),
         };
         Resolved { path, zone, shown, base }
@@ -191,9 +214,10 @@ impl Workspace {
             .filter(|hidden| lies_in(path, hidden))
             .map(|hidden| (depth(hidden), Zone::Hidden));
         let own = |folder: &Path, zone| path.starts_with(folder).then(|| (depth(folder), zone));
+        let shared = self.shared.iter().map(|shared| own(shared, Zone::Output));
         let own = [own(&self.root, Zone::Workspace), own(&self.output, Zone::Output)];
         // Of those that are as deep, the last one.
-        let innermost = own.into_iter().flatten().chain(hidden).max_by_key(|(depth, _)| *depth);
+        let innermost = own.into_iter().chain(shared).flatten().chain(hidden).max_by_key(|(depth, _)| *depth);
         match innermost {
             Some((_, Zone::Workspace)) if guarded::is_guarded(path, &self.git) => Zone::Guarded,
             Some((_, zone)) => zone,
@@ -314,6 +338,28 @@ mod tests {
         assert_eq!(zone(inside.to_str().unwrap()), Zone::Workspace);
         let own = Workspace::open(&work, data.join("outputs")).unwrap().hiding(vec![work.clone()]);
         assert_eq!(own.resolve("a").unwrap().zone, Zone::Hidden);
+    }
+
+    #[test]
+    fn the_outputs_that_a_fork_shares_are_outputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir(base.join("work")).unwrap();
+        let outputs = base.join("outputs");
+        let workspace = Workspace::open(&base.join("work"), outputs.join("own")).unwrap();
+        let workspace =
+            workspace.hiding(vec![outputs.clone()]).sharing(vec![outputs.join("a"), outputs.join("b")]);
+        let zone = |path: &str| workspace.resolve(path).unwrap().zone;
+        for (path, expected) in [
+            ("../outputs/own/1", Zone::Output),
+            ("../outputs/a/1", Zone::Output),
+            ("../outputs/b", Zone::Output),
+            ("../outputs/c/1", Zone::Hidden),
+            ("../outputs/ab/1", Zone::Hidden),
+        ] {
+            assert_eq!(zone(path), expected, "{path}");
+        }
+        assert_eq!(*workspace.resolve("../outputs/a/1").unwrap().base, *outputs.join("a"));
     }
 
     #[test]

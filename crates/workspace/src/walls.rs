@@ -17,7 +17,7 @@ mod bubblewrap;
 mod confine;
 #[cfg(target_os = "linux")]
 mod filter;
-mod git;
+pub(crate) mod git;
 mod probe;
 mod system;
 mod toolchain;

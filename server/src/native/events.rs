@@ -4,22 +4,24 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use playhouse_protocol::{EventId, SessionId};
+use playhouse_session::tags::TagPlace;
 use serde::Deserialize;
 
 use super::extract::{Ids, Search};
-use super::sessions::resolved;
+use super::sessions::{blocking, resolved};
 use crate::app::App;
 use crate::principal::Principal;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 use crate::stream::many::{Many, ManyPlace};
 use crate::stream::one::One;
 use crate::stream::sse;
+use crate::stream::tags::Tags;
 
 /// The header in which a client that comes back says how far it was.
 const LAST: &str = "last-event-id";
 
 /// The form of a stream.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Format {
     #[default]
@@ -31,7 +33,7 @@ enum Format {
 #[serde(deny_unknown_fields)]
 pub(crate) struct OneSearch {
     /// The place behind which it begins; absent for now.
-    after: Option<EventId>,
+    after: Option<String>,
     #[serde(default)]
     format: Format,
 }
@@ -55,13 +57,32 @@ pub(crate) async fn of_one(
     headers: HeaderMap,
     Search(search): Search<OneSearch>,
 ) -> Result<Response, Problem> {
-    check_format(search.format)?;
     // A client that comes back asks with the address that it began with: where it was comes first.
-    let after = last(&headers)?.or(search.after);
+    let header = last_written(&headers);
+    let (written, place_of) = match header {
+        Some(written) => (Some(written), format!("the header \"{LAST}\" does not fit")),
+        None => (search.after, "the query does not fit".to_owned()),
+    };
+    let misfit = |error: String| Problem::invalid(format!("{place_of}: {error}"));
+    let tags = match search.format {
+        Format::Json => None,
+        Format::Tags => Some(written.as_deref().map(str::parse::<TagPlace>).transpose().map_err(misfit)?),
+    };
+    let after = match (&tags, written) {
+        (None, Some(written)) => Some(written.parse::<EventId>().map_err(misfit)?.seq),
+        (Some(place), _) => place.map(|place| place.seq),
+        (None, None) => None,
+    };
     let session = app.session(&principal, id).await?;
     let permit = app.limits().subscribe(&principal)?;
-    let events = session.events(after.map(|after| after.seq)).await?;
-    Ok(sse::answer(&app, One(events), permit))
+    let events = session.events(after).await?;
+    let Some(place) = tags else { return Ok(sse::answer(&app, One(events), permit)) };
+    // Nobody can have read what is not there yet.
+    let seq = events.place();
+    let place = place.filter(|place| place.seq == seq).unwrap_or(TagPlace { seq, text: 0 });
+    let (before, _) = app.engine().read(id).await?;
+    let tags = blocking(move || Tags::new(events, place, &before)).await?;
+    Ok(sse::answer(&app, tags, permit))
 }
 
 /// `GET /v1/events`
@@ -71,7 +92,10 @@ pub(crate) async fn of_many(
     headers: HeaderMap,
     Search(search): Search<ManySearch>,
 ) -> Result<Response, Problem> {
-    check_format(search.format)?;
+    if search.format == Format::Tags {
+        let detail = "the query does not fit: the text of several sessions in one stream would be no text; follow each of them";
+        return Err(Problem::invalid(detail));
+    }
     let after: Option<ManyPlace> = last(&headers)?.or(search.after);
     let directory = match search.directory {
         Some(written) => Some(resolved(written).await?),
@@ -85,20 +109,15 @@ pub(crate) async fn of_many(
     Ok(sse::answer(&app, Many(listener), permit))
 }
 
-fn check_format(format: Format) -> Result<(), Problem> {
-    match format {
-        Format::Json => Ok(()),
-        Format::Tags => Err(Problem::new(
-            Kind::NotBuilt,
-            "events as tags are not built here: `playhouse run --format tags` writes them",
-        )),
-    }
+/// How far a client was that comes back, as it writes it.
+fn last_written(headers: &HeaderMap) -> Option<String> {
+    let written = headers.get(LAST).filter(|written| !written.is_empty())?;
+    Some(String::from_utf8_lossy(written.as_bytes()).chars().take(400).collect())
 }
 
 /// How far a client was that comes back.
 fn last<T: std::str::FromStr<Err = String>>(headers: &HeaderMap) -> Result<Option<T>, Problem> {
-    let Some(written) = headers.get(LAST).filter(|written| !written.is_empty()) else { return Ok(None) };
-    let written = String::from_utf8_lossy(written.as_bytes());
+    let Some(written) = last_written(headers) else { return Ok(None) };
     let parsed = written.parse().map_err(|error: String| {
         let error: String = error.chars().take(400).collect();
         Problem::invalid(format!("the header \"{LAST}\" does not fit: {error}"))

@@ -123,6 +123,13 @@ fn misfit_path(rejection: &PathRejection) -> Problem {
     Problem::invalid(format!("the path does not fit: {text}"))
 }
 
+/// Tells what is `null` from what is absent.
+pub(crate) fn given<'de, T: serde::Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use playhouse_protocol::message::Attachment;
-use playhouse_protocol::{Accepted, MessageId, ModelRef, Prompt, SessionId, WhenBusy};
+use playhouse_protocol::message::{Attachment, ToolSwitches};
+use playhouse_protocol::{Accepted, MessageId, ModelRef, Prompt, SessionId, ShellCommand, WhenBusy};
 use serde::{Deserialize, Serialize};
 
 use super::extract::{Body, Ids};
@@ -38,6 +38,18 @@ pub(crate) struct PromptBody {
     when_busy: WhenBusy,
     #[serde(default)]
     unattended: bool,
+    /// Whether a turn answers it; else it is kept, and read with the next prompt.
+    #[serde(default = "yes")]
+    reply: bool,
+    /// What the model is told beside it, for its turn only.
+    system: Option<String>,
+    /// Tools that are turned off for its turn.
+    #[serde(default)]
+    tools: ToolSwitches,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// An attached file: its content as text or in base64.
@@ -84,7 +96,11 @@ pub(crate) async fn prompt(
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let message = name(&headers, body.message)?;
     let session = app.session(&principal, id).await?;
-    let _permit = app.admit_turn(&principal, id).await?;
+    let _permit = match body.reply {
+        true => Some(app.admit_turn(&principal, id).await?),
+        // It takes none of what a turn needs.
+        false => app.admit().map(|()| None)?,
+    };
     if body.files.len() > MOST_FILES {
         return Err(Problem::invalid(format!("a prompt has at most {MOST_FILES} files")));
     }
@@ -103,8 +119,39 @@ pub(crate) async fn prompt(
         steps: body.steps,
         when_busy: body.when_busy,
         unattended: body.unattended,
+        note: !body.reply,
+        system: body.system,
+        tools: body.tools,
     };
     Ok((StatusCode::ACCEPTED, Json(session.prompt(prompt).await?)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShellBody {
+    /// The command's id; the same again is the same command, run once.
+    message: Option<MessageId>,
+    command: String,
+    /// How long it may run, in milliseconds.
+    timeout: Option<u64>,
+    agent: Option<String>,
+    model: Option<ModelRef>,
+}
+
+/// `POST /v1/sessions/{session}/shell`
+pub(crate) async fn shell(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+    headers: HeaderMap,
+    Body(body): Body<ShellBody>,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    let message = name(&headers, body.message)?;
+    let session = app.session(&principal, id).await?;
+    let _permit = app.admit_turn(&principal, id).await?;
+    let ShellBody { command, timeout, agent, model, .. } = body;
+    let shell = ShellCommand { message, command, timeout, agent, model };
+    Ok((StatusCode::ACCEPTED, Json(session.shell(shell).await?)))
 }
 
 /// The id of a prompt, which the body or the header may say.

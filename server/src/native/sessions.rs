@@ -17,9 +17,12 @@ use playhouse_protocol::{
 };
 use playhouse_store::{Cursor, Kin, ListQuery};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::extract::{Body, Ids, Search};
+use super::extract::{Body, Ids, Search, given};
+use super::messages::folded;
 use crate::app::App;
+use crate::changes::{FileChange, changes};
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -39,6 +42,8 @@ pub(crate) struct SessionView {
     model: ModelRef,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forked_from: Option<SessionId>,
     created: Timestamp,
     updated: Timestamp,
     state: SessionState,
@@ -50,6 +55,12 @@ pub(crate) struct SessionView {
     totals: Totals,
     /// Place of the last record: events after it are new to whoever read this.
     head: Seq,
+    /// What its clients keep with it.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    metadata: Map<String, Value>,
+    /// When it was put aside, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archived: Option<Timestamp>,
 }
 
 impl From<SessionSummary> for SessionView {
@@ -62,12 +73,15 @@ impl From<SessionSummary> for SessionView {
             agent: summary.agent,
             model: summary.model,
             parent: summary.parent,
+            forked_from: summary.forked_from,
             created: summary.created,
             updated: summary.updated,
             state: summary.state,
             open_turns: summary.open_turns,
             turns: summary.turns,
             head: summary.head,
+            metadata: summary.metadata,
+            archived: summary.archived,
         }
     }
 }
@@ -86,6 +100,8 @@ pub(crate) struct NewBody {
     unattended: bool,
     walls: Option<WallsAllowed>,
     parent: Option<SessionId>,
+    #[serde(default)]
+    metadata: Map<String, Value>,
 }
 
 pub(crate) fn check_title(title: Option<&String>) -> Result<(), Problem> {
@@ -118,10 +134,16 @@ pub(crate) async fn create(
             unattended: new.unattended,
             walls: new.walls,
             parent: new.parent,
+            metadata: new.metadata,
         })
         .await?;
-    let view = SessionView::from(app.summary(&principal, session.id()).await?);
-    let place = format!("/v1/sessions/{}", session.id());
+    made(&app, &principal, session.id()).await
+}
+
+/// A session that was made, and where it is.
+async fn made(app: &App, principal: &Principal, id: SessionId) -> Result<Response, Problem> {
+    let view = SessionView::from(app.summary(principal, id).await?);
+    let place = format!("/v1/sessions/{id}");
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(view)).into_response())
 }
 
@@ -129,7 +151,7 @@ pub(crate) async fn create(
 async fn admit_workspace(app: &App, written: Option<String>) -> Result<String, Problem> {
     let admitting = app.clone();
     let admitted = blocking(move || match written {
-        Some(written) => admitting.roots().admit(&written),
+        Some(written) => admitting.admit_directory(&written),
         None => {
             let missing = || Problem::invalid("the body names no workspace, and this server has no root");
             admitting.roots().first().map(std::path::Path::to_owned).ok_or_else(missing)
@@ -169,6 +191,8 @@ pub(crate) struct ListSearch {
     roots: bool,
     title: Option<String>,
     updated_since: Option<u64>,
+    /// Those that are put aside, or those that are not.
+    archived: Option<bool>,
     cursor: Option<String>,
     limit: Option<usize>,
 }
@@ -206,6 +230,7 @@ pub(crate) async fn list(
         kin,
         title: search.title,
         updated_since: search.updated_since.map(Timestamp::from_millis),
+        archived: search.archived,
         after: search.cursor.as_deref().map(parse_cursor).transpose()?,
         limit: page_size(search.limit, USUAL_PAGE, LARGEST_PAGE)?,
     });
@@ -249,6 +274,10 @@ pub(crate) struct ChangeBody {
     agent: Option<String>,
     model: Option<ModelRef>,
     permissions: Option<Vec<PermissionRule>>,
+    metadata: Option<Map<String, Value>>,
+    /// When it is put aside; `null` takes it back.
+    #[serde(default, deserialize_with = "given")]
+    archived: Option<Option<Timestamp>>,
 }
 
 /// `PATCH /v1/sessions/{session}`
@@ -259,9 +288,10 @@ pub(crate) async fn change(
     Body(change): Body<ChangeBody>,
 ) -> Result<Json<SessionView>, Problem> {
     check_title(change.title.as_ref())?;
-    let ChangeBody { title, agent, model, permissions } = change;
+    let ChangeBody { title, agent, model, permissions, metadata, archived } = change;
     let session = app.session(&principal, id).await?;
-    session.command(Command::Change(SessionChanged { title, agent, model, permissions })).await?;
+    let changed = SessionChanged { title, agent, model, permissions, metadata, archived };
+    session.command(Command::Change(changed)).await?;
     Ok(Json(app.summary(&principal, id).await?.into()))
 }
 
@@ -279,9 +309,8 @@ pub(crate) async fn remove(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForkBody {
-    /// The message before which the new session leaves the old one.
-    #[allow(dead_code, reason = "checked, and not built")]
-    at: Option<MessageId>,
+    /// The message before which the new session leaves the old one; absent for all that is settled by now.
+    message: Option<MessageId>,
 }
 
 /// `POST /v1/sessions/{session}/fork`
@@ -289,10 +318,12 @@ pub(crate) async fn fork(
     State(app): State<App>,
     principal: Principal,
     Ids(id): Ids<SessionId>,
-    Body(_): Body<ForkBody>,
-) -> Result<StatusCode, Problem> {
+    Body(fork): Body<ForkBody>,
+) -> Result<Response, Problem> {
     app.summary(&principal, id).await?;
-    Err(Problem::new(Kind::NotBuilt, "sessions cannot be forked yet"))
+    let _permit = app.admit_session(&principal).await?;
+    let session = app.engine().fork(id, fork.message).await?;
+    made(&app, &principal, session.id()).await
 }
 
 #[derive(Debug, Serialize)]
@@ -310,17 +341,29 @@ pub(crate) async fn todos(
     Ok(Json(Todos { todos: app.engine().outline(id).await?.todos }))
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiffSearch {
+    /// Only what was changed for this prompt.
+    prompt: Option<MessageId>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Diff {
+    files: Vec<FileChange>,
+}
+
 /// `GET /v1/sessions/{session}/diff`
 pub(crate) async fn diff(
     State(app): State<App>,
     principal: Principal,
     Ids(id): Ids<SessionId>,
-) -> Result<StatusCode, Problem> {
+    Search(search): Search<DiffSearch>,
+) -> Result<Json<Diff>, Problem> {
     app.summary(&principal, id).await?;
-    Err(Problem::new(
-        Kind::NotBuilt,
-        "what a session changed as a whole is not known yet: the results of its calls tell what each changed",
-    ))
+    let session = folded(&app, id).await?;
+    let files = blocking(move || changes(&session, search.prompt)).await?;
+    Ok(Json(Diff { files }))
 }
 
 #[derive(Debug, Serialize)]

@@ -13,6 +13,7 @@ use playhouse_actors::Published;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::{Event, EventBody, EventId, SessionId};
+use playhouse_session::tags::TagPlace;
 
 /// The place of an event in its stream, as its `id:` line says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +22,22 @@ pub(crate) enum Place {
     Session(EventId),
     /// In the events of many: the engine's generation and a position, as in `5-17`.
     Many(u64, u64),
+    /// In the stream of tags of one session: `17`, or `17+40`.
+    Tags(TagPlace),
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(id) => id.fmt(f),
+            Self::Tags(place) => place.fmt(f),
             Self::Many(generation, position) => write!(f, "{generation}-{position}"),
         }
     }
 }
+
+/// More than what is written around an event: its id, the names of fields and line breaks.
+const FRAME: usize = 64;
 
 /// Whose text a delta is more of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub(crate) struct Batch {
     out: Vec<u8>,
     /// Not written yet, by rising place.
     runs: Vec<Run>,
+    /// Text that is not written yet, and the place behind it.
+    text: Option<(Place, String)>,
     /// About how long `out` will be.
     bytes: usize,
 }
@@ -67,10 +76,11 @@ impl Batch {
         self.bytes
     }
 
-    /// What is to be sent.
-    pub(crate) fn finish(mut self) -> Bytes {
+    /// What is to be sent. It is empty afterwards, and can be filled again.
+    pub(crate) fn finish(&mut self) -> Bytes {
         self.flush();
-        Bytes::from(self.out)
+        self.bytes = 0;
+        Bytes::from(std::mem::take(&mut self.out))
     }
 
     /// Adds an event.
@@ -79,7 +89,7 @@ impl Batch {
             self.flush();
             let json = event.json();
             self.bytes += json.len();
-            self.write(Some(place), &json);
+            self.write(Some(place), json);
             return;
         };
         self.bytes += text.len();
@@ -110,10 +120,34 @@ impl Batch {
         self.write(place, json.as_bytes());
     }
 
+    /// Adds more of a text. All that waits of it is one event.
+    pub(crate) fn text(&mut self, place: Place, text: &str) {
+        self.bytes += text.len();
+        let (last, all) = self.text.get_or_insert_with(|| (place, String::new()));
+        *last = place;
+        all.push_str(text);
+    }
+
+    /// Adds an event with a name.
+    pub(crate) fn named(&mut self, name: &str, json: &str) {
+        self.flush();
+        // Writing to memory does not fail.
+        let _ = writeln!(self.out, "event: {name}");
+        self.write(None, json.as_bytes());
+    }
+
     fn flush(&mut self) {
-        for run in std::mem::take(&mut self.runs) {
+        if let Some((place, text)) = self.text.take() {
+            // A carriage return would end a line of the answer, and has no other form in it.
+            let text = text.replace('\r', "");
+            let lines = text.split('\n').collect::<Vec<_>>().join("\ndata: ");
+            self.write(Some(place), lines.as_bytes());
+        }
+        // Taken out while they are written, and put back for their room.
+        let mut runs = std::mem::take(&mut self.runs);
+        for run in runs.drain(..) {
             let Some((offset, text)) = run.merged else {
-                self.write(Some(run.place), &run.event.json());
+                self.write(Some(run.place), run.event.json());
                 continue;
             };
             let body = match run.target {
@@ -127,9 +161,11 @@ impl Batch {
             let json = serde_json::to_vec(&event).unwrap_or_default();
             self.write(Some(run.place), &json);
         }
+        self.runs = runs;
     }
 
     fn write(&mut self, place: Option<Place>, json: &[u8]) {
+        self.out.reserve(json.len() + FRAME);
         if let Some(place) = place {
             // Writing to memory does not fail.
             let _ = writeln!(self.out, "id: {place}");
@@ -190,7 +226,7 @@ mod tests {
     }
 
     /// The ids and the events that a client reads.
-    fn read(batch: Batch) -> Vec<(String, Event)> {
+    fn read(mut batch: Batch) -> Vec<(String, Event)> {
         let bytes = batch.finish();
         let text = std::str::from_utf8(&bytes).unwrap();
         text.split_terminator("\n\n")
@@ -251,6 +287,17 @@ mod tests {
             ("4.6", 7, "c"),
         ];
         assert_eq!(texts(&read(batch)), expected.map(|(id, at, text)| (id.into(), at, text.into())));
+    }
+
+    #[test]
+    fn text_is_one_event_of_many_lines() {
+        let mut batch = Batch::default();
+        let place = |text| Place::Tags(TagPlace { seq: playhouse_protocol::Seq(17), text });
+        batch.text(place(4), "one\r\n");
+        batch.text(place(9), "\ntwo\n");
+        batch.named("stream.failed", "{}");
+        let expected = "id: 17+9\ndata: one\ndata: \ndata: two\ndata: \n\nevent: stream.failed\ndata: {}\n\n";
+        assert_eq!(batch.finish(), expected);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! - [`batch`]: the merging.
 //! - [`one`]: the events of one session.
 //! - [`many`]: the events of all sessions of a tenant.
+//! - [`tags`]: those of one session as one text.
 
 pub(crate) mod batch;
 pub(crate) mod many;
 pub(crate) mod one;
 pub(crate) mod sse;
+pub(crate) mod tags;

@@ -3,6 +3,7 @@
 //! Nothing is written ahead: when the connection has room, what waits at the source then is merged and sent. So a client
 //! that reads slowly costs nothing but its place in the ring.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,7 +11,8 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::batch::{Batch, Place};
 use crate::app::App;
@@ -28,6 +30,10 @@ pub(crate) enum Item {
     Made(Option<Place>, String),
     /// The same, and nothing comes after it.
     Last(String),
+    /// More of a text that is made for this stream only.
+    Text(Place, String),
+    /// An event of this name with JSON, and nothing comes after it.
+    Ended(&'static str, String),
 }
 
 /// Where events come from.
@@ -45,8 +51,13 @@ pub(crate) trait Source: Send + 'static {
 struct Writer<S, P> {
     source: S,
     heartbeat: Duration,
+    /// When it was last written, about.
+    written: Instant,
+    /// Rings when nothing was written for a heartbeat, or earlier.
+    pulse: Pin<Box<Sleep>>,
     /// The server ends: it waits for no stream.
-    closing: CancellationToken,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    batch: Batch,
     begun: bool,
     ended: bool,
     /// Held while the stream is open.
@@ -55,8 +66,18 @@ struct Writer<S, P> {
 
 /// The answer that streams this source. `permit` is dropped with it.
 pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, permit: P) -> Response {
-    let (heartbeat, closing) = (app.options().heartbeat, app.closing().clone());
-    let writer = Writer { source, heartbeat, closing, begun: false, ended: false, _permit: permit };
+    let heartbeat = app.options().heartbeat;
+    let writer = Writer {
+        source,
+        heartbeat,
+        written: Instant::now(),
+        pulse: Box::pin(sleep(heartbeat)),
+        closing: Box::pin(app.closing().clone().cancelled_owned()),
+        batch: Batch::default(),
+        begun: false,
+        ended: false,
+        _permit: permit,
+    };
     let chunks = stream::unfold(Box::new(writer), async |mut writer| {
         let chunk = writer.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), writer))
@@ -82,17 +103,27 @@ impl<S: Source, P> Writer<S, P> {
         }
         let first = match self.source.try_next() {
             Some(first) => first,
-            None => tokio::select! {
-                biased;
-                first = self.source.next() => first?,
-                () = self.closing.cancelled() => return None,
-                // The place moves on past what this client does not want to see.
-                () = tokio::time::sleep(self.heartbeat) => {
-                    return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
+            None => loop {
+                tokio::select! {
+                    biased;
+                    first = self.source.next() => break first?,
+                    () = self.closing.as_mut() => return None,
+                    // Set anew for each event it would cost more than some events.
+                    () = self.pulse.as_mut() => {
+                        let (now, due) = (Instant::now(), self.written + self.heartbeat);
+                        if now < due {
+                            self.pulse.as_mut().reset(due);
+                            continue;
+                        }
+                        self.written = now;
+                        self.pulse.as_mut().reset(now + self.heartbeat);
+                        // The place moves on past what this client does not want to see.
+                        return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
+                    }
                 }
             },
         };
-        let mut batch = Batch::default();
+        let batch = &mut self.batch;
         let mut next = Some(first);
         while let Some(item) = next {
             match item {
@@ -103,9 +134,16 @@ impl<S: Source, P> Writer<S, P> {
                     self.ended = true;
                     break;
                 }
+                Item::Text(place, text) => batch.text(place, &text),
+                Item::Ended(name, json) => {
+                    batch.named(name, &json);
+                    self.ended = true;
+                    break;
+                }
             }
             next = if batch.bytes() < AT_ONCE { self.source.try_next() } else { None };
         }
+        self.written = Instant::now();
         Some(batch.finish())
     }
 }

@@ -79,7 +79,7 @@ impl Asked {
     pub(crate) async fn named_place(&self) -> Result<Option<Arc<Place>>, Problem> {
         let Some(written) = self.written()? else { return Ok(None) };
         let app = self.app.clone();
-        let admitted = blocking(move || app.roots().admit(&written)).await??;
+        let admitted = blocking(move || app.admit_directory(&written)).await??;
         self.place_of(&admitted.to_string_lossy()).await.map(Some)
     }
 

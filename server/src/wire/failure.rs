@@ -3,8 +3,8 @@
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use playhouse_protocol::CommandError;
 use playhouse_protocol::id::IdError;
+use playhouse_protocol::{CommandError, SessionId};
 use serde_json::{Value, json};
 
 use crate::problem::{Kind, Problem};
@@ -13,8 +13,8 @@ use crate::problem::{Kind, Problem};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     problem: Problem,
-    /// A request for consent or with questions that there is not.
-    request: Option<(&'static str, String)>,
+    /// What the wire has a name of its own for: that, and which field names what it is about.
+    tagged: Option<(&'static str, &'static str, String)>,
 }
 
 /// The same in the form that the routes have which only read.
@@ -42,17 +42,26 @@ impl Failure {
         Self::no_request("QuestionNotFoundError", request)
     }
 
+    /// A command cannot be run now.
+    pub(crate) fn busy(session: SessionId) -> Self {
+        let detail = format!(
+            "session {session} is busy: a command is run when nothing else runs in it. wait for the end of what runs, or abort it"
+        );
+        let tagged = Some(("SessionBusyError", "sessionID", session.to_string()));
+        Self { problem: Problem::new(Kind::Busy, detail), tagged }
+    }
+
     fn no_request(name: &'static str, request: &str) -> Self {
         let request: String = request.chars().take(64).collect();
         let detail = format!("there is no request \"{}\" that waits for an answer", request.escape_debug());
-        Self { problem: Problem::not_found(detail), request: Some((name, request)) }
+        Self { problem: Problem::not_found(detail), tagged: Some((name, "requestID", request)) }
     }
 
     fn respond(self, named: bool) -> Response {
-        let Self { problem: Problem { kind, detail: message, retry_after }, request } = self;
+        let Self { problem: Problem { kind, detail: message, retry_after }, tagged } = self;
         // All that the wire knows of are these; the rest is told in the form of what it does not know.
-        let body = match (kind.status(), request) {
-            (_, Some((name, request))) => json!({"_tag": name, "requestID": request, "message": message}),
+        let body = match (kind.status(), tagged) {
+            (_, Some((name, field, what))) => json!({"_tag": name, field: what, "message": message}),
             (StatusCode::NOT_FOUND, None) => error("NotFoundError", &message),
             (StatusCode::BAD_REQUEST, None) if named => error("BadRequest", &message),
             (StatusCode::BAD_REQUEST, None) => json!({"_tag": "InvalidRequestError", "message": message}),
@@ -79,7 +88,7 @@ impl From<Problem> for Failure {
             Kind::Forbidden => Problem { kind: Kind::Invalid, ..problem },
             _ => problem,
         };
-        Self { problem, request: None }
+        Self { problem, tagged: None }
     }
 }
 

@@ -6,12 +6,14 @@
 //! - [`translate`]: from the engine's words to the wire's; pure.
 //! - [`feed`]: the events of a tenant's sessions, translated once for all clients.
 //! - [`routes`]: what each route does; [`asked`] is what they have in common, [`failure`] how they fail.
+//! - [`inline`]: attached files as part of an answer.
 //! - [`unbuilt`]: what is not there, answered as such.
 
 mod asked;
 mod failure;
 mod feed;
 mod ids;
+mod inline;
 mod place;
 mod routes;
 #[cfg(test)]
@@ -26,7 +28,7 @@ use axum::{Extension, Router};
 
 use crate::app::App;
 use feed::Feeds;
-use routes::{facts, files, live, messages, prompts, requests, sessions};
+use routes::{facts, files, live, messages, prompts, requests, sessions, vcs};
 
 /// Its routes.
 pub(crate) fn router() -> Router<App> {
@@ -39,7 +41,10 @@ pub(crate) fn router() -> Router<App> {
         .route("/project", get(facts::projects))
         .route("/project/current", get(facts::current_project))
         .route("/project/{id}/directories", get(facts::project_directories))
-        .route("/vcs", get(facts::vcs))
+        .route("/vcs", get(vcs::read))
+        .route("/vcs/status", get(vcs::status))
+        .route("/vcs/diff", get(vcs::diff))
+        .route("/vcs/diff/raw", get(vcs::raw))
         .route("/config", get(facts::config))
         .route("/config/providers", get(facts::config_providers))
         .route("/provider", get(facts::providers))
@@ -57,14 +62,17 @@ pub(crate) fn router() -> Router<App> {
         .route("/experimental/workspace", get(facts::none))
         .route("/experimental/workspace/adapter", get(facts::none))
         .route("/experimental/workspace/status", get(facts::none))
+        .route("/experimental/session", get(sessions::everywhere))
         .route("/session", get(sessions::list).post(sessions::create))
         .route("/session/status", get(live::status))
         .route("/session/{id}", get(sessions::read).patch(sessions::change).delete(sessions::remove))
         .route("/session/{id}/children", get(sessions::children))
         .route("/session/{id}/abort", post(sessions::abort))
+        .route("/session/{id}/fork", post(sessions::fork))
         .route("/session/{id}/message", get(messages::list).post(prompts::prompt))
         .route("/session/{id}/message/{message}", get(messages::read))
         .route("/session/{id}/prompt_async", post(prompts::prompt_async))
+        .route("/session/{id}/shell", post(prompts::shell))
         .route("/session/{id}/todo", get(messages::todo))
         .route("/session/{id}/diff", get(messages::diff))
         .route("/session/{id}/permissions/{permission}", post(requests::respond))
@@ -75,6 +83,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/question/{id}/reject", post(requests::reject_question))
         .route("/file", get(files::list))
         .route("/file/content", get(files::content))
+        .route("/file/status", get(vcs::file_status))
+        .route("/find", get(files::find_text))
         .route("/find/file", get(files::find))
         .merge(unbuilt::router())
         .layer(Extension(Feeds::default()))

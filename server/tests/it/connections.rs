@@ -52,6 +52,27 @@ async fn a_head_that_trickles_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_kept_and_not_used_is_closed_after_its_time() {
+    let served = served().await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    for _ in 0..2 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200", "it is kept for the next request");
+        // The rest of the answer.
+        let mut byte = [0; 1];
+        let mut end = Vec::new();
+        while !end.ends_with(b"ok\n") {
+            stream.read_exact(&mut byte).await.unwrap();
+            end.extend(byte);
+        }
+    }
+    closed(&mut stream).await;
+    assert_eq!(served.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_body_that_trickles_is_cut_off() {
     let served = served().await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
@@ -95,7 +116,7 @@ async fn there_are_no_more_connections_than_seats() {
     waiting.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     tokio::time::timeout(SHORT, waiting.read_exact(&mut answer)).await.unwrap_err();
-    assert!(served.app.is_overloaded());
+    assert_eq!(served.app.overloads().len(), 1);
     drop(seated);
     let read = tokio::time::timeout(PATIENCE, waiting.read_exact(&mut answer)).await;
     read.expect("there is a seat").unwrap();
@@ -125,7 +146,7 @@ async fn what_is_not_there_is_a_problem_document() {
     let wrong = served.ask("DELETE", "/healthz", &[], "").await;
     assert_eq!((wrong.problem().as_str(), wrong.status), ("method-not-allowed", 405));
     assert!(wrong.header("allow").is_some_and(|allow| allow.contains("GET")), "{wrong:?}");
-    assert_eq!(served.get("/metrics").await.problem(), "not-built");
+    assert_eq!(served.get("/metrics").await.problem(), "not-found");
     let broken = served.ask("POST", "/v1/sessions", &[], "{").await;
     assert_eq!((broken.problem().as_str(), broken.status), ("invalid", 400));
 }

@@ -2,17 +2,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attachments;
 mod client;
 mod connections;
 mod ending;
+mod forks;
 mod limits;
+mod looking;
 mod native_events;
+mod native_prompts;
 mod native_requests;
 mod native_schema;
 mod native_sessions;
+mod operator;
 mod support;
+mod tags;
 mod who;
 mod wire_client;
+mod wire_coverage;
+mod wire_prompts;
 mod wire_requests;
 mod wire_schema;
 mod wire_turns;

@@ -148,9 +148,6 @@ async fn what_does_not_fit_is_refused_with_what_is_wrong() {
     ] {
         client.ask(method, &format!("{NOBODY}{path}"), &[], "{}").await.refused(404, "not-found");
     }
-    client.post(&format!("{session}/fork"), json!({})).await.refused(501, "not-built");
-    client.get(&format!("{session}/diff")).await.refused(501, "not-built");
-    client.get(&format!("{session}/events?format=tags")).await.refused(501, "not-built");
     client.ask("PUT", "/v1/sessions", &[], "{}").await.refused(405, "method-not-allowed");
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -197,11 +197,25 @@ pub(crate) struct Site {
     pub(crate) folder: Arc<tempfile::TempDir>,
     /// Changes the options of the engine.
     pub(crate) tune: fn(&mut EngineOptions),
+    /// The model of the engine that was started last.
+    pub(crate) mock: Arc<Mutex<Option<Mock>>>,
 }
 
 impl Site {
     pub(crate) fn new() -> Self {
-        Self { store: Store::memory().unwrap(), folder: Arc::new(tempfile::tempdir().unwrap()), tune: |_| {} }
+        Self {
+            store: Store::memory().unwrap(),
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            tune: |_| {},
+            mock: Arc::default(),
+        }
+    }
+
+    /// The requests that the model was sent.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        let mock = self.mock.lock().unwrap().clone().expect("an engine was started");
+        let entries = mock.journal().entries();
+        entries.iter().map(|entry| serde_json::from_slice(entry.body.as_deref().unwrap()).unwrap()).collect()
     }
 
     /// The directory in which its sessions work: absolute, links resolved.
@@ -220,8 +234,10 @@ impl Site {
     /// What the routes share, over an engine with this script.
     pub(crate) async fn app(&self, script: Script, change: impl FnOnce(&mut ServerOptions)) -> App {
         let tools = Registry::native();
+        let mock = Mock::new(script);
+        *self.mock.lock().unwrap() = Some(mock.clone());
         let directory = TestDirectory {
-            transport: Arc::new(InProcess(Mock::new(script))),
+            transport: Arc::new(InProcess(mock)),
             limiter: Limiter::new(Quota { concurrent: 64, ..Quota::default() }),
             tools: tools.clone(),
         };
@@ -303,6 +319,7 @@ impl Served {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         };
         self.app.engine().create(new).await.unwrap()
     }

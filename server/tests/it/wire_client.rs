@@ -39,17 +39,22 @@ impl Wire {
 
     /// Asks; the answer fits the description, unless it is one that the original never gives.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let is_note = body.contains("\"noReply\":true");
         let response = self.open(method, path, headers, body).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let read = tokio::time::timeout(PATIENCE, response.into_body().collect()).await;
         let body = String::from_utf8(read.expect("it answers").unwrap().to_bytes().to_vec()).unwrap();
         if let Some(description) = &self.description
-            && matches!(status, 200 | 204 | 400 | 404)
+            && matches!(status, 200 | 204 | 400 | 404 | 409)
         {
             let template = description.template(path).unwrap_or_else(|| panic!("{path} is not of the wire"));
             // The original does not say of all operations how they fail.
             let known = status < 400 || description.knows(method, template, status);
-            if known {
+            if is_note && status == 200 {
+                // A real server answers it with the prompt, and its description has forgotten that.
+                let answer: Value = serde_json::from_str(&body).unwrap();
+                description.component("UserMessage", &answer["info"]).unwrap();
+            } else if known {
                 description.response(method, template, status, body.as_bytes()).unwrap();
             }
         }

@@ -1,9 +1,10 @@
 //! What is told in a line: waits, totals, answers, things to do, and what a call is about.
 
-use playhouse_protocol::message::CallInput;
 use playhouse_protocol::question::{QuestionAnswer, Todo, TodoStatus};
 use playhouse_protocol::record::{CallProposed, ConsentAnswer};
 use playhouse_protocol::usage::Totals;
+use playhouse_session::about::argument;
+pub(super) use playhouse_session::about::first_line;
 
 /// Things to do that are shown at once.
 const TODOS_SHOWN: usize = 20;
@@ -70,36 +71,6 @@ pub(super) fn listed(todos: &[Todo]) -> String {
 /// What to call a call, in one short line.
 pub(super) fn label(proposed: &CallProposed) -> String {
     format!("{} {}", proposed.tool, argument(&proposed.input)).trim_end().to_owned()
-}
-
-/// What a call is said to do, where it says so, as in the title of its result.
-pub(super) fn title(input: &CallInput) -> String {
-    let described = match input {
-        CallInput::Object(object) => object.get("description").and_then(serde_json::Value::as_str),
-        CallInput::Malformed(_) => None,
-    };
-    match described.map(str::trim).filter(|text| !text.is_empty()) {
-        Some(text) => first_line(text),
-        None => argument(input),
-    }
-}
-
-/// The argument that tells most about a call, in one short line.
-fn argument(input: &CallInput) -> String {
-    let CallInput::Object(object) = input else { return String::new() };
-    let known = ["command", "filePath", "pattern", "path"].iter().find_map(|key| object.get(*key));
-    let value = known.or_else(|| object.values().find(|value| value.is_string()));
-    let text = value.and_then(serde_json::Value::as_str).unwrap_or_default();
-    first_line(text)
-}
-
-pub(super) fn first_line(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(100).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
 }
 
 /// How a request for consent ended, in one line.

@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::super::asker::visible;
 use super::super::tools::configured;
 use super::super::{CommandResult, Common, Exit, Failure, print};
-use super::{ScriptedCall, check_name};
+use super::ScriptedCall;
 use crate::house::resolved;
+use crate::operations::check_tool;
 
 /// Threads for the work of tools that blocks.
 const THREADS: usize = 2;
@@ -29,9 +30,8 @@ impl OutputSink for NoOutput {
 pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Path) -> CommandResult {
     let settings = common.settings_apart()?.with_workspace(directory)?;
     let registry = Arc::new(configured(&settings)?);
-    let names: Vec<String> = registry.iter().map(|tool| tool.spec().name.clone()).collect();
     for call in calls {
-        check_name(&call.tool, &names)?;
+        check_tool(&call.tool, &registry).map_err(Failure::usage)?;
     }
     let policy = settings.policy(playhouse_prompts::Agents::DEFAULT, Rules::new());
     let outputs = tempfile::tempdir()?;

@@ -51,7 +51,17 @@ impl Unattended {
         // Its own data, as what is in the ground's is no store.
         let data = ground.root().join("store");
         let data = data.to_string_lossy();
-        let arguments = ["--data", &data, "run", "--model", "local/m", "--format", "json", "Make the calls."];
+        let arguments = [
+            "--data",
+            &data,
+            "--in-process",
+            "run",
+            "--model",
+            "local/m",
+            "--format",
+            "json",
+            "Make the calls.",
+        ];
         let ended = finish(ground.engine(&arguments));
         Answers { declined: declined(&ended), printed: ended.stdout + &ended.stderr }
     }

@@ -180,6 +180,12 @@ impl Step {
         self.item(Item::Tokens(count))
     }
 
+    /// Adds `count` tokens that tell the time: see [`Item::Times`].
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        self.item(Item::Times(count))
+    }
+
     /// Sets why the answer ends.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Self {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use playhouse_protocol::command::{MessagePage, MessagesQuery, Snapshot};
 use playhouse_protocol::{Message, MessageId};
 
-use super::{Session, user_message};
+use super::Session;
 
 /// Messages of a page that names no limit.
 const USUAL_PAGE: usize = 50;
@@ -63,7 +63,7 @@ impl Session {
     fn message_at(&self, index: usize) -> Message {
         match index.checked_sub(self.messages.len()) {
             None => self.messages[index].clone(),
-            Some(waiting) => Message::User(user_message(&self.queue[waiting])),
+            Some(waiting) => Message::User(self.queue[waiting].message()),
         }
     }
 }

@@ -3,19 +3,20 @@
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{
-    AssistantMessage, CallPart, CallResult, CallState, Message, Part, UserMessage,
+    AssistantMessage, CallPart, CallResult, CallState, Message, Part, PromptKind, UserMessage,
 };
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, PromptAdmitted, StepFinished, StepPart,
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked, PromptAdmitted,
+    StepFinished, StepPart,
 };
 use playhouse_protocol::usage::{Tokens, Totals};
-use playhouse_protocol::{Cost, Entry, Record, Timestamp};
+use playhouse_protocol::{Cost, Entry, ModelRef, Record, Timestamp};
 
 use super::size::{FILE_BYTES, part_bytes};
 use super::{
     CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, REMEMBERED, Session,
-    SettledRequest, Step, StepPhase, Turn, user_message,
+    SettledRequest, Step, StepPhase, Turn,
 };
 
 impl Session {
@@ -34,21 +35,12 @@ impl Session {
                 }
                 Ok(())
             }
+            Record::Forked(forked) => self.forked(forked),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry.at),
             Record::TurnStarted { turn } => self.turn_started(*turn),
             Record::AttemptStarted(started) => self.attempt_started(started, entry.at),
             Record::AttemptEnded(ended) => self.attempt_ended(ended),
-            Record::CallProposed(proposed) => {
-                let message = self.step_message(proposed.step)?;
-                message.parts.push(Part::Call(CallPart {
-                    id: proposed.call,
-                    call_id: proposed.call_id.clone(),
-                    tool: proposed.tool.clone(),
-                    input: proposed.input.clone(),
-                    state: CallState::Pending,
-                }));
-                Ok(())
-            }
+            Record::CallProposed(proposed) => self.call_proposed(proposed, entry.at),
             Record::StepFinished(finished) => self.step_finished(finished, entry.at),
             Record::ConsentAsked(asked) => self.consent_asked(asked),
             Record::ConsentSettled { consent, answer } => self.consent_settled(*consent, answer),
@@ -68,13 +60,53 @@ impl Session {
         }
     }
 
+    /// From here on it is another session. What waited stays with the one that it came from, and so does what was used.
+    fn forked(&mut self, forked: &Forked) -> Result<(), String> {
+        if forked.at != self.summary.head {
+            return Err(format!("it should stand behind record {}, which it names as the last", forked.at));
+        }
+        let (tenant, workspace) = (&self.summary.tenant, &self.summary.workspace);
+        if forked.tenant != *tenant || forked.workspace != *workspace {
+            return Err(format!("the session before it is one of tenant \"{tenant}\" in {workspace}"));
+        }
+        if !self.is_between_steps() {
+            return Err("an attempt is under way".into());
+        }
+        if forked.turn != self.turn.as_ref().map(|turn| turn.id) {
+            return Err("it names another turn than the one that runs".into());
+        }
+        for queued in self.queue.drain(..) {
+            self.prompts.remove(&queued.prompt.message);
+        }
+        if let Some(turn) = &mut self.turn {
+            turn.totals = Totals::default();
+            if let Some(step) = &mut turn.step {
+                step.totals = Totals::default();
+            }
+        }
+        self.permissions.clone_from(&forked.permissions);
+        self.shares_with.push(self.summary.id);
+        Ok(())
+    }
+
     fn prompt_admitted(&mut self, prompt: &PromptAdmitted, at: Timestamp) -> Result<(), String> {
         if self.knows_prompt(prompt.message) {
             return Err(format!("prompt {} was admitted before", prompt.message));
         }
         self.prompts.insert(prompt.message);
         self.queue.push_back(QueuedPrompt { prompt: prompt.clone(), at });
+        self.read_notes();
         Ok(())
+    }
+
+    /// Between turns, the notes that no prompt stands before become part of the conversation.
+    fn read_notes(&mut self) {
+        while self.turn.is_none()
+            && self.queue.front().is_some_and(|queued| queued.prompt.kind.is_note())
+            && let Some(note) = self.queue.pop_front()
+        {
+            self.push_user(&note);
+        }
     }
 
     fn turn_started(&mut self, id: MessageId) -> Result<(), String> {
@@ -83,12 +115,17 @@ impl Session {
         }
         let queued = self.take_queued(id)?;
         let prompt = &queued.prompt;
+        if prompt.kind.is_note() {
+            return Err(format!("{id} is a note, which has no turn"));
+        }
         self.turn = Some(Turn {
             id,
             agent: prompt.agent.clone(),
             model: prompt.model.clone(),
             step_limit: prompt.step_limit,
             unattended: prompt.unattended || self.unattended,
+            kind: prompt.kind.clone(),
+            tools: prompt.tools.clone(),
             totals: Totals::default(),
             step: None,
         });
@@ -102,17 +139,28 @@ impl Session {
     }
 
     fn push_user(&mut self, queued: &QueuedPrompt) {
-        let message = user_message(queued);
+        let message = queued.message();
         self.conversation_bytes += message.parts.iter().map(part_bytes).sum::<u64>();
+        self.conversation_bytes += message.system.as_ref().map_or(0, String::len) as u64;
         self.messages.push(Message::User(message));
     }
 
     fn attempt_started(&mut self, started: &AttemptStarted, at: Timestamp) -> Result<(), String> {
-        for steered in &started.steered {
+        for steered in started.steered.iter().chain(&started.notes) {
             let queued = self.take_queued(*steered)?;
             self.push_user(&queued);
+            if let Some(turn) = &mut self.turn
+                && queued.prompt.kind.is_turn()
+            {
+                // What one of its prompts turns off stays off.
+                let off = queued.prompt.tools.into_iter().filter(|(_, on)| !on);
+                turn.tools.extend(off);
+            }
         }
         let turn = self.turn.as_mut().ok_or("no turn runs")?;
+        if !turn.kind.is_turn() {
+            return Err("no model is asked in the turn of a command".into());
+        }
         if turn.id != started.turn {
             return Err(format!("turn {} runs", turn.id));
         }
@@ -144,21 +192,61 @@ impl Session {
                     totals: Totals::default(),
                     phase,
                 });
-                self.messages.push(Message::Assistant(AssistantMessage {
-                    id: started.step,
-                    parent: started.turn,
-                    created: at,
-                    completed: None,
-                    agent: started.agent.clone(),
-                    model: started.model.clone(),
-                    tokens: Tokens::default(),
-                    cost: Some(Cost::ZERO),
-                    finish: None,
-                    error: None,
-                    parts: Vec::new(),
-                }));
+                let (agent, model) = (started.agent.clone(), started.model.clone());
+                self.push_assistant(started.step, started.turn, at, agent, model);
             }
         }
+        Ok(())
+    }
+
+    fn push_assistant(
+        &mut self,
+        step: MessageId,
+        turn: MessageId,
+        at: Timestamp,
+        agent: String,
+        model: ModelRef,
+    ) {
+        self.messages.push(Message::Assistant(AssistantMessage {
+            id: step,
+            parent: turn,
+            created: at,
+            completed: None,
+            agent,
+            model,
+            tokens: Tokens::default(),
+            cost: Some(Cost::ZERO),
+            finish: None,
+            error: None,
+            parts: Vec::new(),
+        }));
+    }
+
+    fn call_proposed(&mut self, proposed: &CallProposed, at: Timestamp) -> Result<(), String> {
+        if let Some(turn) = &mut self.turn
+            && matches!(turn.kind, PromptKind::Shell { .. })
+            && turn.step.is_none()
+        {
+            turn.step = Some(Step {
+                id: proposed.step,
+                number: 1,
+                last: false,
+                attempts: 0,
+                failures: 0,
+                totals: Totals::default(),
+                phase: StepPhase::Unanswered,
+            });
+            let (turn, agent, model) = (turn.id, turn.agent.clone(), turn.model.clone());
+            self.push_assistant(proposed.step, turn, at, agent, model);
+        }
+        let message = self.step_message(proposed.step)?;
+        message.parts.push(Part::Call(CallPart {
+            id: proposed.call,
+            call_id: proposed.call_id.clone(),
+            tool: proposed.tool.clone(),
+            input: proposed.input.clone(),
+            state: CallState::Pending,
+        }));
         Ok(())
     }
 
@@ -319,12 +407,14 @@ impl Session {
                     Some(StepPhase::Unanswered) | None => {}
                 }
                 self.turn = None;
+                self.read_notes();
                 Ok(())
             }
             Some(turn) => Err(format!("turn {} still runs", turn.id)),
             None => {
                 let queued = self.take_queued(id)?;
-                self.messages.push(Message::User(UserMessage { withdrawn: true, ..user_message(&queued) }));
+                self.messages.push(Message::User(UserMessage { withdrawn: true, ..queued.message() }));
+                self.read_notes();
                 Ok(())
             }
         }

@@ -30,8 +30,9 @@ impl Machine {
         ticket: Option<Ticket>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let queued: HashSet<MessageId> =
-            self.session.queue.iter().map(|queued| queued.prompt.message).collect();
+        // A note has no turn that could be ended.
+        let turns = self.session.queue.iter().filter(|queued| !queued.prompt.kind.is_note());
+        let queued: HashSet<MessageId> = turns.map(|queued| queued.prompt.message).collect();
         let already = self.live.abort.is_some();
         let abort = self.live.abort.get_or_insert_default();
         abort.tickets.extend(ticket);

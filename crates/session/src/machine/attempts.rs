@@ -10,7 +10,7 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, Message, Record, Usage};
 
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
-use crate::fold::{FoldError, OpenAttempt, StepPhase};
+use crate::fold::{FoldError, OpenAttempt, QueuedPrompt, StepPhase};
 use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
 
 /// What follows from a failed attempt.
@@ -199,10 +199,15 @@ impl Machine {
                 long_prices,
                 steered: Vec::new(),
                 last: step.last,
+                notes: Vec::new(),
             },
             None => {
                 let number = turn.steps() + 1;
-                let steered = self.session.queue.iter().filter(|queued| queued.prompt.steer);
+                let message = |queued: &QueuedPrompt| queued.prompt.message;
+                let queue = || self.session.queue.iter();
+                let steered = queue().filter(|queued| queued.steers()).map(message).collect();
+                let is_note = |queued: &&QueuedPrompt| queued.prompt.kind.is_note() && queued.prompt.steer;
+                let notes = queue().filter(is_note).map(message).collect();
                 AttemptStarted {
                     attempt,
                     turn: turn.id,
@@ -214,7 +219,8 @@ impl Machine {
                     estimated_input,
                     prices,
                     long_prices,
-                    steered: steered.map(|queued| queued.prompt.message).collect(),
+                    steered,
+                    notes,
                     last: turn.step_limit.is_some_and(|limit| number >= limit),
                 }
             }

@@ -124,7 +124,9 @@ impl Machine {
                 self.effects.push(Effect::KillCall(call));
                 self.settle(call, CallReport::text(CallOutcome::Declined, reason), stamp)
             }
-            Verdict::Ask { reason, wants } if !self.was_agreed(call, &prepared, wants) => {
+            Verdict::Ask { reason, wants }
+                if !self.is_by_hand() && !self.was_agreed(call, &prepared, wants) =>
+            {
                 // The tool's plan would grow old: it is prepared again when there is an answer.
                 self.effects.push(Effect::KillCall(call));
                 self.ask_consent(call, &prepared, reason, wants, stamp)

@@ -46,6 +46,7 @@ impl Machine {
             self.begin_abort(None, stamp)?;
         }
         if self.session.summary.title == UNTITLED
+            && prompt.kind.is_turn()
             && let Some(title) = title_of(&prompt.parts)
         {
             let changed = SessionChanged { title: Some(title), ..SessionChanged::default() };
@@ -59,6 +60,9 @@ impl Machine {
             step_limit: prompt.step_limit,
             steer: prompt.when_busy == WhenBusy::Steer,
             unattended: prompt.unattended,
+            kind: prompt.kind,
+            system: prompt.system,
+            tools: prompt.tools,
         };
         self.append(Record::PromptAdmitted(admitted), stamp.now)?;
         self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: false })));

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use playhouse_policy::{Risk, Verdict, Want};
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
-use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
 use playhouse_protocol::record::{Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart};
 use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
-    AttemptReport, CallReport, Effect, Facts, FailedAttempt, Input, Machine, NewPrompt, PreparedCall,
-    ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
+    AttemptReport, CallReport, Effect, Facts, FailedAttempt, ForkOrder, ForkPoint, Input, Machine, NewPrompt,
+    PreparedCall, ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
 };
 
 /// The model of all prompts.
@@ -72,6 +72,7 @@ impl Harness {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         };
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
         let log = vec![first];
@@ -94,6 +95,33 @@ impl Harness {
         self.on(Input::Resume)
     }
 
+    /// With the time, the ids and the facts of now.
+    pub(crate) fn stamped<T>(&mut self, work: impl FnOnce(&mut Stamp<'_>) -> T) -> T {
+        let now = Timestamp::from_millis(self.clock);
+        work(&mut Stamp { now, ids: &mut self.ids, facts: &TestFacts, jitter: 1.0 })
+    }
+
+    /// Goes on as a fork of the session at this message; how many records the two share.
+    pub(crate) fn fork(&mut self, before: Option<MessageId>) -> usize {
+        self.clock += 10;
+        let now = Timestamp::from_millis(self.clock);
+        let mut point = ForkPoint::new(before);
+        let mut session = Session::begin(&self.log[0]).unwrap();
+        point.look(&self.log[0], &session);
+        for entry in &self.log[1..] {
+            session.apply(entry).unwrap();
+            point.look(entry, &session);
+        }
+        let place = point.place(&session).expect("the message is there").0 as usize;
+        let order = ForkOrder::new(self.ids.next(now), session.summary.id, &session);
+        self.log.truncate(place);
+        let prefix = Session::replay(&self.log).unwrap();
+        let own = self.stamped(|stamp| playhouse_session::fork(prefix, order, stamp));
+        self.log.extend(own.unwrap());
+        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry());
+        place
+    }
+
     pub(crate) fn raw(&mut self, input: Input) -> Vec<Effect> {
         self.clock += 10;
         let mut stamp = Stamp {
@@ -110,6 +138,11 @@ impl Harness {
                         Record::AttemptStarted(started) => self.attempts.push(started.attempt),
                         Record::ConsentAsked(asked) => self.consents.push(asked.consent),
                         Record::QuestionAsked(asked) => self.questions.push(asked.question),
+                        // That of a command which a person runs is the machine's own.
+                        Record::CallProposed(proposed) => {
+                            let name = || proposed.tool.clone();
+                            self.names.entry(proposed.call.to_string()).or_insert_with(name);
+                        }
                         _ => {}
                     }
                 }
@@ -146,6 +179,9 @@ impl Harness {
             step_limit,
             when_busy,
             unattended: false,
+            kind: PromptKind::Turn,
+            system: None,
+            tools: ToolSwitches::new(),
         }
     }
 
@@ -163,6 +199,24 @@ impl Harness {
     pub(crate) fn prompt_unattended(&mut self, text: &str) -> Vec<String> {
         let prompt = NewPrompt { unattended: true, ..self.new_prompt(text, WhenBusy::Queue, None) };
         let ticket = self.ticket();
+        self.on(Input::Prompt(ticket, prompt))
+    }
+
+    /// Something that is only kept.
+    pub(crate) fn note(&mut self, text: &str, when_busy: WhenBusy) -> Vec<String> {
+        let prompt = NewPrompt { kind: PromptKind::Note, ..self.new_prompt(text, when_busy, None) };
+        let ticket = self.ticket();
+        self.on(Input::Prompt(ticket, prompt))
+    }
+
+    /// A command that a person runs by hand.
+    pub(crate) fn new_command(&mut self, command: &str) -> NewPrompt {
+        let kind = PromptKind::Shell { command: command.to_owned(), timeout: None };
+        NewPrompt { kind, ..self.new_prompt(command, WhenBusy::Reject, None) }
+    }
+
+    pub(crate) fn command(&mut self, command: &str) -> Vec<String> {
+        let (prompt, ticket) = (self.new_command(command), self.ticket());
         self.on(Input::Prompt(ticket, prompt))
     }
 
@@ -323,12 +377,12 @@ impl Harness {
     fn record(&self, record: &Record) -> String {
         let detail = match record {
             Record::TurnStarted { turn } => self.name(turn.as_str()),
-            Record::AttemptStarted(started) if started.steered.is_empty() => {
+            Record::AttemptStarted(started) if started.steered.is_empty() && started.notes.is_empty() => {
                 format!("{}.{}", started.step_number, started.attempt_number)
             }
             Record::AttemptStarted(started) => {
                 let steered: Vec<String> =
-                    started.steered.iter().map(|prompt| self.name(prompt.as_str())).collect();
+                    started.steered.iter().chain(&started.notes).map(|id| self.name(id.as_str())).collect();
                 format!("{}.{} with {}", started.step_number, started.attempt_number, steered.join("+"))
             }
             Record::AttemptEnded(ended) => match &ended.outcome {

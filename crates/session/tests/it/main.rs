@@ -4,7 +4,9 @@
 
 mod asking;
 mod consents;
+mod forks;
 mod harness;
 mod loops;
+mod prompts;
 mod scripts;
 mod simulation;

@@ -5,11 +5,13 @@
 use std::collections::BTreeSet;
 
 use playhouse_policy::{Risk, Verdict, Want};
+use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::PartId;
-use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::message::{CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::Effect as CallEffect;
+use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{ErrorCode, WhenBusy};
 use playhouse_session::{
     CallReport, Deadline, Effect, Input, Machine, NewPrompt, PreparedCall, RetryPolicy, Session, chat,
@@ -35,7 +37,12 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             let when = [WhenBusy::Queue, WhenBusy::Reject, WhenBusy::Interrupt, WhenBusy::Steer];
             let limit = (by.is_multiple_of(3)).then_some(u32::from(by % 4) + 1);
             let prompt = h.new_prompt("p", when[usize::from(by) % 4], limit);
-            let prompt = NewPrompt { unattended: by.is_multiple_of(7), ..prompt };
+            let prompt = match by % 11 {
+                // A note, and a command that a person runs.
+                9 => NewPrompt { kind: PromptKind::Note, ..prompt },
+                10 => h.new_command("make"),
+                _ => NewPrompt { unattended: by.is_multiple_of(7), ..prompt },
+            };
             let ticket = h.ticket();
             world.asked += 1;
             h.raw(Input::Prompt(ticket, prompt))
@@ -180,6 +187,14 @@ impl Harness {
     }
 }
 
+fn translated(session: &Session) -> Vec<ChatMessage> {
+    let mut conversation = Vec::new();
+    for message in &session.messages {
+        chat::translate(message, &model(), &mut conversation);
+    }
+    conversation
+}
+
 /// Lets everything end well: nothing may be left waiting for ever.
 fn drain(h: &mut Harness, world: &mut World) {
     for _ in 0..10_000 {
@@ -241,10 +256,7 @@ proptest! {
         let length = cut.index(h.log.len()) + 1;
         h.log.truncate(length);
         let session = Session::replay(&h.log).unwrap();
-        let mut conversation = Vec::new();
-        for message in &session.messages {
-            chat::translate(message, &model(), &mut conversation);
-        }
+        let _ = translated(&session);
         h.machine = Machine::new(session, RetryPolicy::default());
         let mut world = World::of(&h.log);
         let effects = h.raw(Input::Resume);
@@ -253,5 +265,45 @@ proptest! {
         drain(&mut h, &mut world);
         prop_assert!(h.machine.session().is_idle());
         check_log(&h.log);
+    }
+
+    #[test]
+    fn a_fork_ends_what_was_open_and_goes_on_by_itself(
+        schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..100),
+        at in prop::option::of(any::<prop::sample::Index>()),
+        twice in any::<bool>(),
+    ) {
+        let (mut h, mut world) = (Harness::new(), World::default());
+        for (choice, by) in schedule {
+            step(&mut h, &mut world, choice, by);
+        }
+        let parent = h.machine.session().clone();
+        let messages = parent.all_messages();
+        let before = at.filter(|_| !messages.is_empty()).map(|at| messages[at.index(messages.len())].id());
+        let place = h.fork(before);
+        if twice {
+            h.fork(None);
+        }
+        let session = h.machine.session();
+        prop_assert!(session.is_idle());
+        prop_assert_eq!((session.summary.totals(), session.summary.parent), (Totals::default(), None));
+        prop_assert_eq!(&Session::replay(&h.log).unwrap(), session);
+        check_log(&h.log);
+        // What a model reads of the fork is the beginning of what it reads of the other one.
+        let (read, of_parent) = (translated(session), translated(&parent));
+        if before.is_some_and(|before| parent.messages.iter().any(|message| message.id() == before)) {
+            prop_assert_eq!(&read[..], &of_parent[..read.len()]);
+            prop_assert!(session.messages.iter().all(|message| Some(message.id()) != before));
+        }
+        prop_assert!(h.log[..place].iter().all(|entry| entry.record.kind() != "session.deleted"));
+        let mut world = World::of(&h.log);
+        let prompt = h.new_prompt("more", WhenBusy::Queue, None);
+        let ticket = h.ticket();
+        let effects = h.raw(Input::Prompt(ticket, prompt));
+        world.take(effects);
+        drain(&mut h, &mut world);
+        prop_assert!(h.machine.session().is_idle());
+        check_log(&h.log);
+        prop_assert_eq!(&translated(h.machine.session())[..read.len()], &read[..]);
     }
 }

@@ -37,6 +37,9 @@ conformance!(
     many_threads_append_side_by_side,
     sessions_are_listed_newest_first_in_pages,
     the_index_of_unfinished_sessions_follows_the_turns,
+    a_tenant_finds_its_few_sessions_among_those_of_others,
+    the_lists_of_a_tenant_follow_what_changes,
+    sessions_are_counted_by_tenant,
     a_deleted_session_leaves_nothing,
     a_session_that_is_not_there_is_missing,
     large_records_come_back_whole,
@@ -47,7 +50,8 @@ conformance!(
 );
 
 fn what_was_appended_is_read_back(store: &Store) {
-    let records = one_of_each_kind();
+    let records: Vec<Record> =
+        one_of_each_kind().into_iter().filter(|record| !matches!(record, Record::Forked(_))).collect();
     let (first, rest) = records.split_at(1);
     assert_eq!(append(store, session(1), 0, first.to_vec()).unwrap(), Seq(1));
     assert_eq!(append(store, session(1), 1, rest.to_vec()).unwrap(), Seq(records.len() as u64));
@@ -248,6 +252,96 @@ fn the_index_of_unfinished_sessions_follows_the_turns(store: &Store) {
     assert_eq!(unfinished(), []);
 }
 
+fn listed(store: &Store, query: &ListQuery) -> Vec<SessionId> {
+    let page = store.log.list(query).unwrap();
+    assert_eq!(page.next, None);
+    page.sessions.into_iter().map(|summary| summary.id).collect()
+}
+
+fn of_tenant(tenant: &str) -> ListQuery {
+    ListQuery { tenant: Some(tenant.to_owned()), ..ListQuery::default() }
+}
+
+fn a_tenant_finds_its_few_sessions_among_those_of_others(store: &Store) {
+    // More than one read of the table, and names that begin alike.
+    for number in 1..=600 {
+        let tenant = ["a", "ab", "a\u{ff}"][number % 3];
+        create_at(store, session(number as u64), number as u64, tenant, "/w");
+    }
+    create_at(store, session(1000), 300, "few", "/w");
+    create_at(store, session(1001), 301, "few", "/v");
+    assert_eq!(listed(store, &of_tenant("few")), [session(1001), session(1000)]);
+    let in_workspace = ListQuery { workspace: Some("/w".to_owned()), ..of_tenant("few") };
+    assert_eq!(listed(store, &in_workspace), [session(1000)]);
+    let mut query = ListQuery { limit: 90, workspace: Some("/w".to_owned()), ..of_tenant("ab") };
+    let mut found = Vec::new();
+    loop {
+        let page = store.log.list(&query).unwrap();
+        found.extend(page.sessions.into_iter().map(|summary| summary.id));
+        query.after = page.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    let expected = (1..=600).rev().filter(|number| number % 3 == 1).map(session);
+    assert_eq!(found, expected.collect::<Vec<_>>());
+}
+
+fn the_lists_of_a_tenant_follow_what_changes(store: &Store) {
+    for number in 1..=3 {
+        create(store, session(number));
+    }
+    let with = |title: &str| ListQuery { title: Some(title.to_owned()), ..of_tenant(TENANT) };
+    assert_eq!(listed(store, &with("fix")), []);
+    append(store, session(2), 1, vec![titled("Fix it")]).unwrap();
+    assert_eq!(listed(store, &with("fix")), [session(2)]);
+    append(store, session(2), 2, vec![titled(&"and then FIX it ".repeat(100))]).unwrap();
+    assert_eq!(listed(store, &with("then fix")), [session(2)]);
+    append(store, session(2), 3, vec![titled("a")]).unwrap();
+    assert_eq!(listed(store, &with("fix")), []);
+    let later = Timestamp::from_millis(4_000_000_000_000);
+    let since = ListQuery { updated_since: Some(later), ..of_tenant(TENANT) };
+    assert_eq!(listed(store, &since), []);
+    let mut entry = entries(1, vec![titled("b")]);
+    entry[0].at = later;
+    append_entries(store, session(3), TENANT, Seq(1), entry).unwrap();
+    assert_eq!(listed(store, &since), [session(3)]);
+    delete(store, session(3)).unwrap();
+    assert_eq!(listed(store, &since), []);
+    assert_eq!(listed(store, &of_tenant(TENANT)).len(), 2);
+    // Those with work, by tenant.
+    append(store, session(1), 1, vec![admitted(1)]).unwrap();
+    let other = vec![created(session(9), "other", "/w"), admitted(1)];
+    append_entries(store, session(9), "other", Seq::START, entries(0, other)).unwrap();
+    let unfinished = |tenant| store.log.unfinished_of(tenant).unwrap();
+    assert_eq!((unfinished(TENANT), unfinished("other")), (vec![session(1)], vec![session(9)]));
+    append(store, session(1), 2, vec![ended(1)]).unwrap();
+    delete(store, session(9)).unwrap();
+    assert_eq!((unfinished(TENANT), unfinished("other")), (vec![], vec![]));
+}
+
+fn sessions_are_counted_by_tenant(store: &Store) {
+    let counts = || [TENANT, "other", "nobody"].map(|tenant| store.log.count(tenant).unwrap());
+    assert_eq!(counts(), [0, 0, 0]);
+    // Many at once, so that some share a round of the writer.
+    thread::scope(|scope| {
+        for number in 1..=20 {
+            scope.spawn(move || create_at(store, session(number), number, TENANT, "/w"));
+        }
+        scope.spawn(|| create_at(store, session(21), 1, "other", "/w"));
+    });
+    assert_eq!(counts(), [20, 1, 0]);
+    append(store, session(1), 1, vec![titled("a")]).unwrap();
+    assert!(append(store, session(1), 9, vec![titled("a")]).is_err());
+    for number in [1, 2, 21] {
+        delete(store, session(number)).unwrap();
+    }
+    assert!(delete(store, session(1)).is_err());
+    assert_eq!(counts(), [18, 0, 0]);
+    create(store, session(1));
+    assert_eq!(counts(), [19, 0, 0]);
+}
+
 fn a_deleted_session_leaves_nothing(store: &Store) {
     for number in 1..=2 {
         create(store, session(number));
@@ -257,6 +351,8 @@ fn a_deleted_session_leaves_nothing(store: &Store) {
     assert!(matches!(store.log.read(session(1), Seq::START, 9), Err(StoreError::Missing(_))));
     assert_eq!(store.log.summary(session(1)).unwrap(), None);
     assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 1);
+    assert_eq!(listed(store, &of_tenant(TENANT)), [session(2)]);
+    assert_eq!(store.log.unfinished_of(TENANT).unwrap(), []);
     assert!(matches!(
         append(store, session(1), 3, vec![titled("b")]),
         Err(StoreError::Conflict { found: Seq(0), .. })

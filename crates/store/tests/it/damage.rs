@@ -21,7 +21,7 @@ fn closed_store() -> tempfile::TempDir {
 }
 
 /// Changes the table behind the store's back.
-fn tamper(data: &Path, change: impl FnOnce(&sled::Db)) {
+pub(crate) fn tamper(data: &Path, change: impl FnOnce(&sled::Db)) {
     let directory = data.join("sled");
     // Threads of the closed store let go of its file a moment later; the segment size has to be the store's.
     let database = loop {
@@ -34,7 +34,33 @@ fn tamper(data: &Path, change: impl FnOnce(&sled::Db)) {
     database.flush().unwrap();
 }
 
-fn frame_key(number: u64, seq: u64) -> Vec<u8> {
+/// Removes rows of the index by tenant.
+fn remove_index(database: &sled::Db, is_lost: impl Fn(&[u8]) -> bool) {
+    let rows: Vec<_> = database.scan_prefix(b"t/").keys().map(Result::unwrap).collect();
+    assert!(!rows.is_empty(), "the index is there");
+    for key in rows.iter().filter(|key| is_lost(key)) {
+        database.remove(key).unwrap();
+    }
+}
+
+/// The index has these sessions, and no others.
+fn check_index(store: &Store, numbers: &[u64]) {
+    let sessions: Vec<_> = numbers.iter().map(|number| session(*number)).collect();
+    for workspace in [None, Some("/w".to_owned())] {
+        let query = ListQuery { tenant: Some(TENANT.to_owned()), workspace, ..ListQuery::default() };
+        let found: Vec<_> =
+            store.log.list(&query).unwrap().sessions.into_iter().map(|summary| summary.id).collect();
+        let mut sorted = found.clone();
+        sorted.sort_by_key(|id| std::cmp::Reverse(*id));
+        assert_eq!(sorted, sessions);
+    }
+    let mut unfinished = store.log.unfinished_of(TENANT).unwrap();
+    unfinished.sort_by_key(|id| std::cmp::Reverse(*id));
+    assert_eq!(unfinished, sessions);
+    assert_eq!(store.log.count(TENANT).unwrap(), numbers.len() as u64);
+}
+
+pub(crate) fn frame_key(number: u64, seq: u64) -> Vec<u8> {
     [b"l/", session(number).as_str().as_bytes(), &seq.to_be_bytes()].concat()
 }
 
@@ -63,6 +89,7 @@ fn check_damage(data: &Path, seq: u64, reason: &str) {
     // What is damaged can still be deleted.
     delete(&store, session(1)).unwrap();
     assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 1);
+    check_index(&store, &[2]);
     create(&store, session(1));
 }
 
@@ -169,6 +196,10 @@ fn a_damaged_summary_is_made_again() {
             };
             // The indexes are projections as well.
             database.remove([b"u/", session(1).as_str().as_bytes()].concat()).unwrap();
+            // All but the one by which it is known that the session was counted.
+            let is_lost =
+                |key: &[u8]| key.ends_with(session(1).as_str().as_bytes()) && key.get(2 + 16) != Some(&b'a');
+            remove_index(database, is_lost);
         });
         let store = Store::open(directory.path()).unwrap();
         let expected = fold(&read_all(&store, session(1)));
@@ -176,6 +207,7 @@ fn a_damaged_summary_is_made_again() {
         append(&store, session(1), 5, vec![titled("c")]).unwrap();
         assert_eq!(store.log.unfinished().unwrap(), [session(1), session(2)]);
         assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 2);
+        check_index(&store, &[2, 1]);
         drop(store);
         let store = Store::open(directory.path()).unwrap();
         assert_eq!(store.log.summary(session(1)).unwrap(), fold(&read_all(&store, session(1))));
@@ -193,5 +225,37 @@ fn a_log_that_does_not_match_its_summary_takes_nothing_more() {
     for expected in [2, 5] {
         let error = append(&store, session(1), expected, vec![Record::Deleted {}]).unwrap_err().to_string();
         assert!(error.contains("damaged") && error.contains("record 3"), "{error}");
+    }
+}
+
+#[test]
+fn a_store_without_its_index_or_with_one_that_was_not_kept_gets_it_when_it_is_opened() {
+    let changes: [fn(&sled::Db); 3] = [
+        // As an engine leaves it that knows nothing of the index: new, or opened in between.
+        |database| {
+            remove_index(database, |_| true);
+            database.remove("m/index").unwrap().expect("the mark is there");
+        },
+        |database| {
+            remove_index(database, |key| key.ends_with(session(2).as_str().as_bytes()));
+            database.insert("k/engine/generation", "7").unwrap().expect("the generation is there");
+        },
+        // Of another version, with rows that mean something else.
+        |database| {
+            database.insert("t/something", "else").unwrap();
+            let mut mark = database.get("m/index").unwrap().unwrap().to_vec();
+            mark[0] += 1;
+            database.insert("m/index", mark).unwrap();
+        },
+    ];
+    for change in changes {
+        let directory = closed_store();
+        tamper(directory.path(), change);
+        for _ in 0..2 {
+            check_index(&Store::open(directory.path()).unwrap(), &[2, 1]);
+        }
+        let store = Store::open(directory.path()).unwrap();
+        delete(&store, session(1)).unwrap();
+        check_index(&store, &[2]);
     }
 }

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod blobs;
+#[macro_use]
 mod conformance;
 mod damage;
+mod forks;
 mod golden;
 mod opening;
 mod property;

@@ -68,7 +68,7 @@ fn a_store_is_held_until_its_last_part_is_dropped() {
 
 #[test]
 fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
-    let newer = r#"{"format":"playhouse-store","version":2,"backend":"granite","more":[]}"#;
+    let newer = r#"{"format":"playhouse-store","version":3,"backend":"granite","more":[]}"#;
     for (name, content, found) in [
         ("notes.txt", "mine", "holds something else (notes.txt, for one) and no format.json"),
         ("lock", "a lock of another program", "holds something else (lock, for one)"),
@@ -76,7 +76,7 @@ fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
         (
             "format.json",
             newer,
-            "holds playhouse-store version 2; this engine reads playhouse-store version 1",
+            "holds playhouse-store version 3; this engine reads playhouse-store versions 1 to 2",
         ),
         ("format.json", r#"{"format":"cookbook","version":1}"#, "holds the foreign format \"cookbook\""),
         ("format.json", r#"{"version":1}"#, "holds the foreign format null"),

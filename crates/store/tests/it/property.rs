@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use playhouse_protocol::{Record, Seq};
-use playhouse_store::{Store, StoreError, frame};
+use playhouse_store::{ListQuery, Store, StoreError, frame};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -96,7 +96,11 @@ proptest! {
             unfinished.extend(summary.iter().filter(|summary| summary.open_turns > 0).map(|summary| summary.id));
             prop_assert_eq!(store.log.summary(session(number)).unwrap(), summary);
         }
+        prop_assert_eq!(store.log.unfinished_of(TENANT).unwrap(), unfinished.clone());
         prop_assert_eq!(store.log.unfinished().unwrap(), unfinished);
+        prop_assert_eq!(store.log.count(TENANT).unwrap(), logs.len() as u64);
+        let all = ListQuery { tenant: Some(TENANT.to_owned()), ..ListQuery::default() };
+        prop_assert_eq!(store.log.list(&all).unwrap().sessions.len(), logs.len());
         prop_assert_eq!(store.log.list(&Default::default()).unwrap().sessions.len(), logs.len());
     }
 }

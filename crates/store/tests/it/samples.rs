@@ -5,15 +5,15 @@ use std::sync::mpsc::sync_channel;
 use playhouse_protocol::consent::{Action, PermissionRule, Risk, Want};
 use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::message::{
-    Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part,
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
 };
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
-    Effect, PromptAdmitted, Recovery, SessionChanged, SessionCreated, StepFinished, StepPart, TurnEnded,
-    TurnOutcome,
+    Effect, Forked, PromptAdmitted, Recovery, SessionChanged, SessionCreated, StepFinished, StepPart,
+    TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -65,7 +65,25 @@ pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Reco
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        metadata: Map::new(),
     })
+}
+
+/// What a fork behind record `at` begins with.
+pub(crate) fn forked(session: SessionId, from: SessionId, at: u64) -> Forked {
+    Forked {
+        session,
+        from,
+        at: Seq(at),
+        tenant: TENANT.to_owned(),
+        workspace: "/w".to_owned(),
+        title: "New session (fork #1)".to_owned(),
+        agent: "build".to_owned(),
+        model: model(),
+        permissions: Vec::new(),
+        metadata: Map::new(),
+        turn: Some(message(3)),
+    }
 }
 
 pub(crate) fn titled(title: &str) -> Record {
@@ -81,6 +99,9 @@ pub(crate) fn admitted(turn: u64) -> Record {
         step_limit: None,
         steer: false,
         unattended: false,
+        kind: PromptKind::Turn,
+        system: None,
+        tools: ToolSwitches::new(),
     })
 }
 
@@ -97,6 +118,7 @@ pub(crate) fn started(number: u64, turn: u64) -> Record {
         prices: Prices { input: Some("3".parse().unwrap()), ..Prices::default() },
         long_prices: Vec::new(),
         steered: Vec::new(),
+        notes: Vec::new(),
         last: false,
     })
 }
@@ -133,6 +155,8 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
         unreachable!("it creates a session")
     };
     let Record::PromptAdmitted(admitted) = admitted(3) else { unreachable!("it admits a prompt") };
+    let Record::AttemptStarted(attempt) = started(7, 3) else { unreachable!("it starts an attempt") };
+    let metadata = Map::from_iter([("ticket".to_owned(), json!({"number": 7}))]);
     let command = Want {
         doubt: Some("a variable".to_owned()),
         ..Want::new("bash", "git commit -m $X", Risk::Dangerous).always(["git commit *"])
@@ -150,7 +174,7 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
                     read_only: true,
                     network: true,
                 }),
-                ..created
+                ..created.clone()
             }),
         ),
         (
@@ -162,7 +186,46 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
         ),
         (
             "prompt.admitted.unattended",
-            Record::PromptAdmitted(PromptAdmitted { unattended: true, ..admitted }),
+            Record::PromptAdmitted(PromptAdmitted { unattended: true, ..admitted.clone() }),
+        ),
+        (
+            "prompt.admitted.turn",
+            Record::PromptAdmitted(PromptAdmitted {
+                system: Some("Answer in verse.".to_owned()),
+                tools: [("bash".to_owned(), false), ("read".to_owned(), true)].into(),
+                ..admitted.clone()
+            }),
+        ),
+        (
+            "prompt.admitted.note",
+            Record::PromptAdmitted(PromptAdmitted { kind: PromptKind::Note, ..admitted.clone() }),
+        ),
+        (
+            "prompt.admitted.shell",
+            Record::PromptAdmitted(PromptAdmitted {
+                kind: PromptKind::Shell { command: "make".to_owned(), timeout: Some(600_000) },
+                ..admitted
+            }),
+        ),
+        (
+            "attempt.started.notes",
+            Record::AttemptStarted(AttemptStarted { notes: vec![message(9)], ..attempt }),
+        ),
+        (
+            "session.created.metadata",
+            Record::SessionCreated(SessionCreated { metadata: metadata.clone(), ..created.clone() }),
+        ),
+        (
+            "session.changed.archived",
+            Record::SessionChanged(SessionChanged {
+                metadata: Some(metadata),
+                archived: Some(Some(Timestamp::from_millis(1_795_292_879_257))),
+                ..SessionChanged::default()
+            }),
+        ),
+        (
+            "session.changed.taken_back",
+            Record::SessionChanged(SessionChanged { archived: Some(None), ..SessionChanged::default() }),
         ),
         (
             "consent.asked.wants",
@@ -248,12 +311,23 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: Map::new(),
         }),
         Record::SessionChanged(SessionChanged {
             title: Some("Fix the failing test".to_owned()),
             agent: Some("plan".to_owned()),
             model: Some(ModelRef::new("openrouter", "qwen/qwen3-coder")),
             permissions: None,
+            ..SessionChanged::default()
+        }),
+        Record::Forked(Forked {
+            permissions: vec![PermissionRule {
+                permission: "bash".to_owned(),
+                pattern: "git *".to_owned(),
+                action: Action::Ask,
+            }],
+            metadata: Map::from_iter([("colour".to_owned(), Value::from("blue"))]),
+            ..forked(session(2), session(1), 41)
         }),
         Record::PromptAdmitted(PromptAdmitted {
             message: message(3),
@@ -266,6 +340,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             step_limit: Some(50),
             steer: true,
             unattended: false,
+            kind: PromptKind::Turn,
+            system: None,
+            tools: ToolSwitches::new(),
         }),
         Record::TurnStarted { turn: message(3) },
         Record::AttemptStarted(AttemptStarted {
@@ -287,6 +364,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             },
             long_prices: Vec::new(),
             steered: vec![message(8)],
+            notes: Vec::new(),
             last: true,
         }),
         Record::AttemptEnded(AttemptEnded {

@@ -157,13 +157,7 @@ impl Work for Hunt<'_> {
     type Batch = Batch;
 
     fn hand(&self) -> Searcher {
-        SearcherBuilder::new()
-            .line_terminator(LineTerminator::crlf())
-            .line_number(true)
-            .binary_detection(BinaryDetection::quit(0))
-            .memory_map(MmapChoice::never())
-            .heap_limit(Some(LONGEST))
-            .build()
+        searcher()
     }
 
     fn visit(&self, searcher: &mut Searcher, batch: &mut Batch, found: &Found<'_>) {
@@ -204,10 +198,21 @@ impl Hunt<'_> {
     }
 }
 
+/// Searches lines of text, one file after the other.
+pub(super) fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
+        .line_number(true)
+        .binary_detection(BinaryDetection::quit(0))
+        .memory_map(MmapChoice::never())
+        .heap_limit(Some(LONGEST))
+        .build()
+}
+
 /// When a search must end.
-struct Watch<'a> {
-    cancel: &'a CancellationToken,
-    deadline: Instant,
+pub(super) struct Watch<'a> {
+    pub(super) cancel: &'a CancellationToken,
+    pub(super) deadline: Instant,
 }
 
 impl Watch<'_> {
@@ -217,9 +222,9 @@ impl Watch<'_> {
 }
 
 /// A file that cannot be read further when the search must end.
-struct Watched<'a> {
-    file: File,
-    watch: &'a Watch<'a>,
+pub(super) struct Watched<'a> {
+    pub(super) file: File,
+    pub(super) watch: &'a Watch<'a>,
 }
 
 impl Read for Watched<'_> {

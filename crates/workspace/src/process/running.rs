@@ -4,6 +4,7 @@ use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -43,6 +44,32 @@ pub struct Started {
     _walls: Walls,
     /// Whether nothing is left to be killed when this is dropped.
     over: bool,
+    _counted: Counted,
+}
+
+/// Commands of this process that are under way.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// How many commands of this process are under way, those in the background included.
+pub fn under_way() -> usize {
+    UNDER_WAY.load(Ordering::Relaxed)
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 enum End {
@@ -104,6 +131,7 @@ pub(super) async fn start(
         _after: enclosed.after,
         _walls: spec.walls.clone(),
         over: false,
+        _counted: Counted::begin(),
     })
 }
 

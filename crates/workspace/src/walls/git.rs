@@ -22,7 +22,7 @@ const LONGEST_NAME: u64 = 16 * 1024;
 
 /// Where the repository of a workspace lies.
 #[derive(Clone, Debug)]
-pub(super) enum Git {
+pub(crate) enum Git {
     /// In the workspace, if there is one.
     Within,
     /// Elsewhere.
@@ -51,7 +51,7 @@ pub(super) struct Guards {
 
 impl Git {
     /// Looks for it. `roots` are the operator's directories below which it may lie.
-    pub(super) fn of(workspace: &Path, roots: &[PathBuf]) -> Self {
+    pub(crate) fn of(workspace: &Path, roots: &[PathBuf]) -> Self {
         let file = workspace.join(".git");
         match fs_err::symlink_metadata(&file) {
             Ok(facts) if facts.is_file() => {

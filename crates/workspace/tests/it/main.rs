@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
+mod asked;
 mod ends;
 mod files;
 mod house;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::Feed;
 use super::load::{live, load};
 use crate::app::App;
+use crate::wire::inline;
 use crate::wire::shapes::WireEvent;
 use crate::wire::translate::Live;
 
@@ -107,6 +108,7 @@ impl Work {
         };
         match told {
             Some((Ok(()), place)) => {
+                inline::events(&self.app, &self.tenant, &mut out).await;
                 self.feed.ring.write(&place, out);
                 self.forget(event);
             }
@@ -120,24 +122,26 @@ impl Work {
 
     /// Takes the first event of a session that is not known, or was forgotten.
     async fn first(&self, event: &Event) {
-        let created = match &event.body {
-            EventBody::Durable(record) => matches!(**record, Record::SessionCreated(_)).then_some(record),
+        let record = match &event.body {
+            EventBody::Durable(record) => Some(&**record),
             // It adds nothing to what is read when the next record comes.
             EventBody::Provisional(Provisional::DescendantRequest { .. } | Provisional::Resync { .. }) => {
                 return;
             }
             EventBody::Provisional(_) => None,
         };
-        let known = match created {
-            Some(record) => {
-                let record = Record::clone(record);
-                let entry = Entry { seq: event.id.seq, at: event.at, record };
+        let is_new = matches!(record, Some(Record::SessionCreated(_) | Record::Forked(_)));
+        let known = match record {
+            Some(record @ Record::SessionCreated(_)) => {
+                let entry = Entry { seq: event.id.seq, at: event.at, record: record.clone() };
                 match Session::begin(&entry) {
                     Ok(session) => live(&self.app, session).await,
                     Err(_) => None,
                 }
             }
-            None => {
+            // It is another session before this record, the one that it shares the rest with.
+            Some(Record::Forked(_)) => load(&self.app, event.session, Some(event.id.seq)).await,
+            _ => {
                 // The event itself is told after it is known what came before it.
                 let before = if event.id.is_durable() { Seq(event.id.seq.0 - 1) } else { event.id.seq };
                 load(&self.app, event.session, Some(before)).await
@@ -145,7 +149,7 @@ impl Work {
         };
         let Some(mut known) = known else { return };
         let mut out = Vec::new();
-        if created.is_some() {
+        if is_new {
             let (session, info) = (event.session, Box::new(known.info()));
             out.push(WireEvent::SessionCreated { session, info: info.clone() });
             // The terminal client learns of new sessions by their changes only.
@@ -159,6 +163,7 @@ impl Work {
         }
         let place = Arc::clone(known.place());
         self.feed.lives().insert(event.session, known);
+        inline::events(&self.app, &self.tenant, &mut out).await;
         self.feed.ring.write(&place, out);
         self.forget(event);
     }
@@ -173,6 +178,7 @@ impl Work {
         known.announce(&mut out);
         let place = Arc::clone(known.place());
         self.feed.lives().insert(id, known);
+        inline::events(&self.app, &self.tenant, &mut out).await;
         self.feed.ring.write(&place, out);
     }
 

@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::facts::AgentMode;
-use crate::native::sessions::blocking;
 use crate::wire::asked::Asked;
 use crate::wire::failure::{Failure, Named};
 use crate::wire::place::Place;
-use crate::wire::shapes::{Agent, Path, Project, Provider, SessionTime, ToolListItem, Vcs};
+use crate::wire::shapes::{Agent, Path, Project, Provider, SessionTime, ToolListItem};
 use crate::wire::translate;
 
 /// The home of those who have none: where the operator's own files lie is nothing that clients need to know.
@@ -40,7 +39,7 @@ fn project(place: &Place) -> Project {
         id: place.project.to_string(),
         worktree: place.worktree.to_string(),
         vcs: place.git.then_some("git"),
-        time: SessionTime { created: place.created, updated: place.created },
+        time: SessionTime { created: place.created, updated: place.created, archived: None },
         sandboxes: Vec::new(),
     }
 }
@@ -59,13 +58,6 @@ pub(crate) async fn projects(asked: Asked) -> Result<Json<Vec<Project>>, Named> 
 pub(crate) async fn project_directories(asked: Asked) -> Result<Json<Value>, Named> {
     let place = asked.place().await?;
     Ok(Json(json!([{"directory": *place.worktree}])))
-}
-
-/// `GET /vcs`
-pub(crate) async fn vcs(asked: Asked) -> Result<Json<Vcs>, Named> {
-    let (place, app) = (asked.place().await?, asked.app.clone());
-    let branch = blocking(move || place.branch(|path| app.roots().hold(path))).await?;
-    Ok(Json(Vcs { branch }))
 }
 
 /// `GET /config` and `GET /global/config`: what clients use of it, and nothing that was configured for the engine alone.

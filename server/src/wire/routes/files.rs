@@ -1,22 +1,22 @@
 //! The files of a directory.
 
-use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ignore::WalkBuilder;
+use playhouse_actors::{FoundLine, Outlook};
 use serde::Deserialize;
 
-use crate::app::App;
 use crate::native::sessions::blocking;
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::Asked;
 use crate::wire::failure::Named;
 use crate::wire::place::Place;
-use crate::wire::shapes::{FileContent, FileNode};
+use crate::wire::shapes::{FileContent, FileNode, FoundText, Submatch, Text};
 
 /// The largest file that is shown, in bytes.
 const LARGEST: u64 = 5 * 1024 * 1024;
@@ -27,39 +27,39 @@ const MOST_WALKED: usize = 100_000;
 /// What a search finds, where it says no limit, and at most.
 const USUAL_FOUND: usize = 100;
 const MOST_FOUND: usize = 1_000;
+/// What a search for text finds at most, and how long it looks.
+const MOST_LINES: usize = 100;
+const LONGEST_SEARCH: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 struct PathSearch {
     path: String,
 }
 
-/// What `written` (from the directory on) is, links resolved; it lies in the directory and below a root. Blocks.
-fn inside(app: &App, place: &Place, written: &str) -> Result<PathBuf, Problem> {
-    let shown = || written.chars().take(200).collect::<String>().escape_debug().to_string();
-    let missing = || Problem::invalid(format!("there is no \"{}\" in the directory", shown()));
-    let relative = Path::new(written);
-    // Clients name what is in the directory also by its whole path.
-    let relative = relative.strip_prefix(&*place.directory).unwrap_or(relative);
-    let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    if !relative.components().all(plain) {
-        return Err(missing());
-    }
-    let resolved =
-        fs_err::canonicalize(Path::new(&*place.directory).join(relative)).map_err(|_| missing())?;
-    if !resolved.starts_with(&*place.directory) || !app.roots().hold(&resolved) {
-        return Err(missing());
-    }
-    Ok(resolved)
+/// The directory that is asked about, to be looked at.
+pub(super) async fn outlook(asked: &Asked) -> Result<(Arc<Place>, Outlook), Problem> {
+    let (place, app) = (asked.place().await?, asked.app.clone());
+    let directory = Arc::clone(&place.directory);
+    let outlook = blocking(move || app.engine().look(Path::new(&*directory))).await??;
+    Ok((place, outlook))
 }
 
-/// Does `work` on what the query's `path` is.
+/// What `written` (from the directory on) is, links resolved; it lies in the directory. Blocks.
+fn inside(outlook: &Outlook, written: &str) -> Result<PathBuf, Problem> {
+    outlook.place(written).ok_or_else(|| {
+        let shown = written.chars().take(200).collect::<String>();
+        Problem::invalid(format!("there is no \"{}\" in the directory", shown.escape_debug()))
+    })
+}
+
+/// Does `work` on the query's `path`.
 async fn at_path<T: Send + 'static>(
     asked: &Asked,
-    work: impl FnOnce(&Place, &Path) -> Result<T, Problem> + Send + 'static,
+    work: impl FnOnce(&Outlook, &str) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Named> {
     let PathSearch { path } = asked.query()?;
-    let (place, app): (Arc<Place>, App) = (asked.place().await?, asked.app.clone());
-    Ok(blocking(move || work(&place, &inside(&app, &place, &path)?)).await??)
+    let (_, outlook) = outlook(asked).await?;
+    Ok(blocking(move || work(&outlook, &path)).await??)
 }
 
 /// `GET /file`: what a directory holds, directories first.
@@ -67,7 +67,8 @@ pub(crate) async fn list(asked: Asked) -> Result<Json<Vec<FileNode>>, Named> {
     Ok(Json(at_path(&asked, entries).await?))
 }
 
-fn entries(place: &Place, folder: &Path) -> Result<Vec<FileNode>, Problem> {
+fn entries(outlook: &Outlook, written: &str) -> Result<Vec<FileNode>, Problem> {
+    let folder = &inside(outlook, written)?;
     let failed = |error: std::io::Error| Problem::invalid(error.to_string());
     let mut walk = WalkBuilder::new(folder);
     walk.max_depth(Some(1)).hidden(false).follow_links(false);
@@ -77,7 +78,10 @@ fn entries(place: &Place, folder: &Path) -> Result<Vec<FileNode>, Problem> {
     for entry in fs_err::read_dir(folder).map_err(failed)?.flatten().take(MOST_ENTRIES) {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
-        let relative = path.strip_prefix(&*place.directory).unwrap_or(&path);
+        if !outlook.shows(&path) {
+            continue;
+        }
+        let relative = path.strip_prefix(outlook.directory()).unwrap_or(&path);
         nodes.push(FileNode {
             name: entry.file_name().to_string_lossy().into_owned(),
             path: relative.to_string_lossy().into_owned(),
@@ -92,19 +96,14 @@ fn entries(place: &Place, folder: &Path) -> Result<Vec<FileNode>, Problem> {
 
 /// `GET /file/content`
 pub(crate) async fn content(asked: Asked) -> Result<Json<FileContent>, Named> {
-    Ok(Json(at_path(&asked, |_, path| read(path)).await?))
+    Ok(Json(at_path(&asked, read).await?))
 }
 
-fn read(path: &Path) -> Result<FileContent, Problem> {
-    let failed = |error: std::io::Error| Problem::invalid(error.to_string());
-    if !fs_err::metadata(path).map_err(failed)?.is_file() {
-        return Err(Problem::invalid("it is no file"));
-    }
-    let mut bytes = Vec::new();
-    fs_err::File::open(path).map_err(failed)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Problem::new(Kind::TooLarge, format!("the file is larger than {LARGEST} bytes")));
-    }
+fn read(outlook: &Outlook, path: &str) -> Result<FileContent, Problem> {
+    inside(outlook, path)?;
+    let bytes = outlook.read(path, LARGEST).map_err(Problem::invalid)?;
+    let too_large = || Problem::new(Kind::TooLarge, format!("the file is larger than {LARGEST} bytes"));
+    let bytes = bytes.ok_or_else(too_large)?;
     let text = String::from_utf8(bytes).map_err(|error| error.into_bytes());
     Ok(match text {
         Ok(text) if !text.contains('\0') => {
@@ -116,7 +115,7 @@ fn read(path: &Path) -> Result<FileContent, Problem> {
                 kind: "binary",
                 content: STANDARD.encode(bytes),
                 encoding: Some("base64"),
-                mime: Some(mime(path).to_owned()),
+                mime: Some(mime(Path::new(path)).to_owned()),
             }
         }
     })
@@ -136,6 +135,34 @@ fn mime(path: &Path) -> &'static str {
 }
 
 #[derive(Deserialize)]
+struct TextSearch {
+    pattern: String,
+}
+
+/// `GET /find`: the first lines that match a regular expression, in the order of paths.
+pub(crate) async fn find_text(asked: Asked) -> Result<Json<Vec<FoundText>>, Named> {
+    let TextSearch { pattern } = asked.query()?;
+    let (_, outlook) = outlook(&asked).await?;
+    let found = asked.app.engine().find_lines(outlook, pattern, MOST_LINES, LONGEST_SEARCH).await?;
+    Ok(Json(found.into_iter().map(found_text).collect()))
+}
+
+fn found_text(line: FoundLine) -> FoundText {
+    let submatch = |(start, end): &(usize, usize)| Submatch {
+        found: Text { text: line.text.get(*start..*end).unwrap_or_default().to_owned() },
+        start: *start,
+        end: *end,
+    };
+    FoundText {
+        submatches: line.matches.iter().map(submatch).collect(),
+        path: Text { text: line.path },
+        lines: Text { text: line.text },
+        line_number: line.number,
+        absolute_offset: line.offset,
+    }
+}
+
+#[derive(Deserialize)]
 struct FindSearch {
     query: String,
     dirs: Option<String>,
@@ -147,23 +174,27 @@ struct FindSearch {
 /// `GET /find/file`: paths that hold the letters of the query in their order, the best first.
 pub(crate) async fn find(asked: Asked) -> Result<Json<Vec<String>>, Named> {
     let FindSearch { query, dirs, kind, limit } = asked.query()?;
-    let place = asked.place().await?;
+    let (_, outlook) = outlook(&asked).await?;
     let (files, folders) = match kind.as_deref() {
         Some("file") => (true, false),
         Some("directory") => (false, true),
         _ => (true, dirs.as_deref() != Some("false")),
     };
     let limit = limit.map_or(USUAL_FOUND, |limit| limit.clamp(1.0, MOST_FOUND as f64) as usize);
-    let search = move || search(Path::new(&*place.directory), &query, files, folders, limit);
+    let search = move || search(&outlook, &query, files, folders, limit);
     Ok(Json(blocking(search).await?))
 }
 
-fn search(directory: &Path, query: &str, files: bool, folders: bool, limit: usize) -> Vec<String> {
+fn search(outlook: &Outlook, query: &str, files: bool, folders: bool, limit: usize) -> Vec<String> {
+    let directory = outlook.directory();
     let query = query.to_lowercase();
     let mut found = Vec::new();
     for entry in WalkBuilder::new(directory).follow_links(false).build().flatten().take(MOST_WALKED) {
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         let Ok(relative) = entry.path().strip_prefix(directory) else { continue };
+        if !outlook.shows(entry.path()) {
+            continue;
+        }
         if relative.as_os_str().is_empty() || !(if is_folder { folders } else { files }) {
             continue;
         }
@@ -202,32 +233,8 @@ mod tests {
 
     #[test]
     fn names_come_before_paths_and_letters_in_order_count() {
-        let folder = tempfile::tempdir().unwrap();
-        for path in ["src/main.rs", "src/domain/lib.rs", "main/other.txt", "target/main.o", "m-a-i-n.md"] {
-            let path = folder.path().join(path);
-            fs_err::create_dir_all(path.parent().unwrap()).unwrap();
-            fs_err::write(path, "x").unwrap();
-        }
-        fs_err::write(folder.path().join(".ignore"), "target\n").unwrap();
-        let find = |query: &str, files, folders| search(folder.path(), query, files, folders, 3);
-        assert_eq!(find("main", true, true), ["main/", "src/main.rs", "src/domain/"]);
-        assert_eq!(find("MAIN", true, false), ["src/main.rs", "main/other.txt", "src/domain/lib.rs"]);
-        assert_eq!(find("m-n", true, true), ["m-a-i-n.md"]);
-        assert!(find("nothing-like-it", true, true).is_empty());
-    }
-
-    #[test]
-    fn what_is_no_text_is_shown_in_base64() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.PNG");
-        fs_err::write(&path, [0u8, 255, 1]).unwrap();
-        let shown = read(&path).unwrap();
-        assert_eq!(
-            (shown.kind, shown.content.as_str(), shown.mime.as_deref()),
-            ("binary", "AP8B", Some("image/png"))
-        );
-        fs_err::write(&path, "né\n").unwrap();
-        assert_eq!(read(&path).unwrap().content, "né\n");
-        assert!(read(folder.path()).is_err());
+        let ranks = ["main.rs", "src/domain.rs", "main/other.txt", "m-a-i-n.md", "nothing"]
+            .map(|path| rank(path, "main"));
+        assert_eq!(ranks, [Some(0), Some(1), Some(2), Some(3), None]);
     }
 }

@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::header::LINK;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use playhouse_actors::fold;
 use playhouse_protocol::command::MessagesQuery;
 use playhouse_protocol::message::Message;
 use playhouse_protocol::question::Todo;
@@ -13,10 +12,12 @@ use playhouse_protocol::{MessageId, SessionId, SessionSummary};
 use playhouse_session::Session;
 use serde::Deserialize;
 
+use crate::changes::changes;
 use crate::native::sessions::blocking;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 use crate::wire::asked::{Asked, session};
 use crate::wire::failure::{Failure, Named};
+use crate::wire::inline;
 use crate::wire::shapes::{FileDiff, MessageWithParts};
 use crate::wire::translate::{self, Scene};
 
@@ -82,15 +83,12 @@ async fn shown(
     {
         *message = current;
     }
+    inline::messages(&asked.app, &asked.principal.tenant, &mut shown).await;
     Ok(shown)
 }
 
-/// A session as its log says it, with all of its messages.
 async fn folded(asked: &Asked, id: SessionId) -> Result<Session, Failure> {
-    let (entries, _) = asked.app.engine().read(id).await?;
-    let folded = blocking(move || fold(&entries).0).await?;
-    let unreadable = || Problem::new(Kind::Parked, format!("nothing of the log of session {id} can be read"));
-    Ok(folded.ok_or_else(unreadable)?)
+    Ok(crate::native::messages::folded(&asked.app, id).await?)
 }
 
 /// `GET /session/{sessionID}/message/{messageID}`
@@ -111,6 +109,23 @@ pub(crate) async fn read(
     };
     let missing = || Problem::not_found(format!("there is no message {message} in session {id}"));
     Ok(Json(found.ok_or_else(missing)?))
+}
+
+/// A message that was just admitted; `None` if it is gone.
+pub(super) async fn message_of(
+    asked: &Asked,
+    id: SessionId,
+    message: MessageId,
+) -> Result<Option<MessageWithParts>, Failure> {
+    let summary = asked.app.summary(&asked.principal, id).await?;
+    let page = asked.app.engine().messages(id, MessagesQuery::default()).await?;
+    let found = match page.messages.into_iter().rfind(|of| of.id() == message) {
+        Some(found) => Some(found),
+        // The same prompt was admitted long ago.
+        None => folded(asked, id).await?.all_messages().into_iter().rfind(|of| of.id() == message),
+    };
+    let Some(found) = found else { return Ok(None) };
+    Ok(shown(asked, &summary, &[found], false).await?.pop())
 }
 
 /// The answer with which a turn ended, if it came so far.
@@ -152,5 +167,6 @@ pub(crate) async fn diff(asked: Asked, Path(id): Path<String>) -> Result<Json<Ve
     let turn = message.as_deref().map(MessageId::parse).transpose()?;
     asked.app.summary(&asked.principal, id).await?;
     let session = folded(&asked, id).await?;
-    Ok(Json(blocking(move || translate::changes(&session.messages, turn)).await?))
+    let files = blocking(move || changes(&session, turn)).await?;
+    Ok(Json(files.into_iter().map(FileDiff::from).collect()))
 }

@@ -7,3 +7,4 @@ pub(super) mod messages;
 pub(super) mod prompts;
 pub(super) mod requests;
 pub(super) mod sessions;
+pub(super) mod vcs;

@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use playhouse_protocol::message::Attachment;
-use playhouse_protocol::{MessageId, ModelRef, Prompt, WhenBusy};
+use playhouse_actors::Engine;
+use playhouse_protocol::message::{Attachment, ToolSwitches};
+use playhouse_protocol::{CommandError, MessageId, ModelRef, Prompt, SessionId, ShellCommand, WhenBusy};
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::messages::answer_of;
+use super::messages::{answer_of, message_of};
 use crate::native::sessions::blocking;
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::{Asked, Body, session};
@@ -33,7 +33,8 @@ pub(crate) struct PromptBody {
     agent: Option<String>,
     #[serde(rename = "noReply", default)]
     no_reply: bool,
-    tools: Option<Value>,
+    #[serde(default)]
+    tools: ToolSwitches,
     format: Option<FormatBody>,
     system: Option<String>,
     parts: Vec<PartBody>,
@@ -83,19 +84,66 @@ struct SourceText {
     value: String,
 }
 
-/// `POST /session/{sessionID}/message`: answered when its turn is over.
+/// `POST /session/{sessionID}/message`: answered when its turn is over, or at once where it has none.
 pub(crate) async fn prompt(
     asked: Asked,
     Path(id): Path<String>,
     Body(body): Body<PromptBody>,
 ) -> Result<Json<MessageWithParts>, Failure> {
     let id = session(&id)?;
+    let taken_back = || Problem::new(Kind::Busy, "the prompt was taken back before anything answered it");
+    if body.no_reply {
+        let message = note(&asked, id, body).await?;
+        return Ok(Json(message_of(&asked, id, message).await?.ok_or_else(taken_back)?));
+    }
     let _permit = asked.app.admit_turn(&asked.principal, id).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
     let prompt = read(&asked, id, body).await?;
     let finished = handle.run(prompt).await?;
     let answer = answer_of(&asked, id, finished.ended.turn).await?;
-    let none = || Problem::new(Kind::Busy, "the prompt was taken back before anything answered it");
+    Ok(Json(answer.ok_or_else(taken_back)?))
+}
+
+/// Keeps a prompt that nothing answers. It takes none of what a turn needs.
+async fn note(asked: &Asked, id: SessionId, body: PromptBody) -> Result<MessageId, Failure> {
+    asked.app.admit()?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    let prompt = read(asked, id, body).await?;
+    Ok(handle.prompt(prompt).await?.turn)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ShellBody {
+    #[serde(rename = "messageID")]
+    message: Option<String>,
+    agent: Option<String>,
+    model: Option<ModelBody>,
+    command: String,
+}
+
+/// `POST /session/{sessionID}/shell`: answered when the command is over.
+pub(crate) async fn shell(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(body): Body<ShellBody>,
+) -> Result<Json<MessageWithParts>, Failure> {
+    let id = session(&id)?;
+    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    let ShellBody { message, agent, model, command } = body;
+    let shell = ShellCommand {
+        message: message.as_deref().map(MessageId::parse).transpose()?,
+        command,
+        timeout: None,
+        agent: agent.filter(|agent| !agent.is_empty()),
+        model: model.map(|model| ModelRef::new(model.provider, model.model)),
+    };
+    let finished = handle.run_shell(shell).await.map_err(|error| match error {
+        CommandError::Busy => Failure::busy(id),
+        error => error.into(),
+    })?;
+    let answer = answer_of(&asked, id, finished.ended.turn).await?;
+    let none = || Problem::new(Kind::Busy, "the command was taken back before it ran");
     Ok(Json(answer.ok_or_else(none)?))
 }
 
@@ -106,6 +154,10 @@ pub(crate) async fn prompt_async(
     Body(body): Body<PromptBody>,
 ) -> Result<StatusCode, Failure> {
     let id = session(&id)?;
+    if body.no_reply {
+        note(&asked, id, body).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let _permit = asked.app.admit_turn(&asked.principal, id).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
     let prompt = read(&asked, id, body).await?;
@@ -114,18 +166,20 @@ pub(crate) async fn prompt_async(
 }
 
 /// The prompt that a body means.
-async fn read(asked: &Asked, id: playhouse_protocol::SessionId, body: PromptBody) -> Result<Prompt, Failure> {
+async fn read(asked: &Asked, id: SessionId, body: PromptBody) -> Result<Prompt, Failure> {
     let PromptBody { message, model, agent, no_reply, tools, format, system, parts } = body;
-    let is_set = |value: &Value| value.as_object().is_some_and(|tools| !tools.is_empty());
     let not_built = [
-        (no_reply, "prompts without an answer (`noReply`)"),
-        (tools.as_ref().is_some_and(is_set), "`tools` of a prompt: give the session rules in `permission`"),
-        (system.is_some_and(|system| !system.is_empty()), "`system` of a prompt: choose an agent"),
-        (format.is_some_and(|format| format.kind != "text"), "answers in a format"),
-        (parts.iter().any(|part| matches!(part, PartBody::Subtask {})), "prompts that are subtasks"),
+        (
+            format.is_some_and(|format| format.kind != "text"),
+            "answers in a format of the client's (`format`): leave it out, and say in the prompt what the answer shall look like",
+        ),
+        (
+            parts.iter().any(|part| matches!(part, PartBody::Subtask {})),
+            "prompts that are subtasks: send the text as a prompt of its own, to a session with this one as its `parentID`",
+        ),
     ];
     if let Some((_, what)) = not_built.into_iter().find(|(asked_for, _)| *asked_for) {
-        return Err(Failure::not_built(format!("these are not built: {what}")));
+        return Err(Failure::not_built(format!("this is not built: {what}")));
     }
     if parts.len() > MOST_PARTS {
         return Err(Failure::invalid(format!("a prompt has at most {MOST_PARTS} parts")));
@@ -165,6 +219,9 @@ async fn read(asked: &Asked, id: playhouse_protocol::SessionId, body: PromptBody
         // As the original does it: the running turn reads it with its next step.
         when_busy: WhenBusy::Steer,
         unattended: false,
+        note: no_reply,
+        system,
+        tools,
     })
 }
 
@@ -177,7 +234,7 @@ enum Given {
 
 async fn file(
     asked: &Asked,
-    id: playhouse_protocol::SessionId,
+    id: SessionId,
     mime: String,
     filename: Option<String>,
     url: &str,
@@ -200,7 +257,8 @@ async fn file(
             return Ok(Given::Mention(path));
         }
         let name = path.rsplit('/').next().map(str::to_owned);
-        (blocking(move || in_workspace(&workspace, &path)).await??, filename.or(name))
+        let engine = asked.app.engine().clone();
+        (blocking(move || in_workspace(&engine, &workspace, &path)).await??, filename.or(name))
     } else {
         return Err(Failure::invalid("the address of a file begins with `data:` or `file://`"));
     };
@@ -220,20 +278,13 @@ fn data_url(data: &str) -> Result<Bytes, Failure> {
     decoded.map(Bytes::from).map_err(|error| Failure::invalid(format!("a file is no good base64: {error}")))
 }
 
-/// A file that lies in the session's directory. Blocks.
-fn in_workspace(workspace: &str, path: &str) -> Result<Bytes, Failure> {
-    use std::io::Read as _;
+/// A file that lies in the session's directory, and is nothing of the engine's own. Blocks.
+fn in_workspace(engine: &Engine, workspace: &str, path: &str) -> Result<Bytes, Failure> {
     let shown = path.escape_debug().to_string();
     let outside = || Failure::invalid(format!("there is no file \"{shown}\" in the session's directory"));
-    let resolved = fs_err::canonicalize(path).map_err(|_| outside())?;
-    if !resolved.starts_with(workspace) || !resolved.is_file() {
-        return Err(outside());
+    let outlook = engine.look(workspace.as_ref()).map_err(|_| outside())?;
+    match outlook.read(path, LARGEST_FILE).map_err(|_| outside())? {
+        Some(content) => Ok(content.into()),
+        None => Err(Failure::invalid(format!("the file \"{shown}\" is larger than {LARGEST_FILE} bytes"))),
     }
-    let mut content = Vec::new();
-    let file = fs_err::File::open(&resolved).map_err(|_| outside())?;
-    file.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|_| outside())?;
-    if content.len() as u64 > LARGEST_FILE {
-        return Err(Failure::invalid(format!("the file \"{shown}\" is larger than {LARGEST_FILE} bytes")));
-    }
-    Ok(content.into())
 }

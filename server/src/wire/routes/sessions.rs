@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
-    Command, ModelRef, NewSession, PermissionRule, SessionId, SessionSummary, Timestamp,
+    Command, CommandError, MessageId, ModelRef, NewSession, PermissionRule, SessionId, SessionSummary,
+    Timestamp,
 };
 use playhouse_store::{Kin, ListQuery};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::native::extract::given;
 use crate::native::sessions::check_title;
 use crate::wire::asked::{Asked, Body, session};
 use crate::wire::failure::{Failure, Named};
 use crate::wire::place::Place;
-use crate::wire::shapes::Session;
+use crate::wire::shapes::{GlobalSession, ProjectSummary, Session};
 use crate::wire::translate;
 
 /// The sessions that are looked at for a list, newest first.
@@ -27,6 +30,10 @@ const PAGE: usize = 500;
 /// Sessions of a list that names no limit, and the most of any.
 const USUAL: usize = 100;
 const MOST: usize = 1_000;
+/// The latest time that JavaScript knows, in milliseconds since the epoch.
+const LATEST: f64 = 8.64e15;
+/// Where the page before this one begins.
+const NEXT: HeaderName = HeaderName::from_static("x-next-cursor");
 
 /// Sessions in the wire's words; each directory is looked at once.
 async fn shown(asked: &Asked, summaries: Vec<SessionSummary>) -> Result<Vec<Session>, Failure> {
@@ -60,6 +67,8 @@ async fn one(
 struct ListSearch {
     /// `project` for all of the project, else those of the directory.
     scope: Option<String>,
+    /// Those of this directory, from the project's own on, and of all below it.
+    path: Option<String>,
     roots: Option<bool>,
     /// Milliseconds since the epoch.
     start: Option<f64>,
@@ -69,33 +78,102 @@ struct ListSearch {
 
 /// `GET /session`: those that changed last come first.
 pub(crate) async fn list(asked: Asked) -> Result<Json<Vec<Session>>, Named> {
-    let ListSearch { scope, roots, start, search, limit } = asked.query()?;
+    let ListSearch { scope, path, roots, start, search, limit } = asked.query()?;
     let place = asked.place().await?;
-    let whole = scope.as_deref() == Some("project");
-    let mut query = ListQuery {
+    let whole = scope.as_deref() == Some("project") || path.is_some();
+    let above = std::path::Path::new(&*place.worktree).join(path.unwrap_or_default().trim_start_matches('/'));
+    let query = ListQuery {
         tenant: Some(asked.principal.tenant.to_string()),
         workspace: (!whole).then(|| place.directory.to_string()),
         kin: roots.unwrap_or(false).then_some(Kin::Roots),
         title: search.filter(|search| !search.is_empty()),
-        // What is no time is before all times.
-        updated_since: start.map(|start| Timestamp::from_millis(start.max(0.0) as u64)),
-        after: None,
+        updated_since: start.map(time),
         limit: PAGE,
+        ..ListQuery::default()
     };
+    let inside =
+        |summary: &SessionSummary| !whole || std::path::Path::new(&summary.workspace).starts_with(&above);
+    let mut found = newest(&asked, query, inside).await?;
+    found.truncate(most(limit));
+    Ok(Json(shown(&asked, found).await?))
+}
+
+/// Milliseconds since the epoch. What is no time is before all times.
+fn time(written: f64) -> Timestamp {
+    Timestamp::from_millis(written.max(0.0) as u64)
+}
+
+/// How many sessions a list has.
+fn most(limit: Option<f64>) -> usize {
+    limit.map_or(USUAL, |limit| limit.clamp(1.0, MOST as f64) as usize)
+}
+
+/// The sessions that are `wanted` of those looked at: those that changed last come first.
+async fn newest(
+    asked: &Asked,
+    mut query: ListQuery,
+    wanted: impl Fn(&SessionSummary) -> bool,
+) -> Result<Vec<SessionSummary>, CommandError> {
     let mut found = Vec::new();
     while found.len() < LOOKED_AT {
         let page = asked.app.engine().list(query.clone()).await?;
-        let inside = |summary: &SessionSummary| {
-            !whole || std::path::Path::new(&summary.workspace).starts_with(&*place.worktree)
-        };
-        found.extend(page.sessions.into_iter().filter(inside));
+        found.extend(page.sessions.into_iter().filter(&wanted));
         let Some(next) = page.next else { break };
         query.after = Some(next);
     }
     found.sort_by_key(|summary| std::cmp::Reverse((summary.updated, std::cmp::Reverse(summary.id))));
-    let limit = limit.map_or(USUAL, |limit| limit.clamp(1.0, MOST as f64) as usize);
-    found.truncate(limit);
-    Ok(Json(shown(&asked, found).await?))
+    Ok(found)
+}
+
+#[derive(Deserialize)]
+struct GlobalSearch {
+    /// Those of this directory only.
+    directory: Option<String>,
+    roots: Option<bool>,
+    start: Option<f64>,
+    /// Only those that changed before this time.
+    cursor: Option<f64>,
+    search: Option<String>,
+    limit: Option<f64>,
+    /// Also those that are put aside.
+    archived: Option<bool>,
+}
+
+/// `GET /experimental/session`: those of all directories.
+pub(crate) async fn everywhere(asked: Asked) -> Result<(HeaderMap, Json<Vec<GlobalSession>>), Named> {
+    let GlobalSearch { directory, roots, start, cursor, search, limit, archived } = asked.query()?;
+    let workspace = match directory {
+        Some(directory) if !directory.is_empty() => Some(asked.place().await?.directory.to_string()),
+        _ => None,
+    };
+    let query = ListQuery {
+        tenant: Some(asked.principal.tenant.to_string()),
+        workspace,
+        kin: roots.unwrap_or(false).then_some(Kin::Roots),
+        title: search.filter(|search| !search.is_empty()),
+        updated_since: start.map(time),
+        archived: (!archived.unwrap_or(false)).then_some(false),
+        limit: PAGE,
+        ..ListQuery::default()
+    };
+    let before = cursor.map(time);
+    let wanted = |summary: &SessionSummary| before.is_none_or(|before| summary.updated < before);
+    let mut found = newest(&asked, query, wanted).await?;
+    let limit = most(limit);
+    let mut headers = HeaderMap::new();
+    if found.len() > limit {
+        found.truncate(limit);
+        if let Some(last) = found.last() {
+            headers.insert(NEXT, HeaderValue::from(last.updated.as_millis()));
+        }
+    }
+    let mut all = Vec::with_capacity(found.len());
+    for (summary, session) in found.iter().zip(shown(&asked, found.clone()).await?) {
+        let place = asked.place_of(&summary.workspace).await?;
+        let project = ProjectSummary { id: session.project.clone(), worktree: place.worktree.to_string() };
+        all.push(GlobalSession { session, project });
+    }
+    Ok((headers, Json(all)))
 }
 
 #[derive(Deserialize)]
@@ -112,23 +190,16 @@ pub(crate) struct NewBody {
     title: Option<String>,
     agent: Option<String>,
     model: Option<ModelBody>,
-    metadata: Option<Value>,
+    #[serde(default)]
+    metadata: Map<String, Value>,
     #[serde(default)]
     permission: Vec<PermissionRule>,
-}
-
-fn no_metadata(metadata: Option<&Value>) -> Result<(), Failure> {
-    match metadata.and_then(Value::as_object).is_some_and(|metadata| !metadata.is_empty()) {
-        true => Err(Failure::not_built("sessions keep no metadata yet: leave `metadata` out")),
-        false => Ok(()),
-    }
 }
 
 /// `POST /session`
 pub(crate) async fn create(asked: Asked, Body(new): Body<NewBody>) -> Result<Json<Session>, Failure> {
     let _permit = asked.app.admit_session(&asked.principal).await?;
     check_title(new.title.as_ref())?;
-    no_metadata(new.metadata.as_ref())?;
     let workspace = match (asked.named_place().await?, new.parent) {
         (Some(place), _) => place.directory.to_string(),
         // A sub-session works where its parent does, unless something else was said.
@@ -145,6 +216,7 @@ pub(crate) async fn create(asked: Asked, Body(new): Body<NewBody>) -> Result<Jso
         unattended: false,
         walls: None,
         parent: new.parent,
+        metadata: new.metadata,
     });
     let made = made.await?;
     one(&asked, made.id(), Some(&new.permission)).await
@@ -158,14 +230,16 @@ pub(crate) async fn read(asked: Asked, Path(id): Path<String>) -> Result<Json<Se
 #[derive(Deserialize)]
 pub(crate) struct ChangeBody {
     title: Option<String>,
-    metadata: Option<Value>,
+    metadata: Option<Map<String, Value>>,
     permission: Option<Vec<PermissionRule>>,
     time: Option<TimeBody>,
 }
 
 #[derive(Deserialize)]
 struct TimeBody {
-    archived: Option<f64>,
+    /// When the session is put aside; `null` takes it back.
+    #[serde(default, deserialize_with = "given")]
+    archived: Option<Option<f64>>,
 }
 
 /// `PATCH /session/{sessionID}`
@@ -176,14 +250,22 @@ pub(crate) async fn change(
 ) -> Result<Json<Session>, Failure> {
     let id = session(&id)?;
     check_title(change.title.as_ref())?;
-    no_metadata(change.metadata.as_ref())?;
-    if change.time.is_some_and(|time| time.archived.is_some()) {
-        return Err(Failure::not_built("sessions cannot be archived yet"));
+    let archived = change.time.and_then(|time| time.archived);
+    if archived.flatten().is_some_and(|at| !(0.0..=LATEST).contains(&at)) {
+        return Err(Failure::invalid(
+            "`time.archived` is no time: give milliseconds since 1970, or `null` to take the session back",
+        ));
     }
     let handle = asked.app.session(&asked.principal, id).await?;
-    let (title, permissions) = (change.title, change.permission);
-    if title.is_some() || permissions.is_some() {
-        let changed = SessionChanged { title, permissions: permissions.clone(), ..SessionChanged::default() };
+    let permissions = change.permission;
+    let changed = SessionChanged {
+        title: change.title,
+        permissions: permissions.clone(),
+        metadata: change.metadata,
+        archived: archived.map(|at| at.map(time)),
+        ..SessionChanged::default()
+    };
+    if changed != SessionChanged::default() {
         handle.command(Command::Change(changed)).await?;
     }
     one(&asked, id, permissions.as_deref()).await
@@ -215,4 +297,23 @@ pub(crate) async fn children(asked: Asked, Path(id): Path<String>) -> Result<Jso
 pub(crate) async fn abort(asked: Asked, Path(id): Path<String>) -> Result<Json<bool>, Failure> {
     asked.app.session(&asked.principal, session(&id)?).await?.abort().await?;
     Ok(Json(true))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ForkBody {
+    #[serde(rename = "messageID")]
+    message: Option<MessageId>,
+}
+
+/// `POST /session/{sessionID}/fork`
+pub(crate) async fn fork(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(fork): Body<ForkBody>,
+) -> Result<Json<Session>, Failure> {
+    let id = session(&id)?;
+    asked.app.summary(&asked.principal, id).await?;
+    let _permit = asked.app.admit_session(&asked.principal).await?;
+    let made = asked.app.engine().fork(id, fork.message).await?;
+    one(&asked, made.id(), None).await
 }

@@ -158,6 +158,8 @@ pub(crate) struct Path {
 pub(crate) struct Vcs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) branch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) default_branch: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,4 +181,49 @@ pub(crate) struct FileContent {
     pub(crate) encoding: Option<&'static str>,
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
     pub(crate) mime: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+}
+
+/// A line that matches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FoundText {
+    pub(crate) path: Text,
+    pub(crate) lines: Text,
+    pub(crate) line_number: u64,
+    /// Bytes of the file before the line.
+    pub(crate) absolute_offset: u64,
+    pub(crate) submatches: Vec<Submatch>,
+}
+
+/// Where in a line, in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Submatch {
+    #[serde(rename = "match")]
+    pub(crate) found: Text,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// What git says of a file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FileStatus {
+    pub(crate) path: String,
+    pub(crate) added: u64,
+    pub(crate) removed: u64,
+    pub(crate) status: &'static str,
+}
+
+/// The same in other words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct VcsChange {
+    pub(crate) file: String,
+    pub(crate) additions: u64,
+    pub(crate) deletions: u64,
+    pub(crate) status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! Messages.
 
+use playhouse_protocol::message::ToolSwitches;
 use playhouse_protocol::{MessageId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,10 @@ pub(crate) struct UserMessage {
     pub(crate) time: Created,
     pub(crate) agent: String,
     pub(crate) model: MessageModel,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) system: Option<String>,
+    #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
+    pub(crate) tools: ToolSwitches,
 }
 
 /// Milliseconds since the epoch.

@@ -9,8 +9,9 @@ mod session;
 
 pub(crate) use event::{Envelope, WireEvent};
 pub(crate) use facts::{
-    Agent, AgentModel, Capabilities, FileContent, FileNode, Limit, Model, ModelApi, ModelCache, ModelCost,
-    ModelTier, Path, Project, Provider, Reads, Tier, ToolListItem, Vcs,
+    Agent, AgentModel, Capabilities, FileContent, FileNode, FileStatus, FoundText, Limit, Model, ModelApi,
+    ModelCache, ModelCost, ModelTier, Path, Project, Provider, Reads, Submatch, Text, Tier, ToolListItem,
+    Vcs, VcsChange,
 };
 pub(crate) use message::{
     AssistantMessage, AssistantTime, CacheTokens, Created, Message, MessageModel, MessageWithParts, Roots,
@@ -18,6 +19,6 @@ pub(crate) use message::{
 };
 pub(crate) use part::{Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
 pub(crate) use session::{
-    FileDiff, PermissionRequest, QuestionRequest, Session, SessionModel, SessionTime, SessionTokens, Status,
-    ToolOf,
+    FileDiff, GlobalSession, PermissionRequest, ProjectSummary, QuestionRequest, Session, SessionModel,
+    SessionTime, SessionTokens, Status, ToolOf,
 };

@@ -1,5 +1,6 @@
 //! Parts of messages.
 
+use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{MessageId, PartId, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -23,6 +24,9 @@ pub(crate) enum Part {
         #[serde(flatten)]
         head: PartHead,
         text: String,
+        /// Not what a person wrote.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        synthetic: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         time: Option<PartTime>,
     },
@@ -38,6 +42,9 @@ pub(crate) enum Part {
         mime: String,
         filename: String,
         url: String,
+        /// What the address stands for.
+        #[serde(skip)]
+        blob: Option<BlobRef>,
     },
     Tool {
         #[serde(flatten)]

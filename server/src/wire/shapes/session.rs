@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 use super::message::CacheTokens;
 
+use crate::changes::FileChange;
+
 /// A session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) model: Option<SessionModel>,
     pub(crate) version: String,
     pub(crate) time: SessionTime,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) metadata: Map<String, Value>,
     /// Its own rules; absent where they are not known without reading its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Vec<PermissionRule>>,
@@ -56,12 +60,28 @@ pub(crate) struct SessionModel {
     pub(crate) variant: Option<String>,
 }
 
+/// A session among those of all directories.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct GlobalSession {
+    #[serde(flatten)]
+    pub(crate) session: Session,
+    pub(crate) project: ProjectSummary,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ProjectSummary {
+    pub(crate) id: String,
+    pub(crate) worktree: String,
+}
+
 /// Milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionTime {
     pub(crate) created: u64,
     pub(crate) updated: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) archived: Option<u64>,
 }
 
 /// What a session does.
@@ -125,4 +145,16 @@ pub(crate) struct FileDiff {
     pub(crate) additions: u64,
     pub(crate) deletions: u64,
     pub(crate) status: String,
+}
+
+impl From<FileChange> for FileDiff {
+    fn from(change: FileChange) -> Self {
+        Self {
+            file: change.path,
+            patch: change.patch,
+            additions: change.additions,
+            deletions: change.deletions,
+            status: change.status.to_owned(),
+        }
+    }
 }

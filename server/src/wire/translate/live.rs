@@ -181,7 +181,7 @@ impl Live {
         let entry = Entry { seq, at, record: Record::clone(record) };
         self.session.apply(&entry).map_err(|_| Lost)?;
         match &entry.record {
-            Record::SessionCreated(_) => {}
+            Record::SessionCreated(_) | Record::Forked(_) => {}
             Record::SessionChanged(_) => self.updated(out),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
             Record::TurnStarted { .. } => self.set_status(Status::Busy, out),
@@ -189,12 +189,7 @@ impl Live {
                 self.withdraw_open(|_| true, out);
                 self.set_status(Status::Busy, out);
                 if started.attempt_number == 1 {
-                    self.asked.clear();
-                    self.outputs.clear();
-                    self.tell_answer(false, out);
-                    out.push(
-                        self.part_updated(message::step_start(self.scene(), started.step), at.as_millis()),
-                    );
+                    self.step_started(started.step, at, out);
                 }
             }
             // What is withdrawn is known when the step ends, or is attempted again.
@@ -204,7 +199,12 @@ impl Live {
                 }
             }
             Record::StepFinished(finished) => self.step_finished(finished, at, out),
-            Record::CallProposed(_) => {}
+            Record::CallProposed(proposed) => {
+                // No attempt began the step of a command that a person runs.
+                if self.session.turn.as_ref().is_some_and(|turn| !turn.kind.is_turn()) {
+                    self.step_started(proposed.step, at, out);
+                }
+            }
             Record::ConsentAsked(asked) => {
                 self.asked.insert(asked.call, at);
                 self.tell_call(asked.call, at, out);
@@ -249,11 +249,18 @@ impl Live {
     }
 
     fn prompt_admitted(&self, prompt: &PromptAdmitted, at: Timestamp, out: &mut Vec<WireEvent>) {
-        let message = message::admitted(prompt, at);
+        let message = prompt.to_message(at);
         let MessageWithParts { info, parts } = message::user(self.scene(), &message);
         out.push(self.message(info));
         out.extend(parts.into_iter().map(|part| self.part_updated(part, at.as_millis())));
         self.updated(out);
+    }
+
+    fn step_started(&mut self, step: MessageId, at: Timestamp, out: &mut Vec<WireEvent>) {
+        self.asked.clear();
+        self.outputs.clear();
+        self.tell_answer(false, out);
+        out.push(self.part_updated(message::step_start(self.scene(), step), at.as_millis()));
     }
 
     fn step_finished(&mut self, finished: &StepFinished, at: Timestamp, out: &mut Vec<WireEvent>) {
@@ -291,9 +298,9 @@ impl Live {
 
     fn turn_ended(&mut self, ended: &TurnEnded, at: Timestamp, out: &mut Vec<WireEvent>) {
         let session = self.id();
-        let withdrawn = matches!(self.session.messages.last(),
-            Some(Message::User(message)) if message.withdrawn && message.id == ended.turn);
-        if withdrawn {
+        // Notes that waited for the end may stand behind it.
+        let withdrawn = |message: &Message| matches!(message, Message::User(user) if user.withdrawn && user.id == ended.turn);
+        if self.session.messages.iter().any(withdrawn) {
             out.push(WireEvent::MessageRemoved { session, message: ended.turn });
         } else {
             self.withdraw_open(|_| true, out);
@@ -318,7 +325,11 @@ impl Live {
 
     /// An abort between two attempts leaves a step without an end: clients would wait for it.
     fn give_up_unanswered(&mut self, at: Timestamp, out: &mut Vec<WireEvent>) {
-        let Some(Message::Assistant(answer)) = self.session.messages.last_mut() else { return };
+        let answers = self.session.messages.iter_mut().rev().find_map(|message| match message {
+            Message::Assistant(answer) => Some(answer),
+            Message::User(_) => None,
+        });
+        let Some(answer) = answers else { return };
         if answer.completed.is_none() {
             *answer = message::given_up(answer.clone(), at);
             self.tell_end(at, out);
@@ -415,7 +426,9 @@ impl Live {
         let head = message::head(self.scene(), open.step, open.part);
         let time = PartTime { start: open.started.as_millis(), end: None };
         match &open.kind {
-            OpenPartKind::Text => shapes::Part::Text { head, text: open.text.clone(), time: Some(time) },
+            OpenPartKind::Text => {
+                shapes::Part::Text { head, text: open.text.clone(), synthetic: false, time: Some(time) }
+            }
             OpenPartKind::Reasoning => shapes::Part::Reasoning { head, text: open.text.clone(), time },
             OpenPartKind::Call { call_id, tool } => shapes::Part::Tool {
                 head,

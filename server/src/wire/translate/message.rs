@@ -2,15 +2,14 @@
 
 use playhouse_protocol::message::{
     AssistantMessage, Attachment, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message,
-    UserMessage,
+    PromptKind, UserMessage,
 };
-use playhouse_protocol::record::PromptAdmitted;
 use playhouse_protocol::{MessageId, Part, PartId, Timestamp, Tokens};
 use serde_json::Map;
 
 use super::{Scene, dollars, error};
-use crate::wire::ids;
 use crate::wire::shapes::{self, MessageWithParts, PartHead, PartTime, Span, Start, StepTokens, ToolState};
+use crate::wire::{ids, inline};
 
 /// What is known of a message's calls while its session is live.
 pub(super) trait Progress {
@@ -51,18 +50,6 @@ pub(crate) fn history<'a>(
     })
 }
 
-/// A prompt that was admitted, as a message.
-pub(super) fn admitted(prompt: &PromptAdmitted, at: Timestamp) -> UserMessage {
-    UserMessage {
-        id: prompt.message,
-        created: at,
-        agent: prompt.agent.clone(),
-        model: prompt.model.clone(),
-        parts: prompt.parts.clone(),
-        withdrawn: false,
-    }
-}
-
 /// An answer that was given up without a word of it.
 pub(super) fn given_up(message: AssistantMessage, at: Timestamp) -> AssistantMessage {
     AssistantMessage { completed: Some(at), finish: Some(FinishReason::Aborted), ..message }
@@ -79,10 +66,15 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts 
             provider: message.model.provider.clone(),
             model: message.model.model.clone(),
         },
+        system: message.system.clone(),
+        tools: message.tools.clone(),
     };
+    // Who runs a command by hand wrote that, and no text.
+    let synthetic = matches!(message.kind, PromptKind::Shell { .. });
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { id, text } | Part::Reasoning { id, text, .. } => {
-            shapes::Part::Text { head: head(scene, message.id, *id), text: text.clone(), time: None }
+            let head = head(scene, message.id, *id);
+            shapes::Part::Text { head, text: text.clone(), synthetic, time: None }
         }
         Part::File { id, file } => attachment(head(scene, message.id, *id), file),
         Part::Call(call) => tool(scene, message.id, message.created, call, &Unwatched),
@@ -204,7 +196,8 @@ pub(super) fn part(
         PartTime { start: message.created.as_millis(), end: message.completed.map(Timestamp::as_millis) };
     match part {
         Part::Text { id, text } => {
-            shapes::Part::Text { head: head(scene, message.id, *id), text: text.clone(), time: Some(time) }
+            let head = head(scene, message.id, *id);
+            shapes::Part::Text { head, text: text.clone(), synthetic: false, time: Some(time) }
         }
         Part::Reasoning { id, text, .. } => {
             shapes::Part::Reasoning { head: head(scene, message.id, *id), text: text.clone(), time }
@@ -277,13 +270,14 @@ fn tool(
     shapes::Part::Tool { head, call: call.call_id.clone(), tool: call.tool.clone(), state }
 }
 
-/// A file. Its address names its content; it is not one that can be opened.
+/// A file. Its address is a path of this server.
 fn attachment(head: PartHead, file: &Attachment) -> shapes::Part {
     shapes::Part::File {
-        head,
         mime: file.mime.clone(),
         filename: file.filename.clone(),
-        url: format!("urn:sha256:{}", file.blob.hash),
+        url: inline::address(head.session, &file.blob.hash),
+        blob: Some(file.blob.clone()),
+        head,
     }
 }
 

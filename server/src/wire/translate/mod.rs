@@ -1,6 +1,5 @@
 //! From the engine's words to the wire's. Pure: no clock, no I/O.
 
-mod diff;
 mod error;
 mod facts;
 mod live;
@@ -9,7 +8,6 @@ mod output;
 mod request;
 mod session;
 
-pub(crate) use diff::changes;
 pub(crate) use error::error;
 pub(crate) use facts::{agent, provider, tool};
 pub(crate) use live::Live;

@@ -1,6 +1,6 @@
 //! Sessions.
 
-use playhouse_protocol::{PermissionRule, SessionId, SessionSummary};
+use playhouse_protocol::{PermissionRule, SessionId, SessionSummary, Timestamp};
 
 use super::dollars;
 use crate::wire::place::Place;
@@ -48,7 +48,12 @@ pub(crate) fn session(
             variant: None,
         }),
         version: version.to_owned(),
-        time: SessionTime { created: summary.created.as_millis(), updated: summary.updated.as_millis() },
+        time: SessionTime {
+            created: summary.created.as_millis(),
+            updated: summary.updated.as_millis(),
+            archived: summary.archived.map(Timestamp::as_millis),
+        },
+        metadata: summary.metadata.clone(),
         permission: permissions.filter(|rules| !rules.is_empty()).map(<[_]>::to_vec),
     }
 }

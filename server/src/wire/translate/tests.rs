@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::consent::{ConsentAnswer, Risk, Want};
 use playhouse_protocol::event::{OpenPartKind, Provisional};
-use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::message::{CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
@@ -235,6 +235,30 @@ fn an_abort_ends_the_answer_and_takes_back_the_prompts_that_waited() {
 }
 
 #[test]
+fn notes_that_waited_stay_when_prompts_are_taken_back() {
+    let mut stage = Stage::new();
+    stage.prompt("first");
+    stage.attempt(false);
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    let second = stage.admit("second");
+    let note = stage.admit_as(PromptKind::Note, "kept");
+    stage.told();
+    stage.end(TurnOutcome::Aborted, None);
+    assert_eq!(stage.told()[0], "message.updated assistant completed");
+    stage.turn = second;
+    stage.end(TurnOutcome::Aborted, None);
+    let told = stage.taken();
+    assert_eq!(kind(&told[0]), "message.removed");
+    assert_eq!(told[0]["properties"]["messageID"], second.as_str());
+    let messages = stage.messages();
+    assert_eq!(messages.last().map(|message| message.info.id()), Some(note));
+    assert_eq!(messages.len(), 3);
+    // What comes to an idle session is told, and nothing runs.
+    stage.admit_as(PromptKind::Note, "more");
+    assert_eq!(stage.told(), ["message.updated user", "message.part.updated text more", "session.updated"]);
+}
+
+#[test]
 fn an_abort_between_two_attempts_ends_the_answer_too() {
     let mut stage = Stage::new();
     stage.prompt("hello");
@@ -336,6 +360,22 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
     stage.stream(OpenPartKind::Reasoning, &["hm"]);
     stage.ended(AttemptOutcome::Aborted);
     stage.finished(Vec::new(), FinishReason::Other, None);
+    let call = stage.call("write", json!({}));
+    let consent = stage.ids.next(Timestamp::from_millis(stage.now));
+    stage.record(Record::ConsentAsked(ConsentAsked {
+        consent,
+        call,
+        tool: "write".into(),
+        risk: Risk::Dangerous,
+        reason: "write asks".into(),
+        preview: "--- a.txt\n+++ a.txt\n@@ -0,0 +1,1 @@\n+hi\n".into(),
+        diff: true,
+        wants: vec![Want::new("edit", "a.txt", Risk::Dangerous).always(["*"])],
+        walls: None,
+    }));
+    stage.record(Record::ConsentSettled { consent, answer: ConsentAnswer::Once });
+    stage.intend(call);
+    stage.settle(call, CallOutcome::Done, json!({}));
     let call = stage.call("question", json!({}));
     stage.intend(call);
     for answer in [QuestionAnswer::Answered { answers: vec![vec!["A".into()]] }, QuestionAnswer::Withdrawn] {
@@ -394,6 +434,16 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
     for event in &told {
         description.event(event).unwrap();
     }
+    // Whoever reads a type that there is not is told all that there are.
+    let none = serde_json::from_value::<WireEvent>(json!({"type": "none", "properties": {}}));
+    let all = none.unwrap_err().to_string();
+    let unseen: Vec<&str> = all
+        .split('`')
+        .skip(3)
+        .step_by(2)
+        .filter(|kind| told.iter().all(|event| event["type"] != **kind))
+        .collect();
+    assert!(all.contains("session.created") && unseen.is_empty(), "never told here: {unseen:?}");
     for message in stage.messages() {
         let value = serde_json::to_value(&message).unwrap();
         description.component("Message", &value["info"]).unwrap();

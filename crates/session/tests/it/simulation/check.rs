@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use playhouse_protocol::Timestamp;
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
+use playhouse_protocol::message::PromptKind;
 use playhouse_protocol::record::{Entry, Record, StepPart};
 
 use super::world::World;
@@ -42,6 +43,7 @@ impl Requests {
 /// A log in which everything has ended.
 pub(super) fn check_log(log: &[Entry]) {
     let mut prompts = BTreeSet::new();
+    let (mut notes, mut commands) = (BTreeSet::new(), BTreeSet::new());
     let mut unattended: BTreeSet<MessageId> = BTreeSet::new();
     let mut turn = None;
     let mut attempts = BTreeSet::new();
@@ -56,12 +58,20 @@ pub(super) fn check_log(log: &[Entry]) {
         let next = log.get(index + 1).map(|entry| &entry.record);
         match &entry.record {
             Record::PromptAdmitted(prompt) => {
-                assert!(prompts.insert(prompt.message));
+                let all = if prompt.kind.is_note() { &mut notes } else { &mut prompts };
+                assert!(all.insert(prompt.message));
+                if matches!(prompt.kind, PromptKind::Shell { .. }) {
+                    commands.insert(prompt.message);
+                }
                 if prompt.unattended {
                     unattended.insert(prompt.message);
                 }
             }
             Record::TurnStarted { turn: started } => turn = Some(*started),
+            Record::Forked(forked) => {
+                assert!(attempts.is_empty(), "an attempt is paid for by one session");
+                prompts.retain(|prompt| forked.turn == Some(*prompt));
+            }
             Record::TurnEnded(ended) => {
                 assert!(prompts.remove(&ended.turn));
                 // One that never began ends while nothing of another is open, too.
@@ -69,9 +79,11 @@ pub(super) fn check_log(log: &[Entry]) {
             }
             Record::AttemptStarted(started) => {
                 assert!(attempts.insert(started.attempt));
+                assert!(!commands.contains(&started.turn), "no model is asked for a command");
                 for steered in &started.steered {
                     assert!(prompts.remove(steered));
                 }
+                assert!(started.notes.iter().all(|note| notes.remove(note)), "a note is read once");
             }
             Record::AttemptEnded(ended) => assert!(attempts.remove(&ended.attempt)),
             Record::CallProposed(call) => assert!(proposed.insert(call.call)),
@@ -91,6 +103,7 @@ pub(super) fn check_log(log: &[Entry]) {
                 assert!(open.seen.insert(asked.consent.to_string()));
                 open.consents.insert(asked.consent, asked.call);
                 assert!(!asked.wants.is_empty() && !asked.tool.is_empty());
+                assert!(!turn.is_some_and(|turn| commands.contains(&turn)), "who typed it agreed to it");
                 if turn.is_some_and(|turn| unattended.contains(&turn)) {
                     let answer = &ConsentAnswer::Unattended;
                     let settled =

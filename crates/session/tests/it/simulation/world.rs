@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use playhouse_policy::Verdict;
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
-use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
+use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId};
+use playhouse_protocol::message::PromptKind;
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::record::{Entry, Record};
 use playhouse_session::{CallReport, Deadline, Effect, PreparedCall, Session};
@@ -29,6 +30,10 @@ pub(super) struct World {
     told: BTreeMap<PartId, QuestionAnswer>,
     pub(super) deadlines: Vec<Deadline>,
     pub(super) executed: BTreeMap<PartId, (u32, bool)>,
+    /// Commands that people run by hand, their calls, and the turn that runs.
+    commands: BTreeSet<MessageId>,
+    by_hand: BTreeSet<PartId>,
+    turn: Option<MessageId>,
     pub(super) replies: usize,
     pub(super) asked: usize,
 }
@@ -102,6 +107,13 @@ impl World {
                 let open = self.consents.values_mut().find(|(asked, _)| asked.consent == *consent);
                 open.expect("it is the newest of its call").1 = Some(answer.clone());
             }
+            Record::PromptAdmitted(prompt) if matches!(prompt.kind, PromptKind::Shell { .. }) => {
+                self.commands.insert(prompt.message);
+            }
+            Record::TurnStarted { turn } => self.turn = Some(*turn),
+            Record::CallProposed(proposed) if self.turn.is_some_and(|turn| self.commands.contains(&turn)) => {
+                self.by_hand.insert(proposed.call);
+            }
             Record::QuestionAsked(asked) => assert!(self.questions.insert(asked.question)),
             Record::QuestionSettled { question, .. } => assert!(self.questions.remove(question)),
             _ => {}
@@ -114,6 +126,8 @@ impl World {
         match &judged.verdict {
             Verdict::Allow => {}
             Verdict::Deny { .. } => panic!("call {call} was denied, and runs"),
+            // Who typed it agreed to it.
+            Verdict::Ask { .. } if self.by_hand.contains(&call) => {}
             Verdict::Ask { wants, .. } => {
                 let Some((asked, Some(answer))) = self.consents.get(&call) else {
                     panic!("nobody was asked about call {call}, and it runs")

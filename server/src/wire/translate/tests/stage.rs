@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
-use playhouse_protocol::message::{Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason};
+use playhouse_protocol::message::{
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, PromptKind, ToolSwitches,
+};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
     Recovery, SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
@@ -49,6 +51,7 @@ impl Stage {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            metadata: serde_json::Map::new(),
         };
         let session = created.session;
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
@@ -104,6 +107,10 @@ impl Stage {
     }
 
     pub(super) fn admit(&mut self, text: &str) -> MessageId {
+        self.admit_as(PromptKind::Turn, text)
+    }
+
+    pub(super) fn admit_as(&mut self, kind: PromptKind, text: &str) -> MessageId {
         let at = self.at();
         let (message, id) = (self.ids.next(at), self.ids.next(at));
         self.record(Record::PromptAdmitted(PromptAdmitted {
@@ -114,6 +121,9 @@ impl Stage {
             step_limit: None,
             steer: false,
             unattended: false,
+            kind,
+            system: None,
+            tools: ToolSwitches::new(),
         }));
         message
     }
@@ -145,6 +155,7 @@ impl Stage {
             prices: Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() },
             long_prices: Vec::new(),
             steered: Vec::new(),
+            notes: Vec::new(),
             last: false,
         }));
     }

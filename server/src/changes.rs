@@ -1,10 +1,12 @@
 //! What a session changed in its files, as far as its calls told.
 
+use std::path::Path;
+
 use playhouse_protocol::message::{CallOutcome, CallState, Message};
 use playhouse_protocol::{MessageId, Part};
+use playhouse_session::Session;
+use serde::Serialize;
 use serde_json::{Map, Value};
-
-use crate::wire::shapes::FileDiff;
 
 /// The most files that are told.
 const MOST_FILES: usize = 1_000;
@@ -12,11 +14,26 @@ const MOST_FILES: usize = 1_000;
 const MOST_PATCH: usize = 256 * 1024;
 const MOST_PATCHES: usize = 4 * 1024 * 1024;
 
-/// The files that the calls of these messages changed, in the order in which they were changed first; with `turn`, only
+/// A file that a session changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FileChange {
+    /// From the session's directory on; the whole path of one that lies elsewhere.
+    pub(crate) path: String,
+    /// `added`, `modified` or `deleted`.
+    pub(crate) status: &'static str,
+    /// Lines.
+    pub(crate) additions: u64,
+    pub(crate) deletions: u64,
+    /// What the calls showed, one after the other; empty where that is not known, or too much.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) patch: String,
+}
+
+/// The files that the calls of a session changed, in the order in which they were changed first; with `turn`, only
 /// those that were changed for that prompt. Changes of one file are added up.
-pub(crate) fn changes(messages: &[Message], turn: Option<MessageId>) -> Vec<FileDiff> {
-    let mut files: Vec<FileDiff> = Vec::new();
-    for message in messages {
+pub(crate) fn changes(session: &Session, turn: Option<MessageId>) -> Vec<FileChange> {
+    let mut files: Vec<FileChange> = Vec::new();
+    for message in &session.messages {
         let Message::Assistant(message) = message else { continue };
         if turn.is_some_and(|turn| turn != message.parent) {
             continue;
@@ -35,6 +52,12 @@ pub(crate) fn changes(messages: &[Message], turn: Option<MessageId>) -> Vec<File
             }
         }
     }
+    let workspace = Path::new(&session.summary.workspace);
+    for file in &mut files {
+        if let Ok(inner) = Path::new(&file.path).strip_prefix(workspace) {
+            file.path = inner.to_string_lossy().into_owned();
+        }
+    }
     let mut left = MOST_PATCHES;
     for file in &mut files {
         if file.patch.len() > left {
@@ -46,7 +69,7 @@ pub(crate) fn changes(messages: &[Message], turn: Option<MessageId>) -> Vec<File
 }
 
 /// Adds what the metadata of a call say of a file, if they do.
-fn add(files: &mut Vec<FileDiff>, facts: &Map<String, Value>) {
+fn add(files: &mut Vec<FileChange>, facts: &Map<String, Value>) {
     let text = |name: &str| facts.get(name).and_then(Value::as_str);
     let count = |name: &str| facts.get(name).and_then(Value::as_u64);
     let (Some(path), Some(additions), Some(deletions)) =
@@ -62,7 +85,7 @@ fn add(files: &mut Vec<FileDiff>, facts: &Map<String, Value>) {
         _ if created => "added",
         _ => "modified",
     };
-    match files.iter().position(|file| file.file == path) {
+    match files.iter().position(|file| file.path == path) {
         Some(known) => {
             let file = &mut files[known];
             file.additions += additions;
@@ -72,15 +95,15 @@ fn add(files: &mut Vec<FileDiff>, facts: &Map<String, Value>) {
             }
             // What was added here and changed later is still new.
             if file.status != "added" || status == "deleted" {
-                file.status = status.to_owned();
+                file.status = status;
             }
         }
-        None if files.len() < MOST_FILES => files.push(FileDiff {
-            file: path.to_owned(),
+        None if files.len() < MOST_FILES => files.push(FileChange {
+            path: path.to_owned(),
             patch: patch.to_owned(),
             additions,
             deletions,
-            status: status.to_owned(),
+            status,
         }),
         None => {}
     }

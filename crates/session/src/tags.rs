@@ -6,6 +6,10 @@
 //! `<anyon-mcp-tool-call server="…" tool="…">` with its arguments as JSON, and then `<anyon-mcp-tool-result …>`. A tag that
 //! is opened is closed at once. Attributes and bodies are escaped as XML, and hold no character that XML has no place for;
 //! the model's text between the tags is left as it is.
+//!
+//! [`TagStream`] makes the stream of a session's events, from any [`TagPlace`] on.
+
+mod stream;
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,24 +18,27 @@ use playhouse_protocol::message::{CallOutcome, CallResult};
 use playhouse_protocol::record::CallProposed;
 use serde_json::Value;
 
+use crate::about;
+pub use stream::{TagPlace, TagStream};
+
 /// A call, as tags name it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TaggedCall {
+pub struct TaggedCall {
     /// The MCP server whose tool it is; `None` for every other tool.
-    pub(crate) server: Option<String>,
+    pub server: Option<String>,
     /// The tool, by its name at its server.
-    pub(crate) tool: String,
+    pub tool: String,
     /// What it is about, in one line.
-    pub(crate) title: String,
+    pub title: String,
     /// Names it in the stream.
-    pub(crate) id: String,
+    pub id: String,
     /// The arguments.
-    pub(crate) input: Value,
+    pub input: Value,
 }
 
 /// Where a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage<'a> {
+pub enum Stage<'a> {
     /// It runs.
     Running,
     /// It is done; its output.
@@ -41,7 +48,7 @@ pub(crate) enum Stage<'a> {
 }
 
 /// The tag of a call.
-pub(crate) fn tag(call: &TaggedCall, stage: Stage<'_>) -> String {
+pub fn tag(call: &TaggedCall, stage: Stage<'_>) -> String {
     let (status, body) = match stage {
         Stage::Running => ("running", ""),
         Stage::Completed(output) => ("completed", output),
@@ -89,7 +96,7 @@ fn escaped(text: &str, attribute: bool) -> String {
 
 /// The calls of a stream, and which tags they have had.
 #[derive(Debug, Default)]
-pub(crate) struct Tags {
+pub struct Tags {
     /// Calls that have no result yet, in the order in which they were proposed.
     order: Vec<PartId>,
     calls: HashMap<PartId, TaggedCall>,
@@ -101,11 +108,11 @@ pub(crate) struct Tags {
 
 impl Tags {
     /// A call was proposed. It has no tag before it runs.
-    pub(crate) fn proposed(&mut self, proposed: &CallProposed, title: String) {
+    pub fn proposed(&mut self, proposed: &CallProposed) {
         let call = TaggedCall {
             server: None,
             tool: proposed.tool.clone(),
-            title,
+            title: about::title(&proposed.input),
             id: self.free_id(proposed),
             input: proposed.input.to_value(),
         };
@@ -128,13 +135,13 @@ impl Tags {
     }
 
     /// A call runs. `None` for one that was announced (it runs again after a restart), or never proposed.
-    pub(crate) fn running(&mut self, call: PartId) -> Option<String> {
+    pub fn running(&mut self, call: PartId) -> Option<String> {
         let tagged = self.calls.get(&call)?;
         self.running.insert(call).then(|| tag(tagged, Stage::Running))
     }
 
     /// A call has its result. One that may not run has this tag only.
-    pub(crate) fn settled(&mut self, call: PartId, result: &CallResult) -> Option<String> {
+    pub fn settled(&mut self, call: PartId, result: &CallResult) -> Option<String> {
         let announced = self.running.contains(&call);
         let mut tagged = self.take(call)?;
         // Who was shown a title when it began finds it by that again.
@@ -148,7 +155,7 @@ impl Tags {
     }
 
     /// The stream ends: the tags of calls that run and whose result nobody will see.
-    pub(crate) fn close(&mut self) -> Vec<String> {
+    pub fn close(&mut self) -> Vec<String> {
         let mut left: Vec<PartId> = std::mem::take(&mut self.order);
         left.retain(|call| self.running.contains(call));
         let end =
@@ -177,12 +184,16 @@ mod tests {
     }
 
     fn proposed(number: u64, call_id: &str, tool: &str) -> CallProposed {
+        about(number, call_id, tool, "")
+    }
+
+    fn about(number: u64, call_id: &str, tool: &str, title: &str) -> CallProposed {
         CallProposed {
             call: part(number),
             step: MessageId::parse("msg_000000000001Mess1234567890").unwrap(),
             call_id: call_id.to_owned(),
             tool: tool.to_owned(),
-            input: CallInput::from_model("{}"),
+            input: CallInput::from_model(&json!({"description": title}).to_string()),
         }
     }
 
@@ -201,16 +212,16 @@ mod tests {
     #[test]
     fn a_call_is_announced_and_completed_under_one_id() {
         let mut tags = Tags::default();
-        tags.proposed(&proposed(1, "call_1", "bash"), "make <all> \"now\"\nthen".to_owned());
+        tags.proposed(&about(1, "call_1", "bash", "make <all> \"now\"\tthen"));
         assert_eq!(
             tags.running(part(1)).unwrap(),
-            "<opencode-tool name=\"bash\" status=\"running\" title=\"make &lt;all&gt; &quot;now&quot;&#10;then\" \
+            "<opencode-tool name=\"bash\" status=\"running\" title=\"make &lt;all&gt; &quot;now&quot;&#9;then\" \
              toolid=\"call_1\"></opencode-tool>"
         );
         assert_eq!(tags.running(part(1)), None, "it runs again after a restart");
         assert_eq!(
             tags.settled(part(1), &result(CallOutcome::Done, "", "a & b\n\"c\" \u{1b}[1m\r\n")).unwrap(),
-            "<opencode-tool name=\"bash\" status=\"completed\" title=\"make &lt;all&gt; &quot;now&quot;&#10;then\" \
+            "<opencode-tool name=\"bash\" status=\"completed\" title=\"make &lt;all&gt; &quot;now&quot;&#9;then\" \
              toolid=\"call_1\">a &amp; b\n\"c\" \u{fffd}[1m&#13;\n</opencode-tool>"
         );
         assert_eq!(tags.settled(part(1), &result(CallOutcome::Done, "", "")), None);
@@ -221,7 +232,7 @@ mod tests {
     fn a_call_has_one_title() {
         let mut tags = Tags::default();
         for (number, before, shown) in [(1, "make all", "make all"), (2, "", "of the result")] {
-            tags.proposed(&proposed(number, "", "bash"), before.to_owned());
+            tags.proposed(&about(number, "", "bash", before));
             tags.running(part(number)).unwrap();
             let end = tags.settled(part(number), &result(CallOutcome::Done, "of the result", "")).unwrap();
             assert!(end.contains(&format!("title=\"{shown}\"")), "{end}");
@@ -233,7 +244,7 @@ mod tests {
         use CallOutcome::{Cancelled, Crashed, Declined, Failed, Interrupted};
         for outcome in [Failed, Declined, Cancelled, Interrupted, Crashed] {
             let mut tags = Tags::default();
-            tags.proposed(&proposed(1, "c", "read"), "a.txt".to_owned());
+            tags.proposed(&about(1, "c", "read", "a.txt"));
             assert_eq!(
                 tags.settled(part(1), &result(outcome, "b.txt", "no </opencode-tool>")).unwrap(),
                 "<opencode-tool name=\"read\" status=\"error\" title=\"b.txt\" toolid=\"c\">\
@@ -246,7 +257,7 @@ mod tests {
     fn ids_that_repeat_are_told_apart() {
         let mut tags = Tags::default();
         for (number, id) in [(1, "call_0"), (2, "call_0"), (3, "call_0"), (4, "")] {
-            tags.proposed(&proposed(number, id, "read"), String::new());
+            tags.proposed(&proposed(number, id, "read"));
         }
         let ids = (1..=4).map(|number| {
             let tag = tags.running(part(number)).unwrap();
@@ -259,7 +270,7 @@ mod tests {
     fn what_is_announced_is_ended_when_the_stream_ends() {
         let mut tags = Tags::default();
         for number in 1..=3 {
-            tags.proposed(&proposed(number, &format!("c{number}"), "bash"), String::new());
+            tags.proposed(&proposed(number, &format!("c{number}"), "bash"));
         }
         tags.running(part(3)).unwrap();
         tags.running(part(1)).unwrap();

@@ -1,0 +1,307 @@
+//! What the engine tells of itself, by the names of `playhouse_protocol::metric`.
+//!
+//! Everything is recorded through the `metrics` facade: without a recorder, which only a product installs, nothing happens.
+//! What happens once per turn, step, call or flush is recorded where it happens. What goes up and down is counted in the
+//! [`Census`] and told when somebody asks ([`Engine::observe`]), so that no scrape looks through sessions. Nothing is
+//! recorded per token.
+
+mod census;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{Label, counter, gauge, histogram};
+use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::metric::{MAILBOXES, Metric, OTHER, POOLS, SESSION_STATES, TENANT};
+use playhouse_protocol::usage::Cost;
+use playhouse_protocol::{ErrorCode, ModelRef, Usage};
+use rust_decimal::prelude::ToPrimitive as _;
+
+pub(crate) use self::census::{Census, Count, Doing, Standing};
+use crate::engine::Engine;
+
+/// The most models that have series of their own. Those that come later are [`OTHER`], so that no client can make series
+/// without end by naming models.
+const MOST_MODELS: usize = 256;
+
+/// What the actors of one engine measure with.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    pub(crate) census: Arc<Census>,
+    /// Whether what is spent is told by tenant, too.
+    by_tenant: bool,
+    models: Mutex<HashMap<ModelRef, ModelLabels>>,
+}
+
+/// Provider and model, as labels have them.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelLabels {
+    provider: Arc<str>,
+    model: Arc<str>,
+}
+
+impl ModelLabels {
+    fn of(model: &ModelRef) -> Self {
+        Self { provider: model.provider.as_str().into(), model: model.model.as_str().into() }
+    }
+
+    fn labels(&self) -> Vec<Label> {
+        // Room for the one or two that most metrics have beside them.
+        let mut labels = Vec::with_capacity(4);
+        labels.push(Label::new("provider", Arc::clone(&self.provider)));
+        labels.push(Label::new("model", Arc::clone(&self.model)));
+        labels
+    }
+
+    /// As OpenTelemetry has them.
+    fn gen_ai(&self) -> Vec<Label> {
+        vec![
+            Label::from_static_parts("gen_ai_operation_name", "chat"),
+            Label::new("gen_ai_provider_name", gen_ai_provider(&self.provider)),
+            Label::new("gen_ai_request_model", Arc::clone(&self.model)),
+        ]
+    }
+}
+
+/// What OpenTelemetry calls a provider; others have the name that the operator gave them.
+pub(crate) fn gen_ai_provider(provider: &Arc<str>) -> metrics::SharedString {
+    metrics::SharedString::const_str(match &**provider {
+        "google" | "gemini" => "gcp.gemini",
+        "xai" => "x_ai",
+        "mistral" => "mistral_ai",
+        _ => return metrics::SharedString::from_shared(Arc::clone(provider)),
+    })
+}
+
+/// How a request to a provider ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestEnd {
+    Finished,
+    Aborted,
+    Lost,
+    Failed(ErrorCode),
+}
+
+impl RequestEnd {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Aborted => "aborted",
+            Self::Lost => "lost",
+            Self::Failed(code) => code.name(),
+        }
+    }
+}
+
+impl Measures {
+    pub(crate) fn new(by_tenant: bool) -> Self {
+        Self { by_tenant, ..Self::default() }
+    }
+
+    /// The labels of a model. Only models that the directory knows are asked here: no request leaves for another.
+    fn model(&self, model: &ModelRef) -> ModelLabels {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = models.get(model) {
+            return known.clone();
+        }
+        if models.len() >= MOST_MODELS {
+            return ModelLabels { provider: OTHER.into(), model: OTHER.into() };
+        }
+        let labels = ModelLabels::of(model);
+        models.insert(model.clone(), labels.clone());
+        labels
+    }
+
+    /// Adds the label of the tenant where the operator wants it.
+    fn of_tenant(&self, mut labels: Vec<Label>, tenant: &Arc<str>) -> Vec<Label> {
+        if self.by_tenant {
+            labels.push(Label::new(TENANT, Arc::clone(tenant)));
+        }
+        labels
+    }
+
+    /// A turn ended; `took` is known where this process saw its start.
+    pub(crate) fn turn(&self, tenant: &Arc<str>, outcome: &'static str, took: Option<Duration>) {
+        let labels = vec![Label::from_static_parts("outcome", outcome)];
+        if let Some(took) = took {
+            histogram!(Metric::TurnDuration.name(), labels.clone()).record(took);
+        }
+        counter!(Metric::Turns.name(), self.of_tenant(labels, tenant)).increment(1);
+    }
+
+    /// The first piece of an answer came.
+    pub(crate) fn first_token(&self, model: &ModelRef, after: Duration) {
+        histogram!(Metric::FirstToken.name(), self.model(model).labels()).record(after);
+    }
+
+    /// A request ended; `took` is known where this process saw its start.
+    pub(crate) fn request(&self, model: &ModelRef, end: RequestEnd, took: Option<Duration>) {
+        let model = self.model(model);
+        let mut labels = model.labels();
+        labels.push(Label::from_static_parts("outcome", end.name()));
+        counter!(Metric::ProviderRequests.name(), labels).increment(1);
+        if let Some(took) = took {
+            let mut labels = model.gen_ai();
+            if end != RequestEnd::Finished {
+                labels.push(Label::from_static_parts("error_type", end.name()));
+            }
+            histogram!(Metric::GenAiDuration.name(), labels).record(took);
+        }
+    }
+
+    /// What an attempt used.
+    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, usage: &Usage, cost: Option<Cost>) {
+        let model = self.model(model);
+        let tokens = &usage.tokens;
+        let cache_write = tokens.cache_write_5m + tokens.cache_write_1h;
+        for (class, count) in [
+            ("input", tokens.input),
+            ("cache_read", tokens.cache_read),
+            ("cache_write", cache_write),
+            ("output", tokens.output),
+            ("reasoning", tokens.reasoning),
+        ] {
+            let mut labels = model.labels();
+            labels.push(Label::from_static_parts("class", class));
+            counter!(Metric::Tokens.name(), self.of_tenant(labels, tenant)).increment(count);
+        }
+        if let Some(dollars) = cost.and_then(|cost| cost.0.to_f64()) {
+            histogram!(Metric::AttemptCost.name(), self.of_tenant(model.labels(), tenant)).record(dollars);
+        }
+        for (metric, count) in [
+            (Metric::GenAiInput, tokens.all_input()),
+            (Metric::GenAiOutput, tokens.output + tokens.reasoning),
+            (Metric::GenAiCacheRead, tokens.cache_read),
+            (Metric::GenAiCacheWrite, cache_write),
+            (Metric::GenAiReasoning, tokens.reasoning),
+        ] {
+            let mut labels = model.gen_ai();
+            labels.push(Label::from_static_parts("gen_ai_token_modality", "unknown"));
+            counter!(metric.name(), labels).increment(count);
+        }
+    }
+
+    /// A step's attempt failed and is made again.
+    pub(crate) fn retry(&self, model: &ModelRef, code: ErrorCode) {
+        let labels = vec![
+            Label::new("provider", self.model(model).provider),
+            Label::from_static_parts("reason", code.name()),
+        ];
+        counter!(Metric::Retries.name(), labels).increment(1);
+    }
+}
+
+/// A call has its result. A tool that there is not is none that has a series.
+pub(crate) fn tool_call(tool: Option<&str>, outcome: &'static str) {
+    let tool = tool.unwrap_or(OTHER).to_owned();
+    counter!(Metric::ToolCalls.name(), "tool" => tool, "outcome" => outcome).increment(1);
+}
+
+/// A call ran for so long.
+pub(crate) fn tool_ran(tool: &str, took: Duration) {
+    histogram!(Metric::ToolDuration.name(), "tool" => tool.to_owned()).record(took);
+}
+
+/// How calls end, as metrics and traces name it.
+pub(crate) const fn outcome(outcome: CallOutcome) -> &'static str {
+    match outcome {
+        CallOutcome::Done => "done",
+        CallOutcome::Failed => "failed",
+        CallOutcome::Declined => "declined",
+        CallOutcome::Cancelled => "cancelled",
+        CallOutcome::Interrupted => "interrupted",
+        CallOutcome::Crashed => "crashed",
+    }
+}
+
+/// A request for consent is over.
+pub(crate) fn consent(answer: &'static str, open: Option<Duration>) {
+    if let Some(open) = open {
+        histogram!(Metric::ConsentWait.name(), "answer" => answer).record(open);
+    }
+}
+
+/// Something that has no labels took so long.
+pub(crate) fn took(metric: Metric, time: Duration) {
+    histogram!(metric.name()).record(time);
+}
+
+/// Something that has no labels happened.
+pub(crate) fn happened(metric: Metric) {
+    counter!(metric.name()).increment(1);
+}
+
+/// A subscriber fell behind.
+pub(crate) fn resync(stream: &'static str) {
+    counter!(Metric::EventResyncs.name(), "stream" => stream).increment(1);
+}
+
+impl Engine {
+    /// Tells the recorder of metrics how many there are of what goes up and down: sessions, requests for consent, messages
+    /// that wait, work that runs. To be called before what was recorded is read. Fast, however many sessions there are.
+    pub fn observe(&self) {
+        let shared = &self.shared;
+        let census = &shared.measures.census;
+        for (state, doing) in SESSION_STATES.iter().zip(Doing::ALL) {
+            gauge!(Metric::Sessions.name(), "state" => *state).set(number(census.doing(doing)));
+        }
+        for (metric, count) in [
+            (Metric::ConsentsWaiting, Count::Consents),
+            (Metric::QuestionsWaiting, Count::Questions),
+            (Metric::ProviderWaiting, Count::ProviderWaiting),
+        ] {
+            gauge!(metric.name()).set(number(census.count(count)));
+        }
+        let depths =
+            [census.count(Count::Supervisor), census.count(Count::Metering), shared.store.log.waiting()];
+        for (mailbox, depth) in MAILBOXES.iter().zip(depths) {
+            gauge!(Metric::MailboxDepth.name(), "mailbox" => *mailbox).set(number(depth));
+        }
+        for (pool, of) in POOLS.iter().zip([&shared.pool, &shared.tool_pool]) {
+            gauge!(Metric::PoolRunning.name(), "pool" => *pool).set(number(of.running()));
+            gauge!(Metric::PoolWaiting.name(), "pool" => *pool).set(number(of.waiting()));
+        }
+        gauge!(Metric::Children.name()).set(number(shared.children.count()));
+        gauge!(Metric::ToolProcesses.name()).set(number(playhouse_workspace::process::under_way()));
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a count may be off by one in 2^53")]
+fn number(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_beyond_the_bound_share_a_series() {
+        let measures = Measures::default();
+        let named = |number: usize| measures.model(&ModelRef::new("p", format!("m{number}")));
+        for count in 0..MOST_MODELS {
+            assert_eq!(*named(count).model, format!("m{count}"));
+        }
+        let beyond = named(MOST_MODELS);
+        assert_eq!((&*beyond.provider, &*beyond.model), (OTHER, OTHER));
+        assert_eq!(&*named(3).model, "m3");
+    }
+
+    #[test]
+    fn the_tenant_is_a_label_only_where_it_is_wanted() {
+        let tenant: Arc<str> = "acme".into();
+        assert!(Measures::new(false).of_tenant(Vec::new(), &tenant).is_empty());
+        let labels = Measures::new(true).of_tenant(Vec::new(), &tenant);
+        assert_eq!((labels[0].key(), labels[0].value()), (TENANT, "acme"));
+    }
+
+    #[test]
+    fn providers_have_the_names_that_opentelemetry_gives_them() {
+        let name = |provider: &str| gen_ai_provider(&provider.into()).into_owned();
+        assert_eq!(
+            ["google", "xai", "anthropic", "mine"].map(name),
+            ["gcp.gemini", "x_ai", "anthropic", "mine"]
+        );
+    }
+}

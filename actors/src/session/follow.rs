@@ -1,0 +1,251 @@
+//! What a session's records tell of turns, steps, attempts and calls, for metrics and traces.
+//!
+//! Records are followed when they are durable, so each is counted once, also over a crash. Durations are between the times
+//! of records; of what began before this actor they are not known, and only the end is counted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
+use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, TurnEnded, TurnOutcome};
+use playhouse_protocol::{
+    ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
+};
+use playhouse_session::{CallPhase, Session, StepPhase};
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::measure::{self, Doing, Measures, RequestEnd, Standing};
+use crate::shared::Shared;
+
+/// Follows one session.
+pub(super) struct Following {
+    session: SessionId,
+    tenant: Arc<str>,
+    standing: Standing,
+    /// Appends that are not durable yet, by their last place, and when they were given to the store.
+    appended: VecDeque<(Seq, Instant)>,
+    turn: Option<LiveTurn>,
+    /// Attempts under way.
+    attempts: Vec<(AttemptId, ModelRef, Timestamp)>,
+    /// Calls under way, and their tools.
+    calls: Vec<(PartId, String)>,
+    /// Requests for consent that are open.
+    consents: Vec<(ConsentId, Timestamp)>,
+}
+
+/// A turn that this actor saw the start of, or found in the log.
+struct LiveTurn {
+    id: MessageId,
+    began: Option<Timestamp>,
+    /// The step under way, and when its first attempt began.
+    step: Option<(MessageId, Timestamp)>,
+    span: Span,
+}
+
+impl Following {
+    /// Begins with what the log says is unfinished.
+    pub(super) fn new(session: &Session, tenant: Arc<str>, measures: &Measures) -> Self {
+        let summary = &session.summary;
+        let mut following = Self {
+            session: summary.id,
+            tenant,
+            standing: measures.census.standing(Doing::Idle),
+            appended: VecDeque::new(),
+            turn: None,
+            attempts: Vec::new(),
+            calls: Vec::new(),
+            consents: Vec::new(),
+        };
+        if let Some(turn) = &session.turn {
+            let span = turn_span(summary.id, turn.id);
+            describe(&span, &turn.agent, &turn.model);
+            following.turn = Some(LiveTurn { id: turn.id, began: None, step: None, span });
+            if let Some(StepPhase::Finished { calls, .. }) = turn.step.as_ref().map(|step| &step.phase) {
+                let open = calls.iter().filter(|call| call.phase != CallPhase::Settled);
+                following.calls =
+                    open.filter_map(|call| Some((call.id, session.call(call.id)?.tool.clone()))).collect();
+            }
+        }
+        following.stands(session);
+        following
+    }
+
+    /// What the session does, after an input.
+    pub(super) fn stands(&mut self, session: &Session) {
+        let (consents, questions) = session.open_requests();
+        let doing = match &session.turn {
+            None => Doing::Idle,
+            Some(_) if consents + questions > 0 => Doing::Asking,
+            Some(_) => Doing::Running,
+        };
+        self.standing.set(doing, consents, questions);
+    }
+
+    /// The span of the turn under way, as the parent of those of its steps and calls.
+    pub(super) fn span(&self) -> Span {
+        self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone())
+    }
+
+    /// An append up to `last` was given to the store.
+    pub(super) fn appended(&mut self, last: Seq) {
+        self.appended.push_back((last, Instant::now()));
+    }
+
+    /// Everything up to `seq` is published.
+    pub(super) fn published(&mut self, seq: Seq) {
+        while let Some((_, since)) = self.appended.front().filter(|(last, _)| *last <= seq) {
+            measure::took(Metric::EventLag, since.elapsed());
+            self.appended.pop_front();
+        }
+    }
+
+    /// A record that is durable.
+    pub(super) fn note(&mut self, entry: &Entry, model: Option<&ModelRef>, shared: &Shared) {
+        let at = entry.at;
+        match &entry.record {
+            Record::TurnStarted { turn } => {
+                let span = turn_span(self.session, *turn);
+                self.turn = Some(LiveTurn { id: *turn, began: Some(at), step: None, span });
+            }
+            Record::AttemptStarted(started) => self.attempt_started(started, at),
+            Record::AttemptEnded(ended) => self.attempt_ended(ended, at, model, &shared.measures),
+            Record::StepFinished(finished) => {
+                let began = self.turn.as_mut().and_then(|turn| turn.step.take());
+                if let Some((_, began)) = began.filter(|(step, _)| *step == finished.step) {
+                    measure::took(Metric::StepDuration, between(began, at));
+                }
+            }
+            Record::CallProposed(proposed) => self.calls.push((proposed.call, proposed.tool.clone())),
+            Record::CallSettled { call, result } => {
+                let tool = take(&mut self.calls, |(id, _)| id == call).map(|(_, tool)| tool);
+                let known = tool.as_deref().filter(|tool| shared.tools.get(tool).is_some());
+                measure::tool_call(known, measure::outcome(result.outcome));
+            }
+            Record::ConsentAsked(asked) => self.consents.push((asked.consent, at)),
+            Record::ConsentSettled { consent, answer } => {
+                let asked = take(&mut self.consents, |(id, _)| id == consent);
+                measure::consent(answered(answer), asked.map(|(_, asked)| between(asked, at)));
+            }
+            Record::TurnEnded(ended) => self.turn_ended(ended, at, &shared.measures),
+            _ => {}
+        }
+    }
+
+    fn attempt_started(&mut self, started: &AttemptStarted, at: Timestamp) {
+        self.attempts.push((started.attempt, started.model.clone(), at));
+        let Some(turn) = &mut self.turn else { return };
+        describe(&turn.span, &started.agent, &started.model);
+        if started.attempt_number == 1 {
+            turn.step = Some((started.step, at));
+        }
+    }
+
+    /// `model` is known also of an attempt that began before this actor.
+    fn attempt_ended(
+        &mut self,
+        ended: &AttemptEnded,
+        at: Timestamp,
+        model: Option<&ModelRef>,
+        measures: &Measures,
+    ) {
+        let began = take(&mut self.attempts, |(id, ..)| *id == ended.attempt);
+        let took = began.as_ref().map(|(.., began)| between(*began, at));
+        let Some(model) = began.as_ref().map(|(_, model, _)| model).or(model) else { return };
+        let end = match &ended.outcome {
+            AttemptOutcome::Finished => RequestEnd::Finished,
+            AttemptOutcome::Failed { error } => RequestEnd::Failed(error.code),
+            AttemptOutcome::Aborted => RequestEnd::Aborted,
+            AttemptOutcome::Lost => RequestEnd::Lost,
+        };
+        measures.request(model, end, took);
+        if let Some(usage) = &ended.usage {
+            measures.usage(model, &self.tenant, usage, ended.cost);
+        }
+    }
+
+    fn turn_ended(&mut self, ended: &TurnEnded, at: Timestamp, measures: &Measures) {
+        let outcome = match ended.outcome {
+            TurnOutcome::Completed => "completed",
+            TurnOutcome::Aborted => "aborted",
+            TurnOutcome::MaxSteps => "max-steps",
+            TurnOutcome::Failed => "failed",
+        };
+        // A prompt that was withdrawn while it waited ends without having begun.
+        let turn = self.turn.take_if(|turn| turn.id == ended.turn);
+        let began = turn.as_ref().and_then(|turn| turn.began);
+        measures.turn(&self.tenant, outcome, began.map(|began| between(began, at)));
+        let Some(LiveTurn { span, .. }) = turn else { return };
+        span.record("outcome", outcome);
+        span.record("steps", ended.steps);
+        let tokens = &ended.totals.tokens;
+        span.record("gen_ai.usage.input_tokens", tokens.all_input());
+        span.record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
+        if let Some(error) = &ended.error {
+            span.record("error.type", error.code.name());
+        }
+        span.in_scope(|| tracing::info!("a turn ended"));
+        // Calls of a turn that is over have their results; what is left is of no turn.
+        self.calls.clear();
+    }
+}
+
+/// The span of a turn. What is known later is recorded later.
+fn turn_span(session: SessionId, turn: MessageId) -> Span {
+    tracing::info_span!(
+        "invoke_agent",
+        otel.name = Empty,
+        otel.kind = "internal",
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.conversation.id = %session,
+        turn = %turn,
+        gen_ai.agent.name = Empty,
+        gen_ai.provider.name = Empty,
+        gen_ai.request.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        outcome = Empty,
+        steps = Empty,
+        error.type = Empty,
+    )
+}
+
+fn describe(span: &Span, agent: &str, model: &ModelRef) {
+    if !span.is_disabled() {
+        span.record("otel.name", format!("invoke_agent {agent}"));
+        span.record("gen_ai.agent.name", agent);
+        span.record("gen_ai.provider.name", &*measure::gen_ai_provider(&model.provider.as_str().into()));
+        span.record("gen_ai.request.model", &*model.model);
+    }
+}
+
+/// How long it is from one record to another.
+fn between(began: Timestamp, ended: Timestamp) -> Duration {
+    Duration::from_millis(ended.as_millis().saturating_sub(began.as_millis()))
+}
+
+/// Takes the first that fits out of a list that is short.
+fn take<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
+    let place = list.iter().position(fits)?;
+    Some(list.swap_remove(place))
+}
+
+const fn answered(answer: &ConsentAnswer) -> &'static str {
+    match answer {
+        ConsentAnswer::Once => "once",
+        ConsentAnswer::Always => "always",
+        ConsentAnswer::Covered { .. } => "covered",
+        ConsentAnswer::Decline { .. } => "declined",
+        ConsentAnswer::TimedOut => "timed_out",
+        ConsentAnswer::Unattended => "unattended",
+        ConsentAnswer::Withdrawn => "withdrawn",
+    }
+}
+
+/// Why an attempt failed that is made again.
+pub(super) fn retried(session: &Session, code: ErrorCode, measures: &Measures) {
+    if let Some(turn) = &session.turn {
+        measures.retry(&turn.model, code);
+    }
+}

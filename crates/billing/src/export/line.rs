@@ -1,0 +1,47 @@
+//! Rows as lines of JSON, for files.
+
+use super::{Entry, Item, Request, Shape, joined, json};
+
+/// One row a line: the row as it stands in the ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lines;
+
+impl Shape for Lines {
+    fn encode(&self, entry: &Entry) -> Vec<u8> {
+        let mut line = match entry {
+            Entry::Row(row) => json(row),
+            Entry::Report(report) => json(report),
+        };
+        line.push(b'\n');
+        line
+    }
+
+    /// The lines as one body; what writes files takes the lines themselves.
+    fn requests(&self, batch: &[&Item]) -> Vec<Request> {
+        let body = batch.iter().flat_map(|item| item.encoded.iter().copied()).collect();
+        vec![Request { content_type: "application/x-ndjson", headers: Vec::new(), body, signed_as: None }]
+    }
+}
+
+/// Rows within a larger object, as the webhook has them.
+pub(super) fn within(begin: &str, batch: &[&Item], end: &str) -> Vec<u8> {
+    joined(begin.as_bytes(), batch, end.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::LedgerRow;
+
+    use super::*;
+    use crate::export::samples::{item, row};
+
+    #[test]
+    fn a_line_is_the_row() {
+        let rows = [row(1, 1, "m"), row(2, 1, "m")];
+        let items: Vec<Item> = rows.iter().map(|row| item(&Lines, 1, row.clone())).collect();
+        let requests = Lines.requests(&items.iter().collect::<Vec<_>>());
+        let text = String::from_utf8(requests[0].body.clone()).unwrap();
+        let read: Vec<LedgerRow> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(read, rows);
+    }
+}

@@ -1,0 +1,69 @@
+//! Dead letters, once more.
+
+use std::sync::Arc;
+
+use playhouse_exporters::{Retried, letters};
+use playhouse_store::{Shelf, Store};
+
+use crate::ledger::{TestFeed, ledger, rows};
+use crate::lives::{Engine, config};
+use crate::server::{Kind, Mood, Server};
+
+/// A server that refused three of the rows; it is `kind`'s turn.
+fn with_letters(kind: Kind) -> (Server, Arc<dyn Shelf>, TestFeed, Vec<String>) {
+    let server = Server::start(kind, 1);
+    let items = ledger(41, 30);
+    let bad: Vec<String> = rows(&items).iter().step_by(10).map(|row| row.id.0.clone()).collect();
+    server.with(|state| state.bad = bad.iter().cloned().collect());
+    let shelf: Arc<dyn Shelf> = Store::memory().unwrap().shelf;
+    let feed = TestFeed::new(items);
+    Engine::start(&config(&server), &feed, &shelf).finish(&feed);
+    (server, shelf, feed, bad)
+}
+
+#[test]
+fn letters_are_sent_once_more_and_go_when_they_are_taken() {
+    for kind in [Kind::OpenMeter, Kind::Polar, Kind::Webhook] {
+        let (server, shelf, feed, bad) = with_letters(kind);
+        assert_eq!(letters(&shelf, "money").unwrap().len(), 3);
+        // People made two of them right.
+        server.with(|state| state.bad.retain(|id| *id == bad[1]));
+        let engine = Engine::start(&config(&server), &feed, &shelf);
+        engine.wait("the letters", |status| status.dead_letters == 3);
+        let exporters = engine.exporters.as_ref().unwrap();
+        let retried = engine.runtime.block_on(exporters.retry("money", None)).unwrap();
+        assert_eq!(retried, Some(Retried { delivered: 2, refused: 1, ..Retried::default() }));
+        assert_eq!(engine.status().dead_letters, 1);
+        assert_eq!(engine.runtime.block_on(exporters.retry("other", None)).unwrap(), None);
+        let left = letters(&shelf, "money").unwrap();
+        assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&bad[1]]);
+        server.with(|state| assert_eq!(state.taken.len(), 29, "{kind:?}"));
+    }
+}
+
+#[test]
+fn only_those_that_were_named_are_sent() {
+    let (server, shelf, feed, bad) = with_letters(Kind::OpenMeter);
+    server.with(|state| state.bad.clear());
+    let engine = Engine::start(&config(&server), &feed, &shelf);
+    let exporters = engine.exporters.as_ref().unwrap();
+    let named = [bad[2].clone()];
+    let retried = engine.runtime.block_on(exporters.retry("money", Some(&named))).unwrap().unwrap();
+    assert_eq!(retried.delivered, 1);
+    assert_eq!(letters(&shelf, "money").unwrap().len(), 2);
+}
+
+#[test]
+fn a_server_that_is_gone_leaves_the_letters_where_they_are() {
+    let (server, shelf, feed, _) = with_letters(Kind::OpenMeter);
+    server.with(|state| {
+        state.bad.clear();
+        state.script = vec![Mood::Fair, Mood::Status(503)];
+    });
+    let engine = Engine::start(&config(&server), &feed, &shelf);
+    let exporters = engine.exporters.as_ref().unwrap();
+    let retried = engine.runtime.block_on(exporters.retry("money", None)).unwrap().unwrap();
+    assert_eq!((retried.delivered, retried.refused, retried.left), (1, 0, 2));
+    assert!(retried.reason.unwrap().contains("status 503"));
+    assert_eq!(letters(&shelf, "money").unwrap().len(), 2);
+}

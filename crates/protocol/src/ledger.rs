@@ -1,0 +1,277 @@
+//! The ledger: one row per attempt that used or may have used tokens, from which bills and dashboards are made.
+//!
+//! A row is a function of the session's log: it is made from the record of an attempt's end and from what its beginning
+//! said ([`OpenAttempt`]). Rows are never changed; a correction is a new row that names the old one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::{AttemptId, MessageId, SessionId};
+use crate::model::ModelRef;
+use crate::time::Timestamp;
+use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
+
+/// Milliseconds of a day.
+const DAY: u64 = 24 * 3_600 * 1_000;
+
+/// What a request to a model is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A step of a turn that a prompt began.
+    #[default]
+    Turn,
+    /// A title for the session.
+    Title,
+    /// A summary for people.
+    Summary,
+    /// A summary that stands for older messages.
+    Compaction,
+    /// A step of a sub-session.
+    Subagent,
+}
+
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Turn, Self::Title, Self::Summary, Self::Compaction, Self::Subagent];
+
+    /// As it stands in rows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Title => "title",
+            Self::Summary => "summary",
+            Self::Compaction => "compaction",
+            Self::Subagent => "subagent",
+        }
+    }
+
+    /// Whether it is the usual one, which records leave out.
+    pub const fn is_turn(&self) -> bool {
+        matches!(self, Self::Turn)
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a platform charges for a model: by a rule of the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// A small model.
+    Light,
+    /// Any other.
+    #[default]
+    Pro,
+}
+
+impl Tier {
+    /// As it stands in rows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Pro => "pro",
+        }
+    }
+}
+
+/// What is known of an attempt when its request leaves, and needed when it ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenAttempt {
+    /// The turn.
+    pub turn: MessageId,
+    /// The step.
+    pub step: MessageId,
+    /// Number of the step within its turn, from 1.
+    pub step_number: u32,
+    /// Number of the attempt within its step, from 1.
+    pub attempt_number: u32,
+    /// The agent.
+    pub agent: String,
+    /// The model that is asked.
+    pub model: ModelRef,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    pub purpose: Purpose,
+    /// How the platform charges for the model.
+    #[serde(default)]
+    pub tier: Tier,
+    /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<String>,
+    /// Prices at that time.
+    #[serde(default)]
+    pub prices: PriceList,
+    /// When the request left.
+    pub started: Timestamp,
+}
+
+/// The id of a row: `row_` and what its attempt's id has behind the prefix, so that the same attempt always gives the same
+/// row. A correction's ends in `.` and its number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RowId(pub String);
+
+impl RowId {
+    /// The id of the row of this attempt.
+    pub fn of(attempt: AttemptId) -> Self {
+        let text = attempt.as_str();
+        Self(format!("row_{}", text.split_once('_').map_or(text, |(_, rest)| rest)))
+    }
+}
+
+impl fmt::Display for RowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Money by class, in US dollars; `None` is unknown, which is not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostByClass {
+    /// Uncached input.
+    pub input: Option<Cost>,
+    /// Input read from a cache.
+    pub cache_read: Option<Cost>,
+    /// Input written to the five-minute cache.
+    pub cache_write_5m: Option<Cost>,
+    /// Input written to the one-hour cache.
+    pub cache_write_1h: Option<Cost>,
+    /// Output.
+    pub output: Option<Cost>,
+    /// Reasoning.
+    pub reasoning: Option<Cost>,
+}
+
+impl CostByClass {
+    /// What `tokens` cost at `prices`. A class without tokens costs nothing, whether its price is known or not.
+    pub fn new(prices: &Prices, tokens: &Tokens) -> Self {
+        let one = |tokens: Tokens| prices.cost(&tokens);
+        let none = Tokens::default();
+        Self {
+            input: one(Tokens { input: tokens.input, ..none }),
+            cache_read: one(Tokens { cache_read: tokens.cache_read, ..none }),
+            cache_write_5m: one(Tokens { cache_write_5m: tokens.cache_write_5m, ..none }),
+            cache_write_1h: one(Tokens { cache_write_1h: tokens.cache_write_1h, ..none }),
+            output: one(Tokens { output: tokens.output, ..none }),
+            reasoning: one(Tokens { reasoning: tokens.reasoning, ..none }),
+        }
+    }
+}
+
+/// One row: an attempt that used or may have used tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LedgerRow {
+    /// Its id.
+    pub id: RowId,
+    /// Who pays.
+    pub tenant: String,
+    /// The directory that the session works in.
+    pub workspace: String,
+    /// The session.
+    pub session: SessionId,
+    /// The session at the top of its tree: itself, for one that no other started.
+    pub root: SessionId,
+    /// The step whose call started the session, for a sub-session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_step: Option<MessageId>,
+    /// The turn.
+    pub turn: MessageId,
+    /// The step.
+    pub step: MessageId,
+    /// Number of the step within its turn, from 1.
+    pub step_number: u32,
+    /// The attempt, whose id went out as the header `x-playhouse-attempt`.
+    pub attempt: AttemptId,
+    /// Number of the attempt within its step, from 1.
+    pub attempt_number: u32,
+    /// The agent.
+    pub agent: String,
+    /// What it was for.
+    pub purpose: Purpose,
+    /// The provider.
+    pub provider: String,
+    /// The model that was asked.
+    pub model: String,
+    /// The model that says it answered, where that is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
+    /// Exclusive token counts.
+    pub tokens: Tokens,
+    /// How far they can be trusted.
+    pub quality: Quality,
+    /// The provider's own usage object, as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<String>,
+    /// The prices that held for this request, in US dollars per million tokens.
+    pub prices: Prices,
+    /// What each class cost.
+    pub costs: CostByClass,
+    /// What it cost; absent when that is not known.
+    pub cost: Option<Cost>,
+    /// How the platform charges for the model.
+    pub tier: Tier,
+    /// When the request left.
+    pub started: Timestamp,
+    /// When it ended: the time of the row.
+    pub ended: Timestamp,
+    /// The row that this one corrects: its counts are to be added to that one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<RowId>,
+}
+
+impl LedgerRow {
+    /// What running aggregates count it under.
+    pub fn grain(&self) -> Grain {
+        Grain {
+            tenant: self.tenant.clone(),
+            day: day(self.ended),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            purpose: self.purpose,
+            agent: self.agent.clone(),
+        }
+    }
+
+    /// As a sum over one row.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            tokens: self.tokens,
+            cost: self.cost.unwrap_or_default(),
+            attempts: 1,
+            estimated: u64::from(self.quality == Quality::Estimated),
+            unpriced: u64::from(self.cost.is_none()),
+        }
+    }
+}
+
+/// The number of the day of `time`, in UTC: 0 for 1970-01-01.
+pub const fn day(time: Timestamp) -> u64 {
+    time.as_millis() / DAY
+}
+
+/// What running aggregates are kept by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Grain {
+    /// Who pays.
+    pub tenant: String,
+    /// The number of the day, in UTC.
+    pub day: u64,
+    /// The provider.
+    pub provider: String,
+    /// The model that was asked.
+    pub model: String,
+    /// What it was for.
+    pub purpose: Purpose,
+    /// The agent.
+    pub agent: String,
+}

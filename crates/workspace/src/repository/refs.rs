@@ -1,0 +1,169 @@
+//! What the names of a repository stand for, read without git.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// The most bytes of a file that holds one name, and of the file that holds many.
+const LONGEST: u64 = 4_096;
+const LONGEST_PACKED: u64 = 64 * 1024 * 1024;
+/// Names that stand for names that stand for names.
+const DEEPEST: usize = 5;
+/// What stands before a name in place of a commit.
+const SYMBOLIC: &str = "ref: ";
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// This commit.
+    Commit(String),
+    /// A branch without a commit.
+    Unborn,
+}
+
+/// Whether it is the hash of an object, written out.
+pub(super) fn is_hash(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// A short text file that lies in `folder`, also after its links are resolved.
+pub(super) fn short(path: &Path, folder: &Path) -> Option<String> {
+    text(path, folder, LONGEST)
+}
+
+pub(super) fn text(path: &Path, folder: &Path, longest: u64) -> Option<String> {
+    String::from_utf8(bytes(path, folder, longest)?).ok()
+}
+
+/// A file of at most so many bytes that lies in `folder`, also after its links are resolved.
+pub(super) fn bytes(path: &Path, folder: &Path, longest: u64) -> Option<Vec<u8>> {
+    let path = regular(path, folder)?;
+    let mut bytes = Vec::new();
+    fs_err::File::open(path).ok()?.take(longest + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= longest).then_some(bytes)
+}
+
+/// Where a file lies that is a file, and in `folder`. A pipe would never end.
+pub(super) fn regular(path: &Path, folder: &Path) -> Option<PathBuf> {
+    let path = fs_err::canonicalize(path).ok()?;
+    (path.starts_with(folder) && path.is_file()).then_some(path)
+}
+
+/// The name that another one stands for.
+fn symbolic(path: &Path, folder: &Path) -> Option<String> {
+    let text = short(path, folder)?;
+    let name = text.strip_prefix(SYMBOLIC)?.trim();
+    is_name(name).then(|| name.to_owned())
+}
+
+/// The branch that is checked out.
+pub(super) fn branch(own: &Path) -> Option<String> {
+    Some(symbolic(&own.join("HEAD"), own)?.strip_prefix("refs/heads/")?.to_owned())
+}
+
+/// What is checked out; `None` where that cannot be told.
+pub(super) fn head(own: &Path, common: &Path) -> Option<Head> {
+    let text = short(&own.join("HEAD"), own)?;
+    let text = text.trim();
+    if is_hash(text) {
+        return Some(Head::Commit(text.to_owned()));
+    }
+    let name = text.strip_prefix(SYMBOLIC)?.trim();
+    // Where names are kept in another form, this one leads nowhere.
+    if !is_name(name) || name == "refs/heads/.invalid" {
+        return None;
+    }
+    Some(resolve(common, name).map_or(Head::Unborn, Head::Commit))
+}
+
+/// The name and the commit of the branch that others begin at.
+pub(super) fn default_branch(common: &Path) -> Option<(String, String)> {
+    let remote = "refs/remotes/origin/";
+    let of_origin = symbolic(&common.join(remote).join("HEAD"), common);
+    if let Some(target) = of_origin
+        && let Some(name) = target.strip_prefix(remote)
+        && let Some(commit) = resolve(common, &target)
+    {
+        return Some((name.to_owned(), commit));
+    }
+    let local = |name: &str| Some((name.to_owned(), resolve(common, &format!("refs/heads/{name}"))?));
+    ["main", "master"].into_iter().find_map(local)
+}
+
+/// The commit that a name stands for.
+fn resolve(common: &Path, name: &str) -> Option<String> {
+    let mut name = name.to_owned();
+    for _ in 0..DEEPEST {
+        if !is_name(&name) {
+            return None;
+        }
+        let Some(text) = short(&common.join(&name), common) else { return packed(common, &name) };
+        let text = text.trim();
+        if is_hash(text) {
+            return Some(text.to_owned());
+        }
+        name = text.strip_prefix(SYMBOLIC)?.trim().to_owned();
+    }
+    None
+}
+
+/// Whether it names a file below `refs`.
+fn is_name(name: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
+    name.starts_with("refs/") && !name.contains(['\0', '\\']) && name.split('/').all(is_part)
+}
+
+fn packed(common: &Path, name: &str) -> Option<String> {
+    let text = text(&common.join("packed-refs"), common, LONGEST_PACKED)?;
+    text.lines().find_map(|line| {
+        let (hash, of) = line.split_once(' ')?;
+        (of == name && is_hash(hash)).then(|| hash.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_commits_loose_and_packed() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = folder.path().canonicalize().unwrap();
+        let (one, two) = ("1".repeat(40), "2".repeat(64));
+        for path in ["refs/heads/deep", "refs/remotes/origin"] {
+            fs_err::create_dir_all(git.join(path)).unwrap();
+        }
+        let write = |path: &str, text: &str| fs_err::write(git.join(path), text).unwrap();
+        write("HEAD", "ref: refs/heads/deep/er\n");
+        assert_eq!(head(&git, &git), Some(Head::Unborn));
+        assert_eq!(branch(&git).as_deref(), Some("deep/er"));
+        write("packed-refs", &format!("# pack-refs with: peeled\n{two} refs/heads/deep/er\n^{one}\n"));
+        assert_eq!(head(&git, &git), Some(Head::Commit(two.clone())));
+        write("refs/heads/deep/er", &format!("{one}\n"));
+        assert_eq!(head(&git, &git), Some(Head::Commit(one.clone())));
+        assert_eq!(default_branch(&git), None);
+        write("refs/heads/master", &two);
+        assert_eq!(default_branch(&git), Some(("master".into(), two.clone())));
+        write("refs/remotes/origin/HEAD", "ref: refs/remotes/origin/trunk\n");
+        write("refs/remotes/origin/trunk", &one);
+        assert_eq!(default_branch(&git), Some(("trunk".into(), one.clone())));
+        write("HEAD", &one);
+        assert_eq!((branch(&git), head(&git, &git)), (None, Some(Head::Commit(one))));
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let git = top.join("git");
+        fs_err::create_dir_all(git.join("refs/heads")).unwrap();
+        fs_err::write(top.join("secret"), "1".repeat(40)).unwrap();
+        fs_err::os::unix::fs::symlink(top.join("secret"), git.join("refs/heads/link")).unwrap();
+        for name in ["refs/heads/link", "refs/../../secret", "refs//x", "refs/heads/../link", "HEAD"] {
+            assert_eq!(resolve(&git, name), None, "{name}");
+        }
+        fs_err::write(git.join("refs/heads/loop"), "ref: refs/heads/loop").unwrap();
+        assert_eq!(resolve(&git, "refs/heads/loop"), None);
+        fs_err::write(git.join("HEAD"), "ref: refs/heads/.invalid").unwrap();
+        assert_eq!(head(&git, &git), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! What is done for each request, in whichever process.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use playhouse_actors::Engine;
+use playhouse_protocol::CommandError;
+use playhouse_protocol::operator::{
+    ListPlace, ListSessions, OperatorReply, OperatorRequest, SessionList, SessionLog,
+};
+use playhouse_store::{Cursor, ListQuery, Page};
+
+use super::Operations;
+use crate::keys::{KeyError, Keys};
+
+impl From<KeyError> for CommandError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Name(_) | KeyError::Missing(_) => Self::Invalid(error.to_string()),
+            KeyError::Store(_) | KeyError::Random(_) => Self::Store(error.to_string()),
+        }
+    }
+}
+
+/// Does what the operator's commands ask of an engine in this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Operator {
+    engine: Engine,
+    keys: Arc<Keys>,
+    operations: Arc<dyn Operations>,
+}
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+impl Operator {
+    /// Over this engine and the keys of the same store.
+    pub fn new(engine: Engine, keys: Arc<Keys>, operations: Arc<dyn Operations>) -> Self {
+        Self { engine, keys, operations }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub async fn answer(&self, request: OperatorRequest) -> Result<OperatorReply, CommandError> {
+        let engine = &self.engine;
+        Ok(match request {
+            OperatorRequest::Hello => OperatorReply::Engine(self.operations.engine()),
+            OperatorRequest::Leave => {
+                return Err(CommandError::Invalid("the engine does not end by itself".into()));
+            }
+            OperatorRequest::Create(new) => OperatorReply::Created(engine.create(new).await?.id()),
+            OperatorRequest::Command { session, command } => {
+                OperatorReply::Session(engine.session(session).await?.command(command).await?)
+            }
+            OperatorRequest::List(sessions) => {
+                OperatorReply::Sessions(list(engine.list(query(sessions)).await?))
+            }
+            OperatorRequest::Summary(session) => {
+                OperatorReply::Summary(Box::new(engine.summary(session).await?))
+            }
+            OperatorRequest::Read(session) => {
+                let (entries, damage) = engine.read(session).await?;
+                OperatorReply::Log(SessionLog { entries, damage: damage.map(|damage| damage.to_string()) })
+            }
+            OperatorRequest::Delete(session) => {
+                engine.delete(session).await?;
+                OperatorReply::Done
+            }
+            OperatorRequest::Grants(tenant) => OperatorReply::Grants(engine.grants(tenant.as_deref()).await?),
+            OperatorRequest::Revoke { tenant, grant } => {
+                OperatorReply::Revoked(engine.revoke(tenant.as_deref(), &grant).await?)
+            }
+            OperatorRequest::StoreBlob { tenant, content } => {
+                let content = STANDARD
+                    .decode(content)
+                    .map_err(|error| CommandError::Invalid(format!("the content is not base64: {error}")))?;
+                OperatorReply::Stored(engine.store_blob(&tenant, content.into()).await?)
+            }
+            OperatorRequest::Script(calls) => OperatorReply::Scripted(self.operations.script(&calls)?),
+            OperatorRequest::Key(request) => {
+                let keys = Arc::clone(&self.keys);
+                let done = tokio::task::spawn_blocking(move || keys.answer(request)).await;
+                done.map_err(|error| CommandError::Store(format!("the keys could not be read: {error}")))??
+            }
+        })
+    }
+}
+
+/// What a store is asked for that shall list these.
+fn query(list: ListSessions) -> ListQuery {
+    let ListSessions { tenant, workspace, after, limit } = list;
+    let after = after.map(|ListPlace { created, session }| Cursor { created, session });
+    ListQuery { tenant, workspace, after, limit, ..ListQuery::default() }
+}
+
+/// What it found.
+fn list(page: Page) -> SessionList {
+    let next = page.next.map(|Cursor { created, session }| ListPlace { created, session });
+    SessionList { sessions: page.sessions, next }
+}

@@ -1,0 +1,112 @@
+//! A stream of events, read back into what the engine published.
+
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use playhouse_actors::Published;
+use playhouse_protocol::Event;
+use serde_json::Value;
+
+use super::client::{OperatorError, gone, told};
+
+/// The events of a session, from another process.
+#[derive(Debug)]
+pub struct OperatorEvents {
+    body: Incoming,
+    lines: Lines,
+}
+
+impl OperatorEvents {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, lines: Lines::default() }
+    }
+
+    /// The next event; `None` when the session was removed or the engine ends in good order. May be dropped and called
+    /// again.
+    ///
+    /// # Errors
+    /// The log could not be read, the session is parked, or the engine went away: nothing more will come.
+    pub async fn next(&mut self) -> Result<Option<Arc<Published>>, OperatorError> {
+        loop {
+            while let Some(line) = self.lines.next() {
+                if let Some(json) = line.strip_prefix(b"data: ") {
+                    return event(json).map(Some);
+                }
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => self.lines.add(frame.into_data().unwrap_or_default()),
+                Some(Err(error)) => return Err(gone(&error)),
+            }
+        }
+    }
+}
+
+fn event(json: &[u8]) -> Result<Arc<Published>, OperatorError> {
+    match serde_json::from_slice::<Event>(json) {
+        Ok(event) => Ok(Published::new(event)),
+        Err(error) => match serde_json::from_slice::<Value>(json) {
+            Ok(last) if last["type"] == "stream.failed" => Err(told(&last["data"]).into()),
+            _ => Err(OperatorError::Gone(format!(
+                "the engine sends what this one does not understand: {error}"
+            ))),
+        },
+    }
+}
+
+/// Bytes, line by line. Each is looked at once, however long a line is.
+#[derive(Debug, Default)]
+struct Lines {
+    waiting: BytesMut,
+    /// Up to here there is no line break.
+    seen: usize,
+}
+
+impl Lines {
+    fn add(&mut self, bytes: Bytes) {
+        self.waiting.extend_from_slice(&bytes);
+    }
+
+    /// The next whole line, without its break.
+    fn next(&mut self) -> Option<Bytes> {
+        let Some(place) = self.waiting[self.seen..].iter().position(|byte| *byte == b'\n') else {
+            self.seen = self.waiting.len();
+            return None;
+        };
+        let line = self.waiting.split_to(self.seen + place).freeze();
+        self.waiting.advance(1);
+        self.seen = 0;
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::CommandError;
+
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut() {
+        let text = b"retry: 1\nid: 0\n\ndata: {}\n\nrest";
+        for size in 1..text.len() {
+            let mut lines = Lines::default();
+            let mut found = Vec::new();
+            for piece in text.chunks(size) {
+                lines.add(Bytes::copy_from_slice(piece));
+                found.extend(std::iter::from_fn(|| lines.next()));
+            }
+            assert_eq!(found, ["retry: 1", "id: 0", "", "data: {}", ""], "{size}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_failed_says_why() {
+        let failed =
+            br#"{"type": "stream.failed", "data": {"type": "urn:playhouse:problem:parked", "detail": "no"}}"#;
+        assert_eq!(event(failed).unwrap_err(), CommandError::Store("no".into()).into());
+        assert!(matches!(event(b"{}").unwrap_err(), OperatorError::Gone(_)));
+    }
+}

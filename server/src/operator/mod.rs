@@ -1,0 +1,99 @@
+//! The operator's own commands, as clients of the engine that has their data directory open.
+//!
+//! They ask with [`OperatorRequest`]s, which are what the handles do in process, at one place on the Unix socket; nobody
+//! else finds that place. Events come as the streams that all clients read. [`OperatorClient`] is the other end.
+
+mod answer;
+mod client;
+mod events;
+mod idle;
+
+use axum::extract::{FromRequest as _, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use playhouse_protocol::operator::{EngineFacts, OperatorReply, OperatorRequest, ScriptedCall};
+use playhouse_protocol::{Command, CommandError, ModelRef};
+
+use crate::app::App;
+use crate::connection::Carrier;
+use crate::native::extract::Body;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+pub use answer::Operator;
+pub use client::{OperatorClient, OperatorError};
+pub use events::OperatorEvents;
+pub(crate) use idle::idle;
+
+/// Where the requests go.
+const PATH: &str = "/operator";
+
+/// What the server cannot know or do by itself for the operator's commands.
+pub trait Operations: Send + Sync {
+    /// What the engine is; whether it is ending is filled in by the server.
+    fn engine(&self) -> EngineFacts;
+
+    /// Makes a model of the provider `mock` that makes these calls, one a step.
+    ///
+    /// # Errors
+    /// There is no such tool.
+    fn script(&self, calls: &[ScriptedCall]) -> Result<ModelRef, CommandError>;
+}
+
+/// The route.
+pub(crate) fn router() -> Router<App> {
+    Router::new().route(PATH, post(operate))
+}
+
+async fn operate(
+    State(app): State<App>,
+    carrier: Option<Extension<Carrier>>,
+    principal: Principal,
+    request: Request,
+) -> Response {
+    let is_operator = carrier.is_some_and(|Extension(carrier)| carrier == Carrier::Unix);
+    let operator = app.operator().filter(|_| is_operator && principal.key.is_none()).cloned();
+    let Some(operator) = operator else {
+        return Problem::not_found(format!("there is nothing at \"{PATH}\"")).into_response();
+    };
+    let Body(request) = match Body::<OperatorRequest>::from_request(request, &app).await {
+        Ok(body) => body,
+        Err(problem) => return problem.into_response(),
+    };
+    app.note_operator();
+    let reply = Box::pin(answer(&app, &operator, request)).await.unwrap_or_else(OperatorReply::Failed);
+    // A whole log may be in it: making its JSON is work for a thread of its own.
+    match tokio::task::spawn_blocking(move || Json(reply).into_response()).await {
+        Ok(response) => response,
+        Err(error) => Problem::new(Kind::Internal, error.to_string()).into_response(),
+    }
+}
+
+/// Does what is asked, as a server does that may be ending.
+async fn answer(
+    app: &App,
+    operator: &Operator,
+    request: OperatorRequest,
+) -> Result<OperatorReply, CommandError> {
+    let is_work = match &request {
+        OperatorRequest::Create(_) => true,
+        OperatorRequest::Command { command, .. } => matches!(command, Command::Prompt(_)),
+        _ => false,
+    };
+    if is_work && app.is_draining() {
+        return Err(CommandError::NotAccepted("the engine is stopping: try again when it is back".into()));
+    }
+    if request == OperatorRequest::Leave && app.options().idle_exit.is_some() {
+        app.leaving().notify_one();
+        return Ok(OperatorReply::Done);
+    }
+    let mut reply = operator.answer(request).await?;
+    match &mut reply {
+        OperatorReply::Engine(facts) => facts.ending = app.is_draining(),
+        // Whoever makes a key wants those without one kept out from now on, not from the next start on.
+        OperatorReply::KeyMade { .. } => app.need_key(true),
+        _ => {}
+    }
+    Ok(reply)
+}

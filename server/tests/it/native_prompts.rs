@@ -1,0 +1,97 @@
+//! Prompts of the native API that ask no model, or say something for one turn only; and what clients keep with sessions.
+
+use mock_llm::Script;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::native_schema::Description;
+use crate::support::{Served, Site};
+
+async fn served() -> (Site, Served, Client) {
+    let site = Site::new();
+    let served = site.serve(Script::new(), |_| {}).await;
+    let client = Client::of(&served, None);
+    (site, served, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_run_by_hand() {
+    let (site, _served, client) = served().await;
+    let description = Description::of(&client).await;
+    let session = client.session("echo").await;
+    let mut events = client.events(&format!("{session}/events"), None).await;
+    let path = format!("{session}/shell");
+    let key = [("idempotency-key", "msg_00000000000012345678901234")];
+    let body = r#"{"command": "echo ran >> ran", "timeout": 20000}"#;
+    let accepted = client.ask("POST", &path, &key, body).await.with(202);
+    description.check("Accepted", &accepted);
+    let ended = events.until("turn.ended").await;
+    assert_eq!(ended["data"]["outcome"], "completed");
+    let again = client.ask("POST", &path, &key, body).await.with(202);
+    assert_eq!(again["repeated"], true);
+    assert_eq!(fs_err::read_to_string(site.workspace().join("ran")).unwrap(), "ran\n");
+    let page = client.get(&format!("{session}/messages")).await.with(200);
+    description.check("MessagePage", &page);
+    let kind = &page["messages"][0]["kind"];
+    assert_eq!(*kind, json!({"kind": "shell", "command": "echo ran >> ran", "timeout": 20_000}));
+    assert_eq!(page["messages"][1]["parts"][0]["input"]["object"]["timeout"], 20_000);
+    assert!(site.requests().is_empty(), "no model is asked");
+    client.post(&path, json!({"command": "sleep 100"})).await.with(202);
+    client.post(&path, json!({"command": "true"})).await.refused(409, "busy");
+    let detail = client.post(&path, json!({"comand": "true"})).await.refused(400, "invalid");
+    assert!(detail.contains("did you mean \"command\""), "{detail}");
+    assert_eq!(client.post(&format!("{session}/abort"), json!({})).await.with(200)["turns"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_without_a_reply_is_kept() {
+    let (site, _served, client) = served().await;
+    let description = Description::of(&client).await;
+    let session = client.session("echo").await;
+    let path = format!("{session}/prompts");
+    let note = json!({"text": "The build is broken.", "reply": false});
+    client.post(&path, note).await.with(202);
+    let view = client.get(&session).await.with(200);
+    assert_eq!((&view["state"], &view["open_turns"]), (&json!("idle"), &json!(0)));
+    let page = client.get(&format!("{session}/messages")).await.with(200);
+    description.check("MessagePage", &page);
+    assert_eq!(page["messages"][0]["kind"], json!({"kind": "note"}));
+    let mut events = client.events(&format!("{session}/events"), None).await;
+    let tools = json!({"bash": false});
+    let prompt = json!({"text": "Mend it.", "system": "Answer in verse.", "tools": tools});
+    client.post(&path, prompt).await.with(202);
+    events.until("turn.ended").await;
+    let request = site.requests().remove(0)["messages"].to_string();
+    for text in ["The build is broken.", "Mend it.", "Answer in verse.", "refused: bash"] {
+        assert!(request.contains(text), "{text}: {request}");
+    }
+    let page = client.get(&format!("{session}/messages")).await.with(200);
+    description.check("MessagePage", &page);
+    assert_eq!(page["messages"][1]["tools"], tools);
+    let wrong = json!({"text": "go", "tools": {"bahs": false}});
+    let detail = client.post(&path, wrong).await.refused(400, "invalid");
+    assert!(detail.contains("bash"), "{detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_is_kept_and_sessions_are_put_aside() {
+    let (_site, _served, client) = served().await;
+    let description = Description::of(&client).await;
+    let metadata = json!({"z": 1, "a": [true]});
+    let session = client.session_with(json!({"model": "mock/echo", "metadata": metadata})).await;
+    client.session("echo").await;
+    let change = async |body: Value| client.ask("PATCH", &session, &[], &body.to_string()).await;
+    let aside = change(json!({"archived": 1_800_000_000_000u64})).await.with(200);
+    description.check("Session", &aside);
+    assert_eq!((&aside["archived"], &aside["metadata"]), (&json!(1_800_000_000_000u64), &metadata));
+    for (query, count) in [("", 2), ("?archived=true", 1), ("?archived=false", 1)] {
+        let page = client.get(&format!("/v1/sessions{query}")).await.with(200);
+        description.check("SessionPage", &page);
+        assert_eq!(page["sessions"].as_array().unwrap().len(), count, "{query}");
+    }
+    let back = change(json!({"archived": null, "metadata": {"b": 2}})).await.with(200);
+    assert_eq!((back.get("archived"), &back["metadata"]), (None, &json!({"b": 2})));
+    let large = json!({"metadata": {"text": "x".repeat(20_000)}});
+    let detail = change(large).await.refused(400, "invalid");
+    assert!(detail.contains("at most 16384"), "{detail}");
+}

@@ -1,0 +1,193 @@
+//! What the operator's own commands ask, over the socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mock_llm::{Model, Script, call, text};
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::operator::{
+    EngineFacts, ListSessions, OPERATOR_PROTOCOL, OperatorReply, OperatorRequest, ScriptedCall,
+};
+use playhouse_protocol::{
+    Command, CommandError, Event, EventBody, ModelRef, NewSession, Prompt, Record, Sandbox, Seq, SessionId,
+};
+use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server};
+use serde_json::json;
+
+use crate::support::{PATIENCE, Served, Site, ask_unix};
+
+struct TestOperations;
+
+impl Operations for TestOperations {
+    fn engine(&self) -> EngineFacts {
+        EngineFacts {
+            protocol: OPERATOR_PROTOCOL,
+            version: "0".into(),
+            pid: std::process::id(),
+            generation: 1,
+            configuration: "c".into(),
+            file: None,
+            sandbox: Sandbox::Off,
+            network: false,
+            ending: false,
+        }
+    }
+
+    fn script(&self, _: &[ScriptedCall]) -> Result<ModelRef, CommandError> {
+        Err(CommandError::Invalid("there are no calls by hand here".into()))
+    }
+}
+
+/// A server with a door for the operator, which ends when it is idle for this time.
+async fn serve(ground: &Site, script: Script, idle: Option<Duration>) -> (Served, OperatorClient) {
+    let app = ground.app(script, |options| options.idle_exit = idle).await.operated(Arc::new(TestOperations));
+    let mut server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let path = ground.folder.path().join("engine.sock");
+    server.and_on(Listen::Unix(path.clone())).await.unwrap();
+    let served = Served::run(server);
+    let client = OperatorClient::connect(&path).await.unwrap().expect("somebody serves it");
+    (served, client)
+}
+
+fn new_session(ground: &Site, tenant: &str) -> NewSession {
+    let workspace = ground.workspace().to_str().unwrap().to_owned();
+    serde_json::from_value(json!({"tenant": tenant, "workspace": workspace})).unwrap()
+}
+
+async fn create(client: &OperatorClient, new: NewSession) -> SessionId {
+    match client.ask(&OperatorRequest::Create(new)).await.unwrap() {
+        OperatorReply::Created(session) => session,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The durable events of a turn, and the text of its parts.
+fn read(events: &[Event]) -> (Vec<Event>, String) {
+    let durable = events.iter().filter(|event| event.id.is_durable()).cloned().collect();
+    let deltas = events.iter().filter_map(|event| match &event.body {
+        EventBody::Provisional(Provisional::PartDelta { text, .. }) => Some(text.as_str()),
+        _ => None,
+    });
+    (durable, deltas.collect())
+}
+
+#[tokio::test]
+async fn events_are_those_that_the_handle_gives() {
+    let ground = Site::new();
+    let model =
+        Model::new().step(text("I look.").call("list", json!({}))).step(text("one two three é \u{1f600}"));
+    let (served, client) = serve(&ground, Script::new().model("greeter", model), None).await;
+    let session = create(&client, new_session(&ground, "local")).await;
+    let handle = served.app.engine().session(session).await.unwrap();
+    let (mut there, mut here) =
+        (client.events(session, Seq::START).await.unwrap(), handle.events(Some(Seq::START)).await.unwrap());
+    let prompt = OperatorRequest::Command { session, command: Command::Prompt(Prompt::text("Look.")) };
+    client.ask(&prompt).await.unwrap();
+    let (mut heard, mut given) = (Vec::new(), Vec::new());
+    let both = async {
+        let is_over = |event: &Event| matches!(&event.body, EventBody::Durable(record) if matches!(**record, Record::TurnEnded(_)));
+        while !heard.last().is_some_and(is_over) {
+            heard.push(there.next().await.unwrap().expect("more comes").event().clone());
+        }
+        while !given.last().is_some_and(is_over) {
+            given.push(here.next().await.unwrap().expect("more comes").event().clone());
+        }
+    };
+    tokio::time::timeout(PATIENCE, both).await.expect("the turn ends");
+    assert_eq!(read(&heard), read(&given), "deltas may be merged, and nothing else");
+    // The end of the session is the end of its events.
+    client.ask(&OperatorRequest::Delete(session)).await.unwrap();
+    let last = there.next().await.unwrap().expect("it says that it is deleted");
+    assert!(
+        matches!(&last.event().body, EventBody::Durable(record) if matches!(**record, Record::Deleted {}))
+    );
+    assert!(there.next().await.unwrap().is_none());
+    let error = client.ask(&OperatorRequest::Summary(session)).await.unwrap_err();
+    assert_eq!(error, CommandError::NotFound(session).into());
+    let error = client.events(session, Seq::START).await.unwrap_err();
+    assert_eq!(error, CommandError::Invalid(CommandError::NotFound(session).to_string()).into());
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn requests_are_answered_with_what_the_handles_say() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    let (ours, theirs) = (
+        create(&client, new_session(&ground, "local")).await,
+        create(&client, new_session(&ground, "acme")).await,
+    );
+    for (tenant, expected) in [(Some("local"), vec![ours]), (None, vec![theirs, ours])] {
+        let list = ListSessions { tenant: tenant.map(str::to_owned), ..ListSessions::default() };
+        let OperatorReply::Sessions(found) = client.ask(&OperatorRequest::List(list)).await.unwrap() else {
+            panic!("no list");
+        };
+        assert_eq!(found.sessions.iter().map(|summary| summary.id).collect::<Vec<_>>(), expected);
+    }
+    let OperatorReply::Log(log) = client.ask(&OperatorRequest::Read(ours)).await.unwrap() else {
+        panic!("no log")
+    };
+    assert!(log.damage.is_none() && matches!(log.entries[0].record, Record::SessionCreated(_)));
+    // 3 MB, of any bytes.
+    let content: Vec<u8> = (0..3 << 20).map(|place: u32| place.to_le_bytes()[1]).collect();
+    assert_eq!(client.store_blob("local", &content).await.unwrap().size, 3 << 20);
+    let error = client.ask(&OperatorRequest::Script(Vec::new())).await.unwrap_err();
+    assert_eq!(error.to_string(), "there are no calls by hand here");
+    let error = client.ask(&OperatorRequest::Leave).await.unwrap_err();
+    assert!(matches!(error, OperatorError::Refused(CommandError::Invalid(_))), "it does not end by itself");
+    // While it ends it takes no new work, and says so.
+    served.app.drain();
+    let error = client.ask(&OperatorRequest::Create(new_session(&ground, "local"))).await.unwrap_err();
+    assert!(matches!(error, OperatorError::Refused(CommandError::NotAccepted(_))), "{error:?}");
+    client.ask(&OperatorRequest::Summary(ours)).await.unwrap();
+    let path = ground.folder.path().join("engine.sock");
+    assert!(OperatorClient::connect(&path).await.unwrap().unwrap().facts().ending);
+    served.stop();
+    served.ended().await;
+    assert!(matches!(client.ask(&OperatorRequest::Hello).await.unwrap_err(), OperatorError::Gone(_)));
+    assert!(OperatorClient::connect(&path).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn it_ends_when_nobody_needs_it() {
+    let ground = Site::new();
+    let slow =
+        Model::new().step(call("list", json!({})).delay(Duration::from_millis(300))).step(text("Well."));
+    let idle = Some(Duration::from_millis(50));
+    let (served, client) = serve(&ground, Script::new().model("greeter", slow), idle).await;
+    let session = create(&client, new_session(&ground, "local")).await;
+    let prompt = OperatorRequest::Command { session, command: Command::Prompt(Prompt::text("Look.")) };
+    client.ask(&prompt).await.unwrap();
+    drop(client);
+    let ended = served.ended().await;
+    assert_eq!((ended.finished, ended.suspended), (0, 0), "the turn was over before: {ended:?}");
+}
+
+#[tokio::test]
+async fn it_leaves_for_somebody_else_once_nobody_is_there() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), Some(Duration::from_secs(3_600))).await;
+    let other = OperatorClient::connect(&ground.folder.path().join("engine.sock")).await.unwrap().unwrap();
+    client.ask(&OperatorRequest::Leave).await.unwrap();
+    drop(client);
+    // The other one is there still.
+    assert!(matches!(other.ask(&OperatorRequest::Hello).await, Ok(OperatorReply::Engine(_))));
+    drop(other);
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn without_operations_there_is_no_such_door() {
+    let ground = Site::new();
+    let app = ground.app(Script::new(), |_| {}).await;
+    let mut server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let path = ground.folder.path().join("engine.sock");
+    server.and_on(Listen::Unix(path.clone())).await.unwrap();
+    let served = Served::run(server);
+    assert_eq!(ask_unix(&path, "/readyz", &[]).await.status, 200);
+    let error = OperatorClient::connect(&path).await.unwrap_err();
+    assert!(error.to_string().contains("nothing at"), "{error}");
+    served.stop();
+    served.ended().await;
+}

@@ -1,0 +1,194 @@
+//! The engine that a command works with: one in this process, or one that another process runs and that is asked over the
+//! socket in the data directory. Commands do not know which. Both carry the same requests to the same code.
+
+mod background;
+mod open;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use playhouse_actors::{Published, Stopped, Subscription};
+use playhouse_protocol::command::{Reply, Snapshot};
+use playhouse_protocol::consent::Grant;
+use playhouse_protocol::message::BlobRef;
+use playhouse_protocol::operator::{
+    ListSessions, OperatorReply, OperatorRequest, ScriptedCall, SessionList, SessionLog,
+};
+use playhouse_protocol::{
+    Accepted, Command, CommandError, ModelRef, NewSession, Prompt, Seq, SessionId, SessionSummary,
+};
+use playhouse_server::{Operator, OperatorClient, OperatorError, OperatorEvents};
+
+use super::Failure;
+use crate::house::House;
+
+pub(super) use background::keep_log_short;
+pub(super) use open::{SOCKET, ask_key, open, or_start, outside_if_fit};
+
+/// An engine. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Reach(Carrier);
+
+#[derive(Clone)]
+enum Carrier {
+    Inside(Operator),
+    Outside(OperatorClient),
+}
+
+/// An engine that is held for a command, until it is closed.
+pub(super) struct Held {
+    reach: Reach,
+    /// Where it runs in this process.
+    house: Option<House>,
+}
+
+impl From<OperatorError> for Failure {
+    fn from(error: OperatorError) -> Self {
+        match error {
+            OperatorError::Refused(error) => error.into(),
+            OperatorError::Gone(text) => Self::failed(text),
+        }
+    }
+}
+
+impl Held {
+    /// This house.
+    pub(super) fn inside(house: House) -> Self {
+        Self { reach: Reach(Carrier::Inside(house.operator())), house: Some(house) }
+    }
+
+    fn outside(client: OperatorClient) -> Self {
+        Self { reach: Reach(Carrier::Outside(client)), house: None }
+    }
+
+    /// The engine.
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Lets go of it, which ends it where it runs in this process.
+    pub(super) async fn close(self) -> Stopped {
+        match self.house {
+            Some(house) => house.shutdown().await,
+            None => Stopped::default(),
+        }
+    }
+}
+
+/// Events of a session.
+pub(super) enum Events {
+    Inside(Box<Subscription>),
+    Outside(Box<OperatorEvents>),
+}
+
+impl Events {
+    /// The next one; `None` when the session was removed or the engine stopped. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Result<Option<Arc<Published>>, OperatorError> {
+        match self {
+            Self::Inside(events) => Ok(events.next().await?),
+            Self::Outside(events) => events.next().await,
+        }
+    }
+}
+
+/// Asks, and takes the answer apart.
+macro_rules! ask {
+    ($reach:expr, $request:expr, $answer:pat => $value:expr) => {
+        match $reach.ask($request).await? {
+            $answer => Ok($value),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+impl Reach {
+    async fn ask(&self, request: OperatorRequest) -> Result<OperatorReply, OperatorError> {
+        match &self.0 {
+            Carrier::Inside(operator) => Ok(Box::pin(operator.answer(request)).await?),
+            Carrier::Outside(client) => Box::pin(client.ask(&request)).await,
+        }
+    }
+
+    /// The process that runs it, where that is another one.
+    pub(super) fn process(&self) -> Option<u32> {
+        match &self.0 {
+            Carrier::Inside(_) => None,
+            Carrier::Outside(client) => Some(client.facts().pid),
+        }
+    }
+
+    pub(super) async fn create(&self, new: NewSession) -> Result<SessionId, OperatorError> {
+        ask!(self, OperatorRequest::Create(new), OperatorReply::Created(session) => session)
+    }
+
+    pub(super) async fn command(&self, session: SessionId, command: Command) -> Result<Reply, OperatorError> {
+        ask!(self, OperatorRequest::Command { session, command }, OperatorReply::Session(reply) => reply)
+    }
+
+    pub(super) async fn prompt(&self, session: SessionId, prompt: Prompt) -> Result<Accepted, OperatorError> {
+        match self.command(session, Command::Prompt(prompt)).await? {
+            Reply::Accepted(accepted) => Ok(accepted),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The session without its messages.
+    pub(super) async fn outline(&self, session: SessionId) -> Result<Snapshot, OperatorError> {
+        match self.command(session, Command::Outline).await? {
+            Reply::Snapshot(snapshot) => Ok(*snapshot),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Every durable event after `after`, the open parts, then live ones.
+    pub(super) async fn events(&self, session: SessionId, after: Seq) -> Result<Events, OperatorError> {
+        Ok(match &self.0 {
+            Carrier::Inside(operator) => {
+                let handle = operator.engine().session(session).await?;
+                Events::Inside(Box::new(handle.events(Some(after)).await?))
+            }
+            Carrier::Outside(client) => Events::Outside(Box::new(client.events(session, after).await?)),
+        })
+    }
+
+    pub(super) async fn list(&self, sessions: ListSessions) -> Result<SessionList, OperatorError> {
+        ask!(self, OperatorRequest::List(sessions), OperatorReply::Sessions(list) => list)
+    }
+
+    pub(super) async fn summary(&self, session: SessionId) -> Result<SessionSummary, OperatorError> {
+        ask!(self, OperatorRequest::Summary(session), OperatorReply::Summary(summary) => *summary)
+    }
+
+    pub(super) async fn read(&self, session: SessionId) -> Result<SessionLog, OperatorError> {
+        ask!(self, OperatorRequest::Read(session), OperatorReply::Log(log) => log)
+    }
+
+    pub(super) async fn delete(&self, session: SessionId) -> Result<(), OperatorError> {
+        ask!(self, OperatorRequest::Delete(session), OperatorReply::Done => ())
+    }
+
+    pub(super) async fn grants(&self, tenant: Option<String>) -> Result<Vec<Grant>, OperatorError> {
+        ask!(self, OperatorRequest::Grants(tenant), OperatorReply::Grants(grants) => grants)
+    }
+
+    pub(super) async fn revoke(&self, tenant: Option<String>, grant: String) -> Result<Grant, OperatorError> {
+        ask!(self, OperatorRequest::Revoke { tenant, grant }, OperatorReply::Revoked(grant) => grant)
+    }
+
+    pub(super) async fn store_blob(&self, tenant: &str, content: Bytes) -> Result<BlobRef, OperatorError> {
+        match &self.0 {
+            Carrier::Inside(operator) => Ok(operator.engine().store_blob(tenant, content).await?),
+            Carrier::Outside(client) => client.store_blob(tenant, &content).await,
+        }
+    }
+
+    /// A model that makes these calls, one a step.
+    pub(super) async fn script(&self, calls: Vec<ScriptedCall>) -> Result<ModelRef, OperatorError> {
+        ask!(self, OperatorRequest::Script(calls), OperatorReply::Scripted(model) => model)
+    }
+}
+
+fn unexpected(reply: &impl std::fmt::Debug) -> OperatorError {
+    let text: String = format!("{reply:?}").chars().take(200).collect();
+    CommandError::Store(format!("the engine answered something else than was asked: {text}")).into()
+}

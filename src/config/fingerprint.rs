@@ -1,0 +1,76 @@
+//! What stands for a configuration, so that two processes can tell whether theirs are the same.
+
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::settings::{Settings, Variables};
+
+/// SHA-256, in hexadecimal digits, over what belongs to the operator: files, where requests go, and the names of the
+/// variables in which keys lie. No key is in it: who has another key in the same variable has the same configuration.
+pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> String {
+    let mut hash = Sha256::new();
+    // The length of each piece comes first, so that none can be taken for a part of another.
+    let mut add = |piece: &[u8]| {
+        hash.update((piece.len() as u64).to_be_bytes());
+        hash.update(piece);
+    };
+    for path in &settings.own {
+        add_file(path, &mut add);
+    }
+    for rules in &settings.rules {
+        add(format!("{rules:?}").as_bytes());
+    }
+    for (name, provider) in &settings.providers {
+        add(name.as_bytes());
+        add(provider.base_url.as_bytes());
+        let is_set =
+            |key: &&super::KeyVariable| variables(&key.name).is_some_and(|value| !value.trim().is_empty());
+        for key in provider.keys.iter().filter(is_set) {
+            add(key.name.as_bytes());
+        }
+    }
+    add(settings.home.as_deref().unwrap_or_default().as_bytes());
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Adds a file, or the files of a folder of agents. What cannot be read counts as absent, as it does for the settings.
+fn add_file(path: &Path, add: &mut dyn FnMut(&[u8])) {
+    if let Ok(content) = fs_err::read(path) {
+        add(&content);
+        return;
+    }
+    let Ok(entries) = fs_err::read_dir(path) else { return };
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
+    files.sort();
+    for file in files {
+        add(file.file_name().unwrap_or_default().as_encoded_bytes());
+        add(&fs_err::read(&file).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_the_files_and_the_names_of_keys_and_no_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let of = |text: &str, key: Option<&str>| {
+            fs_err::write(&file, text).unwrap();
+            let variables = |name: &str| key.filter(|_| name == "OPENAI_API_KEY").map(str::to_owned);
+            Settings::load(Some(&file), &variables).unwrap().fingerprint
+        };
+        let plain = of("", None);
+        assert_eq!(plain, of("", None));
+        assert_ne!(plain, of("sandbox = \"off\"", None));
+        assert_ne!(plain, of("", Some("one")));
+        assert_eq!(of("", Some("one")), of("", Some("another")));
+        fs_err::create_dir(folder.path().join("agents")).unwrap();
+        fs_err::write(folder.path().join("agents/a.md"), "---\ndescription: An agent.\n---\nBe quick.")
+            .unwrap();
+        assert_ne!(plain, of("", None));
+    }
+}

@@ -1,0 +1,327 @@
+//! Commands as clients of an engine in another process: one that a `run` started in the background, or a server.
+
+use std::io::Read as _;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use mock_llm::{Fault, Model, Script, call, text};
+use rustix::process::{Pid, Signal, getsid, kill_process};
+use serde_json::{Value, json};
+
+use crate::interrupt::{is_alive, process, start};
+use crate::serve::{Serving, ask};
+use crate::stage::{Dialect, Ended, Stage, finish, through_an_engine, until};
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn end(child: Child) -> Ended {
+    child.wait_with_output().unwrap().into()
+}
+
+/// Answers each prompt with one word.
+fn greeter() -> Model {
+    Model::new().step(text("Hello.")).cycle()
+}
+
+#[test]
+fn a_run_starts_an_engine_that_others_use() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        assert!(stage.engine().is_none());
+        let ended = stage.run(["Hi."]).is(0);
+        assert_eq!(ended.stdout, "Hello.\n");
+        let (engine, facts) = stage.engine().expect("it is there still");
+        assert!(is_alive(engine));
+        assert_eq!(getsid(Some(engine)).unwrap(), engine, "it has left the terminal");
+        assert_eq!((&facts["ending"], &facts["network"]), (&json!(false), &json!(false)));
+        // Where the command was started is not held by it.
+        let place = fs_err::read_link(format!("/proc/{}/cwd", engine.as_raw_nonzero())).unwrap();
+        assert_eq!(place, stage.data);
+        stage.run(["-c", "Hi again."]).is(0);
+        let session = stage.session();
+        assert_eq!(stage.records(&session).iter().filter(|record| record.kind() == "turn.ended").count(), 2);
+        stage.playhouse(["sessions", "show", &session]).is(0).shows(["Hi.", "Hello.", "Hi again.", "Hello."]);
+        stage.playhouse(["sessions", "delete", &session]).is(0);
+        assert_eq!(stage.playhouse(["sessions", "list"]).is(0).stdout.lines().count(), 1);
+        assert_eq!(stage.engine().map(|(pid, _)| pid), Some(engine), "all of that went through one engine");
+        // Whoever wants to keep out of it is told what to do.
+        let mut alone = stage.command(["run", "x"]);
+        alone.arg("--in-process");
+        finish(alone).is(2).says(["is in use by", "serve --background", "leave out --in-process"]);
+    });
+}
+
+#[test]
+fn ten_that_start_at_once_all_work() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        let children: Vec<Child> = (0..10).map(|_| start(&stage, ["Hi."])).collect();
+        for child in children {
+            assert_eq!(end(child).is(0).stdout, "Hello.\n");
+        }
+        assert_eq!(
+            stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout.lines().count(),
+            10
+        );
+        let log = fs_err::read_to_string(stage.data.join("engine.log")).unwrap();
+        assert_eq!(log.matches("listening on unix:").count(), 1, "one engine: {log}");
+    });
+}
+
+#[test]
+fn ctrl_c_ends_the_turn_of_one() {
+    let command = |name: &str| json!({"command": format!("echo $$ > {name}.pid; exec sleep 300")});
+    let script = Script::new()
+        .model("m", Model::new().step(call("bash", command("one"))))
+        .model("n", Model::new().step(call("bash", command("two"))));
+    through_an_engine(|| {
+        let stage = Stage::speaking(Dialect::OpenaiChat, script.clone());
+        let one = start(&stage, ["--yes", "--sandbox", "off", "-m", "local/m", "Wait."]);
+        let two = start(&stage, ["--yes", "--sandbox", "off", "-m", "local/n", "Wait."]);
+        let (first, second) = (process(&stage, "one.pid"), process(&stage, "two.pid"));
+        signal(&one, Signal::INT);
+        end(one).is(3).says(["aborted"]);
+        assert!(!is_alive(first) && is_alive(second));
+        let (engine, _) = stage.engine().unwrap();
+        signal(&two, Signal::INT);
+        end(two).is(3).says(["aborted"]);
+        assert!(!is_alive(second) && is_alive(engine));
+    });
+}
+
+#[test]
+fn a_second_ctrl_c_leaves() {
+    through_an_engine(|| {
+        let stage = Stage::new(Model::new().step(text("one two three four").fault(Fault::stall(4))));
+        let mut child = start(&stage, ["Count."]);
+        let mut first = [0; 3];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        // An engine that does not answer any more: the abort hangs.
+        let (engine, _) = stage.engine().unwrap();
+        kill_process(engine, Signal::STOP).unwrap();
+        signal(&child, Signal::INT);
+        std::thread::sleep(Duration::from_millis(200));
+        signal(&child, Signal::INT);
+        let ended = end(child).is(130);
+        kill_process(engine, Signal::CONT).unwrap();
+        assert!(!ended.stderr.contains("error"), "{ended:?}");
+    });
+}
+
+#[test]
+fn an_engine_that_goes_away_is_told_and_loses_nothing() {
+    for how in [Signal::KILL, Signal::TERM] {
+        through_an_engine(|| {
+            let slow = text("one two three four").fault(Fault::stall(4));
+            let stage = Stage::new(Model::new().step(slow).next_turn().step(text("Never asked.")));
+            stage.configure("[server]\ngrace_ms = 0");
+            let mut child = start(&stage, ["Count."]);
+            let mut first = [0; 3];
+            child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+            let (engine, _) = stage.engine().unwrap();
+            kill_process(engine, how).unwrap();
+            end(child).is(1).says(["before the turn ended. What was done is kept", "playhouse run -s ses_"]);
+            let list = stage.playhouse(["sessions", "list", "--format", "json"]).is(0);
+            let summary: Value = serde_json::from_str(&list.stdout).unwrap();
+            assert_eq!((&summary["state"], &summary["title"]), (&json!("busy"), &json!("Count.")));
+            // Another engine goes on with it.
+            let child = start(&stage, ["-c", "Go on."]);
+            stage.wait_for(|asked| asked.len() == 2);
+            signal(&child, Signal::INT);
+            end(child).is(3);
+            assert_ne!(stage.engine().unwrap().0, engine);
+        });
+    }
+}
+
+#[test]
+fn another_configuration_is_told_in_one_line() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        stage.run(["Hi."]).is(0);
+        let quiet = stage.run(["Hi."]).is(0);
+        assert!(!quiet.stderr.contains("note:"), "{}", quiet.stderr);
+        stage.configure("[tools]\nkeep_outputs_hours = 5");
+        let (engine, _) = stage.engine().unwrap();
+        let advice = format!("`kill {}`", engine.as_raw_nonzero());
+        let ended = stage.run(["Hi."]).is(0).says(["another configuration", "its own holds", &advice]);
+        assert_eq!(ended.stderr.lines().filter(|line| line.starts_with("note: ")).count(), 1);
+        stage.playhouse(["sessions", "list"]).is(0).says(["another configuration"]);
+    });
+}
+
+#[test]
+fn an_engine_that_holds_commands_otherwise_makes_way_or_is_named() {
+    let command = json!({"command": "echo $$ > sleeping.pid; exec sleep 300"});
+    let script = Script::new().model("m", greeter()).model("n", Model::new().step(call("bash", command)));
+    through_an_engine(|| {
+        let stage = Stage::speaking(Dialect::OpenaiChat, script.clone());
+        stage.run(["--sandbox", "off", "Hi."]).is(0);
+        let (first, facts) = stage.engine().unwrap();
+        assert_eq!(facts["sandbox"], "off");
+        // Nobody needs it: another one takes its place.
+        stage.run(["Hi."]).is(0);
+        let (second, facts) = stage.engine().unwrap();
+        assert_eq!(facts["sandbox"], "best-effort");
+        assert_ne!(first, second);
+        stage.run(["--network", "Hi."]).is(0);
+        assert_eq!(stage.engine().unwrap().1["network"], true);
+        // Now somebody does.
+        let child = start(&stage, ["--yes", "--sandbox", "off", "-m", "local/n", "Wait."]);
+        process(&stage, "sleeping.pid");
+        let (engine, _) = stage.engine().unwrap();
+        let name = format!("process {}", engine.as_raw_nonzero());
+        stage.run(["Hi."]).is(2).says([&name, "--sandbox off", "without --network", "wait until it ends"]);
+        signal(&child, Signal::INT);
+        end(child).is(3);
+    });
+}
+
+#[test]
+fn an_engine_that_cannot_start_says_why() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        stage.configure("[permissions]\nbahs = \"deny\"");
+        let ended = stage.run(["Hi."]).is(2).says(["`permissions.bahs` names no tool", "engine.log"]);
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{}", ended.stderr);
+        assert!(stage.engine().is_none());
+    });
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket_keeps_the_engine_inside() {
+    through_an_engine(|| {
+        let mut stage = Stage::new(greeter());
+        stage.data = stage.root().join("x".repeat(120));
+        stage.run(["Hi."]).is(0).says(["too long for a socket"]);
+        assert_eq!(stage.run(["-c", "Hi."]).is(0).stdout, "Hello.\n");
+        assert_eq!(stage.playhouse(["sessions", "list"]).is(0).stdout.lines().count(), 2);
+        assert!(!stage.data.join("engine.log").exists());
+    });
+}
+
+#[test]
+fn an_engine_that_nobody_needs_ends_and_whoever_comes_then_is_not_lost() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        let listen = format!("unix:{}", stage.data.join("engine.sock").display());
+        for round in 0..6_u64 {
+            let serve = Serving::start(&stage, ["--listen", &listen, "--idle-exit", "300ms"]);
+            let (engine, _) = stage.engine().unwrap();
+            // About when it leaves.
+            std::thread::sleep(Duration::from_millis(230 + 25 * round));
+            assert_eq!(stage.run(["--sandbox", "off", "Hi."]).is(0).stdout, "Hello.\n");
+            if let Some((other, _)) = stage.engine().filter(|(other, _)| *other != engine) {
+                kill_process(other, Signal::KILL).unwrap();
+                until("it is gone", || !is_alive(other));
+            }
+            serve.ended().is(0).says(["stopped: 0 turns finished, 0 suspended"]);
+        }
+    });
+}
+
+#[test]
+fn an_engine_stays_while_a_turn_runs_or_a_client_listens() {
+    let stage = Stage::new(Model::new().step(text("Well.").delay(Duration::from_millis(900))).cycle());
+    let serving = Serving::start(&stage, ["--port", "0", "--idle-exit", "100ms"]);
+    serving.prompt(&stage);
+    stage.wait_for(|asked| asked.len() == 1 && asked[0].outcome == mock_llm::Outcome::Complete);
+    serving.ended().is(0).says(["0 suspended"]);
+    assert!(stage.playhouse(["sessions", "list"]).is(0).stdout.contains("idle"));
+}
+
+#[test]
+fn keys_count_at_once_while_a_server_runs() {
+    let stage = Stage::new(greeter());
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    assert_eq!(serving.ask("GET", "/v1/sessions", &[], "").0, 200, "nobody made a key yet");
+    let made = stage.client(["keys", "create", "--tenant", "acme", "--name", "ci"]).is(0);
+    let bearer = format!("authorization: Bearer {}", made.stdout.trim_end());
+    let status = |headers: &[&str]| serving.ask("GET", "/v1/sessions", headers, "").0;
+    assert_eq!((status(&[]), status(&[&bearer])), (401, 200));
+    let listed = stage.client(["keys", "list", "--format", "json"]).is(0).lines();
+    assert_eq!((listed.len(), &listed[0]["tenant"]), (1, &json!("acme")));
+    let id = listed[0]["id"].as_str().unwrap();
+    stage.client(["keys", "revoke", id]).is(0).shows(["withdrew", id]);
+    assert_eq!(status(&[&bearer]), 401, "and not only after a while");
+    stage.client(["keys", "revoke", id]).is(2).says(["there is no key"]);
+    stage.client(["keys", "create", "--tenant", " ", "--name", "x"]).is(2).says(["cannot be a tenant"]);
+    // The operator needs none.
+    stage.client(["run", "--sandbox", "off", "Hi."]).is(0);
+}
+
+#[test]
+fn calls_by_hand_go_through_a_server() {
+    let stage = Stage::new(greeter());
+    stage.write("a.txt", "content\n");
+    let _serving = Serving::start(&stage, ["--port", "0"]);
+    let script = stage.root().join("calls.jsonl");
+    let lines = [
+        json!({"tool": "read", "input": {"filePath": "a.txt"}}),
+        json!({"tool": "bash", "input": {"command": "seq 100000"}}),
+        json!({"tool": "read", "input": {"filePath": "absent"}}),
+    ];
+    fs_err::write(&script, lines.map(|line| line.to_string()).join("\n")).unwrap();
+    let script = script.to_str().unwrap();
+    let here = stage.playhouse(["tool", "--sandbox", "off", "--script", script]).is(1).lines();
+    let there = stage.client(["tool", "--sandbox", "off", "--script", script]).is(1).lines();
+    assert_eq!(there.len(), 3);
+    for (here, there) in here.iter().zip(&there) {
+        assert_eq!((&here["tool"], &here["ok"]), (&there["tool"], &there["ok"]));
+    }
+    assert_eq!(here[0], there[0]);
+    let saved = there[1]["metadata"]["outputPath"].as_str().unwrap();
+    assert!(
+        saved.starts_with(stage.data.to_str().unwrap()) && fs_err::metadata(saved).unwrap().len() > 500_000
+    );
+    // What was too long to print is kept with its session; nothing is left of other calls.
+    let sessions = || stage.client(["sessions", "list"]).is(0).stdout.lines().count() - 1;
+    assert_eq!(sessions(), 1);
+    stage.client(["tool", "--sandbox", "off", "list", "--input", "{}"]).is(0);
+    assert_eq!(sessions(), 1);
+    stage
+        .client(["tool", "--sandbox", "off", "lisst", "--input", "{}"])
+        .is(2)
+        .says(["unknown tool", "did you mean"]);
+    // One that holds programs otherwise is not what was asked for: the call is made here.
+    let mut elsewhere = stage
+        .client(["tool", "--sandbox", "best-effort", "bash", "--input", "{\"command\": \"seq 100000\"}"])
+        .is(0)
+        .lines();
+    let saved = elsewhere[0]["metadata"]["outputPath"].take();
+    assert!(!saved.as_str().unwrap().starts_with(stage.data.to_str().unwrap()), "{saved}");
+}
+
+#[test]
+fn nobody_but_the_operator_finds_the_operators_door() {
+    let stage = Stage::new(greeter());
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    let hello = r#"{"request": "hello"}"#;
+    assert_eq!(serving.ask("POST", "/operator", &[], "").0, 404);
+    let socket = || std::os::unix::net::UnixStream::connect(stage.data.join("engine.sock")).unwrap();
+    assert_eq!(ask(socket(), "POST", "/operator", &[], hello).0, 200);
+    let key = stage.client(["keys", "create", "--tenant", "local", "--name", "x"]).is(0).stdout;
+    let bearer = format!("authorization: Bearer {}", key.trim_end());
+    assert_eq!(ask(socket(), "POST", "/operator", &[&bearer], "").0, 404, "who shows a key is a client");
+    assert_eq!(ask(socket(), "POST", "/operator", &[], "{\"request\": \"nothing\"}").0, 400);
+}
+
+#[test]
+fn a_command_waits_for_one_that_is_quick() {
+    through_an_engine(|| {
+        let stage = Stage::new(greeter());
+        let mut alone = stage.command(["run", "Hi."]);
+        alone.arg("--in-process");
+        finish(alone).is(0);
+        let list = || {
+            let mut command = stage.command(["sessions", "list"]);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let children: Vec<Child> = (0..6).map(|_| list()).collect();
+        for child in children {
+            assert!(end(child).is(0).stdout.contains("Hi."));
+        }
+    });
+}
