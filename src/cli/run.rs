@@ -43,6 +43,9 @@ pub(super) struct RunArguments {
     /// Go on with the last session of the directory
     #[arg(short = 'c', long = "continue")]
     continue_last: bool,
+    /// Leave that session as it is, and go on with a fork of it
+    #[arg(long)]
+    fork: bool,
     /// How to show what happens
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -78,6 +81,9 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         Some(text) => Some(SessionId::parse(text).map_err(|error| Failure::usage(error.to_string()))?),
         None => None,
     };
+    if arguments.fork && wanted.is_none() && !arguments.continue_last {
+        return Err(Failure::usage("there is nothing to fork: --fork goes with -s SESSION or -c"));
+    }
     let directory = directory(arguments.directory.as_deref())?;
     let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
     let held = or_start(common, arguments.walls).await?;
@@ -96,6 +102,10 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         (None, false) => None,
     };
     let (session, after) = match old {
+        Some(old) if arguments.fork => {
+            let fork = reach.fork(old.id).await?;
+            (fork, reach.summary(fork).await?.head)
+        }
         Some(old) => {
             if old.state == SessionState::Busy {
                 // What was cut off goes on first; its calls were named before.

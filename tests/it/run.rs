@@ -348,3 +348,25 @@ fn a_reader_that_goes_away_does_not_disturb_the_turn() {
         }
     });
 }
+
+#[test]
+fn a_fork_goes_on_and_leaves_its_session_as_it_was() {
+    in_both(|| {
+        let script =
+            Script::new().model("m", Model::new().step(text("One.")).step(text("Two.")).step(text("Three.")));
+        let stage = Stage::speaking(Dialect::Anthropic, script);
+        stage.run(["--fork", "Hi."]).is(2).says(["--fork goes with -s SESSION or -c"]);
+        stage.run(["First."]).is(0);
+        let session = stage.playhouse(["sessions", "list"]).is(0).stdout;
+        let session = session.split_whitespace().find(|word| word.starts_with("ses_")).unwrap().to_owned();
+        stage.run(["-c", "--fork", "In the fork."]).is(0).says(["; session ses_"]);
+        // The fork is another session, whose request begins as that of its origin.
+        stage.run(["-s", &session, "In the origin."]).is(0);
+        let requests = stage.requests();
+        let said = |request: &Value| request["messages"].to_string();
+        assert!(said(&requests[1]).contains("First.") && said(&requests[1]).contains("In the fork."));
+        assert!(said(&requests[2]).contains("First.") && !said(&requests[2]).contains("In the fork."));
+        let listed = stage.playhouse(["sessions", "list"]).is(0).stdout;
+        assert_eq!(listed.matches("ses_").count(), 2, "{listed}");
+    });
+}

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::command::{Command, CommandError, NewSession, Reply};
 use crate::consent::Grant;
-use crate::id::SessionId;
+use crate::id::{MessageId, SessionId};
 use crate::message::BlobRef;
 use crate::model::ModelRef;
 use crate::record::Entry;
@@ -29,6 +29,13 @@ pub enum OperatorRequest {
     Leave,
     /// Make a session. Answered with [`OperatorReply::Created`].
     Create(NewSession),
+    /// Fork a session. Answered with [`OperatorReply::Created`].
+    Fork {
+        /// The session.
+        session: SessionId,
+        /// The message before which the fork ends; absent for all that is settled by now.
+        before: Option<MessageId>,
+    },
     /// Ask something of a session; it is woken. Answered with [`OperatorReply::Session`].
     Command {
         /// The session.

@@ -60,6 +60,9 @@ impl Operator {
                 return Err(CommandError::Invalid("the engine does not end by itself".into()));
             }
             OperatorRequest::Create(new) => OperatorReply::Created(engine.create(new).await?.id()),
+            OperatorRequest::Fork { session, before } => {
+                OperatorReply::Created(engine.fork(session, before).await?.id())
+            }
             OperatorRequest::Command { session, command } => {
                 OperatorReply::Session(engine.session(session).await?.command(command).await?)
             }

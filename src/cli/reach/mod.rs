@@ -121,6 +121,12 @@ impl Reach {
         ask!(self, OperatorRequest::Create(new), OperatorReply::Created(session) => session)
     }
 
+    /// A fork of all that is settled in a session by now.
+    pub(super) async fn fork(&self, session: SessionId) -> Result<SessionId, OperatorError> {
+        let request = OperatorRequest::Fork { session, before: None };
+        ask!(self, request, OperatorReply::Created(fork) => fork)
+    }
+
     pub(super) async fn command(&self, session: SessionId, command: Command) -> Result<Reply, OperatorError> {
         ask!(self, OperatorRequest::Command { session, command }, OperatorReply::Session(reply) => reply)
     }
