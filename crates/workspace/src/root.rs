@@ -299,7 +299,7 @@ mod tests {
     fn what_is_hidden_is_so_wherever_it_lies_and_the_innermost_counts() {
         let folder = tempfile::tempdir().unwrap();
         let base = fs_err::canonicalize(folder.path()).unwrap();
-        let (data, work) = (base.join("data"), base.join("data/homes/work"));
+        let (data, work) = (base.join("data"), base.join("data/homes/own"));
         fs_err::create_dir_all(&work).unwrap();
         fs_err::os::unix::fs::symlink(&data, base.join("link")).unwrap();
         fs_err::os::unix::fs::symlink("../..", work.join("up")).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         ] {
             assert_eq!(zone(path), expected, "{path}");
         }
-        let inside = base.join("link/homes/work/a");
+        let inside = base.join("link/homes/own/a");
         assert_eq!(zone(inside.to_str().unwrap()), Zone::Workspace);
         let own = Workspace::open(&work, data.join("outputs")).unwrap().hiding(vec![work.clone()]);
         assert_eq!(own.resolve("a").unwrap().zone, Zone::Hidden);
