@@ -256,7 +256,7 @@ impl Directory for SettingsDirectory {
 
     fn prices(&self, model: &ModelRef) -> PriceList {
         if model.provider == mock::PROVIDER {
-            return mock::facts().price_list();
+            return mock::facts_of(&model.model).price_list();
         }
         self.settings.catalogue.get(model).map(ModelFacts::price_list).unwrap_or_default()
     }

@@ -41,6 +41,9 @@ impl Transport for MockTransport {
     }
 }
 
+/// How the names of models begin that make calls by hand.
+pub(crate) const BY_HAND: &str = "by-hand-";
+
 /// Models that make calls by hand which are kept: the oldest make room. What is forgotten says its closing text.
 const MOST_BY_HAND: usize = 256;
 
@@ -93,4 +96,15 @@ pub(crate) fn facts() -> ModelFacts {
         prefill: true,
         ..ModelFacts::default()
     }
+}
+
+/// Those of one of them: one that makes calls by hand costs nothing.
+pub(crate) fn facts_of(model: &str) -> ModelFacts {
+    let facts = facts();
+    if !model.starts_with(BY_HAND) {
+        return facts;
+    }
+    let free = Some(Decimal::ZERO);
+    let prices = Prices { input: free, output: free, cache_read: free, cache_write: free, ..facts.prices };
+    ModelFacts { prices, ..facts }
 }

@@ -10,7 +10,7 @@ use playhouse_server::Operations;
 use playhouse_tools::Registry;
 
 use crate::directory::SettingsDirectory;
-use crate::mock::PROVIDER;
+use crate::mock::{BY_HAND, PROVIDER};
 
 /// Models that make calls by hand, of this process.
 static SCRIPTS: AtomicU64 = AtomicU64::new(1);
@@ -38,6 +38,7 @@ impl Operations for HouseOperations {
             file: settings.file.as_ref().map(|file| file.display().to_string()),
             sandbox: settings.sandbox,
             network: settings.walls.network,
+            background: false,
             ending: false,
         }
     }
@@ -48,7 +49,7 @@ impl Operations for HouseOperations {
         }
         // The generation keeps apart what an engine before this one left unfinished.
         let number = SCRIPTS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("by-hand-{}-{number}", self.generation);
+        let name = format!("{BY_HAND}{}-{number}", self.generation);
         self.directory.by_hand.add(&name, calls);
         Ok(ModelRef::new(PROVIDER, name))
     }

@@ -124,7 +124,10 @@ async fn execute(state: &mut CallState) -> CallReport {
     let Some((tool, prepared)) = state.prepared.take() else {
         return CallReport::text(CallOutcome::Failed, "the call was not prepared");
     };
-    let CallArguments { context, tenant, shared, .. } = &state.arguments;
+    let CallArguments { host, context, tenant, shared, .. } = &state.arguments;
+    if let Some(refusal) = host.out_of_bounds(tool.as_ref(), &prepared) {
+        return CallReport::text(CallOutcome::Declined, refusal);
+    }
     let title = prepared.title.clone();
     let began = Instant::now();
     let ended = runner::execute(tool.as_ref(), prepared, context).await;

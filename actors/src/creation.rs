@@ -14,6 +14,7 @@ use playhouse_workspace::Workspace;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use crate::bounds::OUT_OF_BOUNDS;
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::hub::Owner;
@@ -68,6 +69,10 @@ impl Engine {
             }
             let workspace = Workspace::open(workspace.as_ref(), output)
                 .map_err(|error| CommandError::Invalid(error.to_string()))?;
+            if !shared.bounds.hold_workspace(&of, workspace.root()) {
+                let path = workspace.root().display();
+                return Err(CommandError::Invalid(format!("the workspace {path} {OUT_OF_BOUNDS}")));
+            }
             let defaults = shared.directory.defaults(workspace.root()).map_err(CommandError::Invalid)?;
             Ok::<_, CommandError>((workspace, defaults))
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::consent::Grant;
+use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary};
 use playhouse_session::{RetryPolicy, Session};
@@ -15,6 +16,7 @@ use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
 
+use crate::bounds::{Bounds, Within};
 use crate::directory::Directory;
 use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
@@ -149,6 +151,7 @@ impl Engine {
             outputs,
             homes,
             hidden,
+            bounds: Bounds::default(),
             user_home,
             grants: Grants::default(),
             retry,
@@ -159,7 +162,42 @@ impl Engine {
         });
         let (supervisor, _) =
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
-        Ok(Self { shared, supervisor, ids: Ids::after(now()) })
+        let engine = Self { shared, supervisor, ids: Ids::after(now()) };
+        engine.forget_by_hand().await;
+        Ok(engine)
+    }
+
+    /// Removes what an engine before this one left of calls by hand, without waking it. What was too long to print is kept
+    /// as other outputs are.
+    async fn forget_by_hand(&self) {
+        let log = Arc::clone(&self.shared.store.log);
+        let forget = move || -> Result<(), StoreError> {
+            let mut after = None;
+            loop {
+                let tenant = Some(BY_HAND_TENANT.to_owned());
+                let page = log.list(&ListQuery { tenant, after, ..ListQuery::default() })?;
+                for session in page.sessions {
+                    let told = move |removed: Result<_, StoreError>| {
+                        if let Err(error) = removed {
+                            tracing::warn!(session = %session.id, %error, "calls by hand cannot be removed");
+                        }
+                    };
+                    log.delete(session.id, Box::new(told));
+                }
+                after = page.next;
+                if after.is_none() {
+                    return Ok(());
+                }
+            }
+        };
+        if let Err(error) = self.shared.pool.run(forget).await {
+            tracing::warn!(%error, "calls by hand that were left cannot be looked for");
+        }
+    }
+
+    /// Bounds the paths that calls touch from now on, whatever rules and people say. Sessions that are awake obey as well.
+    pub fn bound(&self, within: Within) {
+        self.shared.bounds.set(within);
     }
 
     pub(crate) fn handle(&self, id: SessionId) -> SessionHandle {
@@ -181,16 +219,19 @@ impl Engine {
         &self.shared.hub
     }
 
-    /// A page of sessions, newest first.
+    /// A page of sessions, newest first. Those of calls by hand are in it only where they are asked for.
     ///
     /// # Errors
     /// The store failed.
     pub async fn list(&self, query: ListQuery) -> Result<Page, CommandError> {
         let log = Arc::clone(&self.shared.store.log);
+        let all_tenants = query.tenant.is_none();
         let page = self.shared.pool.run(move || log.list(&query)).await;
         let mut page = page.map_err(|error| CommandError::Store(error.to_string()))?;
         // One whose removal was interrupted is gone for everybody; it is removed when somebody asks for it.
-        page.sessions.retain(|summary| summary.state != SessionState::Deleted);
+        page.sessions.retain(|summary| {
+            summary.state != SessionState::Deleted && !(all_tenants && summary.tenant == BY_HAND_TENANT)
+        });
         Ok(page)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
-    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Prompt, QuestionId, Record, Reply,
-    Seq, SessionId, ShellCommand, Timestamp,
+    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, Prompt, QuestionId,
+    Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -138,6 +138,18 @@ impl SessionHandle {
     pub async fn abort(&self) -> Result<u32, CommandError> {
         match self.command(Command::Abort).await? {
             Reply::Aborted { turns } => Ok(turns),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends one turn only, whether it runs or waits, and says whether there was such a one. On return nothing of it runs any
+    /// more.
+    ///
+    /// # Errors
+    /// Why that could not be done.
+    pub async fn abort_turn(&self, turn: MessageId) -> Result<bool, CommandError> {
+        match self.command(Command::AbortTurn { turn }).await? {
+            Reply::Aborted { turns } => Ok(turns > 0),
             other => Err(unexpected(&other)),
         }
     }

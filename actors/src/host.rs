@@ -76,6 +76,12 @@ impl SessionHost {
             Err(verdict) => verdict,
         }
     }
+
+    /// Why what was prepared is not done after all: bounds may have come after a person agreed.
+    pub(crate) fn out_of_bounds(&self, tool: &dyn Tool, prepared: &Prepared) -> Option<String> {
+        let wants = wants(tool.permission(), tool.risk(), &prepared.accesses).ok()?;
+        self.judge.out_of_bounds(&wants)
+    }
 }
 
 impl Host for SessionHost {

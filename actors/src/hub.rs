@@ -156,7 +156,8 @@ impl Hub {
     /// A reader of a tenant's events, from behind the place `after` (generation and position) on, or from now on. It is
     /// given the events of those owners that are `wanted`.
     ///
-    /// Of a place in another generation nothing is left: such a reader is behind at once.
+    /// Of a place in another generation nothing is left, and one that is not there yet was never given out: such a reader is behind
+    /// at once.
     pub fn listen(
         &self,
         tenant: &Arc<str>,
@@ -167,8 +168,8 @@ impl Hub {
         let next = lock(&lane.inner).next();
         let (position, lost) = match after {
             None => (next, false),
-            Some((generation, position)) if generation == self.generation => {
-                (position.saturating_add(1).min(next), false)
+            Some((generation, position)) if generation == self.generation && position < next => {
+                (position + 1, false)
             }
             Some(_) => (next, true),
         };
@@ -427,6 +428,7 @@ mod tests {
         assert!(matches!(lost.try_next(), Some(Heard::Behind { position: 3, changed: None })));
         assert!(lost.try_next().is_none());
         let mut future = hub.listen(&mine.tenant, Some((7, u64::MAX)), |_| true);
+        assert!(matches!(future.try_next(), Some(Heard::Behind { position: 3, changed: None })));
         assert!(future.try_next().is_none());
     }
 

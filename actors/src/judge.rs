@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use playhouse_policy::{Policy, Rules, Verdict, Want};
 use playhouse_protocol::consent::PermissionRule;
 
+use crate::bounds::Bound;
 use crate::directory::{Directory, Ground};
 use crate::grants::Book;
 
@@ -18,6 +19,8 @@ pub(crate) struct Judge {
     book: Arc<Book>,
     /// What `~` in the session's own rules stands for.
     home: Option<String>,
+    /// What no rule and nobody's consent leads out of.
+    bound: Bound,
 }
 
 impl Judge {
@@ -27,8 +30,9 @@ impl Judge {
         own: &[PermissionRule],
         book: Arc<Book>,
         home: Option<String>,
+        bound: Bound,
     ) -> Self {
-        let judge = Self { directory, ground, own: RwLock::default(), book, home };
+        let judge = Self { directory, ground, own: RwLock::default(), book, home, bound };
         judge.set_own(own);
         judge
     }
@@ -65,6 +69,9 @@ impl Judge {
     /// What the rules say of a call of `agent`. What people allowed for always answers what would be asked; it does not
     /// stand against a rule that denies, of whatever layer.
     pub(crate) fn verdict(&self, agent: Option<&str>, wants: &[Want]) -> Verdict {
+        if let Some(reason) = self.out_of_bounds(wants) {
+            return Verdict::Deny { reason };
+        }
         let mut policy = self.policy(agent);
         let verdict = policy.judge(wants);
         if !matches!(verdict, Verdict::Ask { .. }) {
@@ -72,6 +79,11 @@ impl Judge {
         }
         self.book.extend(&mut policy.session);
         policy.judge(wants)
+    }
+
+    /// Why what is wanted is never done, whatever rules and people say.
+    pub(crate) fn out_of_bounds(&self, wants: &[Want]) -> Option<String> {
+        self.bound.refuses(wants)
     }
 
     /// Whether what a person is asked about needs nobody's consent any more.

@@ -12,6 +12,7 @@
 //!
 //! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
 
+mod bounds;
 mod call;
 mod conversation;
 mod creation;
@@ -37,6 +38,7 @@ mod supervisor;
 mod sweeper;
 mod wake;
 
+pub use bounds::{Others, Within};
 pub use directory::{Choice, Directory, Ground, Moderate, Profile, ProfileRequest};
 pub use engine::{Engine, EngineOptions, Stopped, fold};
 pub use handle::SessionHandle;
@@ -45,6 +47,7 @@ pub use load::Load;
 pub use looking::Outlook;
 pub use metering::UsageReport;
 pub use playhouse_tools::grep::FoundLine;
+pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status};
 pub use reading::Waiting;
 pub use ring::{Published, Ring};

@@ -9,6 +9,7 @@ use playhouse_policy::Zone;
 use playhouse_protocol::CommandError;
 use playhouse_protocol::message::BlobRef;
 use playhouse_tools::grep::{FoundLine, find_lines};
+use playhouse_tools::paths::{FoundPath, Reach, find_paths};
 use playhouse_workspace::repository::Repository;
 use playhouse_workspace::{Workspace, door};
 use tokio_util::sync::CancellationToken;
@@ -56,10 +57,10 @@ impl Outlook {
 }
 
 impl Engine {
-    /// A directory, to be looked at. Blocks.
+    /// A directory, to be looked at: absolute, links resolved. Blocks.
     ///
     /// # Errors
-    /// It is none, cannot be listed, or belongs to the engine itself.
+    /// It is none, a part of its path is a link, cannot be listed, or belongs to the engine itself.
     pub fn look(&self, directory: &Path) -> Result<Outlook, CommandError> {
         let invalid = |error: playhouse_workspace::WorkspaceError| CommandError::Invalid(error.to_string());
         // Nothing is saved by those who only look.
@@ -68,7 +69,8 @@ impl Engine {
         let all = Workspace::open(Path::new("/"), output.clone())
             .map_err(invalid)?
             .hiding(self.shared.hidden.clone());
-        let opened = Workspace::open(directory, output).map_err(invalid)?.hiding(self.shared.hidden.clone());
+        let opened =
+            Workspace::reopen(directory, output).map_err(invalid)?.hiding(self.shared.hidden.clone());
         match all.walked(opened.root()).map(|resolved| resolved.zone) {
             Ok(Zone::Hidden | Zone::Output) | Err(_) => {
                 Err(CommandError::Invalid(format!("{} is not to be looked at", directory.display())))
@@ -92,6 +94,24 @@ impl Engine {
         let cancel = CancellationToken::new();
         let _ends = cancel.clone().drop_guard();
         let search = move || find_lines(&outlook.0, &pattern, most, time, &cancel);
+        let found = self.shared.tool_pool.run(search).await;
+        found.map_err(|error| CommandError::Invalid(error.to_string()))
+    }
+
+    /// The paths below `path` in a directory, as far as `reach` goes, in their order, but for those that are ignored. The search
+    /// ends when this is dropped.
+    ///
+    /// # Errors
+    /// There is no such directory, or it cannot be read.
+    pub async fn find_paths(
+        &self,
+        outlook: Outlook,
+        path: String,
+        reach: Reach,
+    ) -> Result<Vec<FoundPath>, CommandError> {
+        let cancel = CancellationToken::new();
+        let _ends = cancel.clone().drop_guard();
+        let search = move || find_paths(&outlook.0, &path, reach, &cancel);
         let found = self.shared.tool_pool.run(search).await;
         found.map_err(|error| CommandError::Invalid(error.to_string()))
     }

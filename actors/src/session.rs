@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::{Question, QuestionAnswer};
 use playhouse_protocol::{
     Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Seq, SessionId,
@@ -376,7 +377,9 @@ impl SessionState {
             }
             Record::AttemptEnded(ended) => {
                 let model = self.models.remove(&ended.attempt)?;
-                let Some(usage) = ended.usage.clone() else { return Some(model) };
+                // Calls by hand ask no model that anybody pays.
+                let by_hand = self.machine.session().summary.tenant == BY_HAND_TENANT;
+                let Some(usage) = ended.usage.clone().filter(|_| !by_hand) else { return Some(model) };
                 let (session, cost, usage) = (self.id, ended.cost, Box::new(usage));
                 let message = MeteringMessage::Ended { session, model: model.clone(), usage, cost };
                 self.shared.measures.census.enter(Count::Metering);

@@ -12,6 +12,7 @@ use playhouse_tools::{Registry, outputs};
 use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
 
+use crate::bounds::Bounds;
 use crate::directory::Directory;
 use crate::grants::Grants;
 use crate::hub::Hub;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) homes: PathBuf,
     /// What no call may touch, and no program sees: the engine's own files.
     pub(crate) hidden: Vec<PathBuf>,
+    /// What calls never leave, whatever rules and people say.
+    pub(crate) bounds: Bounds,
     /// What `~` in rules of sessions stands for.
     pub(crate) user_home: Option<String>,
     /// What people allowed for always.

@@ -22,6 +22,8 @@ const CRASH_LIMIT: usize = 3;
 const CRASH_WINDOW: Duration = Duration::from_secs(60);
 /// Wait before the first respawn; it doubles with each further crash in the window.
 const RESPAWN_WAIT: Duration = Duration::from_millis(100);
+/// Why the actor of a session stops that was removed from the store.
+pub(crate) const REMOVED: &str = "the session was removed";
 /// How long a session may take to stop at shutdown.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
@@ -137,6 +139,12 @@ impl Actor for Supervisor {
                     && live.actor.get_id() == who.get_id()
                     && !state.stopping
                 {
+                    if why.as_deref() == Some(REMOVED) {
+                        // What it said of that comes later: the end of an actor is told before messages.
+                        let session = *session;
+                        state.forget(session);
+                        return Ok(());
+                    }
                     let why = why.unwrap_or_else(|| "it stopped".into());
                     state.crashed(&myself, who.get_id(), &why);
                 }

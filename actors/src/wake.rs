@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::{CommandError, Entry, Seq, SessionId, WallsAllowed};
 use playhouse_session::Session;
 use playhouse_store::{Log, StoreError};
 use playhouse_workspace::{Walls, WallsSpec, Workspace};
 
+use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::directory::Ground;
 use crate::grants::digits;
 use crate::judge::Judge;
@@ -52,7 +54,8 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
     };
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
     let directory = Arc::clone(&shared.directory);
-    let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone());
+    let bounds = Bound { bounds: shared.bounds.clone(), tenant: summary.tenant.as_str().into() };
+    let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds);
     let above = match summary.parent {
         Some(parent) => {
             ancestors(&*shared.store.log, parent).map_err(|error| CommandError::Store(error.to_string()))?
@@ -142,13 +145,18 @@ pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Vec<SessionI
 fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> {
     let summary = &session.summary;
     let output = shared.outputs.join(summary.id.as_str());
-    let opened = Workspace::open(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
+    let opened = Workspace::reopen(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
+    if !shared.bounds.hold_workspace(&summary.tenant, opened.root()) {
+        return Err(format!("the workspace {} {OUT_OF_BOUNDS}", summary.workspace));
+    }
     // What it reads of calls that it shares names outputs that were saved there.
     let nearest = session.shares_with.iter().rev().take(SHARED_OUTPUTS);
     let others = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
     let workspace = opened.hiding(shared.hidden.clone()).sharing(others);
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
-    let home = digits([&summary.tenant, &summary.workspace], HOME_DIGITS);
+    // Calls by hand are the operator's, who has the HOME of the local tenant.
+    let tenant = if summary.tenant == BY_HAND_TENANT { LOCAL_TENANT } else { &summary.tenant };
+    let home = digits([tenant, &summary.workspace], HOME_DIGITS);
     let walls = Walls::build(&WallsSpec {
         sandbox: ground.sandbox,
         allowed: allowed(&ground.walls, session.walls.as_ref()),
@@ -159,6 +167,8 @@ fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> 
         roots: ground.roots.clone(),
     });
     let walls = walls.map_err(|error| error.to_string())?;
+    // Walls look at what is in it.
+    workspace.check().map_err(|error| error.to_string())?;
     Ok((Place { workspace: Arc::new(workspace), walls }, ground))
 }
 

@@ -1,17 +1,20 @@
 //! What all routes share.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use playhouse_actors::{Engine, Load, SessionHandle};
-use playhouse_protocol::{CommandError, SessionId, SessionSummary};
+use playhouse_actors::{Engine, Load, Others, SessionHandle, Within, fold};
+use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
+use playhouse_protocol::{CommandError, MessageId, SessionId, SessionSummary};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::facts::Facts;
-use crate::keys::Keys;
+use crate::keys::{KeyError, Keys};
 use crate::limits::{Limits, Permit};
+use crate::native::sessions::blocking;
 use crate::operator::{Operations, Operator};
 use crate::options::ServerOptions;
 use crate::principal::Principal;
@@ -30,12 +33,16 @@ struct Inner {
     facts: Arc<dyn Facts>,
     keys: Arc<Keys>,
     options: ServerOptions,
-    roots: Roots,
+    roots: Arc<Roots>,
+    /// By tenant with a key: the roots of all of its keys.
+    tenants: Mutex<HashMap<String, Arc<Roots>>>,
     limits: Limits,
     /// One permit a connection.
     seats: Arc<Semaphore>,
     /// Whether requests from the network need a key.
     needs_key: AtomicBool,
+    /// Whether there was a key since the start.
+    had_keys: AtomicBool,
     draining: AtomicBool,
     /// Does what the operator's commands ask; without it there is no place for them.
     operator: OnceLock<Operator>,
@@ -64,7 +71,7 @@ impl App {
         keys: Keys,
         options: ServerOptions,
     ) -> Result<Self, std::io::Error> {
-        let roots = Roots::new(&options.roots)?;
+        let roots = Arc::new(Roots::new(&options.roots)?);
         let limits = Limits::new(options.limits.clone());
         let seats = Arc::new(Semaphore::new(options.connections));
         Ok(Self(Arc::new(Inner {
@@ -73,9 +80,11 @@ impl App {
             keys: Arc::new(keys),
             options,
             roots,
+            tenants: Mutex::default(),
             limits,
             seats,
             needs_key: AtomicBool::new(true),
+            had_keys: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             operator: OnceLock::new(),
             operator_requests: AtomicU64::new(0),
@@ -133,17 +142,28 @@ impl App {
         &self.0.options
     }
 
-    /// Where sessions may work.
+    /// Where sessions may work of those who have no roots of their own.
     pub fn roots(&self) -> &Roots {
         &self.0.roots
+    }
+
+    /// Where sessions of `principal` may work.
+    pub(crate) fn roots_of(&self, principal: &Principal) -> Arc<Roots> {
+        principal.roots.clone().unwrap_or_else(|| Arc::clone(&self.0.roots))
+    }
+
+    /// Where sessions of a tenant may work, whichever of its keys made them.
+    pub(crate) fn roots_of_tenant(&self, tenant: &str) -> Arc<Roots> {
+        let tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(tenant).unwrap_or(&self.0.roots).clone()
     }
 
     /// The directory that a client named, links resolved: below a root, and nothing of the engine's own. Blocks.
     ///
     /// # Errors
     /// It is not.
-    pub(crate) fn admit_directory(&self, written: &str) -> Result<PathBuf, Problem> {
-        let admitted = self.roots().admit(written)?;
+    pub(crate) fn admit_directory(&self, principal: &Principal, written: &str) -> Result<PathBuf, Problem> {
+        let admitted = self.roots_of(principal).admit(written)?;
         match self.engine().look(&admitted) {
             Ok(_) => Ok(admitted),
             Err(error) => Err(Problem::new(Kind::Forbidden, error.to_string())),
@@ -168,6 +188,38 @@ impl App {
     /// Says whether requests from the network need a key. Until then they do.
     pub(crate) fn need_key(&self, needs: bool) {
         self.0.needs_key.store(needs, Ordering::Relaxed);
+    }
+
+    /// Reads which keys there are. From the first one on, the sessions of tenants with keys are kept to the roots of these,
+    /// whatever rules they have and whatever their clients consent to; and those of tenants that have no key any more to their
+    /// workspaces. The operator's are not. Returns whether there is any key. Blocks.
+    ///
+    /// # Errors
+    /// The store failed: nobody but the operator leaves a workspace then.
+    pub(crate) fn learn_keys(&self) -> Result<bool, KeyError> {
+        // Held until the engine knows as well, so that what was read first is not told last.
+        let mut tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys().list();
+        tenants.clear();
+        for key in keys.iter().flatten() {
+            let own = Roots::of(key).unwrap_or_else(|| Roots::clone(&self.0.roots));
+            let roots = tenants.entry(key.tenant.clone()).or_default();
+            Arc::make_mut(roots).and(&own);
+        }
+        // Withdrawing the last one frees nobody: keys are needed until the next start.
+        let is_open = keys.as_ref().is_ok_and(Vec::is_empty) && !self.0.had_keys.load(Ordering::Relaxed);
+        if !is_open {
+            self.0.had_keys.store(true, Ordering::Relaxed);
+        }
+        self.engine().bound(Within {
+            tenants: tenants.iter().map(|(tenant, roots)| (tenant.clone(), roots.all().to_vec())).collect(),
+            others: if is_open {
+                Others::Free
+            } else {
+                Others::Kept { but: vec![LOCAL_TENANT.to_owned(), BY_HAND_TENANT.to_owned()] }
+            },
+        });
+        keys.map(|keys| !keys.is_empty())
     }
 
     /// What there is too much of to welcome new work; nothing mostly. Whoever balances load goes elsewhere then.
@@ -216,7 +268,7 @@ impl App {
     /// There is none, or the store failed.
     pub async fn summary(&self, principal: &Principal, id: SessionId) -> Result<SessionSummary, Problem> {
         match self.engine().summary(id).await {
-            Ok(summary) if *summary.tenant == *principal.tenant => Ok(summary),
+            Ok(summary) if principal.sees(&summary.tenant) => Ok(summary),
             Ok(_) => Err(CommandError::NotFound(id).into()),
             Err(error) => Err(error.into()),
         }
@@ -243,6 +295,28 @@ impl App {
         Ok(())
     }
 
+    /// Lets `principal` open a stream of events. What is returned is to be kept while it is open; the token is cancelled when the
+    /// key is withdrawn.
+    ///
+    /// # Errors
+    /// The tenant has as many as it may have, the key was withdrawn meanwhile, or the store failed.
+    pub(crate) async fn admit_stream(
+        &self,
+        principal: &Principal,
+    ) -> Result<(Permit, CancellationToken), Problem> {
+        let permit = self.limits().subscribe(principal)?;
+        let Some(key) = principal.key.clone() else { return Ok((permit, CancellationToken::new())) };
+        let withdrawn = self.keys().watch(&key);
+        // One that was withdrawn between the check of the request and now would not be told.
+        let keys = Arc::clone(self.keys());
+        let holds = blocking(move || keys.holds(&key)).await?;
+        match holds {
+            Ok(true) => Ok((permit, withdrawn)),
+            Ok(false) => Err(Problem::new(Kind::Unauthorized, "the key was withdrawn")),
+            Err(error) => Err(Problem::new(Kind::Store, error.to_string())),
+        }
+    }
+
     /// Lets `principal` make one more session. What is returned is to be kept until the session is there.
     ///
     /// # Errors
@@ -254,12 +328,31 @@ impl App {
     }
 
     /// Lets `principal` begin a turn in this session. What is returned is to be kept until the prompt is admitted. A prompt
-    /// that waits for another turn of its session is none that runs.
+    /// that waits for another turn of its session is none that runs. One that was admitted before, by the id `message`, is let
+    /// through at every limit: no turn begins for it.
     ///
     /// # Errors
     /// The server ends, the tenant has or used as much as it may, or the store failed.
-    pub async fn admit_turn(&self, principal: &Principal, session: SessionId) -> Result<Permit, Problem> {
+    pub async fn admit_turn(
+        &self,
+        principal: &Principal,
+        session: SessionId,
+        message: Option<MessageId>,
+    ) -> Result<Option<Permit>, Problem> {
         self.admit()?;
+        match self.turn(principal, session).await {
+            Err(problem) if problem.kind == Kind::Limited => {
+                let Some(message) = message else { return Err(problem) };
+                self.summary(principal, session).await?;
+                let (entries, _) = self.engine().read(session).await?;
+                let knows = move || fold(&entries).0.is_some_and(|session| session.knows_prompt(message));
+                if blocking(knows).await? { Ok(None) } else { Err(problem) }
+            }
+            turn => turn.map(Some),
+        }
+    }
+
+    async fn turn(&self, principal: &Principal, session: SessionId) -> Result<Permit, Problem> {
         self.limits().follow(self.engine().hub(), &principal.tenant);
         self.limits().afford(&principal.tenant)?;
         let busy = async || {

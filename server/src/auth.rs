@@ -16,6 +16,7 @@ use crate::keys::Key;
 use crate::metrics;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
+use crate::roots::Roots;
 
 /// What anyone may ask.
 pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -54,7 +55,10 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
         )
     })?;
     match verified(app, token).await? {
-        Some(key) => Ok(Principal { tenant: key.tenant.into(), key: Some(key.id.into()) }),
+        Some(key) => {
+            let roots = Roots::of(&key).map(Arc::new);
+            Ok(Principal { tenant: key.tenant.into(), key: Some(key.id.into()), roots })
+        }
         None => Err(refused("the key is not valid, or was withdrawn")),
     }
 }

@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +27,8 @@ use tower::ServiceExt as _;
 
 /// The most bytes of a request's head.
 const LARGEST_HEAD: usize = 64 * 1024;
+/// One of so many seats, and at most so many, are kept from the network for the socket in the file system.
+const KEPT: (usize, usize) = (32, 64);
 /// How long nothing is accepted after the system refused to.
 const BREATHER: Duration = Duration::from_millis(100);
 /// How long a connection may be silent before its peer is asked whether it is there.
@@ -49,12 +51,25 @@ pub(crate) enum Listener {
     Unix(UnixListener),
 }
 
+/// What a connection holds while it is open.
+struct Seat {
+    _outer: Option<OwnedSemaphorePermit>,
+    _any: OwnedSemaphorePermit,
+}
+
+/// How many of so many connections may come from the network.
+pub(crate) fn outer_seats(connections: usize) -> usize {
+    connections - (connections / KEPT.0).min(KEPT.1)
+}
+
 /// What the connections of a server have in common.
 #[derive(Clone)]
 pub(crate) struct Connections {
     pub(crate) router: Router,
     /// One permit a connection.
     pub(crate) seats: Arc<Semaphore>,
+    /// One more permit for each from the network, which are fewer: some seats are kept for the operator's own commands.
+    pub(crate) outer_seats: Arc<Semaphore>,
     pub(crate) head_time: Duration,
     pub(crate) write_time: Duration,
     /// The tasks of the connections.
@@ -75,9 +90,17 @@ impl Connections {
         }
     }
 
+    /// A seat for the next connection. The semaphores are never closed.
+    async fn seat(&self, listener: &Listener) -> Option<Seat> {
+        let outer = match listener {
+            Listener::Tcp(_) => Some(Arc::clone(&self.outer_seats).acquire_owned().await.ok()?),
+            Listener::Unix(_) => None,
+        };
+        Some(Seat { _outer: outer, _any: Arc::clone(&self.seats).acquire_owned().await.ok()? })
+    }
+
     async fn accept_all(self, listener: &Listener) {
-        // The semaphore is never closed.
-        while let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await {
+        while let Some(seat) = self.seat(listener).await {
             let accepted = match listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| self.tcp(stream, seat)),
                 Listener::Unix(listener) => {
@@ -95,14 +118,14 @@ impl Connections {
         }
     }
 
-    fn tcp(&self, stream: TcpStream, seat: tokio::sync::OwnedSemaphorePermit) {
+    fn tcp(&self, stream: TcpStream, seat: Seat) {
         if let Err(error) = prepare(&stream, self.write_time) {
             tracing::debug!(%error, "an option of a connection cannot be set");
         }
         self.carry(stream, Carrier::Tcp, seat);
     }
 
-    fn carry<S>(&self, stream: S, carrier: Carrier, seat: tokio::sync::OwnedSemaphorePermit)
+    fn carry<S>(&self, stream: S, carrier: Carrier, seat: Seat)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -242,6 +265,11 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    #[test]
+    fn some_seats_are_kept_from_the_network() {
+        assert_eq!([0, 1, 2, 31, 64, 4_096].map(outer_seats), [0, 1, 2, 31, 62, 4_032]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_fails_when_the_peer_reads_nothing_and_only_then() {

@@ -4,6 +4,7 @@
 //! of the secret. The secret has too much entropy to be guessed, so that one round of SHA-256 is enough.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 /// Where keys lie on the shelf.
 const PREFIX: &str = "keys/";
@@ -42,6 +44,9 @@ pub enum KeyError {
     /// A name that cannot be one.
     #[error("{0}")]
     Name(String),
+    /// A root that cannot be one.
+    #[error("{0}")]
+    Root(String),
     /// There is none.
     #[error("there is no key {0}; `playhouse keys list` shows those that there are")]
     Missing(String),
@@ -58,6 +63,8 @@ pub struct Keys {
     shelf: Arc<dyn Shelf>,
     /// What was read lately, by id; `None` for one that there is not.
     read: Mutex<HashMap<String, Read>>,
+    /// What lasts longer than a request of a key ends with these, by id.
+    watched: Mutex<HashMap<String, CancellationToken>>,
 }
 
 /// When a key was read, and what was found.
@@ -66,22 +73,36 @@ type Read = (Instant, Option<Arc<Kept>>);
 impl Keys {
     /// Those on this shelf.
     pub fn new(shelf: Arc<dyn Shelf>) -> Self {
-        Self { shelf, read: Mutex::default() }
+        Self { shelf, read: Mutex::default(), watched: Mutex::default() }
     }
 
-    /// Makes a key and says it, secret included, for the only time.
+    /// Makes a key and says it, secret included, for the only time. It works below `roots`, or below those of the server if
+    /// there are none.
     ///
     /// # Errors
-    /// A name that is empty, too long or holds control characters; a store that failed.
-    pub fn create(&self, tenant: &str, name: &str, now: Timestamp) -> Result<(Key, String), KeyError> {
+    /// A name that is empty, too long or holds control characters; a root that is no directory; a store that failed.
+    pub fn create(
+        &self,
+        tenant: &str,
+        name: &str,
+        roots: &[String],
+        now: Timestamp,
+    ) -> Result<(Key, String), KeyError> {
         check_name("tenant", tenant)?;
         check_name("name", name)?;
+        let roots = roots.iter().map(|root| resolved_root(root)).collect::<Result<Vec<_>, _>>()?;
         loop {
             let mut bytes = [0; 38];
             getrandom::fill(&mut bytes).map_err(|error| KeyError::Random(error.to_string()))?;
             let (id, secret) = bytes.split_at(6);
             let (id, secret) = (hex(id), URL_SAFE_NO_PAD.encode(secret));
-            let key = Key { id: id.clone(), tenant: tenant.into(), name: name.into(), created: now };
+            let key = Key {
+                id: id.clone(),
+                tenant: tenant.into(),
+                name: name.into(),
+                created: now,
+                roots: roots.clone(),
+            };
             let kept = Kept { key: key.clone(), hash: hex(&Sha256::digest(&secret)) };
             let value = serde_json::to_vec(&kept).unwrap_or_default();
             if self.shelf.compare_and_set(&format!("{PREFIX}{id}"), None, Some(&value))? {
@@ -122,6 +143,8 @@ impl Keys {
             let Some(value) = self.shelf.get(&place)? else { return Err(KeyError::Missing(id.to_owned())) };
             if self.shelf.compare_and_set(&place, Some(&value), None)? {
                 self.forget(id);
+                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                watched.inspect(CancellationToken::cancel);
                 return parse(&value).map(|kept| kept.key).ok_or_else(|| KeyError::Missing(id.to_owned()));
             }
         }
@@ -133,8 +156,8 @@ impl Keys {
     /// As for the methods that do it.
     pub fn answer(&self, request: KeyRequest) -> Result<OperatorReply, KeyError> {
         Ok(match request {
-            KeyRequest::Create { tenant, name, created } => {
-                let (key, token) = self.create(&tenant, &name, created)?;
+            KeyRequest::Create { tenant, name, roots, created } => {
+                let (key, token) = self.create(&tenant, &name, &roots, created)?;
                 OperatorReply::KeyMade { key, token }
             }
             KeyRequest::List => OperatorReply::Keys(self.list()?),
@@ -155,6 +178,21 @@ impl Keys {
     pub fn remembered(&self, token: &str) -> Option<Option<Key>> {
         let Some((id, secret)) = split(token) else { return Some(None) };
         Some(compare(secret, self.recall(id)?.as_deref()))
+    }
+
+    /// Cancelled when the key with this id is withdrawn in this process. Whether it holds is to be asked after this: one that was
+    /// withdrawn before is not told.
+    pub(crate) fn watch(&self, id: &str) -> CancellationToken {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.entry(id.to_owned()).or_default().clone()
+    }
+
+    /// Whether there is a key with this id in the store.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(crate) fn holds(&self, id: &str) -> Result<bool, KeyError> {
+        Ok(self.shelf.get(&format!("{PREFIX}{id}"))?.is_some())
     }
 
     /// What was read lately.
@@ -213,6 +251,20 @@ fn check_name(what: &str, name: &str) -> Result<(), KeyError> {
     )))
 }
 
+/// A root with its links resolved. Blocks.
+fn resolved_root(written: &str) -> Result<String, KeyError> {
+    let wrong = |why: &str| KeyError::Root(format!("the root \"{}\" {why}", written.escape_debug()));
+    if !Path::new(written).is_absolute() {
+        return Err(wrong("is not absolute: write it from the root of the file system"));
+    }
+    let resolved =
+        fs_err::canonicalize(written).map_err(|error| wrong(&format!("cannot be one: {error}")))?;
+    if !resolved.is_dir() {
+        return Err(wrong("is no directory"));
+    }
+    resolved.into_os_string().into_string().map_err(|_| wrong("leads to a path that is not UTF-8"))
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -232,7 +284,7 @@ mod tests {
         let keys = keys();
         assert!(keys.is_empty().unwrap());
         let now = Timestamp::from_millis(1);
-        let (key, token) = keys.create("acme", "ci", now).unwrap();
+        let (key, token) = keys.create("acme", "ci", &[], now).unwrap();
         assert_eq!(keys.verify(&token).unwrap(), Some(key.clone()));
         let mut wrong = token.clone();
         let last = wrong.pop().unwrap();
@@ -251,7 +303,7 @@ mod tests {
     fn the_store_never_holds_the_secret() {
         let store = Store::memory().unwrap();
         let keys = Keys::new(Arc::clone(&store.shelf));
-        let (_, token) = keys.create("acme", "ci", Timestamp::from_millis(1)).unwrap();
+        let (_, token) = keys.create("acme", "ci", &[], Timestamp::from_millis(1)).unwrap();
         let secret = token.rsplit('_').next().unwrap();
         for (name, value) in store.shelf.scan("").unwrap() {
             let text = String::from_utf8_lossy(&value).into_owned();
@@ -260,10 +312,28 @@ mod tests {
     }
 
     #[test]
+    fn roots_are_directories_and_kept_with_their_links_resolved() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir(base.join("real")).unwrap();
+        fs_err::write(base.join("file"), "").unwrap();
+        fs_err::os::unix::fs::symlink("real", base.join("link")).unwrap();
+        let text = |name: &str| base.join(name).to_str().unwrap().to_owned();
+        let keys = keys();
+        let make = |root: String| keys.create("acme", "ci", &[root], Timestamp::from_millis(1));
+        let (key, token) = make(text("link")).unwrap();
+        assert_eq!(key.roots, [text("real")]);
+        assert_eq!(keys.verify(&token).unwrap(), Some(key));
+        for root in [text("file"), text("missing"), "real".to_owned(), String::new()] {
+            assert!(matches!(make(root.clone()), Err(KeyError::Root(_))), "{root}");
+        }
+    }
+
+    #[test]
     fn names_are_checked() {
         let long = "x".repeat(129);
         for (tenant, name) in [("", "a"), ("a", " "), ("a\n", "a"), (long.as_str(), "a")] {
-            let made = keys().create(tenant, name, Timestamp::from_millis(1));
+            let made = keys().create(tenant, name, &[], Timestamp::from_millis(1));
             assert!(matches!(made, Err(KeyError::Name(_))), "{tenant:?} {name:?}");
         }
     }

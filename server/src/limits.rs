@@ -14,6 +14,7 @@ use playhouse_actors::{Heard, Hub};
 use playhouse_protocol::{CommandError, EventBody, Record, SessionId};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::budget::Budget;
 use crate::metrics::refused;
@@ -23,6 +24,12 @@ use crate::problem::{Kind, Problem};
 
 /// How soon a client may come back that has reached a limit of what is in use at once.
 const SOON: Duration = Duration::from_secs(2);
+/// Questions to git of one tenant that are under way at once: half of what is of all, so that others come through.
+const QUESTIONS_AT_ONCE: usize = 2;
+/// Questions to git of one tenant that are under way or wait.
+const QUESTIONS: u64 = 16;
+/// The same of all tenants.
+const ALL_QUESTIONS: u64 = 128;
 
 /// What each tenant has in use, against what it may have. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,6 +41,8 @@ struct Inner {
     counts: Mutex<HashMap<Key, u64>>,
     /// What the tenants used that are heard.
     budgets: Mutex<HashMap<Arc<str>, Arc<Mutex<Budget>>>>,
+    /// Questions to git that may be under way still, of each tenant that asked one.
+    asking: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
 /// What is counted here, whose it is, and of which session, if it is of one.
@@ -48,6 +57,8 @@ pub(crate) enum Counted {
     Sessions,
     /// Turns that are being admitted.
     Turns,
+    /// Questions to git, under way or waiting.
+    Questions,
 }
 
 impl Counted {
@@ -56,6 +67,7 @@ impl Counted {
             Self::Streams => "streams of events",
             Self::Sessions => "sessions",
             Self::Turns => "running turns",
+            Self::Questions => "questions to git that wait",
         }
     }
 
@@ -65,6 +77,7 @@ impl Counted {
             Self::Streams => "subscribers",
             Self::Sessions => "sessions",
             Self::Turns => "running_turns",
+            Self::Questions => "questions",
         }
     }
 }
@@ -95,7 +108,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Limits {
     /// These for each tenant.
     pub fn new(limits: TenantLimits) -> Self {
-        Self(Arc::new(Inner { limits, counts: Mutex::default(), budgets: Mutex::default() }))
+        Self(Arc::new(Inner {
+            limits,
+            counts: Mutex::default(),
+            budgets: Mutex::default(),
+            asking: Mutex::default(),
+        }))
     }
 
     /// A stream of events more. It counts until what is returned is dropped.
@@ -110,8 +128,13 @@ impl Limits {
 
     /// Streams of events that are open, of all tenants.
     pub fn subscribers(&self) -> u64 {
+        self.all(Counted::Streams)
+    }
+
+    /// How many there are, of all tenants.
+    fn all(&self, of: Counted) -> u64 {
         let counts = lock(&self.0.counts);
-        counts.iter().filter(|((counted, ..), _)| *counted == Counted::Streams).map(|(_, count)| count).sum()
+        counts.iter().filter(|((counted, ..), _)| *counted == of).map(|(_, count)| count).sum()
     }
 
     /// One more, and how many there were.
@@ -163,6 +186,33 @@ impl Limits {
             within(Counted::Turns, Some(most), running.len() as u64)?;
         }
         Ok(permit)
+    }
+
+    /// A question to git more of the tenant's. It comes when few enough of its own are under way; what is returned is to be kept
+    /// until it is answered.
+    ///
+    /// # Errors
+    /// As many wait already as may, of this tenant or of all.
+    pub(crate) async fn question(
+        &self,
+        tenant: &Arc<str>,
+    ) -> Result<(Permit, OwnedSemaphorePermit), Problem> {
+        let (permit, others) = self.count((Counted::Questions, Arc::clone(tenant), None));
+        within(Counted::Questions, Some(QUESTIONS), others)?;
+        let all = self.all(Counted::Questions);
+        if all > ALL_QUESTIONS {
+            refused(Counted::Questions.limit());
+            let detail = format!("{all} questions to git wait: try again soon");
+            return Err(Problem::new(Kind::Overloaded, detail).after(SOON));
+        }
+        let asking = {
+            let mut asking = lock(&self.0.asking);
+            let new = || Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
+            Arc::clone(asking.entry(Arc::clone(tenant)).or_insert_with(new))
+        };
+        let turn = asking.acquire_owned().await;
+        let turn = turn.map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
+        Ok((permit, turn))
     }
 
     /// Hears from now on what the tenant uses, if that is limited.
@@ -244,12 +294,13 @@ fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Proble
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use playhouse_protocol::{IdGenerator, Timestamp};
 
     use super::*;
 
     fn who(tenant: &str) -> Principal {
-        Principal { tenant: tenant.into(), key: None }
+        Principal { tenant: tenant.into(), key: None, roots: None }
     }
 
     #[test]
@@ -264,6 +315,31 @@ mod tests {
         let third = limits.subscribe(&who("a")).unwrap();
         drop((second, third, other));
         assert_eq!(limits.subscribers(), 0);
+    }
+
+    #[tokio::test]
+    async fn questions_of_one_tenant_wait_for_each_other_and_only_so_many() {
+        let limits = Limits::new(TenantLimits::default());
+        let (mine, theirs) = (who("a").tenant, who("b").tenant);
+        let mut waiting: Vec<_> = (0..QUESTIONS).map(|_| Box::pin(limits.question(&mine))).collect();
+        let mut under_way = Vec::new();
+        for question in &mut waiting {
+            under_way.extend(question.now_or_never());
+        }
+        assert_eq!(under_way.len(), QUESTIONS_AT_ONCE);
+        let refused = limits.question(&mine).await.unwrap_err();
+        assert_eq!((refused.kind, refused.retry_after), (Kind::Limited, Some(SOON)));
+        assert!(limits.question(&theirs).await.is_ok(), "others do not wait");
+        under_way.clear();
+        let next = waiting.iter_mut().skip(QUESTIONS_AT_ONCE).filter_map(|question| question.now_or_never());
+        assert!(next.map(Result::unwrap).count() >= QUESTIONS_AT_ONCE);
+        drop(waiting);
+        let others: Vec<_> = (0..ALL_QUESTIONS).map(|other| who(&format!("other {other}")).tenant).collect();
+        let mut all = Vec::new();
+        for other in &others {
+            all.push(limits.question(other).await.unwrap());
+        }
+        assert_eq!(limits.question(&mine).await.unwrap_err().kind, Kind::Overloaded);
     }
 
     #[tokio::test]

@@ -43,6 +43,9 @@ pub struct ServerOptions {
     pub grace: Duration,
     /// After how long without a client and without a turn it ends by itself; `None` for never.
     pub idle_exit: Option<Duration>,
+    /// Whether it ends when the operator's next command asks it to and nobody needs it, as an engine does that a command
+    /// started in the background.
+    pub leaves: bool,
     /// What it tells of metrics, and to whom.
     pub metrics: MetricsOptions,
     /// Host names by which it may be called, beside addresses of its own and `localhost`.
@@ -64,6 +67,7 @@ impl Default for ServerOptions {
             heartbeat: Duration::from_secs(10),
             grace: Duration::from_secs(10),
             idle_exit: None,
+            leaves: false,
             metrics: MetricsOptions::default(),
             hosts: Vec::new(),
             origins: Vec::new(),

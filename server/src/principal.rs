@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 
 use crate::problem::{Kind, Problem};
+use crate::roots::Roots;
 
 /// Who asks: put into each request by the check of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,15 +16,23 @@ pub struct Principal {
     pub tenant: Arc<str>,
     /// The key's id; `None` where no key is needed.
     pub key: Option<Arc<str>>,
+    /// The directories of the key; `None` for those of the server.
+    pub roots: Option<Arc<Roots>>,
 }
 
 impl Principal {
     /// The tenant of a server without keys.
-    pub const LOCAL: &'static str = "local";
+    pub const LOCAL: &'static str = LOCAL_TENANT;
 
     /// The one of a server without keys.
     pub fn local() -> Self {
-        Self { tenant: Self::LOCAL.into(), key: None }
+        Self { tenant: Self::LOCAL.into(), key: None, roots: None }
+    }
+
+    /// Whether the sessions of `tenant` are there for whoever asks: those of calls by hand are for the operator, who needs
+    /// no key.
+    pub(crate) fn sees(&self, tenant: &str) -> bool {
+        *self.tenant == *tenant || (tenant == BY_HAND_TENANT && self.key.is_none())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::keys::Key;
 use crate::problem::{Kind, Problem};
 
 /// Directories below which sessions may work.
@@ -15,6 +16,17 @@ impl Roots {
     /// One does not exist, or is no directory.
     pub fn new(directories: &[PathBuf]) -> Result<Self, std::io::Error> {
         directories.iter().map(fs_err::canonicalize).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Those of a key; `None` where it has none of its own.
+    pub(crate) fn of(key: &Key) -> Option<Self> {
+        (!key.roots.is_empty()).then(|| Self(key.roots.iter().map(PathBuf::from).collect()))
+    }
+
+    /// The same and those of another.
+    pub(crate) fn and(&mut self, other: &Self) {
+        let new: Vec<_> = other.0.iter().filter(|root| !self.0.contains(root)).cloned().collect();
+        self.0.extend(new);
     }
 
     /// The first of them: where a client works that names no directory.

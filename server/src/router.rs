@@ -18,6 +18,7 @@ use crate::access::access;
 use crate::app::App;
 use crate::auth::authenticate;
 use crate::hosts::hosts;
+use crate::native::extract::TOO_LARGE;
 use crate::problem::{Kind, Problem};
 use crate::{metrics, native, operator, wire};
 
@@ -33,12 +34,13 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(ready))
         .route(metrics::PATH, get(metrics::show))
         .merge(native::router())
-        .merge(operator::router())
         .merge(wire::router())
         .fallback(unknown)
+        .layer(RequestBodyLimitLayer::new(options.body))
+        // Has a limit of its own.
+        .merge(operator::router())
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::disable())
-        .layer(RequestBodyLimitLayer::new(options.body))
         .layer(RequestBodyTimeoutLayer::new(options.head_time))
         .layer(from_fn(documents))
         .layer(from_fn_with_state(app.clone(), authenticate))
@@ -96,7 +98,13 @@ async fn documents(request: Request, next: Next) -> Response {
     let (parts, body) = response.into_parts();
     let reason = to_bytes(body, LONGEST_REASON).await.unwrap_or_default();
     let reason = String::from_utf8_lossy(&reason);
-    let detail = if reason.is_empty() { kind.title().to_lowercase() } else { reason.into_owned() };
+    let detail = if kind == Kind::TooLarge {
+        TOO_LARGE.to_owned()
+    } else if reason.is_empty() {
+        kind.title().to_lowercase()
+    } else {
+        reason.into_owned()
+    };
     let mut response = Problem::new(kind, detail).into_response();
     if let Some(allow) = parts.headers.get(ALLOW) {
         response.headers_mut().insert(ALLOW, allow.clone());

@@ -16,12 +16,13 @@ use playhouse_actors::Stopped;
 use playhouse_protocol::{CommandError, SessionId};
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
-use crate::connection::{Connections, Listener};
+use crate::connection::{Connections, Listener, outer_seats};
 use crate::operator::idle;
 use crate::router::router;
 use crate::socket::{self, SocketFile};
@@ -94,12 +95,12 @@ impl Server {
     /// # Errors
     /// An address that others can reach while there are no keys; an address or a socket that cannot be listened on.
     pub async fn bind(app: App, listen: Listen) -> Result<Self, ServerError> {
-        let keys = Arc::clone(app.keys());
-        let is_open = match tokio::task::spawn_blocking(move || keys.is_empty()).await {
+        let learning = app.clone();
+        let has_keys = match tokio::task::spawn_blocking(move || learning.learn_keys()).await {
             Ok(read) => read.map_err(|error| ServerError::Keys(error.to_string()))?,
             Err(error) => return Err(ServerError::Keys(error.to_string())),
         };
-        app.need_key(!is_open);
+        app.need_key(has_keys);
         let mut server = Self { app, address: None, listeners: Vec::new(), files: Vec::new() };
         server.and_on(listen).await?;
         Ok(server)
@@ -153,6 +154,7 @@ impl Server {
         let connections = Connections {
             router: router(app.clone()),
             seats: Arc::clone(app.seats()),
+            outer_seats: Arc::new(Semaphore::new(outer_seats(options.connections))),
             head_time: options.head_time,
             write_time: options.write_time,
             tasks: TaskTracker::new(),

@@ -325,7 +325,10 @@ fn execute(cli: Cli) -> CommandResult {
             }
         };
         tokio::select! {
-            result = Box::pin(work) => result,
+            result = Box::pin(work) => match result {
+                Ok(_) if !ends_itself && interrupt::is_terminated() => Ok(Exit::Signal(15)),
+                result => result,
+            },
             number = interrupt::end(), if !ends_itself => Ok(Exit::Signal(number)),
         }
     });

@@ -1,11 +1,13 @@
 //! `playhouse run`: one turn in a directory.
 
+mod focus;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use playhouse_protocol::event::Provisional;
-use playhouse_protocol::operator::ListSessions;
+use playhouse_protocol::operator::{LOCAL_TENANT, ListSessions};
 use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
@@ -18,10 +20,11 @@ use super::attach;
 use super::interrupt::Interrupt;
 use super::reach::{Reach, or_start};
 use super::render::{Format, Renderer};
-use super::{CommandResult, Common, Exit, Failure, WallsArguments};
+use super::{CommandResult, Common, Exit, Failure, WallsArguments, say};
+use focus::{Focus, Look};
 
 /// The tenant of everything that runs from the command line.
-pub(super) const TENANT: &str = "local";
+pub(super) const TENANT: &str = LOCAL_TENANT;
 
 /// Options of `playhouse run`.
 #[derive(Debug, Args)]
@@ -142,7 +145,8 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     Ok(exit_of(&ended))
 }
 
-/// Runs a turn and shows it, with everything that happens in the session after `after`.
+/// Runs a turn and shows it. An engine in this process goes on with what was cut off before, and that is shown too; turns
+/// that an engine in another process runs in the same session are those of others.
 pub(super) async fn turn(
     reach: &Reach,
     session: SessionId,
@@ -152,8 +156,10 @@ pub(super) async fn turn(
     asker: &mut Asker,
 ) -> Result<TurnEnded, Failure> {
     let mut events = reach.events(session, after).await?;
-    let interrupt = Interrupt::abort(reach.clone(), session);
+    let interrupt = Interrupt::watch(reach.clone(), session);
     let mut turn = reach.prompt(session, prompt).await?.turn;
+    interrupt.turn(turn);
+    let mut focus = Focus::new(reach.process().is_some());
     if after > Seq::START {
         // What was asked before it was cut off waits again.
         let snapshot = reach.outline(session).await?;
@@ -177,7 +183,11 @@ pub(super) async fn turn(
             }
         };
         let Some(event) = event else { break };
-        renderer.show(&event)?;
+        match focus.look(&event.event().body, turn) {
+            Look::Shown => renderer.show(&event)?,
+            Look::Hidden => {}
+            Look::AnotherFirst => say("another turn of this session goes on first"),
+        }
         let (from, record) = match &event.event().body {
             EventBody::Durable(record) => (None, record.as_ref()),
             EventBody::Provisional(Provisional::DescendantRequest { session, record }) => {
@@ -187,7 +197,10 @@ pub(super) async fn turn(
         };
         follow(reach, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
         match record {
-            Record::AttemptStarted(started) if started.steered.contains(&turn) => turn = started.turn,
+            Record::AttemptStarted(started) if started.steered.contains(&turn) => {
+                turn = started.turn;
+                interrupt.turn(turn);
+            }
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session, ended)?;
                 drop(interrupt);

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::reach::SOCKET;
+use super::reach::{SOCKET, make_way};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say, variable};
 use crate::config::Settings;
 use crate::exposition::Exposition;
@@ -90,7 +90,7 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         None => Listen::Tcp(resolve(hostname.as_deref(), port, settings.server.listen).await?),
     };
     let mut options = settings.server.options();
-    options.idle_exit = idle_exit;
+    (options.idle_exit, options.leaves) = (idle_exit, background);
     if background {
         // Its clients name their directories, and nobody else reaches it.
     } else if !roots.is_empty() {
@@ -100,7 +100,8 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     }
     options.metrics = metrics(&settings)?;
     let signals = Signals::watch()?;
-    let house = start(held(walls, &settings), settings, &data, background).await?;
+    let waits = background || make_way(&data).await?;
+    let house = start(held(walls, &settings), settings, &data, waits).await?;
     let app = App::new(house.engine().clone(), house.facts(), house.keys(), options);
     let app = app.map(|app| app.operated(house.operations()));
     let bound = match app {
@@ -121,17 +122,17 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     Ok(Exit::Completed)
 }
 
-/// Starts the engine. One in the background waits while a command has the data directory to itself, or another engine ends.
+/// Starts the engine, which `waits` while a command has the data directory to itself or another engine ends.
 async fn start(
     walls: WallsArguments,
     settings: Settings,
     data: &Path,
-    background: bool,
+    waits: bool,
 ) -> Result<House, HouseError> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
         match walls.house(settings.clone()).data(data).start().await {
-            Err(HouseError::Store(StoreError::Locked { .. })) if background && Instant::now() < deadline => {
+            Err(HouseError::Store(StoreError::Locked { .. })) if waits && Instant::now() < deadline => {
                 sleep(LOCK_AGAIN).await;
             }
             result => return result,

@@ -14,9 +14,10 @@ use clap::Args;
 use playhouse_policy::EXTERNAL_DIRECTORY;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallOutcome, CallResult};
-use playhouse_protocol::operator::ScriptedCall;
+use playhouse_protocol::operator::{BY_HAND_TENANT, ScriptedCall};
 use playhouse_protocol::record::{ConsentAnswer, ConsentAsked, TurnOutcome};
-use playhouse_protocol::{EventBody, NewSession, Prompt, Record, Seq, SessionId, Want};
+use playhouse_protocol::{CommandError, EventBody, NewSession, Prompt, Record, Seq, SessionId, Want};
+use playhouse_server::OperatorError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -109,12 +110,14 @@ pub(super) async fn tool(common: &Common, arguments: ToolArguments) -> CommandRe
     Ok(exit)
 }
 
-/// Makes the calls in a session of their own, which is gone afterwards unless it holds what was too long to print.
+/// Makes the calls in a session of their own, which is gone afterwards. An engine in another process removes it also when
+/// this one is gone.
 async fn by_hand(reach: &Reach, calls: Vec<ScriptedCall>, directory: &Path, yes: bool) -> CommandResult {
     let new = NewSession {
         title: Some("calls by hand".to_owned()),
         agent: Some(playhouse_prompts::Agents::DEFAULT.to_owned()),
         model: Some(reach.script(calls).await?),
+        tenant: BY_HAND_TENANT.to_owned(),
         ..new_session(directory)?
     };
     let session = reach.create(new).await?;
@@ -127,13 +130,16 @@ async fn by_hand(reach: &Reach, calls: Vec<ScriptedCall>, directory: &Path, yes:
         renderer: Renderer::new(Format::text(&std::io::stderr())),
         tools: HashMap::new(),
         asked: HashMap::new(),
-        saved: false,
         exit: Exit::Completed,
     };
     let ended = by_hand.run().await;
-    let ByHand { saved, exit, .. } = by_hand;
-    if reach.process().is_some() && !saved {
-        reach.delete(session).await?;
+    let exit = by_hand.exit;
+    if reach.process().is_some() {
+        match reach.delete(session).await {
+            // The engine noticed that nobody follows it any more.
+            Ok(()) | Err(OperatorError::Refused(CommandError::NotFound(_))) => {}
+            Err(error) => return ended.and(Err(error.into())),
+        }
     }
     ended.map(|()| exit)
 }
@@ -149,16 +155,14 @@ struct ByHand<'a> {
     tools: HashMap<PartId, String>,
     /// Calls that nobody could be asked about: what is said instead of a result.
     asked: HashMap<PartId, String>,
-    /// Whether outputs were saved beside what is printed.
-    saved: bool,
     exit: Exit,
 }
 
 impl ByHand<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
         let mut events = self.reach.events(self.session, Seq::START).await?;
-        let _interrupt = Interrupt::abort(self.reach.clone(), self.session);
-        self.reach.prompt(self.session, Prompt::text("Run the calls.")).await?;
+        let interrupt = Interrupt::watch(self.reach.clone(), self.session);
+        interrupt.turn(self.reach.prompt(self.session, Prompt::text("Run the calls.")).await?.turn);
         loop {
             let event = tokio::select! {
                 biased;
@@ -180,6 +184,14 @@ impl ByHand<'_> {
 
     async fn follow(&mut self, happened: impl FnOnce(&mut Asker) -> Then) -> Result<(), Failure> {
         let Self { reach, session, renderer, asker, .. } = self;
+        let kept = reach.process().is_some();
+        let happened = |asker: &mut Asker| match happened(asker) {
+            // Nothing of calls by hand is kept in the data directory.
+            Then::Send(from, Reply::Consent(consent, ConsentAnswer::Always)) if kept => {
+                Then::Send(from, Reply::Consent(consent, ConsentAnswer::Once))
+            }
+            other => other,
+        };
         follow(reach, *session, renderer, asker, happened).await
     }
 
@@ -236,7 +248,6 @@ impl ByHand<'_> {
         if !ok {
             self.exit = Exit::Failed;
         }
-        self.saved |= result.metadata.contains_key("outputPath");
         let said = self.asked.remove(&call).filter(|_| result.outcome == CallOutcome::Declined);
         let line = Line {
             tool: self.tools.get(&call).map_or("", String::as_str),

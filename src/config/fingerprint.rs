@@ -1,13 +1,20 @@
 //! What stands for a configuration, so that two processes can tell whether theirs are the same.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use playhouse_workspace::process::PASSED_DOWN;
 use sha2::{Digest as _, Sha256};
 
+use super::provider::HeaderSource;
 use super::settings::{Settings, Variables};
 
-/// SHA-256, in hexadecimal digits, over what belongs to the operator: files, where requests go, and the names of the
-/// variables in which keys lie. No key is in it: who has another key in the same variable has the same configuration.
+/// Of the names that begin with `LC_`, those that there are.
+const LOCALE: &[&str] =
+    &["LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME"];
+
+/// SHA-256, in hexadecimal digits, over what belongs to the operator: files, where requests go, the variables in which keys
+/// lie, and those that commands get. No value can be read from it.
 pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> String {
     let mut hash = Sha256::new();
     // The length of each piece comes first, so that none can be taken for a part of another.
@@ -24,14 +31,38 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
     for (name, provider) in &settings.providers {
         add(name.as_bytes());
         add(provider.base_url.as_bytes());
-        let is_set =
-            |key: &&super::KeyVariable| variables(&key.name).is_some_and(|value| !value.trim().is_empty());
-        for key in provider.keys.iter().filter(is_set) {
-            add(key.name.as_bytes());
+        for key in &provider.keys {
+            add_variable(&key.name, variables, &mut add);
         }
+        add_headers(&provider.headers, variables, &mut add);
+    }
+    add_headers(&settings.web.search_headers, variables, &mut add);
+    for name in PASSED_DOWN.iter().chain(LOCALE) {
+        add_variable(name, variables, &mut add);
     }
     add(settings.home.as_deref().unwrap_or_default().as_bytes());
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Adds a variable, if it is set.
+fn add_variable(name: &str, variables: Variables<'_>, add: &mut dyn FnMut(&[u8])) {
+    if let Some(value) = variables(name).filter(|value| !value.trim().is_empty()) {
+        add(name.as_bytes());
+        add(value.as_bytes());
+    }
+}
+
+/// Adds the variables from which headers are taken. The others stand in the files.
+fn add_headers(
+    headers: &BTreeMap<String, HeaderSource>,
+    variables: Variables<'_>,
+    add: &mut dyn FnMut(&[u8]),
+) {
+    for source in headers.values() {
+        if let HeaderSource::Variable(name) = source {
+            add_variable(name, variables, add);
+        }
+    }
 }
 
 /// Adds a file, or the files of a folder of agents. What cannot be read counts as absent, as it does for the settings.
@@ -55,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_the_files_and_the_names_of_keys_and_no_key() {
+    fn it_follows_the_files_and_the_keys_and_tells_none() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         let of = |text: &str, key: Option<&str>| {
@@ -67,7 +98,14 @@ mod tests {
         assert_eq!(plain, of("", None));
         assert_ne!(plain, of("sandbox = \"off\"", None));
         assert_ne!(plain, of("", Some("one")));
-        assert_eq!(of("", Some("one")), of("", Some("another")));
+        assert_eq!(of("", Some("one")), of("", Some("one")));
+        assert_ne!(of("", Some("one")), of("", Some("another")));
+        let with_path = |path: &str| {
+            let variables = |name: &str| (name == "PATH").then(|| path.to_owned());
+            Settings::load(Some(&file), &variables).unwrap().fingerprint
+        };
+        assert_eq!(with_path("/bin"), with_path("/bin"));
+        assert_ne!(with_path("/bin"), with_path("/usr/bin"));
         fs_err::create_dir(folder.path().join("agents")).unwrap();
         fs_err::write(folder.path().join("agents/a.md"), "---\ndescription: An agent.\n---\nBe quick.")
             .unwrap();

@@ -167,9 +167,9 @@ keys! {
     ServerRunningTurns = "server.limits.running_turns", Whole, "no limit", false,
         "How many turns of a tenant may run at once.";
     ServerTokens = "server.limits.tokens_per_minute", Whole, "no limit", false,
-        "How many tokens a tenant may use within a minute; above, no turn begins.";
+        "How many tokens a tenant may use within a minute; above, no prompt is admitted. Prompts that wait already still run.";
     ServerSpend = "server.limits.spend_per_day", Number, "no limit", false,
-        "How many US dollars a tenant may spend on a day (UTC), since the server was started; above, no turn begins.";
+        "How many US dollars a tenant may spend on a day (UTC), since the server was started; above, no prompt is admitted. Prompts that wait already still run.";
     ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
         "How many streams of events a tenant may have open at once.";
     MetricsAccess = "metrics.access", Text, "`operator`", false,

@@ -127,20 +127,28 @@ fn a_second_one_ends_the_process() {
 }
 
 #[test]
-fn being_told_to_terminate_ends_commands_but_not_the_turn() {
-    let command = "echo $$ > shell.pid; sleep 600";
-    let stage = Stage::new(
-        Model::new()
-            .step(call("bash", json!({"command": command})))
-            .next_turn()
-            .step(text("Here I am again.")),
-    );
-    let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
-    let shell = process(&stage, "shell.pid");
-    signal(&child, Signal::TERM);
-    end(child).is(143);
-    until("the command is gone too", || !is_alive(shell));
-    stage.run(["-c", "Are you there?"]).is(0).says(["effects unknown"]);
+fn being_told_to_terminate_aborts_the_turn() {
+    in_both(|| {
+        let command = "echo $$ > shell.pid; sleep 600";
+        let stage = Stage::new(
+            Model::new()
+                .step(call("bash", json!({"command": command})))
+                .next_turn()
+                .step(text("Here I am again.")),
+        );
+        let child = start(&stage, ["--yes", "--sandbox", "off", "Wait."]);
+        let shell = process(&stage, "shell.pid");
+        signal(&child, Signal::TERM);
+        end(child).is(143).says(["aborted\n"]);
+        assert!(!is_alive(shell));
+        let records = stage.records(&stage.session());
+        let Some(Record::TurnEnded(last)) = records.last() else { panic!("{records:?}") };
+        assert_eq!(last.outcome, TurnOutcome::Aborted);
+        assert_eq!(
+            stage.run(["-c", "--sandbox", "off", "Are you there?"]).is(0).stdout,
+            "Here I am again.\n"
+        );
+    });
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl SessionState {
                 Err(error) => Err(error),
             },
             Command::Abort => return Some(Input::Abort(self.ticket(port))),
+            Command::AbortTurn { turn } => return Some(Input::AbortTurn(self.ticket(port), turn)),
             Command::Answer { consent, answer } => {
                 let ticket = self.ticket(port);
                 return self.answer(myself, ticket, consent, answer);
@@ -135,6 +136,12 @@ impl SessionState {
             return wrong(&format!(
                 "is longer than {COMMAND_LIMIT} bytes, or holds a NUL byte: write a script and run that"
             ));
+        }
+        let longest = self.shared.tools.find("bash").ok().and_then(|tool| tool.longest());
+        let longest =
+            longest.map_or(u64::MAX, |longest| u64::try_from(longest.as_millis()).unwrap_or(u64::MAX));
+        if timeout.is_some_and(|timeout| timeout == 0 || timeout > longest) {
+            return wrong(&format!("has a `timeout` that is not from 1 to {longest} milliseconds"));
         }
         let summary = &self.machine.session().summary;
         let choice = self

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Metric, Record, Reply, Timestamp};
 use playhouse_session::{
     AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
@@ -24,7 +25,7 @@ use crate::host::SessionHost;
 use crate::measure::{self, Count};
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
-use crate::supervisor::SupervisorMessage;
+use crate::supervisor::{REMOVED, SupervisorMessage};
 use crate::wake::Place;
 
 impl SessionState {
@@ -296,11 +297,13 @@ impl SessionState {
         let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
         let (myself, shared) = (myself.clone(), Arc::clone(&self.shared));
         let census = Arc::clone(&shared.measures.census);
+        // What was too long to print for calls by hand was named: it stays as long as other outputs do.
+        let named = self.machine.session().summary.tenant == BY_HAND_TENANT;
         let done = move |result: Result<_, playhouse_store::StoreError>| {
             ring.close(None);
             census.enter(Count::Supervisor);
             drop(supervisor.send_message(SupervisorMessage::Removed(session)));
-            myself.stop(None);
+            myself.stop(Some(REMOVED.to_owned()));
             let reply = match result {
                 Ok(_) => Ok(Reply::Done),
                 Err(error) => Err(CommandError::Store(error.to_string())),
@@ -310,7 +313,9 @@ impl SessionState {
         tokio::spawn(async move {
             // Before its outputs, to which they write.
             shared.processes.of(session.as_str()).end().await;
-            shared.forget_outputs(session).await;
+            if !named {
+                shared.forget_outputs(session).await;
+            }
             shared.store.log.delete(session, Box::new(done));
         });
     }

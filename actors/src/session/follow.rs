@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
+use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, TurnEnded, TurnOutcome};
 use playhouse_protocol::{
     ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
@@ -160,7 +161,7 @@ impl Following {
             AttemptOutcome::Lost => RequestEnd::Lost,
         };
         measures.request(model, end, took);
-        if let Some(usage) = &ended.usage {
+        if let Some(usage) = ended.usage.as_ref().filter(|_| *self.tenant != *BY_HAND_TENANT) {
             measures.usage(model, &self.tenant, usage, ended.cost);
         }
     }

@@ -11,6 +11,7 @@ use playhouse_protocol::{CommandError, ErrorCode, Prompt, Seq};
 use playhouse_store::Store;
 use serde_json::json;
 
+use crate::logs;
 use crate::support::{Stage, kinds, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,4 +224,21 @@ async fn a_conflicting_owner_stops_this_one() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let snapshot = session.snapshot().await.unwrap();
     assert!(snapshot.messages.len() >= 4, "{}", snapshot.messages.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_removed_did_not_crash() {
+    logs::keep();
+    let stage = Stage::new(Script::new()).await;
+    for _ in 0..20 {
+        let session = stage.session("echo").await;
+        session.run(Prompt::text("hi")).await.unwrap();
+        stage.engine.delete(session.id()).await.unwrap();
+        assert!(matches!(stage.engine.summary(session.id()).await, Err(CommandError::NotFound(_))));
+        // The engine still answers, so what it had to say of the end is said.
+        assert!(stage.engine.session(session.id()).await.is_err());
+        let said = logs::of(session.id());
+        assert!(said.iter().any(|line| line.contains("a prompt was admitted")), "the log is kept: {said:?}");
+        assert!(!said.iter().any(|line| line.contains("crashed")), "{said:?}");
+    }
 }

@@ -139,6 +139,12 @@ pub enum Command {
     Shell(ShellCommand),
     /// End the running turn and the queued ones. Answered with [`Reply::Aborted`].
     Abort,
+    /// End this turn only, whether it runs or waits; the others go on. Answered with [`Reply::Aborted`], of no turn where
+    /// it is over or there is none.
+    AbortTurn {
+        /// The turn: the id of its prompt.
+        turn: MessageId,
+    },
     /// Answer a request for consent. Answered with [`Reply::Done`] when it is durable.
     Answer {
         /// The request.

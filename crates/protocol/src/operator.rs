@@ -17,7 +17,14 @@ use crate::time::Timestamp;
 use crate::walls::Sandbox;
 
 /// The version of what stands here. Engines and commands of different versions do not understand each other.
-pub const OPERATOR_PROTOCOL: u32 = 1;
+pub const OPERATOR_PROTOCOL: u32 = 2;
+
+/// Whose the sessions of the operator's own commands are, and of a server without keys.
+pub const LOCAL_TENANT: &str = "local";
+
+/// Whose the sessions of calls by hand are. No key is of this tenant, as its name holds a control character: its sessions
+/// are in no list, count as no usage, and are gone when the command is that makes the calls.
+pub const BY_HAND_TENANT: &str = "\u{1f}by-hand";
 
 /// What is asked of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +32,10 @@ pub const OPERATOR_PROTOCOL: u32 = 1;
 pub enum OperatorRequest {
     /// Who are you? Answered with [`OperatorReply::Engine`].
     Hello,
-    /// End, as soon as nobody needs you. Answered with [`OperatorReply::Done`] by an engine that ends by itself.
+    /// Answer when you end, with [`OperatorReply::Done`]: until then somebody needs you.
+    Stay,
+    /// End, if nobody needs you by now or within a moment. Answered with [`OperatorReply::Done`] by an engine that a command
+    /// started in the background, which forgets it when it is not asked again.
     Leave,
     /// Make a session. Answered with [`OperatorReply::Created`].
     Create(NewSession),
@@ -83,6 +93,9 @@ pub enum KeyRequest {
         tenant: String,
         /// What it is called in lists.
         name: String,
+        /// The directories below which it works, from the root on; none for those of the server.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        roots: Vec<String>,
         /// When it is made.
         created: Timestamp,
     },
@@ -152,6 +165,8 @@ pub struct EngineFacts {
     pub sandbox: Sandbox,
     /// Whether these reach the network.
     pub network: bool,
+    /// Whether a command started it in the background, so that it may make way for another.
+    pub background: bool,
     /// Whether it is ending, so that it takes no new work.
     pub ending: bool,
 }
@@ -217,6 +232,9 @@ pub struct ClientKey {
     pub name: String,
     /// When it was made.
     pub created: Timestamp,
+    /// The directories below which it works: absolute, links resolved. None for those of the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<String>,
 }
 
 #[cfg(test)]
@@ -230,6 +248,7 @@ mod tests {
         let consent = ConsentId::parse("per_00000000000012345678901234").unwrap();
         for request in [
             OperatorRequest::Hello,
+            OperatorRequest::Stay,
             OperatorRequest::Command { session, command: Command::Prompt(Prompt::text("go \u{1f600}")) },
             OperatorRequest::Command {
                 session,

@@ -197,6 +197,8 @@ pub enum Input {
     Prompt(Ticket, NewPrompt),
     /// End the running turn and the queued ones.
     Abort(Ticket),
+    /// End this turn, whether it runs or waits.
+    AbortTurn(Ticket, MessageId),
     /// An answer to a request for consent: one that people give. What "always" allows is durable before this comes.
     Answer(Ticket, ConsentId, ConsentAnswer),
     /// Rules that changed meanwhile allow what this request asks for; with the request to which "always" was said, where

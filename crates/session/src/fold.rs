@@ -43,6 +43,8 @@ pub struct Session {
     pub messages: Vec<Message>,
     /// Prompts that wait for a turn of their own, or for a step that reads them.
     pub queue: VecDeque<QueuedPrompt>,
+    /// Prompts that were withdrawn while they waited: they stand in the conversation once the running turn is over.
+    pub withdrawn: Vec<QueuedPrompt>,
     /// The turn that runs.
     pub turn: Option<Turn>,
     /// Every prompt that was admitted.
@@ -254,6 +256,7 @@ impl Session {
             summary,
             messages: Vec::new(),
             queue: VecDeque::new(),
+            withdrawn: Vec::new(),
             turn: None,
             prompts: HashSet::new(),
             conversation_bytes: 0,
@@ -290,8 +293,21 @@ impl Session {
 
     /// The conversation, and behind it the prompts that wait.
     pub fn all_messages(&self) -> Vec<Message> {
-        let waiting = self.queue.iter().map(|queued| Message::User(queued.message()));
+        let waiting = (0..self.waiting_ids().count()).map(|index| self.waiting_at(index));
         self.messages.iter().cloned().chain(waiting).collect()
+    }
+
+    /// What is not in the conversation yet: prompts that were withdrawn, and behind them those that wait.
+    pub(crate) fn waiting_ids(&self) -> impl Iterator<Item = MessageId> {
+        self.withdrawn.iter().chain(&self.queue).map(|queued| queued.prompt.message)
+    }
+
+    /// The message of one of these.
+    fn waiting_at(&self, index: usize) -> Message {
+        Message::User(match index.checked_sub(self.withdrawn.len()) {
+            None => UserMessage { withdrawn: true, ..self.withdrawn[index].message() },
+            Some(index) => self.queue[index].message(),
+        })
     }
 
     /// The requests with questions that are still open, in the order of their calls.

@@ -57,7 +57,7 @@ impl ForkPoint {
             (None, None) => Some(self.fit),
             // One that still waits stands behind all that is in the conversation.
             (Some(before), None) => {
-                let waits = session.queue.iter().any(|queued| queued.prompt.message == before);
+                let waits = session.waiting_ids().any(|waiting| waiting == before);
                 waits.then_some(self.fit)
             }
         }

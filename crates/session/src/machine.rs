@@ -117,6 +117,7 @@ impl Machine {
         match input {
             Input::Prompt(ticket, prompt) => self.on_prompt(ticket, prompt, stamp),
             Input::Abort(ticket) => self.begin_abort(Some(ticket), stamp),
+            Input::AbortTurn(ticket, turn) => self.on_abort_turn(ticket, turn, stamp),
             Input::Answer(ticket, consent, answer) => self.on_answer(ticket, consent, answer, stamp),
             Input::Cover(consent, by) => self.on_covered(consent, by, stamp),
             Input::AnswerQuestion(ticket, question, answers) => {

@@ -112,6 +112,10 @@ impl TypedTool for Bash {
         }
     }
 
+    fn longest(&self) -> Option<Duration> {
+        Some(self.options.max_timeout)
+    }
+
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
         let Arguments { command, timeout, workdir, description, background } = arguments;
         let background = background.unwrap_or_default();

@@ -12,6 +12,7 @@
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
 //! - [`web`]: the tools that reach out, and the door to the network that they go through
+//! - [`paths`]: the paths of a directory tree, for programs
 //! - [`outputs`]: the files that hold the whole of it, and their end
 //! - [`read`](mod@read), [`write`](mod@write), [`edit`], [`bash`], [`glob`], [`grep`], [`list`]: the native tools, one module for each
 //!
@@ -74,6 +75,7 @@ pub mod notebook;
 mod options;
 pub mod outputs;
 mod patch;
+pub mod paths;
 pub mod process;
 pub mod question;
 pub mod read;

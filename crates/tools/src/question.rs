@@ -176,6 +176,8 @@ fn told(questions: &[Asked], answers: &[Vec<String>]) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
     use crate::testing::{self, Person};
     use crate::{Registry, Typed};
@@ -191,14 +193,14 @@ mod tests {
     async fn ask(input: Value, answer: Option<QuestionAnswer>) -> Result<ToolOutput, ToolError> {
         let folder = tempfile::tempdir().unwrap();
         let mut context = testing::context(folder.path(), &folder.path().join("outputs")).unwrap();
-        let silent = answer.is_none();
-        context.host = Arc::new(Person { answer, ..Person::default() });
+        let (silent, asked) = (answer.is_none(), CancellationToken::new());
+        context.host = Arc::new(Person { answer, asked: asked.clone(), ..Person::default() });
         let mut registry = Registry::new();
         registry.add(Arc::new(Typed::new(Question))).unwrap();
         let calling = testing::call(&registry, "question", &input, &context);
         let cancelling = async {
-            tokio::task::yield_now().await;
             if silent {
+                asked.cancelled().await;
                 context.cancel.cancel();
             }
         };

@@ -56,10 +56,21 @@ pub async fn prepare_with(
     input: &CallInput,
     context: &CallContext,
 ) -> Result<Prepared, ToolError> {
-    match prepare_uncapped(tool, input, context).await {
+    let prepared = async {
+        check_workspace(context).await?;
+        prepare_uncapped(tool, input, context).await
+    };
+    match prepared.await {
         Ok(prepared) => Ok(prepared),
         Err(error) => Err(cap_error(error, Room::WHOLE, context).await),
     }
+}
+
+/// The workspace has to be the directory that it was: nobody who can change what lies above it chooses another one.
+async fn check_workspace(context: &CallContext) -> Result<(), ToolError> {
+    let workspace = context.workspace.clone();
+    let checked = context.pool.run(move || workspace.check()).await;
+    checked.map_err(|error| ToolError::Failed(error.to_string()))
 }
 
 /// [`prepare_with`] for one who caps the errors.
@@ -90,7 +101,11 @@ pub async fn execute(
     prepared: Prepared,
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    match execute_uncapped(tool, prepared, context).await {
+    let executed = async {
+        check_workspace(context).await?;
+        execute_uncapped(tool, prepared, context).await
+    };
+    match executed.await {
         Ok(mut output) => {
             Attachable::new().limit(&mut output);
             let output = cap_output(output, Room::WHOLE, context).await;

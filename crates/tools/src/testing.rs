@@ -103,6 +103,8 @@ pub struct Person {
     pub todos: Arc<[Todo]>,
     /// How each question is answered; never without it.
     pub answer: Option<QuestionAnswer>,
+    /// Cancelled when the first question is asked.
+    pub asked: CancellationToken,
 }
 
 impl Host for Person {
@@ -119,6 +121,7 @@ impl Host for Person {
     }
 
     fn ask(&self, _questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {
+        self.asked.cancel();
         match self.answer.clone() {
             Some(answer) => std::future::ready(answer).boxed(),
             None => std::future::pending().boxed(),

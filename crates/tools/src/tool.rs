@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_policy::Access;
@@ -152,6 +153,11 @@ pub trait Tool: Send + Sync {
     /// Whether it starts programs, so that those who are asked are told what would hold them.
     fn starts_programs(&self) -> bool {
         false
+    }
+
+    /// How long a call may run that is waited for, where its arguments may say it.
+    fn longest(&self) -> Option<Duration> {
+        None
     }
 
     /// Reads the arguments and says what the call would do. Has no side effects.

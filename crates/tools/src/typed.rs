@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -92,6 +93,11 @@ pub trait TypedTool: Send + Sync + 'static {
     /// Completes what models are told of it, with what is known of this value only, as limits that are configured.
     fn complete(&self, _spec: &mut ToolSpec) {}
 
+    /// How long a call may run that is waited for, where its arguments may say it.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
+
     /// The arguments without what many models send beside them, where leaving it out changes nothing.
     fn forgiven(input: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
         Cow::Borrowed(input)
@@ -155,6 +161,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn starts_programs(&self) -> bool {
         T::STARTS_PROGRAMS
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        self.tool.longest()
     }
 
     fn prepare<'a>(

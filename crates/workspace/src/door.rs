@@ -260,6 +260,11 @@ pub fn open_directory(resolved: &Resolved) -> Result<OwnedFd, DoorError> {
     }
 }
 
+/// Holds the directory at `path`, which is absolute and free of links, and has to be so still.
+pub(crate) fn hold(path: &Path) -> Result<OwnedFd, Errno> {
+    walk::open_directory(Path::new("/"), path)
+}
+
 impl Iterator for Entries {
     type Item = Result<Entry, DoorError>;
 

@@ -38,7 +38,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::walls::Walls;
-pub use environment::Environment;
+pub use environment::{Environment, PASSED_DOWN};
 pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force};
 pub use mark::Scope;
 pub(crate) use mark::random;
@@ -52,7 +52,7 @@ pub(crate) use tree::kill_all_detached;
 pub struct Spec {
     /// What the shell (bash where there is one, else sh) reads.
     pub command: String,
-    /// The directory in which it starts.
+    /// The directory in which it starts: absolute, free of links. One that a link stands for by now is refused.
     pub workdir: PathBuf,
     /// After this time it is ended; `None` when it may run for ever.
     pub timeout: Option<Duration>,

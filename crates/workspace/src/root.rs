@@ -5,8 +5,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_policy::Zone;
+use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::door;
 use crate::guarded;
 use crate::resolve::{self, PathError, Resolved};
 
@@ -58,6 +60,15 @@ pub enum WorkspaceError {
         /// What the system said.
         source: io::Error,
     },
+    /// A link stands in the place of the directory, or of one above it.
+    #[error(
+        "the workspace {path} is no longer the directory that it was: it, or a directory above it, was replaced by a link. \
+         Put the directory back, or begin a new session"
+    )]
+    Replaced {
+        /// The path that was free of links.
+        path: PathBuf,
+    },
     /// The folder of saved outputs has no usable path.
     #[error("the folder for saved outputs cannot be used: {0}")]
     Output(#[from] PathError),
@@ -102,6 +113,35 @@ impl Workspace {
             hidden: Arc::default(),
             git,
         })
+    }
+
+    /// The workspace at `root` that was opened before: a path without links, which still has to be one. Whoever could change
+    /// what lies above a workspace would else choose what it is.
+    ///
+    /// # Errors
+    /// As for [`Workspace::open`], and when a part of `root` is a link by now.
+    pub fn reopen(root: &Path, output: PathBuf) -> Result<Self, WorkspaceError> {
+        let workspace = Self::open(root, output)?;
+        // What the links led to is not told.
+        if workspace.root() != root {
+            return Err(WorkspaceError::Replaced { path: root.to_owned() });
+        }
+        workspace.check()?;
+        Ok(workspace)
+    }
+
+    /// Makes sure that the directory is still where it was, without a link on the way. Blocks.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self) -> Result<(), WorkspaceError> {
+        let path = || self.root.to_path_buf();
+        match door::hold(&self.root) {
+            Ok(_) => Ok(()),
+            Err(Errno::NOENT) => Err(WorkspaceError::Missing { path: path() }),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(WorkspaceError::Replaced { path: path() }),
+            Err(error) => Err(WorkspaceError::Unreadable { path: path(), source: error.into() }),
+        }
     }
 
     /// The same, where the outputs that other sessions saved in these folders may be read as its own: those whose records a
@@ -269,6 +309,31 @@ mod tests {
         assert!(error(&file).contains("file is not a directory"), "{}", error(&file));
         let below = file.join("below");
         assert!(error(&below).contains("is not a directory"), "{}", error(&below));
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_workspace_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir_all(base.join("above/work")).unwrap();
+        fs_err::create_dir_all(base.join("secret/work")).unwrap();
+        let (root, outputs) = (base.join("above/work"), base.join("out"));
+        let workspace = Workspace::reopen(&root, outputs.clone()).unwrap();
+        let said =
+            || [workspace.check().unwrap_err(), Workspace::reopen(&root, outputs.clone()).unwrap_err()];
+        fs_err::remove_dir(&root).unwrap();
+        assert!(said().iter().all(|error| matches!(error, WorkspaceError::Missing { .. })));
+        fs_err::os::unix::fs::symlink(base.join("secret/work"), &root).unwrap();
+        for error in said() {
+            assert!(error.to_string().contains("no longer the directory that it was"), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        fs_err::rename(base.join("above"), base.join("aside")).unwrap();
+        fs_err::os::unix::fs::symlink("secret", base.join("above")).unwrap();
+        assert!(said().iter().all(|error| matches!(error, WorkspaceError::Replaced { .. })));
+        fs_err::remove_file(base.join("above")).unwrap();
+        fs_err::create_dir_all(&root).unwrap();
+        assert!(workspace.check().is_ok());
     }
 
     #[test]

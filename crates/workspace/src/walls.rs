@@ -219,6 +219,15 @@ impl Walls {
         matches!(self.0.of, Of::Bubblewrap(..))
     }
 
+    /// The directory in which the first of the words of [`Walls::around`] has to start: it is held open from before, so that
+    /// nothing can be put in its place. Bubblewrap goes from the workspace to `workdir` by itself.
+    pub(crate) fn first_directory<'a>(&'a self, workdir: &'a Path) -> &'a Path {
+        match &self.0.of {
+            Of::Bubblewrap(_, view) => view.workspace(),
+            _ => workdir,
+        }
+    }
+
     /// Puts walls around the words of a command. `user`: a program that goes over into what follows it as another user.
     /// Blocks for a moment.
     ///

@@ -13,6 +13,9 @@ use crate::app::App;
 use crate::principal::Principal;
 use crate::problem::Problem;
 
+/// The most characters that say why something is declined.
+const LONGEST_MESSAGE: usize = 10_000;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OfSearch {
@@ -92,6 +95,16 @@ pub(crate) struct ConsentBody {
     message: Option<String>,
 }
 
+/// Refuses a longer text about why something is declined than a model shall read.
+pub(crate) fn check_message(message: Option<&str>) -> Result<(), Problem> {
+    match message {
+        Some(message) if message.chars().nth(LONGEST_MESSAGE).is_some() => Err(Problem::invalid(format!(
+            "the message has more than {LONGEST_MESSAGE} characters: send it as a prompt"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// `POST /v1/sessions/{session}/consents/{consent}`
 pub(crate) async fn answer_consent(
     State(app): State<App>,
@@ -99,6 +112,7 @@ pub(crate) async fn answer_consent(
     Ids((id, consent)): Ids<(SessionId, ConsentId)>,
     Body(ConsentBody { answer, message }): Body<ConsentBody>,
 ) -> Result<StatusCode, Problem> {
+    check_message(message.as_deref())?;
     let answer = match (answer, message) {
         (Say::Once, None) => ConsentAnswer::Once,
         (Say::Always, None) => ConsentAnswer::Always,

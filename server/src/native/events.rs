@@ -3,7 +3,8 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use playhouse_protocol::{EventId, SessionId};
+use playhouse_protocol::operator::BY_HAND_TENANT;
+use playhouse_protocol::{CommandError, EventId, SessionId};
 use playhouse_session::tags::TagPlace;
 use serde::Deserialize;
 
@@ -73,8 +74,11 @@ pub(crate) async fn of_one(
         (Some(place), _) => place.map(|place| place.seq),
         (None, None) => None,
     };
-    let session = app.session(&principal, id).await?;
-    let permit = app.limits().subscribe(&principal)?;
+    let summary = app.summary(&principal, id).await?;
+    let session = app.engine().session(id).await?;
+    let by_hand = (summary.tenant == BY_HAND_TENANT).then(|| ByHand { app: app.clone(), session: id });
+    let (permit, withdrawn) = app.admit_stream(&principal).await?;
+    let permit = ((permit, by_hand), withdrawn);
     let events = session.events(after).await?;
     let Some(place) = tags else { return Ok(sse::answer(&app, One(events), permit)) };
     // Nobody can have read what is not there yet.
@@ -83,6 +87,27 @@ pub(crate) async fn of_one(
     let (before, _) = app.engine().read(id).await?;
     let tags = blocking(move || Tags::new(events, place, &before)).await?;
     Ok(sse::answer(&app, tags, permit))
+}
+
+/// A session of calls by hand. It is of no use without the command that makes them, whose connection this goes with.
+struct ByHand {
+    app: App,
+    session: SessionId,
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let (engine, session) = (self.app.engine().clone(), self.session);
+        // Without a runtime the engine ends, and the next one removes it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            match engine.delete(session).await {
+                // The command was quicker.
+                Ok(()) | Err(CommandError::NotFound(_)) => {}
+                Err(error) => tracing::warn!(%session, %error, "calls by hand cannot be removed"),
+            }
+        });
+    }
 }
 
 /// `GET /v1/events`
@@ -101,7 +126,7 @@ pub(crate) async fn of_many(
         Some(written) => Some(resolved(written).await?),
         None => None,
     };
-    let permit = app.limits().subscribe(&principal)?;
+    let permit = app.admit_stream(&principal).await?;
     let after = after.map(|place| (place.generation, place.position));
     let listener = app.engine().hub().listen(&principal.tenant, after, move |owner| {
         directory.as_ref().is_none_or(|directory| **directory == *owner.workspace)

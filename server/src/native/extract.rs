@@ -8,9 +8,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse as _;
 use playhouse_protocol::nearest::did_you_mean;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::problem::{Kind, Problem};
+
+/// What is said of a body that is too large.
+pub(crate) const TOO_LARGE: &str = "the body is larger than this server takes: send less at once";
 
 /// A body of JSON.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -32,10 +35,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 let detail = rejection.body_text();
                 let status = rejection.into_response().status();
                 return Err(match status {
-                    StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-                        Kind::TooLarge,
-                        "the body is larger than this server takes: send less at once",
-                    ),
+                    StatusCode::PAYLOAD_TOO_LARGE => Problem::new(Kind::TooLarge, TOO_LARGE),
                     _ => Problem::invalid(format!("the body cannot be read: {detail}")),
                 });
             }
@@ -63,6 +63,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
         return serde_json::from_str("{}")
             .map_err(|error| Problem::invalid(format!("the body is empty: {}", plain(&error))));
+    }
+    // A list would be read as the fields of a body in their order.
+    if !bytes.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+        return Err(Problem::invalid(
+            "the body does not fit: it has to be a JSON object, as in {\"title\": \"…\"}",
+        ));
     }
     serde_json::from_slice(bytes).map_err(|error| {
         let text = plain(&error);
@@ -100,7 +106,7 @@ impl<T: DeserializeOwned + 'static, S: Send + Sync> FromRequestParts<S> for Sear
     }
 }
 
-fn misfit_query(rejection: &QueryRejection) -> Problem {
+pub(crate) fn misfit_query(rejection: &QueryRejection) -> Problem {
     let text = rejection.body_text();
     let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
     Problem::invalid(format!("the query does not fit: {text}{}", meant(text)))
@@ -159,6 +165,10 @@ mod tests {
             let problem = parse::<Sample>(body.as_bytes()).unwrap_err();
             assert_eq!(problem.kind, Kind::Invalid);
             assert!(problem.detail.ends_with(said), "{body}: {}", problem.detail);
+        }
+        for body in ["[\"a\", \"b\"]", " []", "1", "null", "\"a\""] {
+            let problem = parse::<Sample>(body.as_bytes()).unwrap_err();
+            assert!(problem.detail.contains("has to be a JSON object"), "{body}: {}", problem.detail);
         }
         assert!(parse::<Sample>(b" \n").is_ok(), "no body is one without fields");
         let problem = parse::<Vec<u8>>(b"").unwrap_err();

@@ -4,7 +4,7 @@
 //! a problem document ([`Problem`](crate::Problem)). Times are milliseconds since 1970. Ids have the form that
 //! [`playhouse_protocol::id`] tells.
 
-mod asked;
+pub(crate) mod asked;
 mod events;
 pub(crate) mod extract;
 mod facts;

@@ -97,7 +97,7 @@ pub(crate) async fn prompt(
     let message = name(&headers, body.message)?;
     let session = app.session(&principal, id).await?;
     let _permit = match body.reply {
-        true => Some(app.admit_turn(&principal, id).await?),
+        true => app.admit_turn(&principal, id, message).await?,
         // It takes none of what a turn needs.
         false => app.admit().map(|()| None)?,
     };
@@ -148,7 +148,7 @@ pub(crate) async fn shell(
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let message = name(&headers, body.message)?;
     let session = app.session(&principal, id).await?;
-    let _permit = app.admit_turn(&principal, id).await?;
+    let _permit = app.admit_turn(&principal, id, message).await?;
     let ShellBody { command, timeout, agent, model, .. } = body;
     let shell = ShellCommand { message, command, timeout, agent, model };
     Ok((StatusCode::ACCEPTED, Json(session.shell(shell).await?)))
@@ -175,12 +175,24 @@ pub(crate) struct Aborted {
     turns: u32,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AbortBody {
+    /// The only turn to end; absent for the running one and those that wait.
+    turn: Option<MessageId>,
+}
+
 /// `POST /v1/sessions/{session}/abort`
 pub(crate) async fn abort(
     State(app): State<App>,
     principal: Principal,
     Ids(id): Ids<SessionId>,
+    Body(AbortBody { turn }): Body<AbortBody>,
 ) -> Result<Json<Aborted>, Problem> {
     let session = app.session(&principal, id).await?;
-    Ok(Json(Aborted { turns: session.abort().await? }))
+    let turns = match turn {
+        Some(turn) => u32::from(session.abort_turn(turn).await?),
+        None => session.abort().await?,
+    };
+    Ok(Json(Aborted { turns }))
 }

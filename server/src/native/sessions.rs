@@ -121,7 +121,7 @@ pub(crate) async fn create(
 ) -> Result<Response, Problem> {
     let _permit = app.admit_session(&principal).await?;
     check_title(new.title.as_ref())?;
-    let workspace = admit_workspace(&app, new.workspace).await?;
+    let workspace = admit_workspace(&app, &principal, new.workspace).await?;
     let session = app
         .engine()
         .create(NewSession {
@@ -148,13 +148,17 @@ async fn made(app: &App, principal: &Principal, id: SessionId) -> Result<Respons
 }
 
 /// The directory that a client named, if it lies below a root; else the first root.
-async fn admit_workspace(app: &App, written: Option<String>) -> Result<String, Problem> {
-    let admitting = app.clone();
+async fn admit_workspace(
+    app: &App,
+    principal: &Principal,
+    written: Option<String>,
+) -> Result<String, Problem> {
+    let (admitting, principal) = (app.clone(), principal.clone());
     let admitted = blocking(move || match written {
-        Some(written) => admitting.admit_directory(&written),
+        Some(written) => admitting.admit_directory(&principal, &written),
         None => {
             let missing = || Problem::invalid("the body names no workspace, and this server has no root");
-            admitting.roots().first().map(std::path::Path::to_owned).ok_or_else(missing)
+            admitting.roots_of(&principal).first().map(std::path::Path::to_owned).ok_or_else(missing)
         }
     });
     let admitted = admitted.await??;
@@ -362,6 +366,9 @@ pub(crate) async fn diff(
 ) -> Result<Json<Diff>, Problem> {
     app.summary(&principal, id).await?;
     let session = folded(&app, id).await?;
+    if let Some(prompt) = search.prompt.filter(|prompt| !session.knows_prompt(*prompt)) {
+        return Err(Problem::invalid(format!("there is no prompt {prompt} in this session")));
+    }
     let files = blocking(move || changes(&session, search.prompt)).await?;
     Ok(Json(Diff { files }))
 }

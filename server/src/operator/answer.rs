@@ -17,7 +17,7 @@ use crate::keys::{KeyError, Keys};
 impl From<KeyError> for CommandError {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::Name(_) | KeyError::Missing(_) => Self::Invalid(error.to_string()),
+            KeyError::Name(_) | KeyError::Root(_) | KeyError::Missing(_) => Self::Invalid(error.to_string()),
             KeyError::Store(_) | KeyError::Random(_) => Self::Store(error.to_string()),
         }
     }
@@ -56,6 +56,8 @@ impl Operator {
         let engine = &self.engine;
         Ok(match request {
             OperatorRequest::Hello => OperatorReply::Engine(self.operations.engine()),
+            // Who asks this of an engine in the same process needs no answer to hold it.
+            OperatorRequest::Stay => OperatorReply::Done,
             OperatorRequest::Leave => {
                 return Err(CommandError::Invalid("the engine does not end by itself".into()));
             }

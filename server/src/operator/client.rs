@@ -17,12 +17,14 @@ use hyper_util::rt::TokioIo;
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::operator::{EngineFacts, OPERATOR_PROTOCOL, OperatorReply, OperatorRequest};
 use playhouse_protocol::{CommandError, Seq, SessionId};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::net::UnixStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::PATH;
 use super::events::OperatorEvents;
+use crate::socket;
 
 /// How long an engine may take to say who it is.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
@@ -46,8 +48,8 @@ pub struct OperatorClient(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     facts: EngineFacts,
-    /// The connection on which the engine said who it is.
-    _held: SendRequest<Full<Bytes>>,
+    /// Ends the request that holds the engine, on the connection on which it said who it is.
+    _stay: DropGuard,
 }
 
 impl OperatorClient {
@@ -60,7 +62,7 @@ impl OperatorClient {
             Ok(sender) => sender,
             Err(error) if is_nobody(&error) => return Ok(None),
             // No socket has such a path.
-            Err(_) if std::os::unix::net::SocketAddr::from_pathname(path).is_err() => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
             Err(error) => {
                 let text = format!("failed to connect to the engine at {}: {error}", path.display());
                 return Err(OperatorError::Gone(text));
@@ -69,7 +71,18 @@ impl OperatorClient {
         let hello = async {
             let answer = sender.send_request(request(&OperatorRequest::Hello)?).await.ok();
             let Some(answer) = answer else { return Ok(None) };
-            read(answer).await.map(Some)
+            let reply: Value = read(answer).await?;
+            // Those of another version say something else beside this.
+            let facts = &reply["data"];
+            if reply["reply"] == "engine" && facts["protocol"] != OPERATOR_PROTOCOL {
+                return Err(OperatorError::Gone(format!(
+                    "the engine in process {} is Playhouse {}, which this one does not understand: stop it with \
+                     `kill {0}` first",
+                    facts["pid"],
+                    facts["version"].as_str().unwrap_or("of another version"),
+                )));
+            }
+            serde_json::from_value(reply).map(Some).map_err(|error| not_understood(&error))
         };
         let stuck = |_| {
             let path = path.display();
@@ -80,14 +93,10 @@ impl OperatorClient {
         match tokio::time::timeout(HELLO_WAIT, hello).await.map_err(stuck)? {
             // It closed between the two, as an engine does that ends.
             Ok(None) => Ok(None),
-            Ok(Some(OperatorReply::Engine(facts))) if facts.protocol == OPERATOR_PROTOCOL => {
-                Ok(Some(Self(Arc::new(Inner { path: path.to_owned(), facts, _held: sender }))))
+            Ok(Some(OperatorReply::Engine(facts))) => {
+                let _stay = stay(sender, request(&OperatorRequest::Stay)?);
+                Ok(Some(Self(Arc::new(Inner { path: path.to_owned(), facts, _stay }))))
             }
-            Ok(Some(OperatorReply::Engine(facts))) => Err(OperatorError::Gone(format!(
-                "the engine in process {} is Playhouse {}, which this one does not understand: stop it with \
-                 `kill {0}` first",
-                facts.pid, facts.version,
-            ))),
             Ok(Some(other)) => Err(unexpected(&other)),
             Err(error) => Err(error),
         }
@@ -103,8 +112,7 @@ impl OperatorClient {
     /// # Errors
     /// The engine did not do it, or went away.
     pub async fn ask(&self, asked: &OperatorRequest) -> Result<OperatorReply, OperatorError> {
-        let reply = read(self.send(request(asked)?).await?).await?;
-        match reply {
+        match read(self.send(request(asked)?).await?).await? {
             OperatorReply::Failed(error) => Err(error.into()),
             reply => Ok(reply),
         }
@@ -127,13 +135,32 @@ impl OperatorClient {
     /// # Errors
     /// There is no such session, it is parked, or the engine went away.
     pub async fn events(&self, session: SessionId, after: Seq) -> Result<OperatorEvents, OperatorError> {
+        let body = self.stream(session, after).await?;
+        Ok(OperatorEvents::new(self.clone(), session, after, body))
+    }
+
+    async fn stream(&self, session: SessionId, after: Seq) -> Result<Incoming, OperatorError> {
         let path = format!("/v1/sessions/{session}/events?after={after}");
         let asked = Request::builder().uri(path).header(HOST, "localhost").body(Full::default());
         let answer = self.send(asked.map_err(|error| gone(&error))?).await?;
         if answer.status() != StatusCode::OK {
             return Err(refused(answer).await);
         }
-        Ok(OperatorEvents::new(answer.into_body()))
+        Ok(answer.into_body())
+    }
+
+    /// The events after `after` once more, from the same engine.
+    pub(super) async fn stream_again(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> Result<Incoming, OperatorError> {
+        let now = Box::pin(Self::connect(&self.0.path)).await?;
+        let who = |facts: &EngineFacts| (facts.pid, facts.generation);
+        if now.is_none_or(|now| who(now.facts()) != who(self.facts())) {
+            return Err(gone(&"nobody serves its socket any more"));
+        }
+        self.stream(session, after).await
     }
 
     /// Sends a request on a connection of its own.
@@ -143,6 +170,20 @@ impl OperatorClient {
     }
 }
 
+/// Asks the engine to stay until what is returned is dropped. An idle connection it would close.
+fn stay(mut sender: SendRequest<Full<Bytes>>, asked: Request<Full<Bytes>>) -> DropGuard {
+    let end = CancellationToken::new();
+    let ended = end.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            // It is answered when the engine ends, whom nobody holds then.
+            answer = sender.send_request(asked) => drop(answer),
+        }
+    });
+    end.drop_guard()
+}
+
 /// Whether an error says that nobody serves a socket.
 fn is_nobody(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotConnected, NotFound};
@@ -150,7 +191,7 @@ fn is_nobody(error: &io::Error) -> bool {
 }
 
 async fn open(path: &Path) -> io::Result<SendRequest<Full<Bytes>>> {
-    let stream = UnixStream::connect(path).await?;
+    let stream = socket::connect(path).await?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // It ends with the sender, or with the engine.
     tokio::spawn(async move { drop(connection.await) });
@@ -164,14 +205,16 @@ fn request(asked: &OperatorRequest) -> Result<Request<Full<Bytes>>, OperatorErro
     request.map_err(|error| gone(&error))
 }
 
-async fn read(answer: Response<Incoming>) -> Result<OperatorReply, OperatorError> {
+async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, OperatorError> {
     if answer.status() != StatusCode::OK {
         return Err(refused(answer).await);
     }
     let body = answer.into_body().collect().await.map_err(|error| gone(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| {
-        OperatorError::Gone(format!("the engine answers what this one does not understand: {error}"))
-    })
+    serde_json::from_slice(&body).map_err(|error| not_understood(&error))
+}
+
+fn not_understood(error: &serde_json::Error) -> OperatorError {
+    OperatorError::Gone(format!("the engine answers what this one does not understand: {error}"))
 }
 
 /// What a problem document says.

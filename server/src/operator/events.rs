@@ -1,26 +1,40 @@
 //! A stream of events, read back into what the engine published.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use playhouse_actors::Published;
-use playhouse_protocol::Event;
+use playhouse_protocol::{Event, Seq, SessionId};
 use serde_json::Value;
 
-use super::client::{OperatorError, gone, told};
+use super::client::{OperatorClient, OperatorError, gone, told};
 
-/// The events of a session, from another process.
+/// How often it is tried to go on with a stream that was cut before anything came, and how long is waited between.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The events of a session, from another process. An engine cuts the stream of who reads nothing for some time, as while a
+/// person looks at what a pager holds back: it goes on behind the last durable event that was read, with what is under way
+/// as a snapshot.
 #[derive(Debug)]
 pub struct OperatorEvents {
-    body: Incoming,
+    client: OperatorClient,
+    session: SessionId,
+    /// The last durable event that was read.
+    after: Seq,
+    /// `None` after it was cut.
+    body: Option<Incoming>,
     lines: Lines,
+    /// How often it was cut since the last event.
+    cut: u32,
 }
 
 impl OperatorEvents {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self { body, lines: Lines::default() }
+    pub(super) fn new(client: OperatorClient, session: SessionId, after: Seq, body: Incoming) -> Self {
+        Self { client, session, after, body: Some(body), lines: Lines::default(), cut: 0 }
     }
 
     /// The next event; `None` when the session was removed or the engine ends in good order. May be dropped and called
@@ -32,13 +46,28 @@ impl OperatorEvents {
         loop {
             while let Some(line) = self.lines.next() {
                 if let Some(json) = line.strip_prefix(b"data: ") {
-                    return event(json).map(Some);
+                    let event = event(json)?;
+                    self.after = self.after.max(event.event().id.seq);
+                    self.cut = 0;
+                    return Ok(Some(event));
                 }
             }
-            match self.body.frame().await {
+            let Some(body) = &mut self.body else {
+                if self.cut > 1 {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                self.body = Some(self.client.stream_again(self.session, self.after).await?);
+                continue;
+            };
+            match body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => self.lines.add(frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => return Err(gone(&error)),
+                Some(Err(error)) if self.cut >= TRIES => return Err(gone(&error)),
+                Some(Err(_)) => {
+                    // What came of an event that is not whole comes again.
+                    (self.body, self.lines) = (None, Lines::default());
+                    self.cut += 1;
+                }
             }
         }
     }

@@ -12,18 +12,23 @@ use crate::app::App;
 /// How often it is looked, at most and at least.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Waits until there was nothing to do for `time`, or at all once somebody asked it to leave, and leaves the server taking no new work. `connections` are those that
-/// are open.
+/// How long after it was asked to leave an engine still does. Whoever waits for that asks again much sooner.
+const ASKED: Duration = Duration::from_secs(1);
+
+/// Waits until there was nothing to do for `time`, or at all while somebody asks it to leave, and leaves the server taking
+/// no new work. `connections` are those that are open.
 pub(crate) async fn idle(app: &App, connections: &TaskTracker, time: Duration) {
     let look = (time / 8).clamp(LOOK.0, LOOK.1);
     let (mut since, mut heard) = (Instant::now(), app.operator_requests());
-    // Once somebody asked it to leave, it waits for nothing but the others that need it.
-    let mut leaving = false;
+    // When somebody asked it to leave: then it waits for nothing but the others that need it.
+    let mut asked: Option<Instant> = None;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(if leaving { LOOK.0 } else { look }) => {}
-            () = app.leaving().notified() => leaving = true,
+            () = tokio::time::sleep(if asked.is_some() { LOOK.0 } else { look }) => {}
+            () = app.leaving().notified() => asked = Some(Instant::now()),
         }
+        asked = asked.filter(|asked| asked.elapsed() < ASKED);
+        let leaving = asked.is_some();
         let requests = app.operator_requests();
         let came = std::mem::replace(&mut heard, requests) != requests;
         // Whoever came and went between two looks counts too.

@@ -14,6 +14,7 @@ use axum::routing::post;
 use axum::{Extension, Json, Router};
 use playhouse_protocol::operator::{EngineFacts, OperatorReply, OperatorRequest, ScriptedCall};
 use playhouse_protocol::{Command, CommandError, ModelRef};
+use tower_http::limit::RequestBodyLimitLayer;
 
 use crate::app::App;
 use crate::connection::Carrier;
@@ -29,9 +30,12 @@ pub(crate) use idle::idle;
 /// Where the requests go.
 const PATH: &str = "/operator";
 
+/// The most bytes of a request: a script of calls or a prompt that is as long as any may be, as JSON writes it.
+const LARGEST: usize = 64 * 1024 * 1024;
+
 /// What the server cannot know or do by itself for the operator's commands.
 pub trait Operations: Send + Sync {
-    /// What the engine is; whether it is ending is filled in by the server.
+    /// What the engine is; whether it makes way and whether it is ending is filled in by the server.
     fn engine(&self) -> EngineFacts;
 
     /// Makes a model of the provider `mock` that makes these calls, one a step.
@@ -41,9 +45,9 @@ pub trait Operations: Send + Sync {
     fn script(&self, calls: &[ScriptedCall]) -> Result<ModelRef, CommandError>;
 }
 
-/// The route.
+/// The route. Nobody but the operator gets so far that the body is read.
 pub(crate) fn router() -> Router<App> {
-    Router::new().route(PATH, post(operate))
+    Router::new().route(PATH, post(operate)).layer(RequestBodyLimitLayer::new(LARGEST))
 }
 
 async fn operate(
@@ -84,16 +88,43 @@ async fn answer(
     if is_work && app.is_draining() {
         return Err(CommandError::NotAccepted("the engine is stopping: try again when it is back".into()));
     }
-    if request == OperatorRequest::Leave && app.options().idle_exit.is_some() {
-        app.leaving().notify_one();
-        return Ok(OperatorReply::Done);
+    match request {
+        OperatorRequest::Leave if app.options().leaves => {
+            app.leaving().notify_one();
+            return Ok(OperatorReply::Done);
+        }
+        OperatorRequest::Stay => {
+            // The connection is needed until this is answered, and whoever goes away takes the request along.
+            app.closing().cancelled().await;
+            return Ok(OperatorReply::Done);
+        }
+        _ => {}
     }
     let mut reply = operator.answer(request).await?;
     match &mut reply {
-        OperatorReply::Engine(facts) => facts.ending = app.is_draining(),
+        OperatorReply::Engine(facts) => {
+            facts.background = app.options().leaves;
+            facts.ending = app.is_draining();
+        }
         // Whoever makes a key wants those without one kept out from now on, not from the next start on.
-        OperatorReply::KeyMade { .. } => app.need_key(true),
+        OperatorReply::KeyMade { .. } => {
+            app.need_key(true);
+            learn_keys(app).await;
+        }
+        OperatorReply::KeyRevoked(_) => learn_keys(app).await,
         _ => {}
     }
     Ok(reply)
+}
+
+/// Keys are others than they were.
+async fn learn_keys(app: &App) {
+    let learning = app.clone();
+    match tokio::task::spawn_blocking(move || learning.learn_keys()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the keys could not be read: tenants are kept to their workspaces")
+        }
+        Err(error) => tracing::error!(%error, "the keys could not be read"),
+    }
 }

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::batch::{Batch, Place};
 use crate::app::App;
@@ -57,6 +57,9 @@ struct Writer<S, P> {
     pulse: Pin<Box<Sleep>>,
     /// The server ends: it waits for no stream.
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The client's key does not hold any more.
+    withdrawn: CancellationToken,
+    withdrawal: Pin<Box<WaitForCancellationFutureOwned>>,
     batch: Batch,
     begun: bool,
     ended: bool,
@@ -64,8 +67,12 @@ struct Writer<S, P> {
     _permit: P,
 }
 
-/// The answer that streams this source. `permit` is dropped with it.
-pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, permit: P) -> Response {
+/// The answer that streams this source. The permit is dropped with it, and it ends when the token is cancelled.
+pub(crate) fn answer<S: Source, P: Send + 'static>(
+    app: &App,
+    source: S,
+    (permit, withdrawn): (P, CancellationToken),
+) -> Response {
     let heartbeat = app.options().heartbeat;
     let writer = Writer {
         source,
@@ -73,6 +80,8 @@ pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, permit:
         written: Instant::now(),
         pulse: Box::pin(sleep(heartbeat)),
         closing: Box::pin(app.closing().clone().cancelled_owned()),
+        withdrawal: Box::pin(withdrawn.clone().cancelled_owned()),
+        withdrawn,
         batch: Batch::default(),
         begun: false,
         ended: false,
@@ -98,7 +107,7 @@ impl<S: Source, P> Writer<S, P> {
             // Whoever loses the connection before the first event comes back to here.
             return Some(Bytes::from(format!("retry: {COME_BACK}\nid: {}\n\n", self.source.place())));
         }
-        if self.ended {
+        if self.ended || self.withdrawn.is_cancelled() {
             return None;
         }
         let first = match self.source.try_next() {
@@ -106,6 +115,7 @@ impl<S: Source, P> Writer<S, P> {
             None => loop {
                 tokio::select! {
                     biased;
+                    () = self.withdrawal.as_mut() => return None,
                     first = self.source.next() => break first?,
                     () = self.closing.as_mut() => return None,
                     // Set anew for each event it would cost more than some events.

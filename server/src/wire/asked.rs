@@ -52,9 +52,7 @@ impl Asked {
     /// The query.
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let query = Query::<T>::try_from_uri(&self.uri);
-        let Query(query) = query
-            .map_err(|error| Problem::invalid(format!("the query does not fit: {}", error.body_text())))?;
-        Ok(query)
+        query.map(|Query(query)| query).map_err(|error| extract::misfit_query(&error))
     }
 
     /// The path that was asked for.
@@ -78,12 +76,12 @@ impl Asked {
     /// It does not.
     pub(crate) async fn named_place(&self) -> Result<Option<Arc<Place>>, Problem> {
         let Some(written) = self.written()? else { return Ok(None) };
-        let app = self.app.clone();
-        let admitted = blocking(move || app.admit_directory(&written)).await??;
+        let (app, principal) = (self.app.clone(), self.principal.clone());
+        let admitted = blocking(move || app.admit_directory(&principal, &written)).await??;
         self.place_of(&admitted.to_string_lossy()).await.map(Some)
     }
 
-    /// The directory that the client named, or else the server's first root.
+    /// The directory that the client named, or else the first root of who asks.
     ///
     /// # Errors
     /// It does not lie below a root, or there is no root.
@@ -92,14 +90,15 @@ impl Asked {
             return Ok(place);
         }
         let missing = || Problem::invalid("the request names no directory, and this server has no root");
-        let first = self.app.roots().first().ok_or_else(missing)?.to_string_lossy().into_owned();
+        let roots = self.app.roots_of(&self.principal);
+        let first = roots.first().ok_or_else(missing)?.to_string_lossy().into_owned();
         self.place_of(&first).await
     }
 
     /// The place of a directory that is known to be allowed.
     pub(crate) async fn place_of(&self, directory: &str) -> Result<Arc<Place>, Problem> {
         let crashed = || Problem::new(Kind::Internal, "the work crashed: the server's log says where");
-        place(&self.app, directory).await.map(Arc::new).ok_or_else(crashed)
+        place(self.app.roots_of(&self.principal), directory).await.map(Arc::new).ok_or_else(crashed)
     }
 
     /// The feed of the tenant.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mock_llm::{Model, Script, text};
+use playhouse_protocol::{MessageId, Prompt};
 use playhouse_server::{ServerOptions, TenantLimits};
 
 use crate::support::{Answer, PATIENCE, Served, Site};
@@ -95,5 +96,53 @@ async fn what_was_used_of_late_counts() {
         let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=24 * 3_600).contains(&wait), "{wait}");
         assert_eq!(prompt(&served, &theirs, other.id().as_str()).await.status, 202);
+    }
+}
+
+#[tokio::test]
+async fn what_was_admitted_before_is_said_again_at_every_limit() {
+    for limits in [
+        TenantLimits { tokens_per_minute: Some(1), ..TenantLimits::default() },
+        TenantLimits { running_turns: Some(1), ..TenantLimits::default() },
+    ] {
+        let site = Site::new();
+        let key = site.key("acme");
+        let served = served(&site, limits.clone()).await;
+        let model = if limits.running_turns.is_some() { "silent" } else { "greeter" };
+        let (first, second) = (served.session("acme", "greeter").await, served.session("acme", model).await);
+        let authorization = format!("Bearer {key}");
+        let ask = async |path: &str, body: &str| {
+            served.ask("POST", path, &[("authorization", &authorization)], body).await
+        };
+        let path = format!("/v1/sessions/{}/prompts", first.id());
+        let message = "msg_00000000000012345678901234";
+        let body = format!(r#"{{"text": "Hello?", "message": "{message}"}}"#);
+        assert_eq!(ask(&path, &body).await.json()["repeated"], false);
+        let waited =
+            first.run(Prompt { message: Some(MessageId::parse(message).unwrap()), ..Prompt::text("Hello?") });
+        tokio::time::timeout(PATIENCE, waited).await.expect("it ends").unwrap();
+        // What runs there takes the place of the tenant's turn.
+        let held = prompt(&served, &key, second.id().as_str()).await;
+        let refused = async {
+            loop {
+                let answer = prompt(&served, &key, first.id().as_str()).await;
+                if answer.status != 202 {
+                    return answer.status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let refused = tokio::time::timeout(PATIENCE, refused).await.expect("the limit is reached");
+        assert_eq!((refused, held.status == 202 || held.status == 429), (429, true));
+        let again = ask(&path, &body).await;
+        assert_eq!((again.status, &again.json()["repeated"]), (202, &serde_json::json!(true)));
+        let wired =
+            format!(r#"{{"messageID": "{message}", "parts": [{{"type": "text", "text": "Hello?"}}]}}"#);
+        assert_eq!(ask(&format!("/session/{}/prompt_async", first.id()), &wired).await.status, 204);
+        let other = format!("/v1/sessions/{}/prompts", second.id());
+        if model == "greeter" {
+            assert_eq!(ask(&other, &body).await.status, 429, "it is another session's");
+        }
+        second.abort().await.unwrap();
     }
 }

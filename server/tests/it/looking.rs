@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mock_llm::{Model, Script, call, text};
 use playhouse_protocol::message::BlobRef;
@@ -57,6 +58,43 @@ async fn text_is_found_with_its_places() {
     }
     fs_err::write(root.join("many"), "x\n".repeat(1_000)).unwrap();
     assert_eq!(wire.get("/find?pattern=x").await.as_array().unwrap().len(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ignore_files_that_are_pipes_or_links_hold_nobody_up_and_tell_nothing() {
+    let site = Site::new();
+    let root = site.workspace();
+    for folder in [".git/info", "link"] {
+        fs_err::create_dir_all(root.join(folder)).unwrap();
+    }
+    for pipe in [".gitignore", ".git/info/exclude"] {
+        let made = Command::new("mkfifo").arg(root.join(pipe)).status();
+        assert!(made.expect("mkfifo is needed: apt install coreutils").success());
+    }
+    let outside = site.folder.path().join("outside");
+    fs_err::write(&outside, "guessed\n").unwrap();
+    fs_err::os::unix::fs::symlink(&outside, root.join("link/.gitignore")).unwrap();
+    fs_err::write(root.join("link/.ignore"), "dull\n").unwrap();
+    for name in ["guessed", "dull"] {
+        fs_err::write(root.join("link").join(name), "").unwrap();
+    }
+    let (_served, wire) = served(&site).await;
+    let ignored = async |path: &str| -> Vec<(String, bool)> {
+        let listed = wire.get(&format!("/file?path={path}")).await;
+        let node = |node: &Value| (node["name"].as_str().unwrap().to_owned(), node["ignored"] == true);
+        listed.as_array().unwrap().iter().map(node).collect()
+    };
+    let named = |names: &[(&str, bool)]| -> Vec<(String, bool)> {
+        names.iter().map(|(name, ignored)| ((*name).to_owned(), *ignored)).collect()
+    };
+    assert_eq!(ignored("").await, named(&[(".git", false), ("link", false), (".gitignore", false)]));
+    let inner = [(".gitignore", false), (".ignore", false), ("dull", true), ("guessed", false)];
+    assert_eq!(ignored("link").await, named(&inner));
+    assert_eq!(wire.get("/find/file?query=guessed").await, json!(["link/guessed"]));
+    assert_eq!(wire.get("/find/file?query=dull").await, json!([]));
+    for path in ["..", "/etc", "nowhere"] {
+        wire.ask("GET", &format!("/file?path={path}"), &[], "").await.with(400);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,6 +230,8 @@ async fn what_a_session_changed_is_added_up() {
 struct Slow {
     inner: Arc<dyn Blobs>,
     gate: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+    /// True from the first read on.
+    reading: Arc<AtomicBool>,
 }
 
 impl Blobs for Slow {
@@ -200,10 +240,20 @@ impl Blobs for Slow {
     }
 
     fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError> {
+        self.reading.store(true, Ordering::SeqCst);
         // Ends when the other end is dropped.
         let _ = self.gate.lock().unwrap().recv();
         self.inner.get(tenant, blob)
     }
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect(what);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,23 +261,21 @@ async fn a_server_with_too_much_to_do_is_not_ready_and_says_why() {
     let (hold, gate) = std::sync::mpsc::sync_channel(0);
     let mut site = Site { tune: |options| options.threads = 1, ..Site::new() };
     let inner = Arc::clone(&site.store.blobs);
-    site.store.blobs = Arc::new(Slow { inner, gate: gate.into() });
+    let reading = Arc::new(AtomicBool::new(false));
+    site.store.blobs = Arc::new(Slow { inner, gate: gate.into(), reading: Arc::clone(&reading) });
     let served = site.serve(Script::new(), |options| options.waiting = 2).await;
     assert_eq!(served.get("/readyz").await.body, "ok\n");
     let engine = served.app.engine();
     let blob = engine.store_blob("local", "content".into()).await.unwrap();
-    let reads: Vec<_> = (0..3)
-        .map(|_| {
-            let (engine, blob) = (engine.clone(), blob.clone());
-            tokio::spawn(async move { engine.blob("local", blob).await })
-        })
-        .collect();
-    let wait = async {
-        while engine.load().work < 2 {
-            tokio::task::yield_now().await;
-        }
+    let read = || {
+        let (engine, blob) = (engine.clone(), blob.clone());
+        tokio::spawn(async move { engine.blob("local", blob).await })
     };
-    tokio::time::timeout(PATIENCE, wait).await.expect("one runs, and two wait");
+    // The two that wait come after the only thread has begun the first.
+    let mut reads = vec![read()];
+    until("the first one runs", || reading.load(Ordering::SeqCst)).await;
+    reads.extend([read(), read()]);
+    until("two wait", || engine.load().work == 2).await;
     let answer = served.get("/readyz").await;
     assert!(answer.header("retry-after").is_some());
     let detail = answer.refused(503, "overloaded");

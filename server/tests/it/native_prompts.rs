@@ -36,6 +36,17 @@ async fn a_command_is_run_by_hand() {
     assert_eq!(*kind, json!({"kind": "shell", "command": "echo ran >> ran", "timeout": 20_000}));
     assert_eq!(page["messages"][1]["parts"][0]["input"]["object"]["timeout"], 20_000);
     assert!(site.requests().is_empty(), "no model is asked");
+    for timeout in [0, 600_001, 1_000_000_000_000_000_000_u64] {
+        let said =
+            client.post(&path, json!({"command": "true", "timeout": timeout})).await.refused(400, "invalid");
+        assert!(said.contains("from 1 to 600000 milliseconds"), "{said}");
+    }
+    let said =
+        client.post(&path, json!(["msg_00000000000012345678901235", "true"])).await.refused(400, "invalid");
+    assert!(said.contains("JSON object"), "{said}");
+    let diff = format!("{session}/diff?prompt=");
+    client.get(&format!("{diff}msg_00000000000012345678901234")).await.with(200);
+    client.get(&format!("{diff}msg_00000000000012345678901239")).await.refused(400, "invalid");
     client.post(&path, json!({"command": "sleep 100"})).await.with(202);
     client.post(&path, json!({"command": "true"})).await.refused(409, "busy");
     let detail = client.post(&path, json!({"comand": "true"})).await.refused(400, "invalid");

@@ -118,6 +118,9 @@ async fn an_abort_ends_what_runs_and_what_waits() {
     }
     assert_eq!(client.get(&session).await.with(200)["state"], "idle");
     assert_eq!(client.post(&format!("{session}/abort"), json!({})).await.with(200), json!({"turns": 0}));
+    let over = json!({"turn": "msg_00000000000012345678901234"});
+    assert_eq!(client.post(&format!("{session}/abort"), over).await.with(200), json!({"turns": 0}));
+    client.post(&format!("{session}/abort"), json!({"turns": 1})).await.with(400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

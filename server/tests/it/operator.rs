@@ -11,8 +11,9 @@ use playhouse_protocol::operator::{
 use playhouse_protocol::{
     Command, CommandError, Event, EventBody, ModelRef, NewSession, Prompt, Record, Sandbox, Seq, SessionId,
 };
-use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server};
+use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server, ServerOptions};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{PATIENCE, Served, Site, ask_unix};
 
@@ -29,6 +30,7 @@ impl Operations for TestOperations {
             file: None,
             sandbox: Sandbox::Off,
             network: false,
+            background: false,
             ending: false,
         }
     }
@@ -40,7 +42,15 @@ impl Operations for TestOperations {
 
 /// A server with a door for the operator, which ends when it is idle for this time.
 async fn serve(ground: &Site, script: Script, idle: Option<Duration>) -> (Served, OperatorClient) {
-    let app = ground.app(script, |options| options.idle_exit = idle).await.operated(Arc::new(TestOperations));
+    serve_with(ground, script, |options| options.idle_exit = idle).await
+}
+
+async fn serve_with(
+    ground: &Site,
+    script: Script,
+    options: impl FnOnce(&mut ServerOptions),
+) -> (Served, OperatorClient) {
+    let app = ground.app(script, options).await.operated(Arc::new(TestOperations));
     let mut server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let path = ground.folder.path().join("engine.sock");
     server.and_on(Listen::Unix(path.clone())).await.unwrap();
@@ -164,10 +174,16 @@ async fn it_ends_when_nobody_needs_it() {
     assert_eq!((ended.finished, ended.suspended), (0, 0), "the turn was over before: {ended:?}");
 }
 
+/// Leaves when it is asked to, and not by itself.
+fn patient(options: &mut ServerOptions) {
+    (options.idle_exit, options.leaves) = (Some(Duration::from_secs(3_600)), true);
+}
+
 #[tokio::test]
 async fn it_leaves_for_somebody_else_once_nobody_is_there() {
     let ground = Site::new();
-    let (served, client) = serve(&ground, Script::new(), Some(Duration::from_secs(3_600))).await;
+    let (served, client) = serve_with(&ground, Script::new(), patient).await;
+    assert!(client.facts().background);
     let other = OperatorClient::connect(&ground.folder.path().join("engine.sock")).await.unwrap().unwrap();
     client.ask(&OperatorRequest::Leave).await.unwrap();
     drop(client);
@@ -175,6 +191,123 @@ async fn it_leaves_for_somebody_else_once_nobody_is_there() {
     assert!(matches!(other.ask(&OperatorRequest::Hello).await, Ok(OperatorReply::Engine(_))));
     drop(other);
     served.ended().await;
+}
+
+#[tokio::test]
+async fn it_forgets_that_it_was_asked_to_leave() {
+    let ground = Site::new();
+    let (served, client) = serve_with(&ground, Script::new(), patient).await;
+    client.ask(&OperatorRequest::Leave).await.unwrap();
+    // Whoever asked does not ask again.
+    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let path = ground.folder.path().join("engine.sock");
+    let client = OperatorClient::connect(&path).await.unwrap().expect("it is there still");
+    assert!(!client.facts().ending);
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn whoever_holds_it_keeps_it_from_ending() {
+    let ground = Site::new();
+    let (served, client) = serve_with(&ground, Script::new(), |options| {
+        (options.idle_exit, options.head_time) =
+            (Some(Duration::from_millis(50)), Duration::from_millis(100));
+    })
+    .await;
+    // Long after an idle connection is closed.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(matches!(client.ask(&OperatorRequest::Hello).await, Ok(OperatorReply::Engine(_))));
+    drop(client);
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_events_that_was_cut_goes_on() {
+    let ground = Site::new();
+    // More than sockets hold.
+    let long: String = (0..2_000).map(|number: u32| format!("{number}{} ", "x".repeat(1_000))).collect();
+    let model = Model::new().step(call("list", json!({}))).step(text(&long));
+    let (served, client) = serve_with(&ground, Script::new().model("greeter", model), |options| {
+        options.write_time = Duration::from_millis(200);
+    })
+    .await;
+    let session = create(&client, new_session(&ground, "local")).await;
+    let mut events = client.events(session, Seq::START).await.unwrap();
+    let prompt = OperatorRequest::Command { session, command: Command::Prompt(Prompt::text("Look.")) };
+    client.ask(&prompt).await.unwrap();
+    let handle = served.app.engine().session(session).await.unwrap();
+    let mut here = handle.events(Some(Seq::START)).await.unwrap();
+    let is_over = |event: &Event| matches!(&event.body, EventBody::Durable(record) if matches!(**record, Record::TurnEnded(_)));
+    let (mut given, mut heard) = (Vec::new(), Vec::new());
+    let both = async {
+        while !given.last().is_some_and(is_over) {
+            given.push(here.next().await.unwrap().expect("more comes").event().clone());
+        }
+        // Nothing was read of the other stream by now, and the server has lost patience.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        while !heard.last().is_some_and(is_over) {
+            heard.push(events.next().await.unwrap().expect("more comes").event().clone());
+        }
+    };
+    tokio::time::timeout(PATIENCE, both).await.expect("the turn ends");
+    assert_eq!(read(&heard).0, read(&given).0, "each durable event comes once");
+    served.stop();
+    served.ended().await;
+    assert!(matches!(events.next().await, Ok(None) | Err(OperatorError::Gone(_))));
+}
+
+#[tokio::test]
+async fn a_request_may_be_large_on_the_socket() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    let input = json!({"content": "\"".repeat(12 << 20)}).as_object().unwrap().clone();
+    let script = OperatorRequest::Script(vec![ScriptedCall { tool: "write".into(), input }]);
+    let error = client.ask(&script).await.unwrap_err();
+    assert_eq!(error.to_string(), "there are no calls by hand here", "it was read");
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn the_network_does_not_take_all_seats() {
+    let ground = Site::new();
+    let (served, client) = serve_with(&ground, Script::new(), |options| {
+        (options.connections, options.head_time) = (64, Duration::from_secs(3_600));
+    })
+    .await;
+    let address = served.address;
+    let mut idle = Vec::new();
+    for _ in 0..80 {
+        idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    let hello = tokio::time::timeout(PATIENCE, client.ask(&OperatorRequest::Hello)).await;
+    assert!(matches!(hello.expect("it is answered"), Ok(OperatorReply::Engine(_))));
+    drop(idle);
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test]
+async fn an_engine_of_another_version_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("engine.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let engine = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 1_024];
+        let _ = stream.read(&mut asked).await.unwrap();
+        let body =
+            json!({"reply": "engine", "data": {"protocol": 99, "pid": 7, "version": "9.9"}}).to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream
+    };
+    let (client, _engine) = tokio::join!(OperatorClient::connect(&path), engine);
+    let error = client.unwrap_err().to_string();
+    assert!(error.contains("process 7 is Playhouse 9.9") && error.contains("`kill 7`"), "{error}");
 }
 
 #[tokio::test]

@@ -228,7 +228,14 @@ impl Site {
     /// A key of `tenant`.
     pub(crate) fn key(&self, tenant: &str) -> String {
         let keys = Keys::new(Arc::clone(&self.store.shelf));
-        keys.create(tenant, "test", Timestamp::from_millis(1)).unwrap().1
+        keys.create(tenant, "test", &[], Timestamp::from_millis(1)).unwrap().1
+    }
+
+    /// A key of `tenant` that works below this directory only.
+    pub(crate) fn key_below(&self, tenant: &str, root: &Path) -> String {
+        let keys = Keys::new(Arc::clone(&self.store.shelf));
+        let roots = [root.to_str().unwrap().to_owned()];
+        keys.create(tenant, "test", &roots, Timestamp::from_millis(1)).unwrap().1
     }
 
     /// What the routes share, over an engine with this script.

@@ -6,7 +6,9 @@ use base64::engine::general_purpose::STANDARD;
 use mock_llm::Script;
 use playhouse_server::{Listen, Server, ServerError};
 
+use crate::client::Client;
 use crate::support::{Served, Site, ask_unix};
+use crate::wire_client::Wire;
 
 #[tokio::test]
 async fn without_keys_everyone_on_this_machine_is_the_local_tenant() {
@@ -64,6 +66,29 @@ async fn the_session_of_another_tenant_is_not_there() {
     assert_eq!(ask(&mine, "GET", &path).await.status, 200, "it is still there");
     let seen = ask(&theirs, "GET", "/v1/sessions").await;
     assert!(seen.status == 200 && !seen.body.contains(session.as_str()), "{}", seen.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_streams_of_a_key_end_when_it_is_withdrawn() {
+    let site = Site::new();
+    let (kept, withdrawn) = (site.key("acme"), site.key("acme"));
+    let served = site.serve(Script::new(), |_| {}).await;
+    let (stays, goes) = (Client::of(&served, Some(&kept)), Client::of(&served, Some(&withdrawn)));
+    let session = stays.session("echo").await;
+    let one = format!("{session}/events");
+    let mut staying = stays.events("/v1/events", None).await;
+    let mut going = [goes.events("/v1/events", None).await, goes.events(&one, None).await];
+    let wire = Wire::of(&served, Some(&withdrawn));
+    let mut wired = [wire.events("/event", None).await, wire.events("/global/event", None).await];
+    served.app.keys().revoke(&withdrawn).unwrap();
+    for events in &mut going {
+        assert!(events.next().await.is_none());
+    }
+    for events in &mut wired {
+        assert!(events.next().await.is_none());
+    }
+    stays.prompt(&session, "hi").await;
+    staying.until("prompt.admitted").await;
 }
 
 #[tokio::test]
@@ -166,4 +191,52 @@ async fn a_listed_origin_is_told_what_it_may_do() {
     let asked = [("origin", "https://evil.example"), ("access-control-request-method", "DELETE")];
     let preflight = served.ask("OPTIONS", "/v1/sessions", &asked, "").await;
     assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (403, None));
+}
+
+#[tokio::test]
+async fn a_key_with_roots_sees_and_uses_no_others() {
+    let ground = Site::new();
+    let (a, b) = (ground.workspace().join("a"), ground.workspace().join("b"));
+    for folder in [&a, &b] {
+        fs_err::create_dir(folder).unwrap();
+        fs_err::write(folder.join("file"), "text").unwrap();
+    }
+    let (narrow, wide) = (ground.key_below("acme", &a), ground.key("other"));
+    let served = ground.serve(Script::new(), |_| {}).await;
+    let ask = async |key: &str, method: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {key}");
+        served
+            .ask(method, path, &[("authorization", &bearer), ("content-type", "application/json")], body)
+            .await
+    };
+    for (key, folder, allowed) in [(&narrow, &a, true), (&narrow, &b, false), (&wide, &b, true)] {
+        let listed = ask(key, "GET", &format!("/file?path=.&directory={}", folder.display()), "").await;
+        assert_eq!(listed.status == 200, allowed, "{}", listed.body);
+        let body = format!("{{\"workspace\": \"{}\"}}", folder.display());
+        let made = ask(key, "POST", "/v1/sessions", &body).await;
+        assert_eq!(made.status == 201, allowed, "{}", made.body);
+    }
+    let made = ask(&narrow, "POST", "/v1/sessions", "{}").await;
+    assert!(made.body.contains(a.to_str().unwrap()), "its first root is where it works: {}", made.body);
+}
+
+#[tokio::test]
+async fn no_workspace_is_swapped_for_a_link() {
+    let ground = Site::new();
+    let served = ground.serve(Script::new(), |_| {}).await;
+    let (swapped, secret) = (ground.workspace().join("sw"), ground.folder.path().join("secret"));
+    fs_err::create_dir(&swapped).unwrap();
+    fs_err::create_dir(&secret).unwrap();
+    let body = format!("{{\"workspace\": \"{}\"}}", swapped.display());
+    let made = served.ask("POST", "/v1/sessions", &[("content-type", "application/json")], &body).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let made: serde_json::Value = serde_json::from_str(&made.body).unwrap();
+    fs_err::remove_dir(&swapped).unwrap();
+    fs_err::os::unix::fs::symlink(&secret, &swapped).unwrap();
+    let path = format!("/v1/sessions/{}/shell", made["id"].as_str().unwrap());
+    let json = [("content-type", "application/json")];
+    let refused = served.ask("POST", &path, &json, r#"{"command": "touch written"}"#).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(refused.body.contains("no longer the directory that it was"), "{}", refused.body);
+    assert!(!secret.join("written").exists());
 }

@@ -100,7 +100,8 @@ pub(super) async fn engine(plan: &Plan) -> Result<OperatorClient, Failure> {
             };
         }
         if Instant::now() > deadline {
-            return Err(late(&plan.data, 0));
+            let log = fs_err::metadata(plan.data.join(LOG)).map_or(0, |log| log.len());
+            return Err(late(&plan.data, log));
         }
         sleep(LOOK).await;
     }
@@ -114,7 +115,8 @@ async fn ready(data: &Path) -> Result<Option<OperatorClient>, Failure> {
 /// The right to start an engine, until the file is dropped; `None` while somebody else has it.
 fn take_turn(data: &Path) -> Result<Option<fs_err::File>, Failure> {
     let mut options = fs_err::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(data.join(TURN))?;
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(data.join(TURN));
+    let file = file.map_err(|error| Failure::usage(error.to_string()))?;
     match flock(file.file(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -152,6 +154,8 @@ fn start(plan: &Plan) -> Result<Child, Failure> {
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(plan.arguments()).current_dir(&plan.data).stdin(Stdio::null());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+    // Whoever waits for the end of a pipe or for a lock waits for commands, and not for an engine that stays.
+    close_fds::set_fds_cloexec_threadsafe(3, &[]);
     command.spawn().map_err(failed)
 }
 
@@ -159,8 +163,8 @@ fn start(plan: &Plan) -> Result<Child, Failure> {
 fn not_started(data: &Path, before: u64, status: ExitStatus) -> Failure {
     let said = tail(data, before);
     // Where it says what was wrong, that is what this command would have said.
-    let message = match said.rsplit_once("error: ") {
-        Some((_, error)) => error.to_owned(),
+    let message = match last_error(&said) {
+        Some(error) => error.to_owned(),
         None => format!("the engine did not start ({status}): {said}"),
     };
     let exit = if status.code() == Some(2) { Exit::Usage } else { Exit::Failed };
@@ -173,6 +177,13 @@ fn not_started(data: &Path, before: u64, status: ExitStatus) -> Failure {
             log.display()
         ),
     }
+}
+
+/// The last error that a process said, which may be several lines long and may hold other errors.
+fn last_error(said: &str) -> Option<&str> {
+    let begin =
+        said.rfind("\nerror: ").map(|place| place + 1).or(said.starts_with("error: ").then_some(0))?;
+    said[begin..].strip_prefix("error: ")
 }
 
 fn late(data: &Path, before: u64) -> Failure {
@@ -218,6 +229,14 @@ mod tests {
         assert_eq!(tail(&folder.path().join("missing"), 0), "");
         fs_err::write(folder.path().join(LOG), "é".repeat(10_000)).unwrap();
         assert!(tail(folder.path(), 0).chars().count() <= SHOWN);
+    }
+
+    #[test]
+    fn an_error_is_told_whole() {
+        let said = "a line\nerror: the store failed: error: no space left\n  |\n1 | x";
+        assert_eq!(last_error(said), Some("the store failed: error: no space left\n  |\n1 | x"));
+        assert_eq!(last_error("error: one\nerror: two"), Some("two"));
+        assert_eq!(last_error("no error: here"), None);
     }
 
     #[test]

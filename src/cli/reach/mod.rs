@@ -23,7 +23,7 @@ use super::Failure;
 use crate::house::House;
 
 pub(super) use background::keep_log_short;
-pub(super) use open::{SOCKET, ask_key, open, or_start, outside_if_fit};
+pub(super) use open::{SOCKET, ask_key, make_way, open, or_start, outside_if_fit};
 
 /// An engine. Cheap to clone.
 #[derive(Clone)]

@@ -8,6 +8,7 @@ use playhouse_protocol::Sandbox;
 use playhouse_protocol::operator::{EngineFacts, KeyRequest, OperatorReply, OperatorRequest};
 use playhouse_server::{Keys, OperatorClient};
 use playhouse_store::{Store, StoreError};
+use rustix::fs::Access;
 use tokio::time::{Instant, sleep};
 
 use super::super::{Common, Failure, WallsArguments, say};
@@ -100,7 +101,9 @@ pub(in crate::cli) async fn or_start(common: &Common, walls: WallsArguments) -> 
     if common.in_process {
         return inside(walls, settings, &data).await;
     }
-    if std::os::unix::net::SocketAddr::from_pathname(socket(&data)).is_err() {
+    let socket = socket(&std::path::absolute(&data)?);
+    // Only there is a way around it.
+    if cfg!(not(target_os = "linux")) && std::os::unix::net::SocketAddr::from_pathname(socket).is_err() {
         let path = data.display();
         say(&format!(
             "note: no engine can be started in the background, since the path {path} is too long for a socket; this \
@@ -112,11 +115,14 @@ pub(in crate::cli) async fn or_start(common: &Common, walls: WallsArguments) -> 
     loop {
         let plan = Plan::new(common, &settings, &data, walls)?;
         let client = background::engine(&plan).await?;
-        let Err(difference) = fits(client.facts(), &settings, walls) else {
+        let Err(difference) = suits(client.facts(), &settings, walls) else {
             tell_of_difference(client.facts(), &settings);
             return Ok(Held::outside(client));
         };
-        // One that was started for commands may end, if no other command needs it.
+        if !client.facts().background {
+            return Err(Failure::usage(difference));
+        }
+        // One that was started for commands ends, if no other command needs it.
         let since = *asked_to_leave.get_or_insert_with(Instant::now);
         let left = client.ask(&OperatorRequest::Leave).await;
         if left.is_err() || since.elapsed() > LEAVE_WAIT {
@@ -144,7 +150,7 @@ pub(in crate::cli) async fn outside_if_fit(
     let (Ok(data), false) = (common.data(), common.in_process) else { return Ok(None) };
     let Some(client) = connect(&data).await? else { return Ok(None) };
     let settings = common.settings()?;
-    if client.facts().ending || fits(client.facts(), &settings, walls).is_err() {
+    if client.facts().ending || suits(client.facts(), &settings, walls).is_err() {
         return Ok(None);
     }
     tell_of_difference(client.facts(), &settings);
@@ -164,7 +170,72 @@ fn socket(data: &Path) -> PathBuf {
 
 /// The engine that serves the data directory.
 pub(super) async fn connect(data: &Path) -> Result<Option<OperatorClient>, Failure> {
+    check(data)?;
     Ok(OperatorClient::connect(&socket(data)).await?)
+}
+
+/// Whether `data` is something in which a socket may lie, or is not there yet.
+fn check(data: &Path) -> Result<(), Failure> {
+    let wrong = |reason: &dyn std::fmt::Display| {
+        let data = data.display();
+        Err(Failure::usage(format!(
+            "{data} cannot be the data directory: {reason}: name another one with --data"
+        )))
+    };
+    match std::fs::metadata(data) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => wrong(&error),
+        Ok(found) if !found.is_dir() => wrong(&"it is no directory"),
+        Ok(_) => rustix::fs::access(data, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
+            .or_else(|error| wrong(&std::io::Error::from(error))),
+    }
+}
+
+/// Asks an engine that commands started in the background to leave the data directory to this process, and waits for
+/// that. Whether there was one.
+///
+/// # Errors
+/// Somebody needs it.
+pub(in crate::cli) async fn make_way(data: &Path) -> Result<bool, Failure> {
+    let began = Instant::now();
+    let mut was_there = false;
+    // Whoever else has the directory is named by the store.
+    while let Ok(Some(client)) = connect(data).await {
+        let engine = client.facts();
+        if !engine.background {
+            break;
+        }
+        was_there = true;
+        if began.elapsed() > LEAVE_WAIT {
+            return Err(Failure::usage(format!(
+                "the data directory {} is in use by the engine that commands started in the background (process {1}), and \
+                 commands need it: wait until they are over, stop it with `kill {1}`, or name another directory with --data",
+                data.display(),
+                engine.pid,
+            )));
+        }
+        // Where it is gone already, that shows when it is looked again.
+        drop(client.ask(&OperatorRequest::Leave).await);
+        drop(client);
+        sleep(AGAIN).await;
+    }
+    Ok(was_there)
+}
+
+/// Whether an engine works as this command wants it; else what to say. The configuration of one that somebody started by
+/// hand is that engine's own affair.
+fn suits(engine: &EngineFacts, settings: &Settings, walls: WallsArguments) -> Result<(), String> {
+    fits(engine, settings, walls)?;
+    if !engine.background || engine.configuration == settings.fingerprint {
+        return Ok(());
+    }
+    Err(format!(
+        "the engine that has the data directory open (process {0}), which a command started in the background, has another \
+         configuration than this command ({1}), and commands need it: wait until it ends, stop it with `kill {0}`, or name \
+         another directory with --data",
+        engine.pid,
+        difference(engine, settings),
+    ))
 }
 
 /// Whether the programs of sessions are held there as this command wants it; else what to say. Where the command line says
@@ -197,19 +268,30 @@ fn tell_of_difference(engine: &EngineFacts, settings: &Settings) {
     if engine.configuration == settings.fingerprint {
         return;
     }
+    say(&format!(
+        "note: the engine in process {0} has another configuration than this command ({1}), and its own holds; stop \
+         it with `kill {0}` to use this one",
+        engine.pid,
+        difference(engine, settings),
+    ));
+}
+
+/// In what the configurations differ.
+fn difference(engine: &EngineFacts, settings: &Settings) -> String {
     let file = |file: Option<String>| file.unwrap_or_else(|| "no file".to_owned());
     let theirs = file(engine.file.clone());
-    let ours = file(settings.file.as_ref().map(|file| file.display().to_string()));
-    let differ = if theirs == ours {
+    let ours = file(
+        settings
+            .file
+            .as_ref()
+            .and_then(|file| std::path::absolute(file).ok())
+            .map(|file| file.display().to_string()),
+    );
+    if theirs == ours {
         "files or variables as they were".to_owned()
     } else {
         format!("{theirs}, here {ours}")
-    };
-    say(&format!(
-        "note: the engine in process {0} has another configuration than this command ({differ}), and its own holds; stop \
-         it with `kill {0}` to use this one",
-        engine.pid,
-    ));
+    }
 }
 
 #[cfg(test)]
@@ -226,7 +308,36 @@ mod tests {
             file: None,
             sandbox,
             network,
+            background: false,
             ending: false,
+        }
+    }
+
+    #[test]
+    fn the_configuration_counts_for_engines_in_the_background() {
+        let settings = Settings::load(None, &|_| None).unwrap();
+        let walls = WallsArguments { sandbox: None, network: false };
+        let suits = |configuration: &str, background| {
+            let configuration = configuration.to_owned();
+            let engine = EngineFacts { configuration, background, ..engine(Sandbox::Required, false) };
+            suits(&engine, &settings, walls)
+        };
+        assert_eq!(suits("other", false), Ok(()));
+        assert_eq!(suits(&settings.fingerprint, true), Ok(()));
+        assert!(suits("other", true).unwrap_err().contains("process 7"));
+    }
+
+    #[test]
+    fn a_file_is_no_data_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        check(folder.path()).unwrap();
+        check(&folder.path().join("absent")).unwrap();
+        let file = folder.path().join("file");
+        fs_err::write(&file, "").unwrap();
+        for path in [&file, &file.join("below")] {
+            let failure = check(path).unwrap_err();
+            assert_eq!(failure.exit, crate::cli::Exit::Usage);
+            assert!(failure.message.contains("cannot be the data directory"), "{}", failure.message);
         }
     }
 

@@ -28,7 +28,7 @@ impl Session {
     /// # Errors
     /// A message that is named and that there is not.
     pub fn page(&self, query: &MessagesQuery) -> Result<MessagePage, String> {
-        let end = self.messages.len() + self.queue.len();
+        let end = self.messages.len() + self.withdrawn.len() + self.queue.len();
         let range = self.range(query, end)?;
         let messages: Vec<Message> = range.clone().map(|index| self.message_at(index)).collect();
         Ok(MessagePage {
@@ -52,7 +52,7 @@ impl Session {
 
     /// The place of a message, looked for in the newest first.
     fn place_of(&self, id: MessageId) -> Result<usize, String> {
-        let waiting = self.queue.iter().position(|queued| queued.prompt.message == id);
+        let waiting = self.waiting_ids().position(|waiting| waiting == id);
         let place = match waiting {
             Some(index) => Some(self.messages.len() + index),
             None => self.messages.iter().rposition(|message| message.id() == id),
@@ -63,7 +63,7 @@ impl Session {
     fn message_at(&self, index: usize) -> Message {
         match index.checked_sub(self.messages.len()) {
             None => self.messages[index].clone(),
-            Some(waiting) => Message::User(self.queue[waiting].message()),
+            Some(waiting) => self.waiting_at(waiting),
         }
     }
 }

@@ -75,7 +75,7 @@ impl Session {
         if forked.turn != self.turn.as_ref().map(|turn| turn.id) {
             return Err("it names another turn than the one that runs".into());
         }
-        for queued in self.queue.drain(..) {
+        for queued in self.withdrawn.drain(..).chain(self.queue.drain(..)) {
             self.prompts.remove(&queued.prompt.message);
         }
         if let Some(turn) = &mut self.turn {
@@ -407,17 +407,20 @@ impl Session {
                     Some(StepPhase::Unanswered) | None => {}
                 }
                 self.turn = None;
-                self.read_notes();
-                Ok(())
             }
-            Some(turn) => Err(format!("turn {} still runs", turn.id)),
-            None => {
+            _ => {
                 let queued = self.take_queued(id)?;
-                self.messages.push(Message::User(UserMessage { withdrawn: true, ..queued.message() }));
-                self.read_notes();
-                Ok(())
+                self.withdrawn.push(queued);
             }
         }
+        if self.turn.is_none() {
+            // The answer of a turn that runs must stay the last message until it is over.
+            for queued in std::mem::take(&mut self.withdrawn) {
+                self.messages.push(Message::User(UserMessage { withdrawn: true, ..queued.message() }));
+            }
+            self.read_notes();
+        }
+        Ok(())
     }
 
     fn step_message(&mut self, id: MessageId) -> Result<&mut AssistantMessage, String> {

@@ -10,16 +10,16 @@ use playhouse_protocol::{Record, Reply};
 
 use super::{ABORT_GRACE_MS, LiveCall, Machine};
 use crate::effect::{Deadline, Effect, Stamp, Ticket};
-use crate::fold::FoldError;
+use crate::fold::{FoldError, QueuedPrompt};
 use crate::settle::estimated_usage;
 
 /// An abort under way: the turn ends when nothing is at work any more.
 #[derive(Debug, Default)]
 pub(super) struct Abort {
-    tickets: Vec<Ticket>,
-    /// Prompts that waited when it began.
+    /// Who waits for it, with how many turns it ends for them.
+    tickets: Vec<(Ticket, u32)>,
+    /// Prompts that waited when it began, and end with it.
     queued: HashSet<MessageId>,
-    turns: u32,
 }
 
 impl Machine {
@@ -33,12 +33,40 @@ impl Machine {
         // A note has no turn that could be ended.
         let turns = self.session.queue.iter().filter(|queued| !queued.prompt.kind.is_note());
         let queued: HashSet<MessageId> = turns.map(|queued| queued.prompt.message).collect();
+        self.cancel(ticket, queued, stamp)
+    }
+
+    /// Ends one turn; the others go on.
+    pub(super) fn on_abort_turn(
+        &mut self,
+        ticket: Ticket,
+        turn: MessageId,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.session.turn.as_ref().is_some_and(|running| running.id == turn) {
+            return self.cancel(Some(ticket), HashSet::new(), stamp);
+        }
+        let waits = |queued: &QueuedPrompt| queued.prompt.message == turn && !queued.prompt.kind.is_note();
+        let waited = self.session.queue.iter().any(waits);
+        if waited {
+            self.end_waiting(turn, stamp)?;
+        }
+        self.reply(ticket, Ok(Reply::Aborted { turns: u32::from(waited) }));
+        Ok(())
+    }
+
+    /// Cancels whatever is at work for the running turn, which ends with those of the `queued` prompts.
+    fn cancel(
+        &mut self,
+        ticket: Option<Ticket>,
+        queued: HashSet<MessageId>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let turns = u32::from(self.session.turn.is_some()) + u32::try_from(queued.len()).unwrap_or(u32::MAX);
         let already = self.live.abort.is_some();
         let abort = self.live.abort.get_or_insert_default();
-        abort.tickets.extend(ticket);
-        abort.turns =
-            u32::from(self.session.turn.is_some()) + u32::try_from(queued.len()).unwrap_or(u32::MAX);
-        abort.queued = queued;
+        abort.tickets.extend(ticket.map(|ticket| (ticket, turns)));
+        abort.queued.extend(queued);
         if already {
             return Ok(());
         }
@@ -91,19 +119,19 @@ impl Machine {
             .filter(|prompt| abort.queued.contains(prompt))
             .collect();
         for turn in waiting {
-            let ended = TurnEnded {
-                turn,
-                outcome: TurnOutcome::Aborted,
-                error: None,
-                steps: 0,
-                totals: Totals::default(),
-            };
-            self.append(Record::TurnEnded(ended), stamp.now)?;
+            self.end_waiting(turn, stamp)?;
         }
-        for ticket in abort.tickets {
-            self.reply(ticket, Ok(Reply::Aborted { turns: abort.turns }));
+        for (ticket, turns) in abort.tickets {
+            self.reply(ticket, Ok(Reply::Aborted { turns }));
         }
         Ok(())
+    }
+
+    /// The turn of a prompt that waits is over before it began.
+    fn end_waiting(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let (outcome, totals) = (TurnOutcome::Aborted, Totals::default());
+        let ended = TurnEnded { turn, outcome, error: None, steps: 0, totals };
+        self.append(Record::TurnEnded(ended), stamp.now)
     }
 
     /// What was cancelled did not end in time: kills it, and settles it as if it had reported.

@@ -146,6 +146,8 @@ impl TagStream {
                 return rest;
             }
             // What an attempt wrote that failed cannot be taken back. The next one begins on a line of its own.
+            // A prompt that was withdrawn while it waited wrote nothing.
+            Record::TurnEnded(ended) if ended.steps == 0 => None,
             Record::AttemptStarted(_) | Record::TurnEnded(_) => {
                 let wrote = self.place().text > 0;
                 self.begin();

@@ -225,6 +225,11 @@ impl Harness {
         self.on(Input::Abort(ticket))
     }
 
+    pub(crate) fn abort_turn(&mut self, turn: MessageId) -> Vec<String> {
+        let ticket = self.ticket();
+        self.on(Input::AbortTurn(ticket, turn))
+    }
+
     /// The newest attempt answers with text, and calls of the tools with these names.
     pub(crate) fn answer(&mut self, text: &str, tools: &[&str]) -> Vec<String> {
         let finish = if tools.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };

@@ -2,7 +2,7 @@
 
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
-use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::message::{CallOutcome, FinishReason, Message};
 use playhouse_protocol::record::{Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
@@ -247,6 +247,60 @@ fn an_abort_settles_everything() {
             "start attempt of 4 messages",
         ]
     );
+}
+
+#[test]
+fn an_abort_of_one_turn_leaves_the_others() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.prompt("two");
+    h.prompt("three");
+    let waiting = |h: &Harness| -> Vec<_> {
+        h.machine.session().queue.iter().map(|queued| queued.prompt.message).collect()
+    };
+    let [two, three] = waiting(&h)[..] else { panic!("two wait") };
+    assert_eq!(h.abort_turn(two), ["append turn.ended(two aborted)", "reply aborted 1"]);
+    assert_eq!(h.abort_turn(two), ["reply aborted 0"], "it is over");
+    // The running turn does not notice.
+    let shown: Vec<bool> = h
+        .machine
+        .session()
+        .all_messages()
+        .iter()
+        .filter_map(|message| match message {
+            Message::User(user) => Some(user.withdrawn),
+            Message::Assistant(_) => None,
+        })
+        .collect();
+    assert_eq!(shown, [false, true, false]);
+    h.answer("", &["bash"]);
+    h.prepared("bash", Effect::Workspace);
+    let one = h.machine.session().turn.as_ref().unwrap().id;
+    assert_eq!(h.abort_turn(one), ["cancel bash", "arm AbortGrace in 1000 ms"]);
+    let call = h.call("bash");
+    assert_eq!(
+        h.on(Input::Call(call, CallReport::text(CallOutcome::Cancelled, "cancelled"))),
+        [
+            "append call.settled(bash cancelled), turn.ended(one aborted), turn.started(three), attempt.started(1.1)",
+            "reply aborted 1",
+            "start attempt of 4 messages",
+        ]
+    );
+    assert_eq!(h.machine.session().turn.as_ref().unwrap().id, three);
+    h.crash();
+}
+
+#[test]
+fn an_abort_of_one_turn_and_one_of_all_go_together() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.prompt("two");
+    let one = h.machine.session().turn.as_ref().unwrap().id;
+    assert_eq!(h.abort_turn(one), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
+    assert!(h.abort().is_empty());
+    let ended = h.fail(ErrorCode::Internal, "");
+    assert!(ended[0].ends_with("turn.ended(one aborted), turn.ended(two aborted)"), "{ended:?}");
+    assert_eq!(ended[1..], ["reply aborted 1", "reply aborted 2"]);
 }
 
 #[test]

@@ -50,7 +50,14 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
         2 => {
             let ticket = h.ticket();
             world.asked += 1;
-            h.raw(Input::Abort(ticket))
+            let session = h.machine.session();
+            let running = session.turn.as_ref().map(|turn| turn.id);
+            let turns: Vec<_> =
+                running.into_iter().chain(session.queue.iter().map(|queued| queued.prompt.message)).collect();
+            match turns.get(usize::from(by / 2)) {
+                Some(turn) if by.is_multiple_of(2) => h.raw(Input::AbortTurn(ticket, *turn)),
+                _ => h.raw(Input::Abort(ticket)),
+            }
         }
         3..=5 => {
             let Some(attempt) = pick(&world.attempts, by) else { return };

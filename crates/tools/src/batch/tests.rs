@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Barrier;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::testing::{self, Fake, Person};
@@ -260,18 +261,25 @@ async fn what_others_call_tool_and_parameters_is_shown_as_such() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_batch_cancels_its_calls() {
-    let hang = Fake::new("hang", |context| {
+    let (hangs, ended) = (CancellationToken::new(), CancellationToken::new());
+    let marks = (hangs.clone(), ended.clone());
+    let hang = Fake::new("hang", move |context| {
         let cancel = context.cancel.clone();
+        marks.0.cancel();
         async move {
             cancel.cancelled().await;
             Err(ToolError::Cancelled("it had begun".into()))
         }
         .boxed()
     });
-    let fixture = fixture(vec![hang, says("quick", "done")]);
+    let quick = Fake::new("quick", move |_| {
+        marks.1.cancel();
+        std::future::ready(Ok(ToolOutput::text("done"))).boxed()
+    });
+    let fixture = fixture(vec![hang, quick]);
     let calls = json!([{"tool": "hang", "parameters": {}}, {"tool": "quick", "parameters": {}}]);
     let cancelling = async {
-        tokio::task::yield_now().await;
+        tokio::join!(hangs.cancelled(), ended.cancelled());
         fixture.context.cancel.cancel();
     };
     let (result, ()) = tokio::join!(fixture.batch(calls), cancelling);

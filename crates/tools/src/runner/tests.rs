@@ -134,15 +134,21 @@ async fn short_output_is_left_alone() {
 
 #[tokio::test]
 async fn a_tool_that_heeds_the_cancelling_says_how_it_ended() {
-    let fixture = fixture(Fake::new("fake", |context| {
+    let begun = CancellationToken::new();
+    let mark = begun.clone();
+    let fixture = fixture(Fake::new("fake", move |context| {
         let cancel = context.cancel.clone();
+        mark.cancel();
         async move {
             cancel.cancelled().await;
             Err(ToolError::Cancelled("half of it is done".into()))
         }
         .boxed()
     }));
-    let cancelling = async { fixture.context.cancel.cancel() };
+    let cancelling = async {
+        begun.cancelled().await;
+        fixture.context.cancel.cancel();
+    };
     let (result, ()) = tokio::join!(fixture.call(), cancelling);
     assert_eq!(result.unwrap_err().to_string(), "cancelled: half of it is done");
 }
@@ -155,17 +161,21 @@ async fn a_tool_that_hangs_is_left_behind_and_cleaned_up() {
             self.0.cancel();
         }
     }
-    let dropped = CancellationToken::new();
-    let mark = dropped.clone();
+    let (begun, dropped) = (CancellationToken::new(), CancellationToken::new());
+    let marks = (begun.clone(), dropped.clone());
     let fixture = fixture(Fake::new("fake", move |_| {
-        let held = Dropped(mark.clone());
+        let held = Dropped(marks.1.clone());
+        marks.0.cancel();
         async move {
             let _held = held;
             std::future::pending().await
         }
         .boxed()
     }));
-    let cancelling = async { fixture.context.cancel.cancel() };
+    let cancelling = async {
+        begun.cancelled().await;
+        fixture.context.cancel.cancel();
+    };
     let (result, ()) = tokio::join!(fixture.call(), cancelling);
     assert!(matches!(result, Err(ToolError::Cancelled(_))), "{result:?}");
     assert!(dropped.is_cancelled());

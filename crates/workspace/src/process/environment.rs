@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 
 use super::mark;
 
-/// Names that are passed down: where programs and their settings lie, and how to speak to the user. Everything else
-/// stays here, since any name may hold a secret.
-const PASSED_DOWN: &[&str] = &[
+/// Names that are passed down, beside those that begin with `LC_`: where programs and their settings lie, and how to speak
+/// to the user. Everything else stays here, since any name may hold a secret.
+pub const PASSED_DOWN: &[&str] = &[
     "PATH",
     "HOME",
     "USER",

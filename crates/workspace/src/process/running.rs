@@ -1,8 +1,11 @@
 //! A command from its start to its end.
 
 use std::io::{self, PipeReader};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use super::limits::{Broken, Hold};
 use super::mark::Scope;
 use super::tree::Tree;
 use super::{Exit, Input, ProcessError, Receive, Spec, bounded, mark, program, shell, shell_words, starter};
+use crate::door;
 use crate::walls::{After, Walls};
 
 /// How much is read at once, in bytes: what a pipe holds.
@@ -89,18 +93,23 @@ pub(super) async fn start(
     let (variable, command) = (scope.variable(), scope.clone());
     let (walls, workdir, inner) = (spec.walls.clone(), spec.workdir.clone(), shell_words(&spec.command));
     let prepare = move || {
+        let first = door::hold(walls.first_directory(&workdir)).map_err(io::Error::from);
         let hold = hold(&command);
         let enclosed = walls.around(&workdir, hold.user_words(), inner);
-        (hold, enclosed)
+        (first, hold, enclosed)
     };
-    let (hold, enclosed) = tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
+    let (first_directory, hold, enclosed) =
+        tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
+    let not_started =
+        |source| ProcessError::Start { shell: shell().to_owned(), workdir: spec.workdir.clone(), source };
+    let first_directory = first_directory.map_err(not_started)?;
     let enclosed = enclosed.map_err(ProcessError::Walls)?;
     let (reader, writer) = io::pipe()?;
     let (first, rest) = bounded(enclosed.words, hold.prelude());
     let mut command = program(&first);
     command
         .args(rest)
-        .current_dir(&spec.workdir)
+        .current_dir(as_path(&first_directory, spec))
         .env_clear()
         .envs(spec.walls.environment(&spec.environment).variables())
         .env(mark::NAME, variable)
@@ -113,11 +122,8 @@ pub(super) async fn start(
         .process_group(0);
     let mut command = Command::from(command);
     command.kill_on_drop(true);
-    let child = starter::start(command).await.map_err(|source| ProcessError::Start {
-        shell: shell().to_owned(),
-        workdir: spec.workdir.clone(),
-        source,
-    })?;
+    let child = starter::start(command).await.map_err(not_started)?;
+    drop(first_directory);
     // From here on, dropping `child` on an error kills the shell.
     let tree = Tree::of(child.id(), scope, hold.group(), spec.walls.have_keeper());
     let (id, pipe) = (child.id().unwrap_or_default(), receiver(reader)?);
@@ -133,6 +139,18 @@ pub(super) async fn start(
         over: false,
         _counted: Counted::begin(),
     })
+}
+
+/// A path of a directory that is held open: what stands in its place by now does not count.
+#[cfg(target_os = "linux")]
+fn as_path(directory: &OwnedFd, _: &Spec) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+/// The path of the directory in which a command starts. It was there a moment ago.
+#[cfg(not(target_os = "linux"))]
+fn as_path(_: &OwnedFd, spec: &Spec) -> PathBuf {
+    spec.workdir.clone()
 }
 
 fn receiver(reader: PipeReader) -> io::Result<Receiver> {

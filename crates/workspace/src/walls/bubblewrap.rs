@@ -15,8 +15,8 @@ const POWERS: &[&str] = &["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FS
 /// What it needs besides to become another user.
 const CHANGE_USER: &[&str] = &["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
 
-/// The words that run `inner` within a view, and the files that are to be removed when it has ended. `user`: a program that
-/// goes over into what follows it, as another user. Blocks for a moment.
+/// The words that run `inner` within a view, and the files that are to be removed when it has ended. They have to start in
+/// the workspace. `user`: a program that goes over into what follows it, as another user. Blocks for a moment.
 ///
 /// # Errors
 /// When the repository in the workspace cannot be guarded.
@@ -29,7 +29,7 @@ pub(super) fn words(
 ) -> io::Result<(Vec<OsString>, Vec<PathBuf>)> {
     let sight = view.sight()?;
     let filter = view.filter();
-    let mut words = alone(filter.as_deref());
+    let mut words = alone(filter.as_deref(), true);
     words.push(bubblewrap.program.clone().into());
     let mut add = |options: &[&str]| words.extend(options.iter().map(OsString::from));
     add(&["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]);
@@ -58,7 +58,9 @@ pub(super) fn words(
 
 /// Words that go over into what follows them, with no open files but the usual three, and with `filter` open as the ninth:
 /// bubblewrap takes it so. A file that was handed to this process by whoever started it would lead out of the walls.
-pub(super) fn alone(filter: Option<&Path>) -> Vec<OsString> {
+/// `holds_directory`: the directory in which they start is open as the eighth, for [`checked`], which closes it. The first
+/// process in the walls, which stays, is bubblewrap's, and closes it as well.
+pub(super) fn alone(filter: Option<&Path>, holds_directory: bool) -> Vec<OsString> {
     const CLOSE: &str = r#"if [ -n "$BASH_VERSION" ]; then
     for file in /proc/self/fd/*; do
         number=${file##*/}
@@ -68,17 +70,26 @@ else
     exec 3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
 fi
 [ -z "$1" ] || exec 9<"$1"
-shift
+[ -z "$2" ] || exec 8<"$2"
+shift 2
 exec "$@""#;
     let filter = filter.map(OsString::from).unwrap_or_default();
     // A POSIX shell can name nine open files only.
-    vec![shell().into(), "-c".into(), CLOSE.into(), "playhouse".into(), filter]
+    let directory = if holds_directory { "." } else { "" };
+    vec![shell().into(), "-c".into(), CLOSE.into(), "playhouse".into(), filter, directory.into()]
 }
 
-/// Words that go over into what follows them when everything that guards the workspace is where it should be. A program
-/// that runs already could put a link in its way while the view is built, where there was nothing yet to hold it off.
+/// Words that go over into what follows them when the workspace is the directory that is held open, and when everything that
+/// guards it is where it should be. A program that runs already could put a link in the way while the view is built, where
+/// there was nothing yet to hold it off.
 fn checked(sight: &Sight) -> Vec<OsString> {
-    const CHECK: &str = r#"base=
+    const CHECK: &str = r#"if ! [ "$1" -ef /proc/self/fd/8 ]; then
+    echo "the workspace is no longer the directory that it was, so the command was not run" >&2
+    exit 126
+fi
+exec 8<&-
+shift
+base=
 all="
 "
 while read -r _ _ _ root place options _; do
@@ -107,12 +118,10 @@ exec "$@""#;
         let within = Path::new("/").join(place.strip_prefix(workspace).ok()?);
         Some([escaped(place), escaped(&within), if can_be_changed { "rw".into() } else { "ro".into() }])
     });
-    let facts: Vec<_> = facts.flatten().collect();
-    if facts.is_empty() {
-        return Vec::new();
-    }
-    let first = ["/bin/sh".into(), "-c".into(), CHECK.into(), "playhouse".into(), escaped(workspace)];
-    first.into_iter().chain(facts).chain([OsString::new()]).collect()
+    let facts = facts.flatten();
+    let first = ["/bin/sh".into(), "-c".into(), CHECK.into(), "playhouse".into(), workspace.into()];
+    let first = first.into_iter().chain([escaped(workspace)]);
+    first.chain(facts).chain([OsString::new()]).collect()
 }
 
 /// A path as the kernel shows it among mounts.

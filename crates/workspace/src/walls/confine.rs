@@ -5,12 +5,13 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -20,6 +21,7 @@ use thiserror::Error;
 use super::bubblewrap::alone;
 use super::filter::{self, Sockets};
 use super::view::View;
+use crate::door;
 use crate::process::program;
 
 /// The word by which the program of [`set_confiner`] knows that it is to call [`confined`].
@@ -52,6 +54,9 @@ struct Rules {
     /// What may be changed as well.
     write: Vec<PathBuf>,
     network: bool,
+    /// One of them: a link that stands there by now is not followed.
+    #[serde(default)]
+    workspace: PathBuf,
 }
 
 /// Why a program was not confined, so that the command was not run.
@@ -120,9 +125,10 @@ pub(super) fn words(view: &View, user: Option<Vec<OsString>>, inner: Vec<OsStrin
     read.push(PROCESSES.into());
     let is_text = |path: &PathBuf| path.to_str().is_some();
     read.retain(is_text);
-    let rules = Rules { read, write, network: view.allowed().network };
+    let workspace = view.workspace().to_owned();
+    let rules = Rules { read, write, network: view.allowed().network, workspace };
     let rules = serde_json::to_string(&rules).ok()?;
-    let mut words = alone(None);
+    let mut words = alone(None, false);
     words.extend(user.into_iter().flatten());
     words.extend([CONFINER.get()?.into(), CONFINE.into(), rules.into(), "--".into()]);
     words.extend(inner);
@@ -165,7 +171,8 @@ impl Rules {
     fn apply(&self) -> Result<(), String> {
         drop_powers().map_err(|error| format!("its capabilities cannot be dropped: {error}"))?;
         // This also sets `no_new_privs`.
-        let status = self.restrict().map_err(|error| error.to_string())?;
+        let workspace = self.hold_workspace()?;
+        let status = self.restrict(workspace).map_err(|error| error.to_string())?;
         if status == RulesetStatus::NotEnforced {
             return Err(NO_LANDLOCK.to_owned());
         }
@@ -174,13 +181,27 @@ impl Rules {
         seccompiler::apply_filter(&filter).map_err(|error| error.to_string())
     }
 
-    fn restrict(&self) -> Result<RulesetStatus, RulesetError> {
+    /// The workspace, if it is among what may be read or changed.
+    fn hold_workspace(&self) -> Result<Option<OwnedFd>, String> {
+        let is_named = self.read.iter().chain(&self.write).any(|path| *path == self.workspace);
+        let held = is_named.then(|| door::hold(&self.workspace)).transpose();
+        held.map_err(|error| format!("the workspace is no longer the directory that it was: {error}"))
+    }
+
+    fn restrict(&self, workspace: Option<OwnedFd>) -> Result<RulesetStatus, RulesetError> {
         let (read, all) = (AccessFs::from_read(NEWEST), AccessFs::from_all(NEWEST));
         let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::Truncate;
         let ruleset = Ruleset::default().handle_access(all)?;
         let ruleset = ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket)?.create()?;
-        let ruleset = ruleset.add_rules(path_beneath_rules(&self.read, read))?;
-        let ruleset = ruleset.add_rules(path_beneath_rules(&self.write, all))?;
+        let of = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            paths.iter().filter(|path| **path != self.workspace).cloned().collect()
+        };
+        let ruleset = ruleset.add_rules(path_beneath_rules(of(&self.read), read))?;
+        let mut ruleset = ruleset.add_rules(path_beneath_rules(of(&self.write), all))?;
+        if let Some(workspace) = workspace {
+            let access = if self.write.contains(&self.workspace) { all } else { read };
+            ruleset = ruleset.add_rule(PathBeneath::new(workspace, access))?;
+        }
         let ruleset = ruleset.add_rules(path_beneath_rules(DEVICES, device))?;
         Ok(ruleset.restrict_self()?.ruleset)
     }
@@ -226,7 +247,9 @@ mod tests {
 
     #[test]
     fn rules_survive_their_way() {
-        let rules = Rules { read: vec!["/a b\n\"".into()], write: vec!["/é".into()], network: true };
+        let workspace = "/é".into();
+        let rules =
+            Rules { read: vec!["/a b\n\"".into()], write: vec!["/é".into()], network: true, workspace };
         let text = serde_json::to_string(&rules).unwrap();
         assert_eq!(serde_json::from_str::<Rules>(&text).unwrap(), rules);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,15 +77,15 @@ fn trial(bubblewrap: &Bubblewrap) -> Result<(), String> {
     let inner = ["/bin/sh", "-c", "exit 0"].map(OsString::from).to_vec();
     let (words, _) = bubblewrap::words(bubblewrap, &view, &spec.workspace, None, inner).map_err(told)?;
     let (first, rest) = words.split_first().ok_or("nothing to run")?;
-    run(first, rest)
+    run(first, rest, &spec.workspace)
 }
 
-fn run(first: &OsString, rest: &[OsString]) -> Result<(), String> {
+fn run(first: &OsString, rest: &[OsString], directory: &Path) -> Result<(), String> {
     let told = |error: io::Error| error.to_string();
     let mut child = program(first)
         .args(rest)
         .env_clear()
-        .current_dir("/")
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

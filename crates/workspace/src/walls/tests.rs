@@ -68,7 +68,9 @@ fn another_user_works_in_the_workspace() {
     let (words, absent) =
         bubblewrap::words(&bubblewrap, &view, &spec.workspace, Some(words(&user)), words(&inner)).unwrap();
     assert!(absent.is_empty());
-    let output = program(&words[0]).args(&words[1..]).env("HOME", &spec.home).output().unwrap();
+    let mut output = program(&words[0]);
+    output.args(&words[1..]).env("HOME", &spec.home).current_dir(&spec.workspace);
+    let output = output.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said, "1879099999\nCapBnd:\t000000000000001b\n");

@@ -169,6 +169,11 @@ impl View {
         self.own.path("tmp")
     }
 
+    /// The workspace.
+    pub(super) fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
     /// The private HOME.
     pub(super) fn home(&self) -> &Path {
         &self.home

@@ -7,6 +7,7 @@ use playhouse_protocol::{CommandError, Seq, SessionId, SessionSummary};
 use playhouse_session::Session;
 
 use crate::app::App;
+use crate::roots::Roots;
 use crate::wire::place::Place;
 use crate::wire::translate::Live;
 
@@ -34,15 +35,15 @@ pub(super) async fn load(app: &App, id: SessionId, until: Option<Seq>) -> Option
 
 /// A session that is known.
 pub(super) async fn live(app: &App, session: Session) -> Option<Live> {
-    let place = place(app, &session.summary.workspace).await?;
+    let place = place(app.roots_of_tenant(&session.summary.tenant), &session.summary.workspace).await?;
     let shown_on = shown_on(app.engine(), &session.summary).await.ok()?;
     Some(Live::new(session, Arc::new(place), app.facts().version().into(), shown_on))
 }
 
 /// The place of a session's directory.
-pub(crate) async fn place(app: &App, directory: &str) -> Option<Place> {
-    let (app, directory) = (app.clone(), directory.to_owned());
-    let find = move || Place::find(&directory, |path| app.roots().hold(path));
+pub(crate) async fn place(roots: Arc<Roots>, directory: &str) -> Option<Place> {
+    let directory = directory.to_owned();
+    let find = move || Place::find(&directory, |path| roots.hold(path));
     tokio::task::spawn_blocking(find).await.ok()
 }
 

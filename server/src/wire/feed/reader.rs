@@ -38,6 +38,8 @@ pub(crate) struct Reader {
     own: u32,
     heartbeat: Interval,
     closing: CancellationToken,
+    /// The client's key does not hold any more.
+    withdrawn: CancellationToken,
     /// Held while the stream is open.
     _permit: Permit,
 }
@@ -49,7 +51,7 @@ impl Reader {
         feed: Arc<Feed>,
         directory: Option<Arc<str>>,
         after: Option<&str>,
-        permit: Permit,
+        (permit, withdrawn): (Permit, CancellationToken),
     ) -> Self {
         let next = feed.ring.next();
         let known = after.map(|after| after.parse::<ManyPlace>().ok());
@@ -65,7 +67,18 @@ impl Reader {
         let mut heartbeat = tokio::time::interval_at(Instant::now() + period, period);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let closing = app.closing().clone();
-        Self { feed, directory, position, lost, begun: false, own: 0, heartbeat, closing, _permit: permit }
+        Self {
+            feed,
+            directory,
+            position,
+            lost,
+            begun: false,
+            own: 0,
+            heartbeat,
+            closing,
+            withdrawn,
+            _permit: permit,
+        }
     }
 
     /// The answer that streams it.
@@ -94,6 +107,9 @@ impl Reader {
             return Some(out.into());
         }
         loop {
+            if self.withdrawn.is_cancelled() {
+                return None;
+            }
             match self.feed.ring.read(self.position, self.directory.as_deref(), AT_ONCE) {
                 Found::Events(events, next) => {
                     self.position = next;
@@ -114,6 +130,7 @@ impl Reader {
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return None,
+                () = self.withdrawn.cancelled() => return None,
                 () = self.feed.ring.changed(self.position) => {}
                 _ = self.heartbeat.tick() => {
                     let mut out = Vec::new();

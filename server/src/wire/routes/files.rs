@@ -1,5 +1,6 @@
 //! The files of a directory.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ignore::WalkBuilder;
-use playhouse_actors::{FoundLine, Outlook};
+use playhouse_actors::{FoundLine, FoundPath, Outlook, Reach};
 use serde::Deserialize;
 
 use crate::native::sessions::blocking;
@@ -64,16 +64,19 @@ async fn at_path<T: Send + 'static>(
 
 /// `GET /file`: what a directory holds, directories first.
 pub(crate) async fn list(asked: Asked) -> Result<Json<Vec<FileNode>>, Named> {
-    Ok(Json(at_path(&asked, entries).await?))
+    let begin =
+        |outlook: &Outlook, path: &str| inside(outlook, path).map(|_| (outlook.clone(), path.to_owned()));
+    let (outlook, path) = at_path(&asked, begin).await?;
+    let reach = Reach { hidden: true, depth: 1, most: MOST_WALKED, time: LONGEST_SEARCH };
+    let kept = asked.app.engine().find_paths(outlook.clone(), path.clone(), reach).await?;
+    let kept = kept.into_iter().map(|found| found.path).collect();
+    Ok(Json(blocking(move || entries(&outlook, &path, &kept)).await??))
 }
 
-fn entries(outlook: &Outlook, written: &str) -> Result<Vec<FileNode>, Problem> {
+/// What the directory at `written` holds. All that is not among `kept`, from that directory on, is ignored.
+fn entries(outlook: &Outlook, written: &str, kept: &HashSet<PathBuf>) -> Result<Vec<FileNode>, Problem> {
     let folder = &inside(outlook, written)?;
     let failed = |error: std::io::Error| Problem::invalid(error.to_string());
-    let mut walk = WalkBuilder::new(folder);
-    walk.max_depth(Some(1)).hidden(false).follow_links(false);
-    // What the walk leaves out is ignored.
-    let kept: Vec<PathBuf> = walk.build().flatten().map(ignore::DirEntry::into_path).collect();
     let mut nodes = Vec::new();
     for entry in fs_err::read_dir(folder).map_err(failed)?.flatten().take(MOST_ENTRIES) {
         let path = entry.path();
@@ -87,7 +90,8 @@ fn entries(outlook: &Outlook, written: &str) -> Result<Vec<FileNode>, Problem> {
             path: relative.to_string_lossy().into_owned(),
             absolute: path.to_string_lossy().into_owned(),
             kind: if kind.is_dir() { "directory" } else { "file" },
-            ignored: !kept.contains(&path),
+            // No walk comes to it, and nothing says that it is ignored.
+            ignored: entry.file_name() != ".git" && !kept.contains(Path::new(&entry.file_name())),
         });
     }
     nodes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
@@ -181,25 +185,21 @@ pub(crate) async fn find(asked: Asked) -> Result<Json<Vec<String>>, Named> {
         _ => (true, dirs.as_deref() != Some("false")),
     };
     let limit = limit.map_or(USUAL_FOUND, |limit| limit.clamp(1.0, MOST_FOUND as f64) as usize);
-    let search = move || search(&outlook, &query, files, folders, limit);
-    Ok(Json(blocking(search).await?))
+    let reach = Reach { hidden: false, depth: usize::MAX, most: MOST_WALKED, time: LONGEST_SEARCH };
+    let paths = asked.app.engine().find_paths(outlook, String::new(), reach).await?;
+    Ok(Json(blocking(move || best(paths, &query, files, folders, limit)).await?))
 }
 
-fn search(outlook: &Outlook, query: &str, files: bool, folders: bool, limit: usize) -> Vec<String> {
-    let directory = outlook.directory();
+/// The paths that fit a query best.
+fn best(paths: Vec<FoundPath>, query: &str, files: bool, folders: bool, limit: usize) -> Vec<String> {
     let query = query.to_lowercase();
     let mut found = Vec::new();
-    for entry in WalkBuilder::new(directory).follow_links(false).build().flatten().take(MOST_WALKED) {
-        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-        let Ok(relative) = entry.path().strip_prefix(directory) else { continue };
-        if !outlook.shows(entry.path()) {
+    for FoundPath { path, is_directory } in paths {
+        if !(if is_directory { folders } else { files }) {
             continue;
         }
-        if relative.as_os_str().is_empty() || !(if is_folder { folders } else { files }) {
-            continue;
-        }
-        let mut path = relative.to_string_lossy().into_owned();
-        if is_folder {
+        let mut path = path.to_string_lossy().into_owned();
+        if is_directory {
             path.push('/');
         }
         if let Some(rank) = rank(&path.to_lowercase(), &query) {

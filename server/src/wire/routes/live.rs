@@ -26,7 +26,7 @@ pub(crate) async fn of_all(asked: Asked) -> Result<Response, Named> {
 }
 
 async fn stream(asked: &Asked, directory: Option<Arc<str>>) -> Result<Response, Failure> {
-    let permit = asked.app.limits().subscribe(&asked.principal)?;
+    let permit = asked.app.admit_stream(&asked.principal).await?;
     let feed = asked.feed().await;
     let last = asked.headers.get(LAST).filter(|last| !last.is_empty());
     let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));

@@ -96,7 +96,8 @@ pub(crate) async fn prompt(
         let message = note(&asked, id, body).await?;
         return Ok(Json(message_of(&asked, id, message).await?.ok_or_else(taken_back)?));
     }
-    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
+    let message = body.message.as_deref().map(MessageId::parse).transpose()?;
+    let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
     let prompt = read(&asked, id, body).await?;
     let finished = handle.run(prompt).await?;
@@ -128,11 +129,12 @@ pub(crate) async fn shell(
     Body(body): Body<ShellBody>,
 ) -> Result<Json<MessageWithParts>, Failure> {
     let id = session(&id)?;
-    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
-    let handle = asked.app.session(&asked.principal, id).await?;
     let ShellBody { message, agent, model, command } = body;
+    let message = message.as_deref().map(MessageId::parse).transpose()?;
+    let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
+    let handle = asked.app.session(&asked.principal, id).await?;
     let shell = ShellCommand {
-        message: message.as_deref().map(MessageId::parse).transpose()?,
+        message,
         command,
         timeout: None,
         agent: agent.filter(|agent| !agent.is_empty()),
@@ -158,7 +160,8 @@ pub(crate) async fn prompt_async(
         note(&asked, id, body).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
-    let _permit = asked.app.admit_turn(&asked.principal, id).await?;
+    let message = body.message.as_deref().map(MessageId::parse).transpose()?;
+    let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
     let prompt = read(&asked, id, body).await?;
     handle.prompt(prompt).await?;

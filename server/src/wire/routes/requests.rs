@@ -5,6 +5,7 @@ use axum::extract::Path;
 use playhouse_protocol::{CommandError, ConsentAnswer, ConsentId, QuestionId, SessionId};
 use serde::Deserialize;
 
+use crate::native::asked::check_message;
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::{Asked, Body, session};
 use crate::wire::failure::{Failure, Named};
@@ -52,6 +53,7 @@ pub(crate) async fn reply(
     Path(request): Path<String>,
     Body(ReplyBody { reply, message }): Body<ReplyBody>,
 ) -> Result<Json<bool>, Failure> {
+    check_message(message.as_deref())?;
     answer(&asked, &request, reply.answer(message)).await
 }
 

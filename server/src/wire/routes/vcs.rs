@@ -28,7 +28,7 @@ async fn repository(asked: &Asked) -> Result<(Outlook, Option<Repository>), Prob
     if !place.git {
         return Ok((outlook, None));
     }
-    let roots = asked.app.roots().all().to_vec();
+    let roots = asked.app.roots_of(&asked.principal).all().to_vec();
     let found = asked.app.engine().repository(Path::new(&*place.worktree).to_owned(), roots).await;
     Ok((outlook, found))
 }
@@ -45,6 +45,7 @@ fn failed(error: RepositoryError) -> Problem {
 
 async fn changes(asked: &Asked, since: Since, context: Option<u32>) -> Result<Vec<Change>, Problem> {
     let (outlook, Some(repository)) = repository(asked).await? else { return Ok(Vec::new()) };
+    let _question = asked.app.limits().question(&asked.principal.tenant).await?;
     let shows = |path: &Path| outlook.shows(path);
     repository.changes(outlook.directory(), since, context, &shows).await.map_err(failed)
 }
@@ -59,10 +60,10 @@ fn word(status: Status) -> &'static str {
 
 /// `GET /vcs`
 pub(crate) async fn read(asked: Asked) -> Result<Json<Vcs>, Named> {
-    let (place, app) = (asked.place().await?, asked.app.clone());
+    let (place, roots) = (asked.place().await?, asked.app.roots_of(&asked.principal));
     let (_, repository) = repository(&asked).await?;
     let read = move || Vcs {
-        branch: place.branch(|path| app.roots().hold(path)),
+        branch: place.branch(|path| roots.hold(path)),
         default_branch: repository.and_then(|repository| repository.default_branch()),
     };
     Ok(Json(blocking(read).await?))
@@ -131,6 +132,7 @@ pub(crate) async fn diff(asked: Asked) -> Result<Json<Vec<VcsChange>>, Named> {
 pub(crate) async fn raw(asked: Asked) -> Result<([(HeaderName, HeaderValue); 1], Vec<u8>), Named> {
     let patch = match repository(&asked).await? {
         (outlook, Some(repository)) => {
+            let _question = asked.app.limits().question(&asked.principal.tenant).await?;
             let shows = |path: &Path| outlook.shows(path);
             repository.patch(outlook.directory(), &shows).await.map_err(failed)?
         }

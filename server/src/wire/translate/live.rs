@@ -13,7 +13,7 @@ use playhouse_protocol::record::{AttemptOutcome, PromptAdmitted, StepFinished, T
 use playhouse_protocol::{
     Entry, Event, EventBody, MessageId, Part, PartId, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
-use playhouse_session::Session;
+use playhouse_session::{QueuedPrompt, Session};
 
 use super::output::Tail;
 use super::{Scene, error, message, request};
@@ -300,7 +300,9 @@ impl Live {
         let session = self.id();
         // Notes that waited for the end may stand behind it.
         let withdrawn = |message: &Message| matches!(message, Message::User(user) if user.withdrawn && user.id == ended.turn);
-        if self.session.messages.iter().any(withdrawn) {
+        let waited = |queued: &QueuedPrompt| queued.prompt.message == ended.turn;
+        // One that was withdrawn while another turn runs stands in the conversation later.
+        if self.session.withdrawn.iter().any(waited) || self.session.messages.iter().any(withdrawn) {
             out.push(WireEvent::MessageRemoved { session, message: ended.turn });
         } else {
             self.withdraw_open(|_| true, out);

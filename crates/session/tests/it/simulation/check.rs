@@ -74,8 +74,8 @@ pub(super) fn check_log(log: &[Entry]) {
             }
             Record::TurnEnded(ended) => {
                 assert!(prompts.remove(&ended.turn));
-                // One that never began ends while nothing of another is open, too.
-                assert!(open.none(), "requests outlive their turn");
+                // One that never began may end while another waits for answers.
+                assert!(turn != Some(ended.turn) || open.none(), "requests outlive their turn");
             }
             Record::AttemptStarted(started) => {
                 assert!(attempts.insert(started.attempt));
