@@ -1,7 +1,9 @@
 //! Cuts a stream of bytes into server-sent events.
 //!
 //! The crate `eventsource-stream` reads the format. It scans what it holds again with each chunk, and moves the rest of
-//! its buffer with each line: so it is given whole events only, line by line, which keeps the work linear.
+//! its buffer with each line: so it is given whole events only, line by line, which keeps the work linear. It copies each
+//! line several times; events of the form that almost all have, a name and one line of data, are therefore read where they
+//! lie, and what begins with any other goes to the crate.
 
 use std::convert::Infallible;
 
@@ -118,8 +120,37 @@ fn read_text(
     first: bool,
     mut each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
 ) -> Result<(), ErrorInfo> {
+    let mut events = if first { events.trim_start_matches('\u{feff}') } else { events };
+    while let Some((name, data, rest)) = usual(events) {
+        each(name, data)?;
+        events = rest;
+    }
+    if events.is_empty() { Ok(()) } else { read_any(events, each) }
+}
+
+/// Name and data of the first event, and what follows it, where it has the usual form: one line of data, at most a name
+/// before it, and line feeds behind both.
+fn usual(events: &str) -> Option<(&str, &str, &str)> {
+    let (name, rest) = field(events, "event:").unwrap_or(("", events));
+    let (data, rest) = field(rest, "data:")?;
+    let name = if name.is_empty() { "message" } else { name };
+    Some((name, data, rest.strip_prefix('\n')?))
+}
+
+/// The value of a field that is the first line of `text`, and the lines behind it. A line that carriage returns end is
+/// none of its lines.
+fn field<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
+    let (value, rest) = text.strip_prefix(name)?.split_once('\n')?;
+    let value = value.strip_prefix(' ').unwrap_or(value);
+    memchr::memchr(b'\r', value.as_bytes()).is_none().then_some((value, rest))
+}
+
+/// Reads whole events of any form.
+fn read_any(
+    events: &str,
+    mut each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
+) -> Result<(), ErrorInfo> {
     // The crate panics at a byte order mark, which it takes for one byte. Behind a blank line it does not look for one.
-    let events = if first { events.trim_start_matches('\u{feff}') } else { events };
     let blank = events.starts_with('\u{feff}').then_some("\n");
     let lines = blank.into_iter().chain(events.split_inclusive('\n')).map(Ok::<_, Infallible>);
     let mut events = EventStream::new(stream::iter(lines));
@@ -232,6 +263,44 @@ mod tests {
                 assert_eq!(seen, ["1", "2"], "in pieces of {size}");
             }
         }
+    }
+
+    /// Every sequence of a few lines of all kinds is read as the crate reads it.
+    #[test]
+    fn events_of_the_usual_form_are_read_like_all_others() {
+        const LINES: [&str; 12] = [
+            "\n",
+            "\r\n",
+            "data: one\n",
+            "data:  two\n",
+            "data:\n",
+            "data\n",
+            "data: a\rdata: b\n",
+            "event: name\n",
+            "event:\n",
+            "event:x\r\n",
+            ": comment\n",
+            "id: 7\n",
+        ];
+        let mut usual_ones = 0;
+        for number in 0..LINES.len().pow(4) {
+            let lines = (0..4).map(|at| LINES[number / LINES.len().pow(at) % LINES.len()]);
+            let text = lines.chain(["\n"]).collect::<String>();
+            usual_ones += usize::from(usual(&text).is_some());
+            let (mut quick, mut whole) = (Vec::new(), Vec::new());
+            let mut each = |name: &str, data: &str| {
+                quick.push((name.to_owned(), data.to_owned()));
+                Ok(())
+            };
+            read_text(&text, false, &mut each).unwrap();
+            let mut each = |name: &str, data: &str| {
+                whole.push((name.to_owned(), data.to_owned()));
+                Ok(())
+            };
+            read_any(&text, &mut each).unwrap();
+            assert_eq!(quick, whole, "{text:?}");
+        }
+        assert!(usual_ones > 100, "{usual_ones} began with an event of the usual form");
     }
 
     #[test]
