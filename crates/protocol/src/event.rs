@@ -5,6 +5,8 @@
 //! last durable event, and they belong to one generation of the engine. When the engine comes back with another
 //! generation, what was provisional before is void.
 
+mod json;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -157,8 +157,9 @@ impl Batch {
             let last = run.event.event();
             let (id, generation, session, at) = (last.id, last.generation, last.session, last.at);
             let event = Event { id, generation, session, at, body: EventBody::Provisional(body) };
+            let mut json = Vec::new();
             // Plain data: it always has a JSON form.
-            let json = serde_json::to_vec(&event).unwrap_or_default();
+            let _ = event.write_json(&mut json);
             self.write(Some(run.place), &json);
         }
         self.runs = runs;
@@ -167,8 +168,13 @@ impl Batch {
     fn write(&mut self, place: Option<Place>, json: &[u8]) {
         self.out.reserve(json.len() + FRAME);
         if let Some(place) = place {
-            // Writing to memory does not fail.
-            let _ = writeln!(self.out, "id: {place}");
+            self.out.extend_from_slice(b"id: ");
+            match place {
+                Place::Session(id) => id.write(&mut self.out),
+                // Writing to memory does not fail.
+                place => drop(write!(self.out, "{place}")),
+            }
+            self.out.push(b'\n');
         }
         self.out.extend_from_slice(b"data: ");
         self.out.extend_from_slice(json);
