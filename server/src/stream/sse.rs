@@ -58,7 +58,6 @@ struct Writer<S, P> {
     /// The server ends: it waits for no stream.
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     /// The client's key does not hold any more.
-    withdrawn: CancellationToken,
     withdrawal: Pin<Box<WaitForCancellationFutureOwned>>,
     batch: Batch,
     begun: bool,
@@ -80,8 +79,7 @@ pub(crate) fn answer<S: Source, P: Send + 'static>(
         written: Instant::now(),
         pulse: Box::pin(sleep(heartbeat)),
         closing: Box::pin(app.closing().clone().cancelled_owned()),
-        withdrawal: Box::pin(withdrawn.clone().cancelled_owned()),
-        withdrawn,
+        withdrawal: Box::pin(withdrawn.cancelled_owned()),
         batch: Batch::default(),
         begun: false,
         ended: false,
@@ -107,31 +105,28 @@ impl<S: Source, P> Writer<S, P> {
             // Whoever loses the connection before the first event comes back to here.
             return Some(Bytes::from(format!("retry: {COME_BACK}\nid: {}\n\n", self.source.place())));
         }
-        if self.ended || self.withdrawn.is_cancelled() {
+        if self.ended {
             return None;
         }
-        let first = match self.source.try_next() {
-            Some(first) => first,
-            None => loop {
-                tokio::select! {
-                    biased;
-                    () = self.withdrawal.as_mut() => return None,
-                    first = self.source.next() => break first?,
-                    () = self.closing.as_mut() => return None,
-                    // Set anew for each event it would cost more than some events.
-                    () = self.pulse.as_mut() => {
-                        let (now, due) = (Instant::now(), self.written + self.heartbeat);
-                        if now < due {
-                            self.pulse.as_mut().reset(due);
-                            continue;
-                        }
-                        self.written = now;
-                        self.pulse.as_mut().reset(now + self.heartbeat);
-                        // The place moves on past what this client does not want to see.
-                        return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
+        let first = loop {
+            tokio::select! {
+                biased;
+                () = self.withdrawal.as_mut() => return None,
+                first = self.source.next() => break first?,
+                () = self.closing.as_mut() => return None,
+                // Set anew for each event it would cost more than some events.
+                () = self.pulse.as_mut() => {
+                    let (now, due) = (Instant::now(), self.written + self.heartbeat);
+                    if now < due {
+                        self.pulse.as_mut().reset(due);
+                        continue;
                     }
+                    self.written = now;
+                    self.pulse.as_mut().reset(now + self.heartbeat);
+                    // The place moves on past what this client does not want to see.
+                    return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
                 }
-            },
+            }
         };
         let batch = &mut self.batch;
         let mut next = Some(first);
