@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use playhouse::protocol::id::{AttemptId, IdGenerator, MessageId, PartId, SessionId};
+use playhouse::protocol::ledger::{Purpose, Tier};
 use playhouse::protocol::message::{
     CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
 };
@@ -46,6 +47,8 @@ impl Log {
             agent: "build".into(),
             model: model.clone(),
             parent: None,
+            root: None,
+            parent_step: None,
             permissions: Vec::new(),
             unattended: false,
             walls: None,
@@ -84,6 +87,9 @@ impl Log {
             attempt_number: 1,
             agent: "build".into(),
             model: model.clone(),
+            purpose: Purpose::Turn,
+            tier: Tier::Pro,
+            catalogue: None,
             estimated_input: 1_000,
             prices: Prices::default(),
             long_prices: Vec::new(),

@@ -14,6 +14,7 @@ use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::{self as prompts, Agent, Agents, Environment, MAX_STEPS, system_prompt};
 use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
 use playhouse_tools::{Registry, Tool};
@@ -259,6 +260,22 @@ impl Directory for SettingsDirectory {
             return mock::facts_of(&model.model).price_list();
         }
         self.settings.catalogue.get(model).map(ModelFacts::price_list).unwrap_or_default()
+    }
+
+    fn tier(&self, model: &ModelRef) -> Tier {
+        self.settings.billing.tier(model)
+    }
+
+    fn catalogue(&self, model: &ModelRef) -> Option<String> {
+        self.settings.catalogue.version_for(model)
+    }
+
+    fn window(&self, model: &ModelRef) -> Option<u64> {
+        if model.provider == mock::PROVIDER {
+            return Some(mock::facts().context);
+        }
+        let facts = self.settings.catalogue.get(model)?;
+        Some(facts.input.unwrap_or(facts.context)).filter(|tokens| *tokens > 0)
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {

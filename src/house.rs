@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use playhouse_actors::{Engine, EngineOptions, Stopped};
 use playhouse_llm::Credentials;
@@ -15,6 +16,10 @@ use thiserror::Error;
 use crate::config::{ConfigError, Settings};
 use crate::directory::{SettingsDirectory, Variables};
 use crate::operations::HouseOperations;
+use crate::sinks::Sinks;
+
+/// How long sinks may deliver what there is when a house ends.
+const DELIVERY: Duration = Duration::from_secs(3);
 
 /// Why a house could not be started.
 #[derive(Debug, Error)]
@@ -48,6 +53,7 @@ pub struct HouseBuilder {
     attempts: Option<u32>,
     sandbox: Option<Sandbox>,
     network: Option<bool>,
+    sinks: bool,
 }
 
 /// An engine with everything that it stands on.
@@ -56,6 +62,8 @@ pub struct House {
     directory: Arc<SettingsDirectory>,
     shelf: Arc<dyn Shelf>,
     registry: Vec<String>,
+    /// What its ledger is exported to.
+    sinks: Arc<Sinks>,
     /// The run of the engine.
     generation: u64,
     /// Where outputs and the homes of programs are kept when there is no data directory.
@@ -82,6 +90,7 @@ impl House {
             attempts: None,
             sandbox: None,
             network: None,
+            sinks: true,
         }
     }
 
@@ -102,7 +111,7 @@ impl House {
 
     /// What the operator's commands need of it beside the rest: for a server.
     pub fn operations(&self) -> Arc<dyn Operations> {
-        Arc::new(HouseOperations::new(Arc::clone(&self.directory), self.generation))
+        Arc::new(HouseOperations::new(Arc::clone(&self.directory), Arc::clone(&self.sinks), self.generation))
     }
 
     /// Does what the operator's commands ask, in this process.
@@ -115,9 +124,22 @@ impl House {
         &self.registry
     }
 
-    /// Stops all sessions. What was not finished goes on when its session is woken the next time.
+    /// Stops all sessions, and then the sinks, which may deliver for 3 seconds what there is. What was not finished goes on
+    /// when its session is woken the next time, and what was not delivered goes out after the next start.
     pub async fn shutdown(self) -> Stopped {
-        self.engine.shutdown().await
+        self.shutdown_within(DELIVERY).await
+    }
+
+    /// The same, where sinks have so long to deliver.
+    pub(crate) async fn shutdown_within(self, delivery: Duration) -> Stopped {
+        let stopped = self.engine.shutdown().await;
+        self.sinks.stop(delivery).await;
+        stopped
+    }
+
+    /// Stops the sinks of a house whose sessions are stopped.
+    pub(crate) async fn stop_sinks(&self) {
+        self.sinks.stop(DELIVERY).await;
     }
 }
 
@@ -186,11 +208,19 @@ impl HouseBuilder {
         self
     }
 
+    /// Whether it drives the sinks that are configured, as it does unless it is told not to. One that keeps everything in
+    /// memory never does: nobody would know later what was delivered.
+    #[must_use]
+    pub fn sinks(mut self, driven: bool) -> Self {
+        self.sinks = driven;
+        self
+    }
+
     /// Starts the engine in the current tokio runtime. Opening a data directory blocks for a few milliseconds.
     ///
     /// # Errors
     /// The data directory is in use, or holds something else; two tools have one name; a rule is about a permission that
-    /// there is not.
+    /// there is not; the key of a sink cannot be used.
     pub async fn start(self) -> Result<House, HouseError> {
         let Self {
             mut settings,
@@ -203,6 +233,7 @@ impl HouseBuilder {
             attempts,
             sandbox,
             network,
+            sinks,
         } = self;
         settings.sandbox = sandbox.unwrap_or(settings.sandbox);
         settings.walls.network = network.unwrap_or(settings.walls.network);
@@ -211,6 +242,7 @@ impl HouseBuilder {
             Some(data) => Store::open(data)?,
             None => Store::memory()?,
         };
+        let in_memory = data.is_none();
         let Places { outputs, homes, hidden, scratch } = Places::new(data, outputs, &settings.own)?;
         let user_home = settings.home.clone();
         let mut registry = Registry::native_with(settings.native_tools(&*variables)?);
@@ -222,9 +254,12 @@ impl HouseBuilder {
         let (retry, asking_wait, keep_outputs) =
             (settings.retry, settings.asking_wait, settings.keep_outputs);
         let tenant_metrics = settings.metrics.by_tenant;
+        let budgets = settings.budgets.budgets();
+        let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
         let generation = store.generation;
+        let sinks = Arc::new(Sinks::new(configured, read, &store, sinks && !in_memory)?);
         let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
         options.tools = registry;
         options.homes = homes;
@@ -234,11 +269,12 @@ impl HouseBuilder {
         options.asking_wait = asking_wait;
         options.keep_outputs = keep_outputs;
         options.tenant_metrics = tenant_metrics;
+        options.budgets = budgets;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
         }
         let engine = Engine::start(options).await?;
-        Ok(House { engine, directory, shelf, registry: names, generation, _scratch: scratch })
+        Ok(House { engine, directory, shelf, registry: names, sinks, generation, _scratch: scratch })
     }
 }
 

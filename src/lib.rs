@@ -43,6 +43,7 @@
 //! ```
 
 pub mod cli;
+mod clock;
 pub mod config;
 mod directory;
 #[cfg(test)]
@@ -53,6 +54,7 @@ mod house;
 mod logging;
 mod mock;
 mod operations;
+mod sinks;
 
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;

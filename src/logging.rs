@@ -36,7 +36,10 @@ pub(crate) fn start<W>(filter: EnvFilter, format: Format, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // To complain of a line that cannot be written is to write to the same place, and a program must not end by its log: lines
+    // are lost instead.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match format {
         Format::Human => log.with_ansi(std::io::stderr().is_terminal()).init(),
         // The innermost span is the last of the list.

@@ -3,26 +3,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::operator::{EngineFacts, OPERATOR_PROTOCOL, ScriptedCall};
+use playhouse_protocol::operator::{
+    BillingRequest, EngineFacts, OPERATOR_PROTOCOL, OperatorReply, ScriptedCall,
+};
 use playhouse_protocol::{CommandError, ModelRef};
 use playhouse_server::Operations;
 use playhouse_tools::Registry;
 
 use crate::directory::SettingsDirectory;
 use crate::mock::{BY_HAND, PROVIDER};
+use crate::sinks::Sinks;
 
 /// Models that make calls by hand, of this process.
 static SCRIPTS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct HouseOperations {
     directory: Arc<SettingsDirectory>,
+    sinks: Arc<Sinks>,
     generation: u64,
 }
 
 impl HouseOperations {
-    pub(crate) fn new(directory: Arc<SettingsDirectory>, generation: u64) -> Self {
-        Self { directory, generation }
+    pub(crate) fn new(directory: Arc<SettingsDirectory>, sinks: Arc<Sinks>, generation: u64) -> Self {
+        Self { directory, sinks, generation }
     }
 }
 
@@ -52,6 +58,18 @@ impl Operations for HouseOperations {
         let name = format!("{BY_HAND}{}-{number}", self.generation);
         self.directory.by_hand.add(&name, calls);
         Ok(ModelRef::new(PROVIDER, name))
+    }
+
+    fn billing(&self, request: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>> {
+        self.sinks.answer(request).boxed()
+    }
+
+    fn exported(&self) -> BoxFuture<'_, Result<Vec<(String, u64)>, CommandError>> {
+        self.sinks.exported().boxed()
+    }
+
+    fn observe(&self) {
+        self.sinks.observe();
     }
 }
 

@@ -35,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "workspace",
             "store",
             "billing",
+            "exporters",
             "llm",
             "tools",
             "actors",

@@ -60,6 +60,8 @@ impl Bounds {
 pub(crate) struct Bound {
     pub(crate) bounds: Bounds,
     pub(crate) tenant: Arc<str>,
+    /// Where it works: absolute, links resolved.
+    pub(crate) workspace: PathBuf,
 }
 
 impl Bound {
@@ -72,6 +74,10 @@ impl Bound {
             (None, Others::Kept { but }) if !but.iter().any(|own| **own == *self.tenant) => &[],
             (None, _) => return None,
         };
+        // It may be awake since before the operator withdrew the directory.
+        if !self.bounds.hold_workspace(&self.tenant, &self.workspace) {
+            return Some(format!("the workspace {} {OUT_OF_BOUNDS}", self.workspace.display()));
+        }
         let is_outside = |want: &&Want| {
             want.permission == EXTERNAL_DIRECTORY
                 && want.doubt.is_none()
@@ -103,7 +109,8 @@ mod tests {
     fn a_tenant_is_kept_to_its_directories_and_others_to_their_workspace() {
         let bounds = Bounds::default();
         let refuses = |tenant: &str, path: &str| {
-            let bound = Bound { bounds: bounds.clone(), tenant: tenant.into() };
+            let workspace = "/roots/a/w".into();
+            let bound = Bound { bounds: bounds.clone(), tenant: tenant.into(), workspace };
             bound.refuses(&outside(path)).is_some()
         };
         assert!(!refuses("acme", "/etc/passwd"), "nothing is bound yet");
@@ -125,5 +132,24 @@ mod tests {
         assert!(bounds.hold_workspace("acme", Path::new("/roots/a/b")));
         assert!(!bounds.hold_workspace("acme", Path::new("/etc")));
         assert!(bounds.hold_workspace("local", Path::new("/etc")));
+    }
+
+    #[test]
+    fn a_session_that_is_awake_does_nothing_where_its_tenant_may_not_work_any_more() {
+        let bounds = Bounds::default();
+        let bound = Bound { bounds: bounds.clone(), tenant: "acme".into(), workspace: "/roots/b/w".into() };
+        let inside = [Want::new("read", "/roots/b/w/file", Risk::Safe)];
+        let keep = |root: &str| {
+            let tenants = HashMap::from([("acme".to_owned(), vec![PathBuf::from(root)])]);
+            bounds.set(Within { tenants, others: Others::default() });
+        };
+        keep("/roots/b");
+        assert_eq!(bound.refuses(&inside), None);
+        keep("/roots/a");
+        let refused = bound.refuses(&inside).unwrap();
+        assert!(
+            refused.contains("/roots/b/w is not below a directory that the operator allowed"),
+            "{refused}"
+        );
     }
 }

@@ -64,9 +64,7 @@ impl Engine {
         let output = self.shared.outputs.join(id.as_str());
         let (shared, of) = (Arc::clone(&self.shared), tenant.clone());
         let open = move || {
-            if let Some(parent) = parent {
-                check_parent(&shared, parent, &of)?;
-            }
+            let root = parent.map(|parent| check_parent(&shared, parent, &of)).transpose()?;
             let workspace = Workspace::open(workspace.as_ref(), output)
                 .map_err(|error| CommandError::Invalid(error.to_string()))?;
             if !shared.bounds.hold_workspace(&of, workspace.root()) {
@@ -74,9 +72,9 @@ impl Engine {
                 return Err(CommandError::Invalid(format!("the workspace {path} {OUT_OF_BOUNDS}")));
             }
             let defaults = shared.directory.defaults(workspace.root()).map_err(CommandError::Invalid)?;
-            Ok::<_, CommandError>((workspace, defaults))
+            Ok::<_, CommandError>((workspace, defaults, root))
         };
-        let (workspace, defaults) = self.shared.pool.run(open).await?;
+        let (workspace, defaults, root) = self.shared.pool.run(open).await?;
         let choice = self
             .shared
             .directory
@@ -90,6 +88,9 @@ impl Engine {
             agent: choice.agent,
             model: choice.model,
             parent,
+            root,
+            // Clients do not say which step they started it for.
+            parent_step: None,
             permissions,
             unattended,
             walls,
@@ -209,8 +210,8 @@ fn check_walls(walls: &WallsAllowed) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Whether a session of `tenant` can be one below `parent`. Blocks.
-fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<(), CommandError> {
+/// Whether a session of `tenant` can be one below `parent`; the session at the top of both. Blocks.
+fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<SessionId, CommandError> {
     let log = &*shared.store.log;
     let failed = |error: playhouse_store::StoreError| CommandError::Store(error.to_string());
     let summary = log.summary(parent).map_err(failed)?;
@@ -227,7 +228,7 @@ fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<(), 
             "session {parent} is {above} deep already: sub-sessions go at most {DEEPEST} deep"
         )));
     }
-    Ok(())
+    Ok(summary.root.unwrap_or(parent))
 }
 
 #[cfg(test)]

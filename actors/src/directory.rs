@@ -6,6 +6,7 @@ use std::sync::Arc;
 use playhouse_llm::{Endpoint, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
+use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed};
 
@@ -133,6 +134,21 @@ pub trait Directory: Send + Sync {
 
     /// What `model` costs now.
     fn prices(&self, model: &ModelRef) -> PriceList;
+
+    /// How the platform charges for `model`.
+    fn tier(&self, _model: &ModelRef) -> Tier {
+        Tier::default()
+    }
+
+    /// The version of the catalogue that the prices of `model` are from; `None` for prices that the operator wrote.
+    fn catalogue(&self, _model: &ModelRef) -> Option<String> {
+        None
+    }
+
+    /// The most input tokens that a request to `model` may have, where that is known. Fast, and without I/O.
+    fn window(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
 
     /// Estimated tokens of the system prompt and the tools of `agent`.
     fn overhead_tokens(&self, agent: &str) -> u64;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use playhouse_billing::budget::Budgets;
 use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
@@ -17,6 +18,7 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
 
 use crate::bounds::{Bounds, Within};
+use crate::budget::Purses;
 use crate::directory::Directory;
 use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
@@ -62,6 +64,8 @@ pub struct EngineOptions {
     pub hub_bytes: usize,
     /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
     pub tenant_metrics: bool,
+    /// What turns, sessions and tenants may use.
+    pub budgets: Budgets,
 }
 
 impl EngineOptions {
@@ -82,6 +86,7 @@ impl EngineOptions {
             ring_bytes: 1024 * 1024,
             hub_bytes: 8 * 1024 * 1024,
             tenant_metrics: false,
+            budgets: Budgets::default(),
         }
     }
 }
@@ -130,6 +135,7 @@ impl Engine {
             ring_bytes,
             hub_bytes,
             tenant_metrics,
+            budgets,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
@@ -157,6 +163,7 @@ impl Engine {
             retry,
             ring_bytes,
             metering,
+            purses: Purses::new(budgets),
             children: Children::default(),
             measures,
         });

@@ -15,7 +15,7 @@ use crate::hub::Owner;
 use crate::session::DirectoryFacts;
 use crate::shared::{Ids, Shared, now};
 use crate::supervisor::owner;
-use crate::wake::{Followed, follow};
+use crate::wake::{Followed, follow, reopen};
 
 impl Engine {
     /// Makes a fork of a session: what came before this message, or all that is settled by now. On return it is durable.
@@ -24,7 +24,8 @@ impl Engine {
     /// waits or runs there does not run in the fork. What the session used so far, the session has used.
     ///
     /// # Errors
-    /// There is no such session or message, nothing of the session can be read, or the store failed.
+    /// There is no such session or message, nothing of the session can be read, its workspace is not the directory any more that
+    /// it was, or the store failed.
     pub async fn fork(
         &self,
         from: SessionId,
@@ -53,6 +54,8 @@ fn prepare(
     if session.is_deleted() {
         return Err(CommandError::NotFound(from));
     }
+    // A fork works in the same place, and could do nothing there.
+    reopen(shared, &session.summary).map_err(CommandError::Invalid)?;
     let at = point.place(&session).ok_or_else(|| match before {
         Some(before) => CommandError::Invalid(format!("there is no message {before} in this session")),
         None => parked(),

@@ -39,7 +39,7 @@ pub struct Shout {
     /// Its place: counts up from 1 in each generation of the engine, for each tenant.
     pub position: u64,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: Arc<Owner>,
     /// The event.
     pub event: Arc<Published>,
 }
@@ -92,7 +92,7 @@ struct Inner {
     first: u64,
     bytes: usize,
     /// Where each session changed last, and whose it is.
-    changed: HashMap<SessionId, (u64, Owner)>,
+    changed: HashMap<SessionId, (u64, Arc<Owner>)>,
     /// So many sessions fit into `changed`.
     remembered: usize,
     /// Changes before this position are not all in `changed`.
@@ -108,7 +108,8 @@ pub(crate) struct Outlet {
     lanes: Arc<Lanes>,
     lane: Arc<Lane>,
     session: SessionId,
-    owner: Owner,
+    /// One for all its events.
+    owner: Arc<Owner>,
 }
 
 impl Outlet {
@@ -142,7 +143,8 @@ impl Hub {
 
     /// Where a session of this owner writes.
     pub(crate) fn outlet(&self, session: SessionId, owner: Owner) -> Outlet {
-        Outlet { lanes: Arc::clone(&self.lanes), lane: self.lane(&owner.tenant), session, owner }
+        let lane = self.lane(&owner.tenant);
+        Outlet { lanes: Arc::clone(&self.lanes), lane, session, owner: Arc::new(owner) }
     }
 
     /// Ends all readers.
@@ -223,7 +225,7 @@ impl Lanes {
         &self,
         lane: &Lane,
         session: SessionId,
-        owner: &Owner,
+        owner: &Arc<Owner>,
         events: impl IntoIterator<Item = (Arc<Published>, usize)>,
     ) {
         {
@@ -232,13 +234,13 @@ impl Lanes {
             for (event, bytes) in events {
                 let position = inner.next();
                 last = Some(position);
-                inner.events.push_back((Shout { position, owner: owner.clone(), event }, bytes));
+                inner.events.push_back((Shout { position, owner: Arc::clone(owner), event }, bytes));
                 inner.bytes += bytes;
             }
             let Some(last) = last else { return };
             match inner.changed.get_mut(&session) {
                 Some((position, _)) => *position = last,
-                None => drop(inner.changed.insert(session, (last, owner.clone()))),
+                None => drop(inner.changed.insert(session, (last, Arc::clone(owner)))),
             }
             if inner.changed.len() > inner.remembered {
                 inner.forget();

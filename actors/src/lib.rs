@@ -12,7 +12,9 @@
 //!
 //! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
 
+mod accounts;
 mod bounds;
+mod budget;
 mod call;
 mod conversation;
 mod creation;
@@ -44,11 +46,12 @@ pub use engine::{Engine, EngineOptions, Stopped, fold};
 pub use handle::SessionHandle;
 pub use hub::{Heard, Hub, Listener, Owner, Shout};
 pub use load::Load;
-pub use looking::Outlook;
+pub use looking::{Listed, Outlook};
 pub use metering::UsageReport;
 pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::paths::{FoundPath, Reach};
-pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status};
+pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
+pub use playhouse_workspace::{Strayed, follow_within};
 pub use reading::Waiting;
 pub use ring::{Published, Ring};
 pub use subscription::Subscription;

@@ -16,6 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 
+/// Something in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where it is: absolute.
+    pub path: PathBuf,
+    /// Whether it is a directory; a link is none.
+    pub is_directory: bool,
+}
+
 /// A directory as clients may look at it: nothing outside of it, and nothing that belongs to the engine itself.
 #[derive(Clone, Debug)]
 pub struct Outlook(Workspace);
@@ -38,6 +47,24 @@ impl Outlook {
     pub fn shows(&self, path: &Path) -> bool {
         let zone = self.0.walked(path).map(|resolved| resolved.zone);
         matches!(zone, Ok(Zone::Workspace | Zone::Guarded))
+    }
+
+    /// What the directory at `path` holds that is to be seen, at most `most` of it, in no order. Blocks.
+    ///
+    /// # Errors
+    /// What is wrong with the place, as a text.
+    pub fn list(&self, path: &str, most: usize) -> Result<Vec<Listed>, String> {
+        let resolved =
+            self.0.resolve(if path.is_empty() { "." } else { path }).map_err(|error| error.to_string())?;
+        if !matches!(resolved.zone, Zone::Workspace | Zone::Guarded) {
+            return Err("it is not in the directory".to_owned());
+        }
+        let entries = door::read_dir(&resolved).map_err(|error| error.to_string())?;
+        let listed = entries.flatten().take(most).map(|entry| Listed {
+            path: resolved.path.join(entry.name),
+            is_directory: entry.kind == door::Kind::Directory,
+        });
+        Ok(listed.filter(|listed| self.shows(&listed.path)).collect())
     }
 
     /// The content of the file at `path`, which must not have more than `most` bytes. Blocks; a pipe is not waited for.

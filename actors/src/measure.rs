@@ -262,6 +262,7 @@ impl Engine {
             gauge!(Metric::PoolRunning.name(), "pool" => *pool).set(number(of.running()));
             gauge!(Metric::PoolWaiting.name(), "pool" => *pool).set(number(of.waiting()));
         }
+        shared.purses.observe();
         gauge!(Metric::Children.name()).set(number(shared.children.count()));
         gauge!(Metric::ToolProcesses.name()).set(number(playhouse_workspace::process::under_way()));
     }

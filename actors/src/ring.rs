@@ -47,7 +47,7 @@ impl Published {
             ROOM.with_borrow_mut(|room| {
                 room.clear();
                 // Plain data: it always has a JSON form.
-                if serde_json::to_writer(&mut *room, &self.event).is_err() {
+                if self.event.write_json(room).is_err() {
                     room.clear();
                 }
                 let json = room.as_slice().into();

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
+use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::{Question, QuestionAnswer};
@@ -22,6 +23,7 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, Supervi
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::Purse;
 use crate::call::CallMessage;
 use crate::conversation::Conversation;
 use crate::directory::Directory;
@@ -129,6 +131,8 @@ pub(crate) struct SessionState {
     conversation: Option<Box<Conversation>>,
     /// Models of the attempts under way, for metering.
     models: HashMap<AttemptId, ModelRef>,
+    /// What its attempts are charged to, where there is a budget.
+    purse: Option<Arc<Purse>>,
     /// What metrics and traces tell of it.
     following: Following,
 }
@@ -152,6 +156,14 @@ impl Facts for DirectoryFacts<'_> {
     fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
         self.0.overhead_tokens(agent)
     }
+
+    fn tier(&self, model: &ModelRef) -> Tier {
+        self.0.tier(model)
+    }
+
+    fn catalogue(&self, model: &ModelRef) -> Option<String> {
+        self.0.catalogue(model)
+    }
 }
 
 pub(crate) struct SessionActor;
@@ -169,7 +181,8 @@ impl Actor for SessionActor {
         let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
         let Loaded { session, place, judge, root } = loaded;
         let summary = &session.summary;
-        let models = open_attempt(&session).into_iter().collect();
+        let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().collect();
+        let purse = shared.purses.enter(&session, models.keys().next().copied());
         let todos = TodoList::new(&session.todos);
         let tenant: Arc<str> = summary.tenant.as_str().into();
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
@@ -198,6 +211,7 @@ impl Actor for SessionActor {
             todos,
             conversation: None,
             models,
+            purse,
             following,
         }))
     }
@@ -355,6 +369,9 @@ impl SessionState {
         let count = self.unpublished.partition_point(|entry| entry.seq <= self.flushed);
         let entries: Vec<Entry> = self.unpublished.drain(..count).collect();
         for entry in &entries {
+            if let Some(purse) = &self.purse {
+                purse.flushed(entry);
+            }
             let model = self.meter(&entry.record);
             self.following.note(entry, model.as_ref(), &self.shared);
             self.announce(&entry.record);

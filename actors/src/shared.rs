@@ -13,6 +13,7 @@ use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
 
 use crate::bounds::Bounds;
+use crate::budget::Purses;
 use crate::directory::Directory;
 use crate::grants::Grants;
 use crate::hub::Hub;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     /// The events of all sessions.
     pub(crate) hub: Arc<Hub>,
     pub(crate) metering: ActorRef<MeteringMessage>,
+    /// What is spent and reserved of budgets.
+    pub(crate) purses: Arc<Purses>,
     /// Step and call actors at work.
     pub(crate) children: Children,
     /// What metrics are made with.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use playhouse_billing::budget::Wait;
 use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs, StreamEvent};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
+use crate::budget::{Before, Purse};
 use crate::conversation::Conversation;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
@@ -51,6 +53,8 @@ pub(crate) struct StepWork {
     pub(crate) child: Child,
     /// The span of the turn.
     pub(crate) turn: Span,
+    /// What it is charged to, where there is a budget, and what was used before.
+    pub(crate) purse: Option<(Arc<Purse>, Before)>,
 }
 
 pub(crate) enum StepMessage {
@@ -137,12 +141,23 @@ async fn run(work: StepWork) {
         shared,
         child: _child,
         turn: _,
+        purse,
     } = work;
     let mut progress = Progress::default();
     let of_session = request.session;
     let ended = {
-        let attempt =
-            attempt(&order, &mut conversation, new, request, judge, &ring, &ids, &shared, &mut progress);
+        let attempt = attempt(
+            &order,
+            &mut conversation,
+            new,
+            request,
+            judge,
+            &ring,
+            &ids,
+            &shared,
+            purse,
+            &mut progress,
+        );
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
@@ -171,6 +186,12 @@ async fn run(work: StepWork) {
             })
         }
         Err(error) => {
+            let error = error.of_model(&order.model);
+            // Tenants are not told what the provider said: here it stands for the operator.
+            if !cancel.is_cancelled() {
+                let (model, attempt, code) = (&order.model, order.attempt, error.code.name());
+                tracing::warn!(session = %of_session, %attempt, %model, code, %error, "an attempt failed");
+            }
             let streamed_bytes = open.iter().map(|part| part.text.len() as u64).sum();
             let (mut parts, _) = assemble(open, &progress.opaque);
             // No call of an incomplete answer is complete.
@@ -237,6 +258,7 @@ async fn attempt(
     ring: &Ring,
     ids: &Ids,
     shared: &Arc<Shared>,
+    purse: Option<(Arc<Purse>, Before)>,
     progress: &mut Progress,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let tenant = request.tenant.clone();
@@ -244,6 +266,12 @@ async fn attempt(
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
+    // Before the provider's limits: whoever waits here holds up nobody there.
+    if let Some((purse, before)) = purse {
+        let most = most_tokens(shared, order, &body, &profile);
+        let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
+        purse.reserve(shared, order, before, most, waits).await?;
+    }
     let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
     progress.sent = true;
     let ended = exchange(&profile, body, order, ring, ids, progress, &shared.measures).await;
@@ -335,10 +363,23 @@ async fn admitted(
         count => format!("; {count} requests wait before"),
     };
     let reason = format!("{provider} {why}{others}");
-    let (step, attempt) = (order.step, order.attempt);
-    ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
+    tell_waiting(order, ring, until, reason);
     let _waits = shared.measures.census.counted(Count::ProviderWaiting);
     limiter.acquire(tenant, tokens).await
+}
+
+/// Tells clients that a request does not leave at once.
+fn tell_waiting(order: &AttemptOrder, ring: &Ring, until: Option<Timestamp>, reason: String) {
+    let (step, attempt) = (order.step, order.attempt);
+    ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
+}
+
+/// The most tokens that a request and its answer can have. A token of text has a byte at least, so there are no more of them
+/// than bytes, and a request that does not fit its model is refused by the provider. What it answers at most it was told.
+fn most_tokens(shared: &Shared, order: &AttemptOrder, body: &Bytes, profile: &Profile) -> (u64, u64) {
+    let bytes = (body.len() as u64).max(order.estimated_input);
+    let window = shared.directory.window(&order.model).unwrap_or(u64::MAX);
+    (bytes.min(window), profile.head.max_output)
 }
 
 async fn read(stream: &mut AnswerStream, events: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {

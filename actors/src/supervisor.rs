@@ -242,6 +242,7 @@ impl SupervisorState {
                         tracing::error!(%session, %reason, "parked");
                         let standing = self.shared.measures.census.standing(Doing::Parked);
                         slot.stage = Stage::Parked(reason.clone(), standing);
+                        self.shared.purses.abandon(session);
                     }
                     _ => drop(self.sessions.remove(&session)),
                 }
@@ -268,6 +269,7 @@ impl SupervisorState {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
             slot.close(&CommandError::Parked { session, reason: reason.clone() });
             slot.stage = Stage::Parked(reason, census.standing(Doing::Parked));
+            self.shared.purses.abandon(session);
             if let Some(root) = slot.root {
                 // Nobody can answer them any more.
                 self.forget_requests(root, session);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
-use playhouse_protocol::{CommandError, Entry, Seq, SessionId, WallsAllowed};
+use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary, WallsAllowed};
 use playhouse_session::Session;
 use playhouse_store::{Log, StoreError};
 use playhouse_workspace::{Walls, WallsSpec, Workspace};
@@ -54,7 +54,11 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
     };
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
     let directory = Arc::clone(&shared.directory);
-    let bounds = Bound { bounds: shared.bounds.clone(), tenant: summary.tenant.as_str().into() };
+    let bounds = Bound {
+        bounds: shared.bounds.clone(),
+        tenant: summary.tenant.as_str().into(),
+        workspace: summary.workspace.as_str().into(),
+    };
     let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds);
     let above = match summary.parent {
         Some(parent) => {
@@ -142,13 +146,19 @@ pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Vec<SessionI
     Ok(above)
 }
 
-fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> {
-    let summary = &session.summary;
+/// The workspace of a session: still the directory that it was, and where the operator lets its tenant work. Blocks.
+pub(crate) fn reopen(shared: &Shared, summary: &SessionSummary) -> Result<Workspace, String> {
     let output = shared.outputs.join(summary.id.as_str());
     let opened = Workspace::reopen(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
     if !shared.bounds.hold_workspace(&summary.tenant, opened.root()) {
         return Err(format!("the workspace {} {OUT_OF_BOUNDS}", summary.workspace));
     }
+    Ok(opened)
+}
+
+fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> {
+    let summary = &session.summary;
+    let opened = reopen(shared, summary)?;
     // What it reads of calls that it shares names outputs that were saved there.
     let nearest = session.shares_with.iter().rev().take(SHARED_OUTPUTS);
     let others = nearest.map(|other| shared.outputs.join(other.as_str())).collect();

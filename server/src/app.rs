@@ -1,13 +1,14 @@
 //! What all routes share.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use playhouse_actors::{Engine, Load, Others, SessionHandle, Within, fold};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::{CommandError, MessageId, SessionId, SessionSummary};
+use playhouse_store::{ListQuery, Page};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,8 @@ use crate::roots::Roots;
 
 /// One of so many connections is kept free, or the server counts as overloaded.
 const SPARE: usize = 16;
+/// The sessions that are looked at for one page.
+const LOOKED_AT: usize = 2_000;
 
 /// What all routes share. Cheap to clone.
 #[derive(Clone)]
@@ -52,6 +55,18 @@ struct Inner {
     leaving: Notify,
     /// Streams of events end.
     closing: CancellationToken,
+    /// Keys are needed: streams end that were opened without one.
+    locked: CancellationToken,
+}
+
+/// A stream of events that may be open.
+pub(crate) struct Admitted<T> {
+    /// Kept while it is open.
+    pub(crate) held: T,
+    /// Cancelled when the key is withdrawn; for a client without a key when keys are needed.
+    pub(crate) ended: CancellationToken,
+    /// Whether its errors are told as they came.
+    pub(crate) reads_all: bool,
 }
 
 impl std::fmt::Debug for App {
@@ -90,6 +105,7 @@ impl App {
             operator_requests: AtomicU64::new(0),
             leaving: Notify::new(),
             closing: CancellationToken::new(),
+            locked: CancellationToken::new(),
         })))
     }
 
@@ -158,6 +174,31 @@ impl App {
         tenants.get(tenant).unwrap_or(&self.0.roots).clone()
     }
 
+    /// Whether `principal` may use what lies in this workspace. A key is kept to its roots, whatever others its tenant has.
+    pub(crate) fn reaches(&self, principal: &Principal, workspace: &str) -> bool {
+        principal.key.is_none() || self.roots_of(principal).hold(Path::new(workspace))
+    }
+
+    /// Sessions that `principal` may use, from the place of the query on: as many as it asks for, or fewer after a look at
+    /// many that it may not use.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(crate) async fn list(&self, principal: &Principal, mut query: ListQuery) -> Result<Page, Problem> {
+        let (wanted, mut looked_at, mut found) = (query.limit, 0, Vec::new());
+        loop {
+            let page = self.engine().list(query.clone()).await?;
+            looked_at += page.sessions.len();
+            let reached = |summary: &SessionSummary| self.reaches(principal, &summary.workspace);
+            found.extend(page.sessions.into_iter().filter(reached));
+            query.limit = wanted.saturating_sub(found.len());
+            query.after.clone_from(&page.next);
+            if page.next.is_none() || query.limit == 0 || looked_at >= LOOKED_AT.max(wanted) {
+                return Ok(Page { sessions: found, next: page.next });
+            }
+        }
+    }
+
     /// The directory that a client named, links resolved: below a root, and nothing of the engine's own. Blocks.
     ///
     /// # Errors
@@ -188,6 +229,10 @@ impl App {
     /// Says whether requests from the network need a key. Until then they do.
     pub(crate) fn need_key(&self, needs: bool) {
         self.0.needs_key.store(needs, Ordering::Relaxed);
+        if needs {
+            // Nobody is let in without one from here on, and keys are needed until the next start.
+            self.0.locked.cancel();
+        }
     }
 
     /// Reads which keys there are. From the first one on, the sessions of tenants with keys are kept to the roots of these,
@@ -262,13 +307,16 @@ impl App {
         self.0.draining.store(false, Ordering::Relaxed);
     }
 
-    /// The summary of a session of `principal`'s tenant, without waking it. That of another tenant is not there.
+    /// The summary of a session of `principal`'s tenant, without waking it. That of another tenant is not there, and neither is
+    /// one that works outside of the key's roots.
     ///
     /// # Errors
     /// There is none, or the store failed.
     pub async fn summary(&self, principal: &Principal, id: SessionId) -> Result<SessionSummary, Problem> {
         match self.engine().summary(id).await {
-            Ok(summary) if principal.sees(&summary.tenant) => Ok(summary),
+            Ok(summary) if principal.sees(&summary.tenant) && self.reaches(principal, &summary.workspace) => {
+                Ok(summary)
+            }
             Ok(_) => Err(CommandError::NotFound(id).into()),
             Err(error) => Err(error.into()),
         }
@@ -295,23 +343,22 @@ impl App {
         Ok(())
     }
 
-    /// Lets `principal` open a stream of events. What is returned is to be kept while it is open; the token is cancelled when the
-    /// key is withdrawn.
+    /// Lets `principal` open a stream of events.
     ///
     /// # Errors
     /// The tenant has as many as it may have, the key was withdrawn meanwhile, or the store failed.
-    pub(crate) async fn admit_stream(
-        &self,
-        principal: &Principal,
-    ) -> Result<(Permit, CancellationToken), Problem> {
-        let permit = self.limits().subscribe(principal)?;
-        let Some(key) = principal.key.clone() else { return Ok((permit, CancellationToken::new())) };
-        let withdrawn = self.keys().watch(&key);
+    pub(crate) async fn admit_stream(&self, principal: &Principal) -> Result<Admitted<Permit>, Problem> {
+        let held = self.limits().subscribe(principal)?;
+        let Some(key) = principal.key.clone() else {
+            let ended = if principal.is_operator { CancellationToken::new() } else { self.0.locked.clone() };
+            return Ok(Admitted { held, ended, reads_all: true });
+        };
+        let ended = self.keys().watch(&key);
         // One that was withdrawn between the check of the request and now would not be told.
         let keys = Arc::clone(self.keys());
         let holds = blocking(move || keys.holds(&key)).await?;
         match holds {
-            Ok(true) => Ok((permit, withdrawn)),
+            Ok(true) => Ok(Admitted { held, ended, reads_all: principal.reads_all() }),
             Ok(false) => Err(Problem::new(Kind::Unauthorized, "the key was withdrawn")),
             Err(error) => Err(Problem::new(Kind::Store, error.to_string())),
         }
@@ -353,7 +400,11 @@ impl App {
     }
 
     async fn turn(&self, principal: &Principal, session: SessionId) -> Result<Permit, Problem> {
-        self.limits().follow(self.engine().hub(), &principal.tenant);
+        let spent = async || {
+            let (used, at) = self.engine().used_today(&principal.tenant).await?;
+            Ok((used.totals.cost, at))
+        };
+        self.limits().follow(self.engine().hub(), &principal.tenant, spent).await?;
         self.limits().afford(&principal.tenant)?;
         let busy = async || {
             let busy = self.engine().busy(&principal.tenant).await?;

@@ -43,7 +43,7 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
     let has_key = headers.contains_key(AUTHORIZATION);
     // Where there are no keys, what a client sends as one is none.
     if !app.needs_key() || (is_operator && !has_key) {
-        return Ok(Principal::local());
+        return Ok(Principal { is_operator, ..Principal::local() });
     }
     let refused = |detail| Problem::new(Kind::Unauthorized, detail);
     if !has_key {
@@ -57,7 +57,8 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
     match verified(app, token).await? {
         Some(key) => {
             let roots = Roots::of(&key).map(Arc::new);
-            Ok(Principal { tenant: key.tenant.into(), key: Some(key.id.into()), roots })
+            let (tenant, key) = (key.tenant.into(), Some(key.id.into()));
+            Ok(Principal { tenant, key, roots, is_operator: false })
         }
         None => Err(refused("the key is not valid, or was withdrawn")),
     }

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_protocol::Timestamp;
 pub use playhouse_protocol::operator::ClientKey as Key;
-use playhouse_protocol::operator::{KeyRequest, OperatorReply};
+use playhouse_protocol::operator::{BY_HAND_TENANT, KeyRequest, LOCAL_TENANT, OperatorReply};
 use playhouse_store::{Shelf, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -80,7 +80,8 @@ impl Keys {
     /// there are none.
     ///
     /// # Errors
-    /// A name that is empty, too long or holds control characters; a root that is no directory; a store that failed.
+    /// A name that is empty, too long or holds control characters; the operator's own tenant; a root that is no directory; a
+    /// store that failed.
     pub fn create(
         &self,
         tenant: &str,
@@ -90,6 +91,13 @@ impl Keys {
     ) -> Result<(Key, String), KeyError> {
         check_name("tenant", tenant)?;
         check_name("name", name)?;
+        if [LOCAL_TENANT, BY_HAND_TENANT].contains(&tenant) {
+            return Err(KeyError::Name(format!(
+                "\"{}\" is the operator's own tenant, which has no keys: its sessions are used without one, on this machine. \
+                 Choose another name for the tenant",
+                tenant.escape_debug()
+            )));
+        }
         let roots = roots.iter().map(|root| resolved_root(root)).collect::<Result<Vec<_>, _>>()?;
         loop {
             let mut bytes = [0; 38];
@@ -336,5 +344,15 @@ mod tests {
             let made = keys().create(tenant, name, &[], Timestamp::from_millis(1));
             assert!(matches!(made, Err(KeyError::Name(_))), "{tenant:?} {name:?}");
         }
+    }
+
+    #[test]
+    fn nobody_gets_a_key_to_the_operators_own_sessions() {
+        for tenant in [LOCAL_TENANT, BY_HAND_TENANT] {
+            let made = keys().create(tenant, "a", &[], Timestamp::from_millis(1));
+            assert!(matches!(made, Err(KeyError::Name(_))), "{tenant:?}");
+        }
+        let refused = keys().create(LOCAL_TENANT, "a", &[], Timestamp::from_millis(1)).unwrap_err();
+        assert!(refused.to_string().contains("\"local\" is the operator's own tenant"), "{refused}");
     }
 }

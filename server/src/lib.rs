@@ -17,6 +17,7 @@ mod app;
 mod auth;
 mod changes;
 mod connection;
+mod discreet;
 mod facts;
 mod hosts;
 mod keys;

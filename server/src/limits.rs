@@ -2,7 +2,7 @@
 //!
 //! Sessions and running turns are counted in the store, where they are; what is being admitted at the moment is reserved
 //! here, so that many that come at once do not pass together. Streams of events are counted here. What a tenant uses of
-//! tokens and money is heard from the engine, from its first prompt on.
+//! tokens and money is heard from the engine, from its first prompt on; what it spent on that day before is in the ledger.
 
 mod budget;
 
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use playhouse_actors::{Heard, Hub};
-use playhouse_protocol::{CommandError, EventBody, Record, SessionId};
+use playhouse_protocol::{CommandError, Cost, EventBody, Record, SessionId, Timestamp};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use self::budget::Budget;
 use crate::metrics::refused;
@@ -40,9 +40,17 @@ struct Inner {
     limits: TenantLimits,
     counts: Mutex<HashMap<Key, u64>>,
     /// What the tenants used that are heard.
-    budgets: Mutex<HashMap<Arc<str>, Arc<Mutex<Budget>>>>,
+    budgets: Mutex<HashMap<Arc<str>, Arc<Followed>>>,
     /// Questions to git that may be under way still, of each tenant that asked one.
     asking: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+/// What a tenant uses, from the first time on that it matters.
+#[derive(Debug, Default)]
+struct Followed {
+    budget: Mutex<Budget>,
+    /// Whether what it spent before on this day is in the budget.
+    begun: OnceCell<()>,
 }
 
 /// What is counted here, whose it is, and of which session, if it is of one.
@@ -215,18 +223,42 @@ impl Limits {
         Ok((permit, turn))
     }
 
-    /// Hears from now on what the tenant uses, if that is limited.
-    pub(crate) fn follow(&self, hub: &Hub, tenant: &Arc<str>) {
+    /// Hears from now on what the tenant uses, if that is limited. `spent` tells what it spent on this day up to now. An
+    /// attempt that ends at that moment may be counted twice, and none is missed.
+    ///
+    /// # Errors
+    /// What it spent cannot be told.
+    pub(crate) async fn follow(
+        &self,
+        hub: &Hub,
+        tenant: &Arc<str>,
+        spent: impl AsyncFnOnce() -> Result<(Cost, Timestamp), CommandError>,
+    ) -> Result<(), Problem> {
         let TenantLimits { tokens_per_minute, spend_per_day, .. } = self.0.limits;
         if tokens_per_minute.is_none() && spend_per_day.is_none() {
-            return;
+            return Ok(());
         }
+        let followed = self.followed(hub, tenant);
+        let begin = async || {
+            if spend_per_day.is_some() {
+                let (spent, at) = spent().await?;
+                lock(&followed.budget).begin(spent, at, Instant::now());
+            }
+            Ok::<_, CommandError>(())
+        };
+        followed.begun.get_or_try_init(begin).await?;
+        Ok(())
+    }
+
+    /// What the tenant uses. It is listened to before the ledger is asked.
+    fn followed(&self, hub: &Hub, tenant: &Arc<str>) -> Arc<Followed> {
         let mut budgets = lock(&self.0.budgets);
-        if budgets.contains_key(tenant) {
-            return;
+        if let Some(followed) = budgets.get(tenant) {
+            return Arc::clone(followed);
         }
-        let budget = Arc::<Mutex<Budget>>::default();
-        budgets.insert(Arc::clone(tenant), Arc::clone(&budget));
+        let followed = Arc::<Followed>::default();
+        budgets.insert(Arc::clone(tenant), Arc::clone(&followed));
+        let listening = Arc::clone(&followed);
         let (mut listener, tenant) = (hub.listen(tenant, None, |_| true), Arc::clone(tenant));
         tokio::spawn(async move {
             while let Some(heard) = listener.next().await {
@@ -237,7 +269,7 @@ impl Limits {
                             && let Record::AttemptEnded(ended) = record.as_ref()
                             && let Some(usage) = &ended.usage
                         {
-                            lock(&budget).note(usage, ended.cost, event.at, Instant::now());
+                            lock(&listening.budget).note(usage, ended.cost, event.at, Instant::now());
                         }
                     }
                     Heard::Behind { .. } => {
@@ -246,6 +278,7 @@ impl Limits {
                 }
             }
         });
+        followed
     }
 
     /// Whether the tenant may begin a turn, by what it used of late.
@@ -253,8 +286,8 @@ impl Limits {
     /// # Errors
     /// It used as much as it may.
     pub(crate) fn afford(&self, tenant: &Arc<str>) -> Result<(), Problem> {
-        let Some(budget) = lock(&self.0.budgets).get(tenant).cloned() else { return Ok(()) };
-        let (budget, now) = (lock(&budget), Instant::now());
+        let Some(followed) = lock(&self.0.budgets).get(tenant).cloned() else { return Ok(()) };
+        let (budget, now) = (lock(&followed.budget), Instant::now());
         if let Some(limit) = self.0.limits.tokens_per_minute {
             let (used, wait) = budget.tokens(limit, now);
             if used >= limit {
@@ -300,7 +333,7 @@ mod tests {
     use super::*;
 
     fn who(tenant: &str) -> Principal {
-        Principal { tenant: tenant.into(), key: None, roots: None }
+        Principal { tenant: tenant.into(), ..Principal::local() }
     }
 
     #[test]

@@ -141,6 +141,9 @@ fn observe(app: &App) {
     gauge!(Metric::Streams.name()).set(app.limits().subscribers() as f64);
     let seats = app.options().connections.saturating_sub(app.seats().available_permits());
     gauge!(Metric::Connections.name()).set(seats as f64);
+    if let Some(operator) = app.operator() {
+        operator.observe();
+    }
 }
 
 /// A request was refused because its tenant has reached this limit.

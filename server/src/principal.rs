@@ -18,6 +18,8 @@ pub struct Principal {
     pub key: Option<Arc<str>>,
     /// The directories of the key; `None` for those of the server.
     pub roots: Option<Arc<Roots>>,
+    /// Whether it came without a key through the socket that only the operator's account can open.
+    pub is_operator: bool,
 }
 
 impl Principal {
@@ -26,7 +28,12 @@ impl Principal {
 
     /// The one of a server without keys.
     pub fn local() -> Self {
-        Self { tenant: Self::LOCAL.into(), key: None, roots: None }
+        Self { tenant: Self::LOCAL.into(), key: None, roots: None, is_operator: false }
+    }
+
+    /// Whether it may read how the operator's providers are reached, and what these say: one with a key may not.
+    pub(crate) fn reads_all(&self) -> bool {
+        self.key.is_none()
     }
 
     /// Whether the sessions of `tenant` are there for whoever asks: those of calls by hand are for the operator, who needs

@@ -53,6 +53,8 @@ kinds! {
     Method = "method-not-allowed", METHOD_NOT_ALLOWED, "Method not allowed";
     /// The session is busy, and the prompt said `reject`.
     Busy = "busy", CONFLICT, "The session is busy";
+    /// The id of a prompt is that of another one.
+    Repeated = "repeated", CONFLICT, "Sent before with other content";
     /// The request was settled before.
     Settled = "settled", CONFLICT, "Settled already";
     /// The body is larger than the server takes.
@@ -131,6 +133,7 @@ impl From<CommandError> for Problem {
             }
             CommandError::ConsentSettled { .. } | CommandError::QuestionSettled { .. } => Kind::Settled,
             CommandError::Busy => Kind::Busy,
+            CommandError::Repeated(_) => Kind::Repeated,
             CommandError::Parked { .. } => Kind::Parked,
             CommandError::Invalid(_) => Kind::Invalid,
             CommandError::Store(_) => Kind::Store,

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use playhouse_actors::{Strayed, follow_within};
+
 use crate::keys::Key;
 use crate::problem::{Kind, Problem};
 
@@ -64,18 +66,14 @@ impl Roots {
             );
             Problem::new(Kind::Forbidden, detail)
         };
-        let Ok(resolved) = fs_err::canonicalize(written) else {
-            let inside = !written.components().any(|part| part == std::path::Component::ParentDir)
-                && self.hold(written);
-            return Err(if inside {
-                Problem::invalid(format!("there is no directory \"{}\"", directory.escape_debug()))
-            } else {
-                outside()
-            });
+        let resolved = match follow_within(written, &self.0) {
+            Ok(resolved) => resolved,
+            Err(Strayed::Outside) => return Err(outside()),
+            Err(Strayed::Missing) => {
+                let detail = format!("there is no directory \"{}\"", directory.escape_debug());
+                return Err(Problem::invalid(detail));
+            }
         };
-        if !self.hold(&resolved) {
-            return Err(outside());
-        }
         if !resolved.is_dir() {
             return Err(Problem::invalid(format!("\"{}\" is no directory", directory.escape_debug())));
         }
@@ -95,12 +93,15 @@ mod tests {
         fs_err::create_dir_all(&other).unwrap();
         fs_err::write(root.join("file"), "").unwrap();
         fs_err::os::unix::fs::symlink(&other, root.join("link")).unwrap();
+        fs_err::os::unix::fs::symlink(folder.path().join("nowhere"), root.join("dangling")).unwrap();
         let roots = Roots::new(std::slice::from_ref(&root)).unwrap();
         let admit = |path: &Path| roots.admit(path.to_str().unwrap()).map_err(|problem| problem.kind);
         assert!(admit(&root).is_ok() && admit(&root.join("a")).is_ok());
         for (path, kind) in [
             (other.clone(), Kind::Forbidden),
             (root.join("link"), Kind::Forbidden),
+            (root.join("dangling"), Kind::Forbidden),
+            (root.join("link/../root/a"), Kind::Forbidden),
             (root.join("../other"), Kind::Forbidden),
             (root.join("../nowhere"), Kind::Forbidden),
             (folder.path().join("rootling"), Kind::Forbidden),

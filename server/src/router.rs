@@ -1,6 +1,6 @@
 //! All routes, and what a request goes through before it comes to one.
 
-use std::any::Any;
+use std::panic::AssertUnwindSafe;
 
 use axum::Router;
 use axum::body::to_bytes;
@@ -10,7 +10,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tower_http::catch_panic::CatchPanicLayer;
+use futures::FutureExt as _;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
@@ -45,7 +45,7 @@ pub fn router(app: App) -> Router {
         .layer(from_fn(documents))
         .layer(from_fn_with_state(app.clone(), authenticate))
         .layer(from_fn_with_state(app.clone(), hosts))
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn(survive))
         .layer(from_fn(access))
         .with_state(app)
 }
@@ -75,10 +75,16 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
     Problem::new(Kind::Method, detail)
 }
 
-/// A handler failed. The panic itself stands in the log; nothing of it is said to the client.
-fn panicked(_: Box<dyn Any + Send>) -> Response {
-    tracing::error!("a request's handler panicked");
-    Problem::new(Kind::Internal, "the server failed to answer this: its log says why").into_response()
+/// Answers for a handler that failed. The panic itself stands in the log; nothing of it is said to the client. The body of
+/// an answer is passed on as it is: each wrapping of it would cost every event of every stream.
+async fn survive(request: Request, next: Next) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::error!("a request's handler panicked");
+            Problem::new(Kind::Internal, "the server failed to answer this: its log says why").into_response()
+        }
+    }
 }
 
 /// Makes problem documents of what the extractors refuse with plain text.
@@ -132,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_told_without_what_it_says() {
         let fail = async || -> &'static str { panic!("the secret is out") };
-        let routes = Router::new().route("/", get(fail)).layer(CatchPanicLayer::custom(panicked));
+        let routes = Router::new().route("/", get(fail)).layer(from_fn(survive));
         let (status, problem) = ask(routes, Request::new(Body::empty())).await;
         assert_eq!(
             (status.as_u16(), &problem["type"]),

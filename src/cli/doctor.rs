@@ -18,7 +18,7 @@ use super::run::{directory, new_session};
 use super::sessions::{ListFormat, json};
 use super::tools::configured;
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, variable};
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 
 /// How long a program may take to tell its version.
 const VERSION_TIME: Duration = Duration::from_secs(10);
@@ -102,6 +102,7 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
             }
             findings.push(network(arguments.walls.network || settings.walls.network));
             findings.push(keys(&settings));
+            findings.extend(sinks(&settings));
         }
         Err(Failure { message, .. }) => {
             exit = Exit::Usage;
@@ -249,6 +250,20 @@ fn keys(settings: &Settings) -> Finding {
             .advice("set one, as ANTHROPIC_API_KEY; models on a server of your own may need none");
     }
     Finding::new("keys", Status::Ok, set.join(", "))
+}
+
+/// Where the ledger goes, if anywhere.
+fn sinks(settings: &Settings) -> Option<Finding> {
+    let made = settings
+        .sinks
+        .iter()
+        .map(|(name, sink)| Ok(format!("{name}: {}", sink.sink(name, &variable)?.address())));
+    Some(match made.collect::<Result<Vec<String>, ConfigError>>() {
+        Ok(sinks) if sinks.is_empty() => return None,
+        Ok(sinks) => Finding::new("sinks", Status::Ok, sinks.join(", ")),
+        Err(error) => Finding::new("sinks", Status::Wrong, error.to_string())
+            .advice("no engine starts until it is right"),
+    })
 }
 
 /// The data directory, or what is there of the way to it.

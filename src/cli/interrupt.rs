@@ -1,11 +1,12 @@
-//! Ctrl-C and SIGTERM: the first one aborts the turn of this command, and no other one. A second Ctrl-C ends the process at
-//! once, and so does a second SIGTERM. Where no turn is watched, the first SIGTERM does.
+//! Ctrl-C, SIGTERM and SIGHUP: the first one aborts the turn of this command, and no other one. A second one ends the process
+//! at once. Where no turn is watched, the first SIGTERM or SIGHUP does.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use playhouse_protocol::{Command, MessageId, SessionId};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use super::reach::Reach;
@@ -14,37 +15,91 @@ use super::reach::Reach;
 static AT_ONCE: Notify = Notify::const_new();
 /// How many turns are watched.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
-/// SIGTERM came.
-static TERMINATED: AtomicBool = AtomicBool::new(false);
+/// The number of the signal that came and ends the process; 0 where none did.
+static TERMINATED: AtomicU8 = AtomicU8::new(0);
 
-/// How long a turn may take to end that SIGTERM aborts: an engine may not answer any more.
+const HANGUP: u8 = 1;
+const INTERRUPT: u8 = 2;
+const TERMINATE: u8 = 15;
+
+/// How long a turn may take to end that is aborted when the process ends: an engine may not answer any more.
 const END_WAIT: Duration = Duration::from_secs(5);
 
 /// Waits until the process shall end at once. Gives the signal's number.
 pub(super) async fn end() -> u8 {
-    let terminate = async {
-        // Where it cannot be waited for, it ends the process as it does by default.
-        let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    let mut endings = Endings::watch();
+    let ended = async {
         loop {
-            terminate.recv().await;
-            let again = TERMINATED.swap(true, Ordering::SeqCst);
+            let number = endings.next().await;
+            let again = TERMINATED.swap(number, Ordering::SeqCst) != 0;
             if again || WATCHED.load(Ordering::SeqCst) == 0 {
-                return;
+                return number;
             }
         }
     };
     tokio::select! {
-        () = AT_ONCE.notified() => if is_terminated() { 15 } else { 2 },
-        () = terminate => 15,
+        () = AT_ONCE.notified() => terminated().unwrap_or(INTERRUPT),
+        number = ended => number,
     }
 }
 
-/// Whether SIGTERM came: whatever the turn came to, the process ends by that.
-pub(super) fn is_terminated() -> bool {
-    TERMINATED.load(Ordering::SeqCst)
+/// The number of the signal by which the process ends, whatever the turn came to.
+pub(super) fn terminated() -> Option<u8> {
+    Some(TERMINATED.load(Ordering::SeqCst)).filter(|number| *number != 0)
 }
 
-/// Aborts a turn at Ctrl-C and SIGTERM, as long as it lives.
+/// The signals that end a process: SIGTERM, and SIGHUP when its terminal is closed.
+struct Endings {
+    /// Where one cannot be waited for, it ends the process as it does by default.
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
+
+impl Endings {
+    fn watch() -> Self {
+        let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup()).ok()).flatten();
+        Self { terminate: signal(SignalKind::terminate()).ok(), hangup }
+    }
+
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            () = received(&mut self.terminate) => TERMINATE,
+            () = received(&mut self.hangup) => HANGUP,
+        }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    let came = match signal {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    if came.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether whoever started this, as `nohup` does, wants it to outlive its terminal. Where that cannot be told, SIGHUP is left
+/// alone.
+fn is_hangup_ignored() -> bool {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    *IGNORED.get_or_init(|| {
+        let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & 1 != 0)
+    })
+}
+
+/// Aborts a turn. Whoever may use its session besides is let alone.
+pub(super) async fn abort(reach: &Reach, session: SessionId, turn: MessageId) {
+    // Where nobody else uses the session, a turn that goes on first was one's own, too.
+    let is_shared = reach.process().is_some();
+    let command = if is_shared { Command::AbortTurn { turn } } else { Command::Abort };
+    // The outcome is in the log.
+    drop(tokio::time::timeout(END_WAIT, reach.command(session, command)).await);
+}
+
+/// Aborts a turn at Ctrl-C, SIGTERM and SIGHUP, as long as it lives.
 pub(super) struct Interrupt {
     task: tokio::task::JoinHandle<()>,
     turn: watch::Sender<Option<MessageId>>,
@@ -55,29 +110,25 @@ impl Interrupt {
     pub(super) fn watch(reach: Reach, session: SessionId) -> Self {
         WATCHED.fetch_add(1, Ordering::SeqCst);
         let (turn, mut known) = watch::channel(None);
-        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let (mut interrupt, mut endings) = (signal(SignalKind::interrupt()).ok(), Endings::watch());
         let task = tokio::spawn(async move {
-            let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else { return };
             let must_end = tokio::select! {
-                _ = interrupt.recv() => false,
-                _ = terminate.recv() => true,
+                () = received(&mut interrupt) => false,
+                _ = endings.next() => true,
             };
-            // The outcome is in the log; this only has to go on while the next one is awaited.
+            // This only has to go on while the next one is awaited.
             let abort = tokio::spawn(async move {
                 let turn = match known.wait_for(Option::is_some).await {
                     Ok(turn) => *turn,
                     Err(_) => None,
                 };
                 if let Some(turn) = turn {
-                    // Where nobody else uses the session, a turn that goes on first was one's own, too.
-                    let is_shared = reach.process().is_some();
-                    let command = if is_shared { Command::AbortTurn { turn } } else { Command::Abort };
-                    drop(reach.command(session, command).await);
+                    self::abort(&reach, session, turn).await;
                 }
             });
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                () = received(&mut interrupt) => {}
+                _ = endings.next() => {}
                 () = tokio::time::sleep(END_WAIT), if must_end => {}
             }
             abort.abort();

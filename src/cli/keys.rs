@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use playhouse_protocol::Timestamp;
 use playhouse_protocol::operator::{KeyRequest, OperatorReply};
 use playhouse_server::{Key, KeyError};
 use serde_json::json;
@@ -12,19 +11,21 @@ use super::asker::visible;
 use super::reach::ask_key;
 use super::sessions::{ListFormat, json, time};
 use super::{CommandResult, Common, Exit, Failure, print};
+use crate::clock::now;
 
 /// The subcommands of `playhouse keys`.
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
     /// Make a key. It is shown once, and only its hash is kept
     Create {
-        /// Whose sessions it opens
+        /// Whose sessions it opens: any name but `local`, which is the operator's own
         #[arg(long, value_name = "NAME")]
         tenant: String,
         /// What it is called in lists
         #[arg(long, value_name = "NAME")]
         name: String,
-        /// A directory below which its sessions work; may be given more than once [default: those of the server]
+        /// A directory below which the sessions lie that it makes and uses; may be given more than once [default: those of
+        /// the server]
         #[arg(long = "root", value_name = "DIR")]
         roots: Vec<PathBuf>,
         /// How to print it
@@ -105,9 +106,4 @@ fn absolute(root: &Path) -> Result<String, Failure> {
     let refused = |why: String| Failure::usage(format!("the root {} cannot be one: {why}", root.display()));
     let absolute = std::path::absolute(root).map_err(|error| refused(error.to_string()))?;
     absolute.into_os_string().into_string().map_err(|_| refused("it is not UTF-8".to_owned()))
-}
-
-fn now() -> Timestamp {
-    let millis = jiff::Timestamp::now().as_millisecond();
-    Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))
 }

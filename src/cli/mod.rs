@@ -12,6 +12,7 @@
 
 mod asker;
 mod attach;
+mod billing;
 mod consents;
 mod demo;
 mod doctor;
@@ -28,6 +29,7 @@ mod serve;
 mod sessions;
 mod tool;
 mod tools;
+mod usage;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -113,6 +115,11 @@ enum Command {
     /// List or withdraw what was allowed for always
     #[command(subcommand)]
     Consents(consents::ConsentsCommand),
+    /// Sum up what was used and what it cost, or write old rows of the ledger away
+    Usage(usage::UsageArguments),
+    /// Show how far the ledger is exported, and what sinks refused, or send that once more
+    #[command(subcommand)]
+    Billing(billing::BillingCommand),
     /// Say what is in force on this machine, and what to do about what is not
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArguments),
@@ -321,13 +328,15 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
                 Command::Consents(command) => Box::pin(consents::consents(&common, command)).await,
+                Command::Usage(arguments) => Box::pin(usage::usage(&common, arguments)).await,
+                Command::Billing(command) => Box::pin(billing::billing(&common, command)).await,
                 Command::Doctor(arguments) => Box::pin(doctor::doctor(&common, arguments)).await,
             }
         };
         tokio::select! {
             result = Box::pin(work) => match result {
-                Ok(_) if !ends_itself && interrupt::is_terminated() => Ok(Exit::Signal(15)),
-                result => result,
+                Ok(exit) => Ok(interrupt::terminated().filter(|_| !ends_itself).map_or(exit, Exit::Signal)),
+                Err(failure) => Err(failure),
             },
             number = interrupt::end(), if !ends_itself => Ok(Exit::Signal(number)),
         }

@@ -11,14 +11,15 @@ use playhouse_protocol::operator::{LOCAL_TENANT, ListSessions};
 use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, CommandError, EventBody, ModelRef, NewSession, Prompt, Record, Seq, SessionId, SessionSummary,
+    Command, CommandError, EventBody, MessageId, ModelRef, NewSession, Prompt, Record, Seq, SessionId,
+    SessionSummary,
 };
 use playhouse_server::OperatorError;
 
 use super::asker::{Asker, Present, Reply, Then};
 use super::attach;
-use super::interrupt::Interrupt;
-use super::reach::{Reach, or_start};
+use super::interrupt::{Interrupt, abort};
+use super::reach::{Events, Reach, or_start};
 use super::render::{Format, Renderer};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, say};
 use focus::{Focus, Look};
@@ -157,8 +158,46 @@ pub(super) async fn turn(
 ) -> Result<TurnEnded, Failure> {
     let mut events = reach.events(session, after).await?;
     let interrupt = Interrupt::watch(reach.clone(), session);
-    let mut turn = reach.prompt(session, prompt).await?.turn;
+    let turn = reach.prompt(session, prompt).await?.turn;
     interrupt.turn(turn);
+    let ended = watch(reach, session, after, turn, &mut events, &interrupt, renderer, asker).await;
+    match ended {
+        Ok(ended) => Ok(ended),
+        Err(Broken::Off(reason)) => Err(cut_off(session, &reason)),
+        Err(Broken::Failed(failure)) => {
+            // Nobody would see what comes of the turn, and it would go on to cost.
+            abort(reach, session, turn).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Why a turn was not seen to its end.
+enum Broken {
+    /// The engine went away, and goes on with the turn when there is one again.
+    Off(String),
+    /// It cannot be shown, or asked about.
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Shows a turn until it ends, and asks what it asks.
+#[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
+async fn watch(
+    reach: &Reach,
+    session: SessionId,
+    after: Seq,
+    mut turn: MessageId,
+    events: &mut Events,
+    interrupt: &Interrupt,
+    renderer: &mut Renderer,
+    asker: &mut Asker,
+) -> Result<TurnEnded, Broken> {
     let mut focus = Focus::new(reach.process().is_some());
     if after > Seq::START {
         // What was asked before it was cut off waits again.
@@ -174,7 +213,7 @@ pub(super) async fn turn(
         let event = tokio::select! {
             biased;
             event = events.next() => match event {
-                Err(OperatorError::Gone(reason)) => return Err(cut_off(session, &reason)),
+                Err(OperatorError::Gone(reason)) => return Err(Broken::Off(reason)),
                 event => event?,
             },
             line = asker.line(), if asker.is_asking() => {
@@ -203,13 +242,12 @@ pub(super) async fn turn(
             }
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session, ended)?;
-                drop(interrupt);
                 return Ok(ended.clone());
             }
             _ => {}
         }
     }
-    Err(cut_off(session, "the engine stopped"))
+    Err(Broken::Off("the engine stopped".to_owned()))
 }
 
 /// The engine went away in the middle of a turn.

@@ -117,7 +117,12 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     };
     // Clients that start this program wait for exactly this line.
     print(&format!("opencode server listening on {}\n", place(&server)))?;
+    let hurry = signals.second.clone();
     let ended = Box::pin(server.run(signals.first.cancelled_owned(), signals.second.cancelled_owned())).await;
+    tokio::select! {
+        () = house.stop_sinks() => {}
+        () = hurry.cancelled() => {}
+    }
     say(&told(&ended));
     Ok(Exit::Completed)
 }

@@ -37,6 +37,8 @@ pub(super) struct Setting {
 
 /// One table that stands for a `NAME`.
 pub(super) struct Section {
+    /// Its path, as in [`KEYS`].
+    pub(super) path: String,
     /// The names up to here.
     pub(super) names: Vec<String>,
     /// The line, from 1.
@@ -162,7 +164,7 @@ impl Walk<'_> {
         if chosen {
             self.names.push(name.to_owned());
             let line = self.lines.of(offset);
-            self.document.sections.push(Section { names: self.names.clone(), line });
+            self.document.sections.push(Section { path: path.to_owned(), names: self.names.clone(), line });
         }
         self.table(table, &format!("{path}."))?;
         if chosen {

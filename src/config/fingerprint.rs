@@ -37,6 +37,9 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
         add_headers(&provider.headers, variables, &mut add);
     }
     add_headers(&settings.web.search_headers, variables, &mut add);
+    for name in settings.sinks.values().filter_map(|sink| sink.config().key_env.as_ref()) {
+        add_variable(name, variables, &mut add);
+    }
     for name in PASSED_DOWN.iter().chain(LOCALE) {
         add_variable(name, variables, &mut add);
     }

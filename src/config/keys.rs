@@ -169,7 +169,7 @@ keys! {
     ServerTokens = "server.limits.tokens_per_minute", Whole, "no limit", false,
         "How many tokens a tenant may use within a minute; above, no prompt is admitted. Prompts that wait already still run.";
     ServerSpend = "server.limits.spend_per_day", Number, "no limit", false,
-        "How many US dollars a tenant may spend on a day (UTC), since the server was started; above, no prompt is admitted. Prompts that wait already still run.";
+        "How many US dollars a tenant may spend on a day (UTC); above, no prompt is admitted. Prompts that wait already still run.";
     ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
         "How many streams of events a tenant may have open at once.";
     MetricsAccess = "metrics.access", Text, "`operator`", false,
@@ -178,6 +178,60 @@ keys! {
         "The environment variable with the token by which `/metrics` is read over the network: `authorization: Bearer TOKEN`.";
     MetricsTenants = "metrics.tenants", Boolean, "`false`", false,
         "Whether metrics of turns, tokens and cost have the tenant as a label.";
+    BillingLight = "billing.light", List, "none", false,
+        "Models whose use counts as `light` in the ledger, as patterns of `PROVIDER/MODEL`: `[\"*/claude-haiku-*\", \"openai/*-mini\"]`. All others are `pro`. Mind that `*mini*` matches `gemini`.";
+    BudgetTurnCost = "budgets.turn.cost", Number, "no limit", false,
+        "How many US dollars a turn may use. Before each step the most that it may cost is reserved; a turn whose budget does not cover that ends with the error `budget`. So a little less than the budget is used. A model needs a price for it.";
+    BudgetTurnTokens = "budgets.turn.tokens", Whole, "no limit", false,
+        "How many tokens a turn may use, of all classes: all input of every step counts, cached or not.";
+    BudgetSessionCost = "budgets.session.cost", Number, "no limit", false,
+        "How many US dollars a session may use, with the sessions below it.";
+    BudgetSessionTokens = "budgets.session.tokens", Whole, "no limit", false,
+        "How many tokens a session may use, with the sessions below it.";
+    BudgetTenantCost = "budgets.tenant.cost", Number, "no limit", false,
+        "How many US dollars each tenant may use within a period. Steps that do not fit beside those under way wait for them.";
+    BudgetTenantTokens = "budgets.tenant.tokens", Whole, "no limit", false,
+        "How many tokens each tenant may use within a period.";
+    BudgetTenantPer = "budgets.tenant.per", Text, "`month`", false,
+        "The period: `day` or `month` (of the calendar, in UTC), or `ever`.";
+    TenantCost = "budgets.tenants.NAME.cost", Number, "that of all tenants", false,
+        "How many US dollars the tenant of this name may use within a period.";
+    TenantTokens = "budgets.tenants.NAME.tokens", Whole, "that of all tenants", false,
+        "How many tokens the tenant of this name may use within a period.";
+    TenantPer = "budgets.tenants.NAME.per", Text, "that of all tenants", false,
+        "The period of the tenant of this name.";
+    SinkType = "sinks.NAME.kind", Text, "needed", false,
+        "Where the ledger is exported to: `file` (a folder of files with one row a line), `cloudevents` (a server that takes CloudEvents, as OpenMeter; `openmeter` says the same), `polar`, `webhook` (a server of your own, with signed batches) or `report` (a server that wants `{rawTokens, modelId, tier}` once for each turn and model). Rows are delivered at least once, each with the same id; `playhouse billing status` says how far a sink is.";
+    SinkUrl = "sinks.NAME.url", Text, "Polar's for `polar`, else needed", false,
+        "The address of the server. One without a path gets the usual one of its kind.";
+    SinkKey = "sinks.NAME.key_env", Text, "needed for `polar` and `webhook`", false,
+        "The environment variable with the key: a bearer token, or for a webhook the signing key (`whsec_…`).";
+    SinkFolder = "sinks.NAME.folder", Text, "needed", false,
+        "For `file`: the folder, which is made if it is not there. Relative to this file's folder.";
+    SinkRotateBytes = "sinks.NAME.rotate_bytes", Whole, "`100000000`", false,
+        "For `file`: a file of this many bytes is closed, and the next one begun.";
+    SinkRotateSeconds = "sinks.NAME.rotate_seconds", Whole, "`86400`", false,
+        "For `file`: a file that is this old is closed, in seconds.";
+    SinkSource = "sinks.NAME.source", Text, "`playhouse`", false,
+        "For `cloudevents`: the `source` of every event. Receivers know duplicates by it, so it must never change.";
+    SinkEvent = "sinks.NAME.event", Text, "`playhouse.usage`", false,
+        "For `cloudevents` the `type` of every event, for `polar` its name.";
+    SinkOrganization = "sinks.NAME.organization", Text, "that of the token", false,
+        "For `polar`: the organization.";
+    SinkStart = "sinks.NAME.start", Text, "`beginning`", false,
+        "Where a new sink begins: at the `beginning` of the ledger, or `now`, with the rows that come after its first start.";
+    SinkBatchRows = "sinks.NAME.batch_rows", Whole, "`500`; `100` for `webhook`, `16` for `report`", false,
+        "The most rows of a batch; for `report` requests under way at once.";
+    SinkBatchBytes = "sinks.NAME.batch_bytes", Whole, "`1000000`", false,
+        "The most bytes of a batch.";
+    SinkLinger = "sinks.NAME.linger_ms", Whole, "`250`", false,
+        "How long a batch that is not full waits for more, in milliseconds.";
+    SinkTimeout = "sinks.NAME.timeout_ms", Whole, "`30000`", false,
+        "How long the server may take to answer, in milliseconds.";
+    SinkRetryFirst = "sinks.NAME.retry_first_ms", Whole, "`500`", false,
+        "The first wait after a failure, in milliseconds; the next ones double. What the server asks for comes before it.";
+    SinkRetryLongest = "sinks.NAME.retry_longest_ms", Whole, "`60000`", false,
+        "The longest wait after failures, and the one where address or key are wrong, in milliseconds.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,
         "What the server speaks: `anthropic` (Messages), `openai-chat` (Chat Completions), `openai-responses` (Responses) or `gemini`. A built-in provider has one, and `openai` and `xai` may be given either of OpenAI's.";
     BaseUrl = "providers.NAME.base_url", Text, "needed", false,

@@ -16,6 +16,8 @@
 //! Nothing here reads the process's environment: variables arrive as a function, so that two engines in one process,
 //! and tests, can have different ones.
 
+mod billing;
+mod budgets;
 mod builtin;
 mod catalogue;
 mod credentials;
@@ -35,12 +37,15 @@ mod reader;
 mod reference_test;
 mod server;
 mod settings;
+mod sinks;
 #[cfg(test)]
 mod tests;
 mod walls;
 mod web;
 mod workspace;
 
+pub use billing::BillingSettings;
+pub use budgets::BudgetSettings;
 pub use catalogue::{CATALOGUE_FILE, keep_catalogue};
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
@@ -50,4 +55,5 @@ pub(crate) use permission_names::{check_agents, check_names};
 pub use provider::{HeaderSource, ProviderSettings};
 pub use server::ServerSettings;
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
+pub use sinks::SinkSettings;
 pub use web::{SearchKind, WebSettings};

@@ -14,6 +14,8 @@ use playhouse_protocol::capability::ReasoningField;
 use playhouse_tools::bash::BashOptions;
 use rust_decimal::prelude::ToPrimitive as _;
 
+use super::billing;
+use super::budgets;
 use super::builtin;
 use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, shown};
@@ -24,6 +26,7 @@ use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server;
 use super::settings::{ModelPreferences, Settings, Variables};
+use super::sinks::{self, SinkDraft};
 use super::walls;
 
 /// A provider as far as the file describes it.
@@ -70,6 +73,7 @@ struct ModelDraft {
 
 type Providers = BTreeMap<String, Draft>;
 type Models = BTreeMap<ModelRef, ModelDraft>;
+type Sinks = BTreeMap<String, SinkDraft>;
 
 /// Carries a document over into settings.
 pub(super) struct Reader<'a> {
@@ -82,9 +86,9 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     pub(super) fn read(mut self) -> Result<(), ConfigError> {
-        let (mut providers, mut models) = self.sections()?;
+        let (mut providers, mut models, mut sinks) = self.sections()?;
         for setting in &self.document.settings {
-            self.set(setting, &mut providers, &mut models)
+            self.set(setting, &mut providers, &mut models, &mut sinks)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
         let permissions = permissions::read(self.document, self.settings.home.as_deref(), &|_| Ok(()))?;
@@ -100,18 +104,29 @@ impl Reader<'_> {
             self.settings.preferences.insert(model.clone(), preferences);
             self.settings.catalogue.insert(model, facts);
         }
-        Ok(())
+        for (name, draft) in sinks {
+            let sink = draft.finish(&name, &self.document.file)?;
+            // All tenants are in it.
+            self.settings.own.extend(sink.folder().map(Path::to_owned));
+            self.settings.sinks.insert(name, sink);
+        }
+        sinks::check_apart(&self.settings.sinks)
     }
 
     fn error(&self, line: usize, message: String) -> ConfigError {
         ConfigError::line(&self.document.file, line, message)
     }
 
-    /// An empty draft for each provider, and what is known already for each model.
-    fn sections(&self) -> Result<(Providers, Models), ConfigError> {
-        let (mut providers, mut models) = (Providers::new(), Models::new());
+    /// An empty draft for each provider and sink, and what is known already for each model.
+    fn sections(&self) -> Result<(Providers, Models, Sinks), ConfigError> {
+        let (mut providers, mut models, mut sinks) = (Providers::new(), Models::new(), Sinks::new());
         for section in &self.document.sections {
             match section.names.as_slice() {
+                [name] if section.path == sinks::PATH => {
+                    sinks.insert(name.clone(), SinkDraft::new(section.line));
+                }
+                // A tenant without anything of its own has what all have.
+                _ if section.path == budgets::PATH => {}
                 [name] => {
                     if name == crate::mock::PROVIDER {
                         let message = format!(
@@ -135,7 +150,7 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-        Ok((providers, models))
+        Ok((providers, models, sinks))
     }
 
     fn set(
@@ -143,6 +158,7 @@ impl Reader<'_> {
         setting: &Setting,
         providers: &mut Providers,
         models: &mut Models,
+        sinks: &mut Sinks,
     ) -> Result<(), String> {
         let value = &setting.value;
         let set = match (setting.key.name, setting.names.as_slice()) {
@@ -155,6 +171,12 @@ impl Reader<'_> {
                 value,
                 &mut providers.entry(provider.clone()).or_default().headers,
             ),
+            (key, [tenant]) if setting.key.path.starts_with(budgets::PATH) => {
+                budgets::set(key, Some(tenant), value, &mut self.settings.budgets)
+            }
+            (key, [name]) if setting.key.path.starts_with(sinks::PATH) => {
+                sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
+            }
             (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
             (key, [provider, model, ..]) => {
                 set_model(key, value, models.entry(ModelRef::new(provider, model)).or_default())
@@ -207,6 +229,20 @@ impl Reader<'_> {
                 | KeyName::ServerSubscribers),
                 value,
             ) => server::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
+            (key @ KeyName::BillingLight, value) => {
+                billing::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
+            }
+            (
+                key @ (KeyName::BudgetTurnCost
+                | KeyName::BudgetTurnTokens
+                | KeyName::BudgetSessionCost
+                | KeyName::BudgetSessionTokens
+                | KeyName::BudgetTenantCost
+                | KeyName::BudgetTenantTokens
+                | KeyName::BudgetTenantPer),
+                value,
+            ) => budgets::set(key, None, value, &mut self.settings.budgets)
+                .map_err(|error| keyed(setting, &error))?,
             (key @ (KeyName::MetricsAccess | KeyName::MetricsToken | KeyName::MetricsTenants), value) => {
                 metrics::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
             }

@@ -16,6 +16,8 @@ use playhouse_session::RetryPolicy;
 use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
 
+use super::billing::BillingSettings;
+use super::budgets::BudgetSettings;
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::fingerprint;
@@ -23,6 +25,7 @@ use super::metrics::MetricsSettings;
 use super::permission_names::PermissionName;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server::ServerSettings;
+use super::sinks::SinkSettings;
 use super::web::WebSettings;
 use super::{builtin, catalogue, operator, workspace};
 
@@ -84,6 +87,12 @@ pub struct Settings {
     pub server: ServerSettings,
     /// What is told of what is measured.
     pub metrics: MetricsSettings,
+    /// How what is used is charged for.
+    pub billing: BillingSettings,
+    /// What turns, sessions and tenants may use.
+    pub budgets: BudgetSettings,
+    /// Where the ledger is exported to, by name.
+    pub sinks: BTreeMap<String, SinkSettings>,
     /// Stands for what belongs to the operator: equal for equal configurations.
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
@@ -165,6 +174,9 @@ impl Settings {
             own: Vec::new(),
             server: ServerSettings::default(),
             metrics: MetricsSettings::default(),
+            billing: BillingSettings::default(),
+            budgets: BudgetSettings::default(),
+            sinks: BTreeMap::new(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
             fingerprint: String::new(),

@@ -263,13 +263,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "model" or "moderate"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, timeouts, tools, walls; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 
@@ -640,6 +640,13 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Sandbox => "\"required\"",
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
+            KeyName::BillingLight => "[\"*-mini\"]",
+            KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
+            KeyName::SinkUrl => "\"http://s\"",
+            KeyName::SinkKey => "\"N_SINK\"",
+            KeyName::SinkFolder => "\"usage\"",
+            KeyName::SinkSource | KeyName::SinkEvent | KeyName::SinkOrganization => "\"n\"",
+            KeyName::SinkStart => "\"now\"",
             KeyName::MetricsAccess => "\"open\"",
             KeyName::MetricsToken => "\"N_TOKEN\"",
             KeyName::ServerListen => "\"0.0.0.0:80\"",
@@ -651,14 +658,31 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             | KeyName::BashOpenFiles
             | KeyName::BashSessionProcesses
             | KeyName::BashSessionMemory => "64",
-            KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output => continue,
+            KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output | KeyName::SinkType => {
+                continue;
+            }
             _ if key.kind == Kind::Number => "0.5",
             _ if key.kind == Kind::Whole => "7",
             _ => "true",
         };
         let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);
-        place.write("operator/config.toml", format!("{path} = {value}\n{base}"));
+        let sink = if key.path.starts_with("sinks.") { of_sink(key.name) } else { "" };
+        place.write("operator/config.toml", format!("{path} = {value}\n{base}{sink}"));
         assert!(place.load().is_ok(), "{path}: {:?}", place.load().err());
     }
     assert_snapshot!("reference", reference);
+}
+
+/// What a sink needs beside this key.
+fn of_sink(key: KeyName) -> &'static str {
+    match key {
+        KeyName::SinkFolder => "sinks.n.kind = \"file\"",
+        KeyName::SinkRotateBytes | KeyName::SinkRotateSeconds => {
+            "sinks.n.kind = \"file\"\nsinks.n.folder = \"usage\""
+        }
+        KeyName::SinkUrl => "sinks.n.kind = \"report\"",
+        KeyName::SinkKey => "sinks.n.kind = \"webhook\"\nsinks.n.url = \"http://s\"",
+        KeyName::SinkSource => "sinks.n.kind = \"cloudevents\"\nsinks.n.url = \"http://s\"",
+        _ => "sinks.n.kind = \"polar\"\nsinks.n.key_env = \"N_SINK\"",
+    }
 }

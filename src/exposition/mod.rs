@@ -5,7 +5,8 @@
 //!
 //! A series that nothing was added to for a day goes away, so that a model or a tool that nobody uses any more costs
 //! nothing. When it comes back it begins at 0, which Prometheus takes for a restart: `rate` and `increase` stay right, but
-//! for the first addition after the gap. Series whose labels all stand in the table are there from the start, and stay.
+//! for the first addition after the gap. Series whose labels all stand in the table are there from the start, and stay;
+//! histograms among them begin at 0 again after such a day.
 
 mod process;
 
@@ -204,6 +205,25 @@ mod tests {
                 text.contains("playhouse_retries_total{provider=\"p\",reason=\"connection\"} 1"),
                 "{text}"
             );
+        });
+    }
+
+    #[test]
+    fn a_histogram_of_known_labels_that_was_idle_begins_again() {
+        let recorder = recorder(Duration::ZERO).unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            let exposition = exposition(&recorder, false);
+            histogram!(Metric::TurnDuration.name(), "outcome" => "failed").record(1.0);
+            let told = |text: &str, count: u64| {
+                text.contains(&format!(
+                    "playhouse_turn_duration_seconds_count{{outcome=\"failed\"}} {count}\n"
+                ))
+            };
+            let text = exposition.render();
+            assert!(told(&text, 1), "{text}");
+            // It is missing once.
+            let texts = [exposition.render(), exposition.render()];
+            assert!(texts.iter().any(|text| told(text, 0)), "{}", texts[1]);
         });
     }
 }

@@ -92,6 +92,33 @@ fn ctrl_c_ends_the_turn_of_one() {
 }
 
 #[test]
+fn a_turn_that_cannot_be_shown_is_aborted() {
+    let command = json!({"command": "echo $$ > one.pid; exec sleep 300"});
+    let model = Model::new().step(text("Wait.").call("bash", command)).cycle();
+    through_an_engine(|| {
+        let stage = Stage::new(model.clone());
+        let arguments = ["run", "--yes", "--sandbox", "off", "Wait."];
+        let full = fs_err::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut run = stage.command(arguments);
+        let status =
+            run.stdin(Stdio::null()).stdout(full.into_file()).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(1));
+        let ends = || {
+            let records = stage.records(&stage.session());
+            records.iter().filter(|record| record.kind() == "turn.ended").count()
+        };
+        assert_eq!(ends(), 1, "nobody would see what comes of it");
+        // As when a terminal is closed.
+        let run = start(&stage, ["-c", "--yes", "--sandbox", "off", "Wait."]);
+        let waits = process(&stage, "one.pid");
+        signal(&run, Signal::HUP);
+        end(run).is(129).says(["aborted"]);
+        assert!(!is_alive(waits));
+        assert_eq!(ends(), 2);
+    });
+}
+
+#[test]
 fn ctrl_c_ends_one_of_two_turns_of_a_session() {
     let wait = |name: &str| json!({"command": format!("echo $$ > {name}.pid; exec sleep 300")});
     let script = Script::new()
@@ -508,7 +535,7 @@ fn nobody_but_the_operator_finds_the_operators_door() {
     assert_eq!(serving.ask("POST", "/operator", &[], "").0, 404);
     let socket = || std::os::unix::net::UnixStream::connect(stage.data.join("engine.sock")).unwrap();
     assert_eq!(ask(socket(), "POST", "/operator", &[], hello).0, 200);
-    let key = stage.client(["keys", "create", "--tenant", "local", "--name", "x"]).is(0).stdout;
+    let key = stage.client(["keys", "create", "--tenant", "acme", "--name", "x"]).is(0).stdout;
     let bearer = format!("authorization: Bearer {}", key.trim_end());
     assert_eq!(ask(socket(), "POST", "/operator", &[&bearer], "").0, 404, "who shows a key is a client");
     assert_eq!(ask(socket(), "POST", "/operator", &[], "{\"request\": \"nothing\"}").0, 400);

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod answers;
+mod budgets;
 mod clients;
 mod configuration;
 mod consents;
 mod demo;
+mod deploy;
 mod directories;
 mod doctor;
 mod embed;
@@ -21,13 +23,18 @@ mod metrics;
 mod models;
 mod providers;
 mod questions;
+mod reconcile;
 mod resume;
 mod run;
 mod serve;
 mod sessions;
+#[path = "../../crates/exporters/tests/it/server.rs"]
+mod sink_server;
+mod sinks;
 mod stage;
 mod tags;
 mod tap;
 mod terminal;
 mod tool;
 mod tools;
+mod usage;

@@ -79,7 +79,7 @@ fn scrape(serving: &Serving) -> Scrape {
 }
 
 /// Creates a session and begins a turn in it.
-fn prompt(serving: &Serving, stage: &Stage, model: &str) -> String {
+pub(crate) fn prompt(serving: &Serving, stage: &Stage, model: &str) -> String {
     let body = json!({"workspace": stage.workspace, "model": format!("local/{model}")}).to_string();
     let (status, session) = serving.ask("POST", "/v1/sessions", &[], &body);
     assert_eq!(status, 201, "{session}");
@@ -112,6 +112,8 @@ fn load(dialect: Dialect, configuration: &str) -> Scrape {
     stage
         .write("a.txt", "one\n")
         .configure("[permissions]\nbash = \"ask\"\n[retry]\nbase_ms = 1\n[server.limits]\nsubscribers = 1");
+    let folder = stage.root().join("usage");
+    stage.configure(&format!("[sinks.files]\nkind = \"file\"\nfolder = {folder:?}\nlinger_ms = 0"));
     stage.configure(configuration);
     let serving = Serving::start(&stage, ["--port", "0"]);
     let working = prompt(&serving, &stage, "working");
@@ -149,11 +151,16 @@ fn load(dialect: Dialect, configuration: &str) -> Scrape {
     until("it is aborted", || {
         scrape(&serving).sum("playhouse_turns_total", &[("outcome", "aborted")]) == 1.0
     });
+    until("the ledger is exported", || {
+        let scrape = scrape(&serving);
+        scrape.sum("playhouse_sink_rows_total", &[("sink", "files")]) > 0.0
+            && scrape.sum("playhouse_sink_lag_rows", &[]) == 0.0
+    });
     scrape(&serving)
 }
 
-/// Metrics that a short load of this kind leaves at 0: nothing crashes in it, and no client is slow.
-const QUIET: [Metric; 2] = [Metric::SessionCrashes, Metric::EventResyncs];
+/// Metrics that a short load of this kind leaves at 0: nothing crashes in it, no client is slow, and there is no budget.
+const QUIET: [Metric; 3] = [Metric::SessionCrashes, Metric::EventResyncs, Metric::BudgetRefusals];
 
 #[test]
 fn everything_that_is_named_is_told_and_nothing_else() {
@@ -237,7 +244,7 @@ fn counts_are_right(scrape: &Scrape) {
 }
 
 /// Prometheus's own tool reads the text and finds no fault with it.
-fn promtool_has_nothing_to_say(text: &str) {
+pub(crate) fn promtool_has_nothing_to_say(text: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool is there: scripts/setup installs it");
@@ -341,6 +348,15 @@ fn a_request_is_followed_from_the_edge_to_the_call() {
     let of_turn = span(ended, "invoke_agent");
     assert_eq!((&of_turn["turn"], &of_turn["gen_ai.conversation.id"]), (turn, &json!(session)));
     assert_eq!((&of_turn["outcome"], &of_turn["steps"]), (&json!("completed"), &json!(4)));
+    for (attribute, value) in [
+        ("otel.name", "invoke_agent sisyphus"),
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.agent.name", "sisyphus"),
+        ("gen_ai.provider.name", "local"),
+        ("gen_ai.request.model", "working"),
+    ] {
+        assert_eq!(of_turn[attribute], value, "{attribute}");
+    }
     let attempts = said("an attempt ended");
     assert_eq!(attempts.len(), 4);
     for line in attempts {
@@ -351,12 +367,21 @@ fn a_request_is_followed_from_the_edge_to_the_call() {
             (&json!("chat working"), &json!("working"))
         );
         assert!(chat["gen_ai.usage.input_tokens"].as_u64().unwrap() > 0, "{chat}");
+        assert_eq!(
+            (&chat["gen_ai.operation.name"], &chat["gen_ai.provider.name"]),
+            (&json!("chat"), &json!("local"))
+        );
     }
     let calls = said("a call ended");
     let tools: Vec<String> =
         calls.iter().map(|line| span(line, "execute_tool")["otel.name"].to_string()).collect();
     assert_eq!(tools, ["\"execute_tool read\"", "\"execute_tool bash\""]);
     assert!(calls.iter().all(|line| span(line, "invoke_agent")["turn"] == *turn));
+    for (line, tool) in calls.iter().zip(["read", "bash"]) {
+        let call = span(line, "execute_tool");
+        let told = ["gen_ai.operation.name", "gen_ai.tool.name", "outcome"].map(|name| call[name].clone());
+        assert_eq!(told, ["execute_tool", tool, "done"], "{call}");
+    }
 }
 
 #[test]

@@ -40,18 +40,31 @@ impl Serving {
 
     /// One that this command starts.
     pub(crate) fn of(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stderr(Stdio::piped());
+        Self::logging(command)
+    }
+
+    /// One whose standard error is what the command says.
+    fn logging(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let mut stderr = child.stderr.take().unwrap();
+        let stderr = child.stderr.take();
         let log = std::thread::spawn(move || {
             let mut log = String::new();
-            stderr.read_to_string(&mut log).unwrap();
+            if let Some(mut stderr) = stderr {
+                stderr.read_to_string(&mut log).unwrap();
+            }
             log
         });
         Self { child, stdout, log: Some(log), line }
+    }
+
+    /// Whether it said where it is; one that did not has ended and says why.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.line.is_empty()
     }
 
     /// As the SDK of opencode finds it out.
@@ -230,4 +243,22 @@ fn keys_are_made_listed_and_withdrawn() {
     stage.playhouse(["keys", "revoke", id]).is(2).says(["there is no key"]);
     assert!(stage.playhouse(["keys", "list", "--format", "json"]).is(0).stdout.is_empty());
     stage.playhouse(["keys", "create", "--tenant", " ", "--name", "x"]).is(2).says(["cannot be a tenant"]);
+}
+
+#[test]
+fn a_log_that_cannot_be_written_costs_no_request() {
+    let stage = Stage::new(Model::new().step(text("Hello.")));
+    let (reader, gone) = std::io::pipe().unwrap();
+    drop(reader);
+    let full = fs_err::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for log in [Stdio::from(full.into_file()), Stdio::from(gone)] {
+        let mut command = stage.command(["serve", "--sandbox", "off", "--port", "0"]);
+        command.stderr(log);
+        let serving = Serving::logging(command);
+        for _ in 0..3 {
+            assert_eq!(serving.ask("GET", "/healthz", &[], "").0, 200);
+        }
+        serving.signal(Signal::TERM);
+        serving.ended().is(0);
+    }
 }

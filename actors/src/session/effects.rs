@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::follow;
 use super::{LiveCall, LiveStep, SessionMessage, SessionState};
+use crate::budget::Before;
 use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
@@ -105,6 +106,9 @@ impl SessionState {
         self.look_for_consents(&entries);
         let expected = playhouse_protocol::Seq(first.seq.0 - 1);
         self.unpublished.extend(entries.iter().cloned());
+        if let Some(purse) = &self.purse {
+            purse.appended(&entries);
+        }
         if let Some(last) = entries.last() {
             self.following.appended(last.seq);
         }
@@ -166,6 +170,7 @@ impl SessionState {
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
             turn: self.following.span(),
+            purse: self.purse.clone().map(|purse| (purse, Before::new(self.machine.session()))),
         };
         actor.send_message(StepMessage::Run(Box::new(work)))?;
         self.step = Some(LiveStep { attempt, actor, cancel });

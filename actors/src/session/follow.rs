@@ -160,7 +160,10 @@ impl Following {
             AttemptOutcome::Aborted => RequestEnd::Aborted,
             AttemptOutcome::Lost => RequestEnd::Lost,
         };
-        measures.request(model, end, took);
+        // What no budget covered was never sent.
+        if end != RequestEnd::Failed(ErrorCode::Budget) {
+            measures.request(model, end, took);
+        }
         if let Some(usage) = ended.usage.as_ref().filter(|_| *self.tenant != *BY_HAND_TENANT) {
             measures.usage(model, &self.tenant, usage, ended.cost);
         }

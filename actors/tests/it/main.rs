@@ -4,6 +4,7 @@
 
 mod aborts;
 mod asking;
+mod budgets;
 mod consents;
 mod crashes;
 mod descendants;
@@ -17,6 +18,7 @@ mod keeping;
 mod limits;
 mod load;
 mod logs;
+mod metrics;
 mod outputs;
 mod processes;
 mod prompts;

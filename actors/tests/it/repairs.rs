@@ -1,4 +1,6 @@
-//! Answers that are repaired: each repair is logged, with where it was made.
+//! What the log says of attempts: repairs of answers and failures, with where they were.
+
+use std::collections::BTreeMap;
 
 use mock_llm::{Defect, Fault, Step, UsageOverride, text};
 use playhouse_protocol::record::TurnOutcome;
@@ -64,5 +66,22 @@ async fn a_sound_answer_leaves_no_line() {
         let seen = run(dialect, two_calls()).await;
         assert_eq!(seen.ended.outcome, TurnOutcome::Completed, "{dialect}");
         assert_eq!(repairs(&seen), Vec::<String>::new(), "{dialect}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attempt_is_logged_as_it_was_told_with_session_and_attempt() {
+    logs::keep();
+    let body = json!({"error": {"message": "bad thing at backend 10.1.2.3"}}).to_string();
+    let fault = Fault::Status { code: 404, headers: BTreeMap::new(), retry_after: None, body: Some(body) };
+    let seen = run("openai-chat", text("never").fault(fault)).await;
+    assert_eq!(seen.ended.outcome, TurnOutcome::Failed);
+    let lines: Vec<String> =
+        logs::of(seen.session).into_iter().filter(|line| line.contains("an attempt failed")).collect();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    let attempt = seen.first_attempt().to_string();
+    let model = "model=openai-chat/m";
+    for part in ["WARN", "bad thing at backend 10.1.2.3", "404", "bad_request", model, &attempt] {
+        assert!(line.contains(part), "\"{part}\" in {line}");
     }
 }

@@ -19,34 +19,13 @@ pub mod webhook;
 
 use std::fmt;
 
-use playhouse_protocol::{LedgerRow, MessageId, SessionId, Timestamp};
+pub use playhouse_protocol::ledger::{FeedItem, TurnEnd};
+use playhouse_protocol::{LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use delivery::{Answer, Answers, DeadLetter, Delivery, Effect, Input, Policy, Stamp, Trouble};
 pub use report::TurnReport;
 pub use turns::Turns;
-
-/// One entry of the feed of the ledger, in the order in which entries became durable.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FeedItem {
-    /// A row.
-    Row(Box<LedgerRow>),
-    /// A turn is over, and its rows stand before this entry.
-    TurnEnded(TurnEnd),
-}
-
-/// The end of a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TurnEnd {
-    /// Who pays.
-    pub tenant: String,
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub turn: MessageId,
-    /// When it ended.
-    pub at: Timestamp,
-}
 
 /// What is sent: a row, or what a turn used of one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

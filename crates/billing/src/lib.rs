@@ -1,4 +1,4 @@
-//! From usage to totals: what the metering actor keeps; and what leaves the ledger ([`export`]).
+//! From usage to totals: what the metering actor keeps; what may be used ([`budget`]); and what leaves the ledger ([`export`]).
 //!
 //! ```
 //! use playhouse_billing::Meter;
@@ -12,6 +12,7 @@
 //! assert_eq!(meter.totals().unpriced, 1);
 //! ```
 
+pub mod budget;
 pub mod export;
 
 use std::collections::BTreeMap;

@@ -133,6 +133,16 @@ impl Catalogue {
         self.layers().find_map(|(_, models)| models.get(model))
     }
 
+    /// The version of the catalogue that what is known of `model` comes from: that of the program, or the one that was
+    /// loaded; `None` for what the operator wrote, and for a model that is not known.
+    pub fn version_for(&self, model: &ModelRef) -> Option<String> {
+        match self.source(model)? {
+            Source::Configured => None,
+            Source::Loaded => Some("models.dev".to_owned()),
+            Source::Builtin => Some(format!("builtin-{}", builtin::builtin().version)),
+        }
+    }
+
     /// Where that comes from.
     pub fn source(&self, model: &ModelRef) -> Option<Source> {
         self.layers().find(|(_, models)| models.contains_key(model)).map(|(source, _)| source)

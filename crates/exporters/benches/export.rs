@@ -1,4 +1,5 @@
-//! How fast a ledger is exported to a local server and to files, and in how much memory.
+//! How fast a ledger is exported to a local server and to files, and in how much memory: sinks by themselves, with rows that
+//! are made when they are read, and with the ledger of a store on the disk.
 //!
 //! `cargo bench -p playhouse-exporters`. Without `--bench` (as in `cargo test --benches`) it makes one short run.
 #![allow(clippy::print_stdout, reason = "a bench tells its numbers")]
@@ -8,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,11 +21,14 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use playhouse_billing::export::{FeedItem, TurnEnd};
-use playhouse_exporters::{Exporters, Feed, Sink, SinkConfig, SinkKind, Surroundings};
+use playhouse_exporters::{Exporters, Feed, LedgerFeed, Sink, SinkConfig, SinkKind, Surroundings};
 use playhouse_protocol::ledger::{CostByClass, Purpose, RowId, Tier};
-use playhouse_protocol::usage::{Prices, Quality, Tokens};
-use playhouse_protocol::{IdGenerator, LedgerRow, Timestamp};
-use playhouse_store::{Store, StoreError};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated, TurnEnded, TurnOutcome,
+};
+use playhouse_protocol::usage::{Prices, Quality, Tokens, Totals, Usage};
+use playhouse_protocol::{Entry, IdGenerator, LedgerRow, ModelRef, Record, Seq, SessionId, Timestamp};
+use playhouse_store::{Append, Store, StoreError};
 use tokio::net::TcpListener;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -49,20 +54,40 @@ fn main() -> Result<()> {
         seen.store(0, Ordering::Relaxed);
         let store = Store::open(&folder.path().join(format!("store-{}", kind.name())))?;
         let before = memory();
-        let time = export(&config, rows, &store)?;
-        println!(
-            "{}: {rows} rows in {time:.2?}: {:.0} rows a second, {} MB received, {} MB of memory at most, {} before",
-            kind.name(),
-            rows as f64 / time.as_secs_f64(),
-            seen.load(Ordering::Relaxed) / 1_000_000,
-            memory(),
-            before,
-        );
+        let feed = Arc::new(Counted { row: sample(), end: rows + rows / TURN });
+        let time = export(&config, feed, &store)?;
+        tell(kind.name(), rows, time, &seen, before);
+    }
+    let store = Store::open(&folder.path().join("ledger"))?;
+    let begun = Instant::now();
+    fill(&store, rows)?;
+    println!("written: {rows} rows in {:.2?}", begun.elapsed());
+    for kind in [SinkKind::Cloudevents, SinkKind::File] {
+        let mut config = SinkConfig::new(kind);
+        match kind {
+            SinkKind::File => config.folder = Some(folder.path().join("from-a-store")),
+            _ => config.url = Some(format!("http://{address}")),
+        }
+        seen.store(0, Ordering::Relaxed);
+        let cursors = Store::memory()?;
+        let before = memory();
+        let feed = Arc::new(LedgerFeed::new(Arc::clone(&store.ledger)));
+        let time = export(&config, feed, &cursors)?;
+        tell(&format!("{} from a store", kind.name()), rows, time, &seen, before);
     }
     Ok(())
 }
 
-fn export(config: &SinkConfig, rows: u64, store: &Store) -> Result<Duration> {
+fn tell(what: &str, rows: u64, time: Duration, seen: &AtomicU64, before: u64) {
+    println!(
+        "{what}: {rows} rows in {time:.2?}: {:.0} rows a second, {} MB received, {} MB of memory at most, {before} before",
+        rows as f64 / time.as_secs_f64(),
+        seen.load(Ordering::Relaxed) / 1_000_000,
+        memory(),
+    );
+}
+
+fn export(config: &SinkConfig, feed: Arc<dyn Feed>, store: &Store) -> Result<Duration> {
     let vault = |_: &str| Some("whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=".to_owned().into());
     let sink = Sink::new("bench", config, &vault)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -70,19 +95,18 @@ fn export(config: &SinkConfig, rows: u64, store: &Store) -> Result<Duration> {
         clock: Arc::new(|| Timestamp::from_millis(1_800_000_000_000)),
         random: Arc::new(|| 0.5),
     };
-    let feed = Arc::new(Counted { row: sample(), end: rows + rows / TURN });
+    let end = feed.end();
     let begun = Instant::now();
     runtime.block_on(async {
-        let exporters =
-            Exporters::start(vec![sink], Arc::clone(&feed) as _, Arc::clone(&store.shelf), surroundings);
-        while exporters.statuses()[0].settled < feed.end {
+        let exporters = Exporters::start(vec![sink], feed, Arc::clone(&store.shelf), surroundings);
+        while exporters.statuses()[0].settled < end {
             if let Some(trouble) = &exporters.statuses()[0].trouble {
                 return Err(io::Error::other(trouble.reason.clone()).into());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let time = begun.elapsed();
-        exporters.stop().await;
+        exporters.stop(Duration::from_secs(3)).await;
         Ok(time)
     })
 }
@@ -132,6 +156,112 @@ impl Counted {
         row.tokens.input = number;
         FeedItem::Row(Box::new(row))
     }
+}
+
+/// Turns of a session.
+const SESSION: u64 = 1_000;
+/// Writes that wait.
+const WAITING: usize = 1_000;
+
+/// Writes sessions whose attempts make so many rows.
+fn fill(store: &Store, rows: u64) -> Result<()> {
+    let mut ids = IdGenerator::new(|bytes| bytes.fill(5));
+    let row = sample();
+    let at = row.ended;
+    let (sender, receiver) = sync_channel(WAITING);
+    let mut session: SessionId = ids.next(at);
+    let (mut head, mut waiting) = (Seq::START, 0);
+    for turn in 0..rows / TURN {
+        if turn % SESSION == 0 {
+            session = ids.next(at);
+            head = Seq::START;
+        }
+        let mut records = turn_of(&mut ids, &row);
+        if head == Seq::START {
+            records.insert(0, created(session, &row));
+        }
+        let expected = head;
+        let mut seq = head.0;
+        let entry = |record| {
+            seq += 1;
+            Entry { seq: Seq(seq), at, record }
+        };
+        let entries: Vec<Entry> = records.into_iter().map(entry).collect();
+        head = Seq(head.0 + entries.len() as u64);
+        if waiting == WAITING {
+            receiver.recv()??;
+            waiting -= 1;
+        }
+        let sender = sender.clone();
+        let append = Append { session, tenant: "acme".into(), expected, entries };
+        store.log.append(append, Box::new(move |result| drop(sender.send(result))));
+        waiting += 1;
+    }
+    for _ in 0..waiting {
+        receiver.recv()??;
+    }
+    Ok(())
+}
+
+fn created(session: SessionId, row: &LedgerRow) -> Record {
+    Record::SessionCreated(SessionCreated {
+        session,
+        tenant: row.tenant.clone(),
+        workspace: row.workspace.clone(),
+        title: "New session".to_owned(),
+        agent: row.agent.clone(),
+        model: ModelRef::new(&row.provider, &row.model),
+        parent: None,
+        root: None,
+        parent_step: None,
+        permissions: Vec::new(),
+        unattended: false,
+        walls: None,
+        metadata: serde_json::Map::new(),
+    })
+}
+
+/// A turn whose attempts used what `row` did.
+fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
+    let turn = ids.next(row.ended);
+    let mut records = vec![Record::TurnStarted { turn }];
+    for _ in 0..TURN {
+        let attempt = ids.next(row.ended);
+        records.push(Record::AttemptStarted(AttemptStarted {
+            attempt,
+            turn,
+            step: ids.next(row.ended),
+            step_number: 1,
+            attempt_number: 1,
+            agent: row.agent.clone(),
+            model: ModelRef::new(&row.provider, &row.model),
+            purpose: row.purpose,
+            tier: row.tier,
+            catalogue: row.catalogue.clone(),
+            estimated_input: row.tokens.all_input(),
+            prices: row.prices,
+            long_prices: Vec::new(),
+            steered: Vec::new(),
+            notes: Vec::new(),
+            last: false,
+        }));
+        records.push(Record::AttemptEnded(AttemptEnded {
+            attempt,
+            outcome: AttemptOutcome::Finished,
+            usage: Some(Usage { tokens: row.tokens, quality: row.quality, raw: row.raw.clone() }),
+            cost: row.cost,
+            answered_by: row.answered_by.clone(),
+        }));
+    }
+    let outcome = TurnOutcome::Completed;
+    records.push(Record::TurnEnded(TurnEnded {
+        turn,
+        outcome,
+        error: None,
+        steps: 8,
+        totals: Totals::default(),
+    }));
+    records
 }
 
 fn sample() -> LedgerRow {

@@ -41,6 +41,9 @@ pub enum SinkKind {
 }
 
 impl SinkKind {
+    /// All there are.
+    pub const ALL: [Self; 5] = [Self::File, Self::Cloudevents, Self::Polar, Self::Webhook, Self::Report];
+
     /// As it is written.
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,6 +52,19 @@ impl SinkKind {
             Self::Polar => "polar",
             Self::Webhook => "webhook",
             Self::Report => "report",
+        }
+    }
+}
+
+impl Start {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Beginning, Self::Now];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Beginning => "beginning",
+            Self::Now => "now",
         }
     }
 }
@@ -144,7 +160,7 @@ impl SinkConfig {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub(crate) fn check(&self, name: &str) -> Result<(), ConfigError> {
+    pub(crate) fn check_values(&self, name: &str) -> Result<(), ConfigError> {
         use SinkKind::{Cloudevents, File, Polar};
         let wrong = |key, problem: String| Err(ConfigError { sink: name.to_owned(), key, problem });
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -237,7 +253,7 @@ mod tests {
     fn problem(change: impl FnOnce(&mut SinkConfig)) -> String {
         let mut config = SinkConfig::new(SinkKind::Webhook);
         change(&mut config);
-        config.check("money").map_err(|error| error.to_string()).unwrap_err()
+        config.check_values("money").map_err(|error| error.to_string()).unwrap_err()
     }
 
     #[test]
@@ -263,9 +279,19 @@ mod tests {
     fn names_are_safe_on_the_shelf() {
         let config = SinkConfig::new(SinkKind::File);
         for name in ["", "a/b", "a b", "é", &"x".repeat(65)] {
-            assert!(config.check(name).is_err(), "{name}");
+            assert!(config.check_values(name).is_err(), "{name}");
         }
-        assert_eq!(config.check("a-B_1"), Ok(()));
+        assert_eq!(config.check_values("a-B_1"), Ok(()));
+    }
+
+    #[test]
+    fn names_are_those_that_serde_gives() {
+        for kind in SinkKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        for start in Start::ALL {
+            assert_eq!(serde_json::to_value(start).unwrap(), start.name());
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_billing::export::{Answer, Answers, Cursor, DeadLetter};
+use playhouse_billing::export::{Answer, Answers, Cursor, DeadLetter, Place};
 use playhouse_store::{Shelf, StoreError};
 use tokio::task::spawn_blocking;
 
@@ -11,6 +11,22 @@ use crate::http::client;
 use crate::reader::make;
 use crate::records::Records;
 use crate::sink::{Sink, Target};
+
+/// The letters that shall be sent once more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only the one with this id.
+    pub id: Option<String>,
+    /// Only those behind this place.
+    pub after: Option<Place>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Wanted {
+    /// All letters.
+    pub const ALL: Self = Self { id: None, after: None, limit: usize::MAX };
+}
 
 /// What became of letters that were sent once more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +39,8 @@ pub struct Retried {
     pub left: u64,
     /// Why not.
     pub reason: Option<String>,
+    /// The place of the last one, where there are more behind it than were to be sent.
+    pub next: Option<Place>,
 }
 
 /// The letters of the sink `name`, in the order of the feed. Blocks.
@@ -33,7 +51,7 @@ pub fn letters(shelf: &Arc<dyn Shelf>, name: &str) -> Result<Vec<DeadLetter>, St
     Records::new(Arc::clone(shelf), name).letters().map_err(store_error)
 }
 
-/// Sends letters once more, one at a time: those with these ids, or all. The sink may be at work meanwhile. They go in their
+/// Sends letters once more, one at a time, in the order of the feed. The sink may be at work meanwhile. They go in their
 /// present form, so that a changed configuration can help. It ends with the first answer that is neither yes nor no.
 ///
 /// # Errors
@@ -41,7 +59,7 @@ pub fn letters(shelf: &Arc<dyn Shelf>, name: &str) -> Result<Vec<DeadLetter>, St
 pub async fn retry(
     sink: &Sink,
     shelf: &Arc<dyn Shelf>,
-    ids: Option<&[String]>,
+    wanted: &Wanted,
     surroundings: &Surroundings,
 ) -> Result<Retried, StoreError> {
     let mut retried = Retried::default();
@@ -50,7 +68,14 @@ pub async fn retry(
     let client = client(&server.url).map_err(StoreError::Backend)?;
     let (read_from, name) = (Arc::clone(shelf), Arc::clone(&sink.name));
     let mut found = blocking(move || letters(&read_from, &name)).await?;
-    found.retain(|letter| ids.is_none_or(|ids| ids.contains(&letter.id)));
+    found.retain(|letter| {
+        wanted.id.as_ref().is_none_or(|id| *id == letter.id)
+            && wanted.after.is_none_or(|after| letter.place > after)
+    });
+    if found.len() > wanted.limit {
+        found.truncate(wanted.limit);
+        retried.next = found.last().map(|letter| letter.place);
+    }
     let mut rest = found.into_iter();
     while let Some(mut letter) = rest.next() {
         let cursor = Cursor::at(letter.place.number);
@@ -78,6 +103,7 @@ pub async fn retry(
             Answer::Busy { reason, .. } | Answer::Misconfigured { reason } => {
                 retried.left = rest.len() as u64 + 1;
                 retried.reason = Some(reason);
+                retried.next = None;
                 break;
             }
         }

@@ -22,13 +22,12 @@ use crate::exporters::Surroundings;
 use crate::feed::Feed;
 use crate::file::{FileError, Files};
 use crate::http::{Server, client};
+use crate::measure::Measures;
 use crate::reader::Reader;
 use crate::records::{FileMark, RecordError, Records, Saved};
 use crate::sink::{Sink, Target};
 use crate::status::Board;
 
-/// How long a request may go on when the engine stops.
-const GRACE: Duration = Duration::from_secs(3);
 /// How often a sink that has nothing to do looks whether its file is old.
 const TICK: Duration = Duration::from_secs(30);
 
@@ -68,6 +67,10 @@ pub(crate) struct Driver {
     pub(crate) shelf: Arc<dyn Shelf>,
     pub(crate) surroundings: Surroundings,
     pub(crate) board: Arc<Board>,
+    pub(crate) measures: Measures,
+    /// The engine ends: what there is to deliver is delivered at once, and nothing is waited for.
+    pub(crate) ending: CancellationToken,
+    /// It ends wherever it is.
     pub(crate) stop: CancellationToken,
 }
 
@@ -117,7 +120,7 @@ impl Driver {
                     Some(Trouble { misconfigured, reason: error.to_string(), since, tries: failures });
             });
             tokio::select! {
-                () = self.stop.cancelled() => {}
+                () = self.ending.cancelled() => return,
                 () = tokio::time::sleep(Duration::from_millis(wait)) => {}
             }
         }
@@ -144,7 +147,7 @@ impl Driver {
             let next = match last {
                 Effect::Read(limit) => Some(life.read(limit).await?),
                 Effect::Send => life.send().await?,
-                Effect::Wait(millis) => self.sleep(millis).await,
+                Effect::Wait(millis) => self.sleep(millis, life.delivery.trouble().is_some()).await,
                 Effect::Idle => life.idle().await?,
                 Effect::Bury(_) | Effect::Save(_) => None,
             };
@@ -184,9 +187,10 @@ impl Driver {
         self.board.show(delivery);
     }
 
-    async fn sleep(&self, millis: u64) -> Option<Input> {
+    /// Waits for more, or until what failed is tried again.
+    async fn sleep(&self, millis: u64, failed: bool) -> Option<Input> {
         tokio::select! {
-            () = self.stop.cancelled() => None,
+            () = self.ending.cancelled() => (!failed).then_some(Input::Waited),
             () = tokio::time::sleep(Duration::from_millis(millis)) => Some(Input::Waited),
         }
     }
@@ -259,6 +263,7 @@ impl Life<'_> {
         tracing::warn!(sink, id, status, reason, "refused for good: see `playhouse billing dead`");
         self.with_records(move |records| records.bury(&letter)).await?;
         self.driver.board.change(|status| status.dead_letters += 1);
+        self.driver.measures.buried();
         Ok(())
     }
 
@@ -337,13 +342,9 @@ impl Life<'_> {
         let count = batch.len() as u64;
         let answers = if let Destination::Server { server, client } = &self.destination {
             let delivered = server.deliver(client, &batch, &self.driver.surroundings);
-            let stopped = async {
-                self.driver.stop.cancelled().await;
-                tokio::time::sleep(GRACE).await;
-            };
             tokio::select! {
                 answers = delivered => answers,
-                () = stopped => return Ok(None),
+                () = self.driver.stop.cancelled() => return Ok(None),
             }
         } else {
             let lines: Vec<u8> = batch.iter().flat_map(|item| item.encoded.iter().copied()).collect();
@@ -359,20 +360,26 @@ impl Life<'_> {
             Answers::Each(each) => each.iter().filter(|answer| **answer == Answer::Accepted).count() as u64,
         };
         self.driver.board.change(|status| status.delivered += accepted);
+        self.driver.measures.answered(&answers, accepted);
         Ok(Some(Input::Answered(answers)))
     }
 
+    /// Whether there is a file that may become old.
+    fn is_writing(&self) -> bool {
+        matches!(&self.destination, Destination::Files(Some(files)) if files.has_active())
+    }
+
+    /// Waits until the feed grew. A file that is being written is looked at from time to time: it may become old.
     async fn idle(&mut self) -> Result<Option<Input>, LifeError> {
         let position = self.reader.as_ref().map_or(0, Reader::position);
         let mut grown = self.driver.feed.grown(position);
         loop {
             tokio::select! {
-                () = self.driver.stop.cancelled() => return Ok(None),
+                // What is there already is delivered first.
+                biased;
                 () = &mut grown => return Ok(Some(Input::Waited)),
-                () = tokio::time::sleep(TICK) => {}
-            }
-            if matches!(self.destination, Destination::Files(_)) {
-                self.rotate(self.saved).await?;
+                () = self.driver.ending.cancelled() => return Ok(None),
+                () = tokio::time::sleep(TICK), if self.is_writing() => self.rotate(self.saved).await?,
             }
         }
     }

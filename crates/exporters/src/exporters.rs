@@ -1,17 +1,20 @@
 //! The sinks of an engine.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures::future::join_all;
 use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::dead::{Retried, retry};
+use crate::dead::{Retried, Wanted, retry};
 use crate::driver::Driver;
 use crate::feed::Feed;
-use crate::records::{RecordError, Records};
+use crate::measure::Measures;
+use crate::records::RecordError;
 use crate::sink::Sink;
 use crate::status::{Board, SinkStatus};
 
@@ -37,6 +40,10 @@ pub struct Exporters {
     shelf: Arc<dyn Shelf>,
     surroundings: Surroundings,
     sinks: Vec<Running>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Nothing more is waited for.
+    ending: CancellationToken,
+    /// Everything ends at once.
     stop: CancellationToken,
 }
 
@@ -44,7 +51,7 @@ pub struct Exporters {
 struct Running {
     sink: Sink,
     board: Arc<Board>,
-    task: JoinHandle<()>,
+    measures: Measures,
 }
 
 impl fmt::Debug for Exporters {
@@ -61,21 +68,26 @@ impl Exporters {
         shelf: Arc<dyn Shelf>,
         surroundings: Surroundings,
     ) -> Self {
-        let stop = CancellationToken::new();
+        let (ending, stop) = (CancellationToken::new(), CancellationToken::new());
+        let mut tasks = Vec::new();
         let start = |sink: Sink| {
             let board = Arc::new(Board::new(sink.name(), sink.kind().name()));
+            let measures = Measures::of(&sink.name);
             let driver = Driver {
                 sink: sink.clone(),
                 feed: Arc::clone(&feed),
                 shelf: Arc::clone(&shelf),
                 surroundings: surroundings.clone(),
                 board: Arc::clone(&board),
+                measures: measures.clone(),
+                ending: ending.clone(),
                 stop: stop.clone(),
             };
-            Running { sink, board, task: tokio::spawn(driver.run()) }
+            tasks.push(tokio::spawn(driver.run()));
+            Running { sink, board, measures }
         };
         let sinks = sinks.into_iter().map(start).collect();
-        Self { feed, shelf, surroundings, sinks, stop }
+        Self { feed, shelf, surroundings, sinks, tasks: Mutex::new(tasks), ending, stop }
     }
 
     /// How far each sink is. Cheap.
@@ -84,55 +96,56 @@ impl Exporters {
         self.sinks.iter().map(|running| running.board.read(end)).collect()
     }
 
-    /// Sends dead letters of the sink `name` once more: those with these ids, or all. `None` where there is no such sink.
+    /// Tells the recorder of metrics how far each sink is. Cheap.
+    pub fn observe(&self) {
+        let now = (self.surroundings.clock)();
+        for (running, status) in self.sinks.iter().zip(self.statuses()) {
+            running.measures.observe(&status, now);
+        }
+    }
+
+    /// Sends dead letters of the sink `name` once more. `None` where there is no such sink.
     ///
     /// # Errors
     /// The shelf cannot be read or written.
-    pub async fn retry(&self, name: &str, ids: Option<&[String]>) -> Result<Option<Retried>, StoreError> {
+    pub async fn retry(&self, name: &str, wanted: &Wanted) -> Result<Option<Retried>, StoreError> {
         let Some(running) = self.sinks.iter().find(|running| running.sink.name() == name) else {
             return Ok(None);
         };
-        let retried = retry(&running.sink, &self.shelf, ids, &self.surroundings).await?;
+        let retried = retry(&running.sink, &self.shelf, wanted, &self.surroundings).await?;
         running.board.change(|status| {
             status.dead_letters = status.dead_letters.saturating_sub(retried.delivered);
         });
         Ok(Some(retried))
     }
 
-    /// Stops all sinks: what is under way may end (for 3 seconds at most), and their cursors are saved.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        for running in &mut self.sinks {
-            if let Err(error) = (&mut running.task).await {
+    /// Stops all sinks. Within `time` they deliver what is in the feed now, without waiting for more and without trying again
+    /// what fails; what is left then waits for the next start. Their cursors are saved. The second time it does nothing.
+    pub async fn stop(&self, time: Duration) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        self.ending.cancel();
+        let mut ended = join_all(tasks);
+        let ended = match tokio::time::timeout(time, &mut ended).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.stop.cancel();
+                ended.await
+            }
+        };
+        for (running, ended) in self.sinks.iter().zip(ended) {
+            if let Err(error) = ended {
                 tracing::error!(sink = running.sink.name(), %error, "a sink crashed");
             }
         }
-        self.sinks.clear();
     }
 }
 
 impl Drop for Exporters {
     fn drop(&mut self) {
-        for running in &self.sinks {
-            running.task.abort();
+        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
         }
     }
-}
-
-/// The number up to which no sink of these names needs the feed any more: rows behind it must not be archived. A sink that
-/// never began counts as 0. `None` without names. Blocks.
-///
-/// # Errors
-/// The shelf cannot be read.
-pub fn exported_up_to<'a>(
-    shelf: &Arc<dyn Shelf>,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Result<Option<u64>, StoreError> {
-    let cursors = names.into_iter().map(|name| {
-        let saved = Records::new(Arc::clone(shelf), name).load().map_err(store_error)?;
-        Ok(saved.map_or(0, |saved| saved.cursor.after))
-    });
-    Ok(cursors.collect::<Result<Vec<u64>, StoreError>>()?.into_iter().min())
 }
 
 /// As what others know it.

@@ -1,8 +1,13 @@
 //! The ledger as sinks read it.
 
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_billing::export::FeedItem;
-use playhouse_store::StoreError;
+use playhouse_store::{Ledger, StoreError};
+use tokio::sync::watch;
 
 /// The entries of the ledger, numbered in the order in which they became durable.
 ///
@@ -10,7 +15,8 @@ use playhouse_store::StoreError;
 /// later. There may be gaps. The end of a turn stands behind the last of its rows; where a row comes later, the end is
 /// there once more behind it.
 pub trait Feed: Send + Sync {
-    /// The entries with numbers above `number`, at most `limit` of them, in order. Only what is durable. May block.
+    /// The entries with numbers above `number`, at most `limit` of them, in order. Only what is durable. May block. Where there
+    /// are fewer than `limit`, everything up to [`Feed::end`] as it was before the call is seen.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -22,4 +28,58 @@ pub trait Feed: Send + Sync {
     /// Resolves when there is an entry with a number above `number`, at once where there is one already. It may resolve too
     /// often. Dropping it is fine.
     fn grown(&self, number: u64) -> BoxFuture<'static, ()>;
+}
+
+/// The feed of a store's ledger. It waits for the store's writer, and looks by itself for nothing.
+pub struct LedgerFeed {
+    ledger: Arc<dyn Ledger>,
+    /// The number of the last entry, as the writer told it.
+    end: Arc<watch::Sender<u64>>,
+}
+
+impl fmt::Debug for LedgerFeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LedgerFeed").field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+impl LedgerFeed {
+    /// Of this ledger.
+    pub fn new(ledger: Arc<dyn Ledger>) -> Self {
+        let end = Arc::new(watch::Sender::new(0));
+        let told: Weak<_> = Arc::downgrade(&end);
+        ledger.follow(Box::new(move |number| told.upgrade().map(|end| raise(&end, number)).is_some()));
+        // What was written before is known from here on, whichever of the two comes first.
+        raise(&end, ledger.feed_end());
+        Self { ledger, end }
+    }
+}
+
+fn raise(end: &watch::Sender<u64>, number: u64) {
+    end.send_if_modified(|end| {
+        let is_more = number > *end;
+        *end = number.max(*end);
+        is_more
+    });
+}
+
+impl Feed for LedgerFeed {
+    fn after(&self, number: u64, limit: usize) -> Result<Vec<(u64, FeedItem)>, StoreError> {
+        self.ledger.feed(number, limit)
+    }
+
+    fn end(&self) -> u64 {
+        self.ledger.feed_end()
+    }
+
+    fn grown(&self, number: u64) -> BoxFuture<'static, ()> {
+        let mut end = self.end.subscribe();
+        async move {
+            // An error says that the feed is gone: nothing comes any more.
+            if end.wait_for(|end| *end > number).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    }
 }

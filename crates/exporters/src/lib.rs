@@ -1,13 +1,15 @@
 //! Carries the ledger to the systems that bill: files, OpenMeter, Polar, webhooks, and a report for each turn.
 //!
-//! - [`Feed`]: the ledger as sinks read it, in the order in which entries became durable.
+//! - [`Feed`]: the ledger as sinks read it, in the order in which entries became durable; [`LedgerFeed`] is that of a store.
 //! - [`SinkConfig`] and [`Sink`]: a sink as it is configured, and when that was checked and its keys were found.
 //! - [`Exporters`]: the sinks of an engine, each in a task of its own with a durable cursor.
-//! - [`SinkStatus`]: how far a sink is, for metrics.
+//! - [`SinkStatus`]: how far a sink is; [`status_at_rest`] says it of one that nobody drives, and [`exported_up_to`] what it
+//!   still needs.
 //! - [`letters`] and [`retry`]: what a server did not want.
 //!
 //! What is sent, waited for and given up is decided by `playhouse_billing::export`; here it is done. `driver` is the loop of a
-//! sink, `http` and `file` are where it leads, `records` is what is kept on the shelf, `keys` holds secrets.
+//! sink, `http` and `file` are where it leads, `records` is what is kept on the shelf, `keys` holds secrets, `measure` tells
+//! metrics.
 //!
 //! Delivery is at least once and in the order of the feed. What a sink knows beside its saved cursor is nothing that it
 //! could not read again, so it may end at any point. In files nothing is doubled: they are cut back to the length that was
@@ -35,15 +37,18 @@ mod feed;
 mod file;
 mod http;
 mod keys;
+mod measure;
 mod reader;
 mod records;
+mod rest;
 mod retry_after;
 mod sink;
 mod status;
 
 pub use config::{ConfigError, SinkConfig, SinkKind, Start};
-pub use dead::{Retried, letters, retry};
-pub use exporters::{Exporters, Surroundings, exported_up_to};
-pub use feed::Feed;
+pub use dead::{Retried, Wanted, letters, retry};
+pub use exporters::{Exporters, Surroundings};
+pub use feed::{Feed, LedgerFeed};
+pub use rest::{exported_up_to, status_at_rest};
 pub use sink::Sink;
 pub use status::SinkStatus;

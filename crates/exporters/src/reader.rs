@@ -38,6 +38,7 @@ impl Reader {
 
     /// The next entries, at most `limit` of the feed. Blocks.
     pub(crate) fn read(&mut self, limit: usize) -> Result<Portion, StoreError> {
+        let end = self.feed.end();
         let found = self.feed.after(self.position, limit)?;
         let more = found.len() >= limit;
         let mut items = Vec::new();
@@ -58,6 +59,10 @@ impl Reader {
                     }
                 }
             }
+        }
+        if !more {
+            // Entries may be missing because they were archived: nobody comes back for them.
+            self.position = self.position.max(end);
         }
         let cursor = match &self.turns {
             Some(turns) => turns.cursor(self.position),

@@ -62,22 +62,8 @@ impl Sink {
         config: &SinkConfig,
         secret: &dyn Fn(&str) -> Option<SecretString>,
     ) -> Result<Self, ConfigError> {
-        config.check(name)?;
-        let text = |text: &Option<String>, usual: &str| text.clone().unwrap_or_else(|| usual.to_owned());
-        let shape: Arc<dyn Shape> = match config.kind {
-            SinkKind::File => Arc::new(Lines),
-            SinkKind::Cloudevents => Arc::new(CloudEvents {
-                source: text(&config.source, SOURCE),
-                kind: text(&config.event, EVENT),
-            }),
-            SinkKind::Polar => Arc::new(Polar {
-                name: text(&config.event, EVENT),
-                turn_name: TURN_EVENT.to_owned(),
-                organization: config.organization.clone(),
-            }),
-            SinkKind::Webhook => Arc::new(Webhook),
-            SinkKind::Report => Arc::new(Reports),
-        };
+        config.check_values(name)?;
+        let shape = shape(config);
         let policy = config.policy();
         let target = match config.kind {
             SinkKind::File => folder(name, config)?,
@@ -108,6 +94,41 @@ impl Sink {
             Target::Server(server) => address(&server.url),
             Target::Folder { folder, .. } => folder.display().to_string(),
         }
+    }
+}
+
+impl SinkConfig {
+    /// Checks everything but the value of the key, which [`Sink::new`] needs.
+    ///
+    /// # Errors
+    /// The first thing that is missing or makes no sense.
+    pub fn check(&self, name: &str) -> Result<(), ConfigError> {
+        self.check_values(name)?;
+        match self.kind {
+            SinkKind::File => folder(name, self).map(drop),
+            _ => {
+                url(name, self, &*shape(self))?;
+                variable(name, self).map(drop)
+            }
+        }
+    }
+}
+
+/// In which form this sink wants what it gets.
+fn shape(config: &SinkConfig) -> Arc<dyn Shape> {
+    let text = |text: &Option<String>, usual: &str| text.clone().unwrap_or_else(|| usual.to_owned());
+    match config.kind {
+        SinkKind::File => Arc::new(Lines),
+        SinkKind::Cloudevents => {
+            Arc::new(CloudEvents { source: text(&config.source, SOURCE), kind: text(&config.event, EVENT) })
+        }
+        SinkKind::Polar => Arc::new(Polar {
+            name: text(&config.event, EVENT),
+            turn_name: TURN_EVENT.to_owned(),
+            organization: config.organization.clone(),
+        }),
+        SinkKind::Webhook => Arc::new(Webhook),
+        SinkKind::Report => Arc::new(Reports),
     }
 }
 
@@ -151,22 +172,26 @@ fn url(name: &str, config: &SinkConfig, shape: &dyn Shape) -> Result<Url, Config
     Ok(url)
 }
 
+/// The variable that holds the key, for a sink that has one.
+fn variable<'a>(name: &str, config: &'a SinkConfig) -> Result<Option<&'a str>, ConfigError> {
+    match (&config.key_env, config.kind) {
+        (Some(variable), _) => Ok(Some(variable)),
+        (None, SinkKind::Polar) => {
+            wrong(name, "key_env", "is needed: name the variable that holds the access token")
+        }
+        (None, SinkKind::Webhook) => {
+            wrong(name, "key_env", "is needed: name the variable that holds the signing key (`whsec_…`)")
+        }
+        (None, _) => Ok(None),
+    }
+}
+
 fn keys(
     name: &str,
     config: &SinkConfig,
     secret: &dyn Fn(&str) -> Option<SecretString>,
 ) -> Result<Keys, ConfigError> {
-    let Some(variable) = &config.key_env else {
-        return match config.kind {
-            SinkKind::Polar => {
-                wrong(name, "key_env", "is needed: name the variable that holds the access token")
-            }
-            SinkKind::Webhook => {
-                wrong(name, "key_env", "is needed: name the variable that holds the signing key (`whsec_…`)")
-            }
-            _ => Ok(Keys::default()),
-        };
-    };
+    let Some(variable) = variable(name, config)? else { return Ok(Keys::default()) };
     let Some(key) = secret(variable) else {
         return wrong(
             name,

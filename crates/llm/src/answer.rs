@@ -1,10 +1,11 @@
 //! Sends a request, and reads its answer as it arrives.
 
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, poll};
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{AttemptId, ErrorInfo, Usage};
@@ -280,7 +281,7 @@ impl AnswerStream {
             false => before(deadline, &mut self.patience, body).await,
         };
         let before = out.len();
-        let mut result = self.take_batch(arrived, out);
+        let mut result = self.take_batch(arrived, out).await;
         self.said += out[before..].iter().map(StreamEvent::size).sum::<u64>();
         if self.said > self.limits.answer && !self.decoder.is_complete() {
             let what = format!(
@@ -295,8 +296,8 @@ impl AnswerStream {
         result.map_err(|error| self.named(error))
     }
 
-    /// Takes what arrived, and whatever else is there already. `None` stands for silence.
-    fn take_batch(
+    /// Takes what arrived, and whatever else is there already, without waiting. `None` stands for silence.
+    async fn take_batch(
         &mut self,
         mut arrived: Option<Option<Result<Bytes, ErrorInfo>>>,
         out: &mut Vec<StreamEvent>,
@@ -332,9 +333,11 @@ impl AnswerStream {
             if size >= BATCH_LIMIT {
                 return Ok(true);
             }
-            match self.body.as_mut().and_then(|body| body.next().now_or_never()) {
-                Some(next) => arrived = Some(next),
-                None => return Ok(true),
+            let Some(body) = &mut self.body else { return Ok(true) };
+            // Asked with the waker of this task, which the body then knows already when it is waited for.
+            match poll!(body.next()) {
+                Poll::Ready(next) => arrived = Some(next),
+                Poll::Pending => return Ok(true),
             }
         }
     }

@@ -1,14 +1,22 @@
 //! Reads a small file of a workspace without being led out of it.
 //!
 //! A workspace is not trusted: its files may be links to a key, devices, pipes without a writer, or change while they
-//! are looked at. So links are resolved first, and then the file is opened one folder after the other, without
-//! following any link: what was swapped in between is an error, not a way out.
+//! are looked at. So the way to a file is gone from folder to folder, each held open, and a link is followed by hand, as far
+//! as it stays inside: of what lies outside nobody learns even whether it is there.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
-use rustix::fs::{CWD, Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, open, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+const OUTSIDE: &str = "it leads outside of the workspace";
+const NO_FILE: &str = "it is not a regular file";
+/// The most links on the way to a file, as in Linux.
+const MOST_LINKS: usize = 40;
 
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,48 +30,85 @@ pub struct Content {
 /// The first `limit` bytes of the regular file `relative` inside of `root`. `None` when there is no such file.
 ///
 /// # Errors
-/// The file, or a link to it, leads outside of `root`; it is not a regular file; it cannot be read. Messages do not name
-/// the path: the caller does.
+/// The file, or a link to it, leads outside of `root`, whether or not anything is there; it is not a regular file; it cannot
+/// be read. Messages do not name the path: the caller does.
 pub fn read_inside(root: &Path, relative: &Path, limit: u64) -> io::Result<Option<Content>> {
-    // Not fs_err: its messages name the path, which the caller does already.
-    let root = root.canonicalize()?;
-    // Joining an absolute path replaces the root, which the check of the prefix then refuses.
-    let path = match root.join(relative).canonicalize() {
-        Ok(path) => path,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let inside = path.strip_prefix(&root).map_err(|_| refused("it leads outside of the workspace"))?;
-    let file = open_beneath(&root, inside)?;
+    let Some(file) = open_inside(root, relative)? else { return Ok(None) };
+    read(file, limit).map(Some)
+}
+
+fn read(file: File, limit: u64) -> io::Result<Content> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(refused("it is not a regular file"));
+        return Err(refused(NO_FILE));
     }
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
-    Ok(Some(Content { bytes, size: metadata.len() }))
+    Ok(Content { bytes, size: metadata.len() })
 }
 
-/// Opens `inside` (resolved, without links) below `root`, and follows no link on the way.
-fn open_beneath(root: &Path, inside: &Path) -> io::Result<File> {
+/// A step on the way to a file.
+enum Step {
+    Up,
+    Down(OsString),
+}
+
+/// The steps from `root` on, the last one first; a path from the top has to begin with `root`.
+fn steps(root: &Path, path: &Path) -> io::Result<Vec<Step>> {
+    let path = if path.is_absolute() { path.strip_prefix(root).map_err(|_| refused(OUTSIDE))? } else { path };
+    let step = |component| match component {
+        Component::ParentDir => Some(Step::Up),
+        Component::Normal(name) => Some(Step::Down(name.to_owned())),
+        _ => None,
+    };
+    Ok(path.components().rev().filter_map(step).collect())
+}
+
+/// Goes to a file from folder to folder, each held open, and by its links step by step: what lies outside is not looked at.
+fn open_inside(root: &Path, relative: &Path) -> io::Result<Option<File>> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // NONBLOCK: opening a pipe must not wait for somebody who writes into it.
     let last = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut folder = open(root, directory, Mode::empty())?;
-    let names: Vec<&std::ffi::OsStr> = inside
-        .components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    let Some((file, folders)) = names.split_last() else {
-        return Err(refused("it is the workspace itself, not a file"));
-    };
-    for name in folders {
-        folder = openat(&folder, *name, directory, Mode::empty())?;
+    // Not fs_err: its messages name the path, which the caller does already.
+    let root = root.canonicalize()?;
+    let mut held = vec![open(&root, directory, Mode::empty())?];
+    let mut steps = self::steps(&root, relative)?;
+    let mut links = 0;
+    while let Some(step) = steps.pop() {
+        let Step::Down(name) = step else {
+            if held.len() == 1 {
+                return Err(refused(OUTSIDE));
+            }
+            held.pop();
+            continue;
+        };
+        let Some(folder) = held.last() else { return Err(refused(OUTSIDE)) };
+        let facts = match statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            facts => facts?,
+        };
+        match FileType::from_raw_mode(facts.st_mode) {
+            FileType::Symlink => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(refused("it goes through too many links"));
+                }
+                let target = readlinkat(folder, &name, Vec::new())?;
+                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+                steps.extend(self::steps(&root, target)?);
+                if target.is_absolute() {
+                    held.truncate(1);
+                }
+            }
+            FileType::Directory => held.push(openat(folder, &name, directory, Mode::empty())?),
+            FileType::RegularFile if steps.is_empty() => {
+                return Ok(Some(File::from(openat(folder, &name, last, Mode::empty())?)));
+            }
+            _ => return Err(refused(NO_FILE)),
+        }
     }
-    Ok(File::from(openat(&folder, *file, last, Mode::empty())?))
+    let is_root = held.len() == 1;
+    Err(refused(if is_root { "it is the workspace itself, not a file" } else { NO_FILE }))
 }
 
 /// The same for a file that an operator named: any regular file, links followed.
@@ -72,14 +117,7 @@ fn open_beneath(root: &Path, inside: &Path) -> io::Result<File> {
 /// It does not exist, is not a regular file, or cannot be read.
 pub fn read_trusted(path: &Path, limit: u64) -> io::Result<Content> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(refused("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
-    Ok(Content { bytes, size: metadata.len() })
+    read(File::from(openat(CWD, path, flags, Mode::empty())?), limit)
 }
 
 fn refused(reason: &str) -> io::Error {
@@ -130,12 +168,33 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_appears_after_the_check_is_not_followed() {
-        let root = tempfile::tempdir().unwrap();
-        fs_err::write(root.path().join("real"), "x").unwrap();
-        symlink("real", root.path().join("link")).unwrap();
-        assert!(open_beneath(root.path(), Path::new("real")).is_ok());
-        assert!(open_beneath(root.path(), Path::new("link")).is_err());
+    fn nothing_is_told_of_what_lies_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let root = top.join("root");
+        fs_err::create_dir_all(root.join("docs")).unwrap();
+        fs_err::create_dir(top.join("there")).unwrap();
+        fs_err::write(root.join("docs/file"), "x").unwrap();
+        fs_err::write(top.join("there/file"), "secret").unwrap();
+        for (number, there) in ["there", "nowhere"].into_iter().enumerate() {
+            let outside = top.join(there);
+            for (kind, target) in [
+                ("file", outside.join("file")),
+                ("up", Path::new("..").join(there).join("file")),
+                ("back", outside.join("../root/docs/file")),
+            ] {
+                let link = format!("{kind}{number}");
+                symlink(target, root.join(&link)).unwrap();
+                assert_eq!(read(&root, &link), Err(OUTSIDE.to_owned()), "{there} {kind}");
+            }
+        }
+        symlink(root.join("docs"), root.join("inner")).unwrap();
+        symlink("../inner/file", root.join("docs/round")).unwrap();
+        symlink("docs/missing", root.join("dangling")).unwrap();
+        symlink("circle", root.join("circle")).unwrap();
+        assert_eq!(read(&root, "docs/round"), Ok(Some("x".to_owned())));
+        assert_eq!(read(&root, "dangling"), Ok(None));
+        assert!(read(&root, "circle").is_err() && read(&root, "docs/file/below").is_err());
     }
 
     #[test]

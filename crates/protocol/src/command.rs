@@ -254,6 +254,11 @@ pub enum CommandError {
     /// The session is busy, and the prompt said `reject`, or it is a command that a person runs.
     #[error("session is busy")]
     Busy,
+    /// The prompt's id is that of another one.
+    #[error(
+        "a prompt with other content was sent as {0} before: give this one an id of its own, or send it as it was"
+    )]
+    Repeated(MessageId),
     /// The session cannot go on.
     #[error("session {session} is parked: {reason}")]
     Parked {

@@ -5,6 +5,8 @@
 //! last durable event, and they belong to one generation of the engine. When the engine comes back with another
 //! generation, what was provisional before is void.
 
+mod json;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -181,7 +183,7 @@ pub enum Provisional {
         /// Why the last one failed.
         error: ErrorInfo,
     },
-    /// A request waits until the provider's limits allow it.
+    /// A request waits until the provider's limits allow it, or until others have settled what is reserved of a budget.
     #[serde(rename = "attempt.waiting")]
     AttemptWaiting {
         /// The step.

@@ -1,20 +1,29 @@
 //! The ledger: one row per attempt that used or may have used tokens, from which bills and dashboards are made.
 //!
 //! A row is a function of the session's log: it is made from the record of an attempt's end and from what its beginning
-//! said ([`OpenAttempt`]). Rows are never changed; a correction is a new row that names the old one.
+//! said ([`OpenAttempt`], kept in the session's summary). So it can be neither lost nor doubled: the store writes it in the
+//! batch of the record. Rows are never changed; a correction is a new row that names the old one.
+
+mod query;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::day::Day;
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
+use crate::operator::BY_HAND_TENANT;
+use crate::record::{AttemptEnded, AttemptStarted};
+use crate::summary::SessionSummary;
 use crate::time::Timestamp;
 use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
 
-/// Milliseconds of a day.
-const DAY: u64 = 24 * 3_600 * 1_000;
+pub use query::{
+    ArchivePage, ArchiveQuery, GroupBy, GroupByError, RowPage, RowPlace, RowQuery, TreeUsage, UsageGroup,
+    UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
+};
 
 /// What a request to a model is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,6 +88,11 @@ impl Tier {
             Self::Pro => "pro",
         }
     }
+
+    /// Whether it is the usual one, which records leave out.
+    pub const fn is_pro(&self) -> bool {
+        matches!(self, Self::Pro)
+    }
 }
 
 /// What is known of an attempt when its request leaves, and needed when it ends.
@@ -110,6 +124,25 @@ pub struct OpenAttempt {
     pub prices: PriceList,
     /// When the request left.
     pub started: Timestamp,
+}
+
+impl OpenAttempt {
+    /// What the record of an attempt's beginning says, which was made at `at`.
+    pub fn new(started: &AttemptStarted, at: Timestamp) -> Self {
+        Self {
+            turn: started.turn,
+            step: started.step,
+            step_number: started.step_number,
+            attempt_number: started.attempt_number,
+            agent: started.agent.clone(),
+            model: started.model.clone(),
+            purpose: started.purpose,
+            tier: started.tier,
+            catalogue: started.catalogue.clone(),
+            prices: started.price_list(),
+            started: at,
+        }
+    }
 }
 
 /// The id of a row: `row_` and what its attempt's id has behind the prefix, so that the same attempt always gives the same
@@ -230,6 +263,43 @@ pub struct LedgerRow {
 }
 
 impl LedgerRow {
+    /// The row of an attempt of the session with this summary, which stands as before the record of its end. `None` for an
+    /// attempt that used nothing, for one whose beginning is not known, and for calls by hand, which nobody pays for.
+    pub fn new(summary: &SessionSummary, ended: &AttemptEnded, at: Timestamp) -> Option<Self> {
+        let usage = ended.usage.as_ref().filter(|_| summary.tenant != BY_HAND_TENANT)?;
+        let open = summary.open_attempts.get(ended.attempt.as_str())?;
+        let prices = *open.prices.at(usage.tokens.all_input());
+        Some(Self {
+            id: RowId::of(ended.attempt),
+            tenant: summary.tenant.clone(),
+            workspace: summary.workspace.clone(),
+            session: summary.id,
+            root: summary.root.unwrap_or(summary.id),
+            parent_step: summary.parent_step,
+            turn: open.turn,
+            step: open.step,
+            step_number: open.step_number,
+            attempt: ended.attempt,
+            attempt_number: open.attempt_number,
+            agent: open.agent.clone(),
+            purpose: open.purpose,
+            provider: open.model.provider.clone(),
+            model: open.model.model.clone(),
+            answered_by: ended.answered_by.clone(),
+            tokens: usage.tokens,
+            quality: usage.quality,
+            raw: usage.raw.clone(),
+            catalogue: open.catalogue.clone(),
+            prices,
+            costs: CostByClass::new(&prices, &usage.tokens),
+            cost: ended.cost,
+            tier: open.tier,
+            started: open.started,
+            ended: at,
+            corrects: None,
+        })
+    }
+
     /// What running aggregates count it under.
     pub fn grain(&self) -> Grain {
         Grain {
@@ -256,7 +326,7 @@ impl LedgerRow {
 
 /// The number of the day of `time`, in UTC: 0 for 1970-01-01.
 pub const fn day(time: Timestamp) -> u64 {
-    time.as_millis() / DAY
+    Day::of(time).0
 }
 
 /// What running aggregates are kept by.
@@ -274,4 +344,26 @@ pub struct Grain {
     pub purpose: Purpose,
     /// The agent.
     pub agent: String,
+}
+
+/// One entry of the feed: what sinks follow, in the order in which it became durable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedItem {
+    /// A row.
+    Row(Box<LedgerRow>),
+    /// A turn is over, and its rows stand before this entry.
+    TurnEnded(TurnEnd),
+}
+
+/// The end of a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnEnd {
+    /// Who pays.
+    pub tenant: String,
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: MessageId,
+    /// When it ended.
+    pub at: Timestamp,
 }

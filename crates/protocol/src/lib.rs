@@ -10,6 +10,7 @@
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
 //! - [`question`]: questions for people, and the things to do of a session.
 //! - [`usage`]: token counts, prices and costs.
+//! - [`ledger`]: rows of what was used, from which bills are made; [`day`]: the days that they are of.
 //! - [`operator`]: what the operator's commands ask of an engine that another process runs.
 //! - [`summary`]: the projection of a log that lists and totals are made from.
 //! - [`metric`]: the names of what is measured.
@@ -32,6 +33,7 @@ pub mod capability;
 pub mod chat;
 pub mod command;
 pub mod consent;
+pub mod day;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -50,6 +52,7 @@ pub mod walls;
 
 pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, ShellCommand, WhenBusy};
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
+pub use day::Day;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};

@@ -101,6 +101,12 @@ pub const MAILBOXES: &[&str] = &["supervisor", "metering", "store"];
 pub const POOLS: &[&str] = &["engine", "tools"];
 /// Kinds of streams of events.
 pub const STREAMS: &[&str] = &["session", "tenant"];
+/// What becomes of entries of the ledger at a sink.
+pub const SINK_OUTCOMES: &[&str] = &["delivered", "refused"];
+/// What sinks answer to requests.
+pub const SINK_ANSWERS: &[&str] = &["accepted", "refused", "busy", "misconfigured"];
+/// What budgets are of.
+pub const BUDGETS: &[&str] = &["turn", "session", "tenant"];
 /// Limits of tenants.
 pub const LIMITS: &[&str] =
     &["sessions", "running_turns", "tokens_per_minute", "spend_per_day", "subscribers"];
@@ -224,6 +230,12 @@ metrics! {
         "How long the store took to write and flush one batch.";
     Refused = "playhouse_refused_total", Kind::Counter, Count, &[closed("limit", LIMITS)], false,
         "Requests that were refused because their tenant has reached a limit.";
+    BudgetRefusals = "playhouse_budget_refusals_total", Kind::Counter, Count, &[closed("budget", BUDGETS)], false,
+        "Steps that were not made because a budget did not cover them, by the first budget that did not.";
+    BudgetWaiting = "playhouse_budget_steps_waiting", Kind::Gauge, Count, &[], false,
+        "Steps that wait until others have settled what is reserved of a budget.";
+    BudgetReserved = "playhouse_budget_reserved_dollars", Kind::Gauge, Dollars, &[], false,
+        "Money that is reserved of budgets for steps under way, in US dollars.";
     HttpRequests = "playhouse_http_requests_total", Kind::Counter, Count,
         &[open("route"), open("method"), open("status")], false,
         "Requests of clients that were answered, by the template of their route.";
@@ -234,6 +246,18 @@ metrics! {
         "Streams of events that clients have open.";
     Connections = "playhouse_connections_open", Kind::Gauge, Count, &[], false,
         "Connections of clients.";
+    SinkLagRows = "playhouse_sink_lag_rows", Kind::Gauge, Count, &[open("sink")], false,
+        "Entries of the ledger that a sink has neither taken nor refused: rows, and ends of turns.";
+    SinkLagTime = "playhouse_sink_lag_seconds", Kind::Gauge, Seconds, &[open("sink")], false,
+        "How old the first entry of the ledger is that waits for a sink; 0 where none does.";
+    SinkRows = "playhouse_sink_rows_total", Kind::Counter, Count,
+        &[open("sink"), closed("outcome", SINK_OUTCOMES)], false,
+        "Rows (or reports of turns) that a sink took, those that it was sent again counted again, or refused for good.";
+    SinkRequests = "playhouse_sink_requests_total", Kind::Counter, Count,
+        &[open("sink"), closed("answer", SINK_ANSWERS)], false,
+        "Batches that were sent to sinks, by the answer; for a sink of reports requests, and for one of files writes.";
+    SinkDeadLetters = "playhouse_sink_dead_letters", Kind::Gauge, Count, &[open("sink")], false,
+        "Rows (or reports of turns) that a sink refused for good, and that wait for people.";
     BuildInfo = "playhouse_build_info", Kind::Gauge, Count, &[open("version")], false,
         "1, with the version of the engine.";
     GenAiInput = "gen_ai_client_inference_usage_input_tokens_total", Kind::Counter, Count, &GEN_AI, false,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::command::{Command, CommandError, NewSession, Reply};
 use crate::consent::Grant;
 use crate::id::{MessageId, SessionId};
+use crate::ledger::{ArchivePage, ArchiveQuery, RowPage, RowQuery, UsagePage, UsageQuery};
 use crate::message::BlobRef;
 use crate::model::ModelRef;
 use crate::record::Entry;
@@ -81,6 +82,21 @@ pub enum OperatorRequest {
     Script(Vec<ScriptedCall>),
     /// Something about the keys of clients.
     Key(KeyRequest),
+    /// Sums of what was used. Answered with [`OperatorReply::Usage`].
+    Usage(UsageQuery),
+    /// Rows of the ledger. Answered with [`OperatorReply::Rows`].
+    Rows(RowQuery),
+    /// What of the ledger may be written away. Answered with [`OperatorReply::Archivable`].
+    Archivable(ArchiveQuery),
+    /// Remove what was written away. Answered with [`OperatorReply::Archived`].
+    Archive {
+        /// Only what ended before this time.
+        before: Timestamp,
+        /// The numbers of the entries.
+        numbers: Vec<u64>,
+    },
+    /// Something about the sinks that the ledger is exported to.
+    Billing(BillingRequest),
 }
 
 /// What is asked about the keys of clients.
@@ -142,8 +158,140 @@ pub enum OperatorReply {
     Keys(Vec<ClientKey>),
     /// The key that was withdrawn.
     KeyRevoked(ClientKey),
+    /// Sums of what was used.
+    Usage(UsagePage),
+    /// Rows of the ledger.
+    Rows(RowPage),
+    /// What of the ledger may be written away.
+    Archivable(ArchivePage),
+    /// How many rows were removed.
+    Archived(u64),
+    /// The sinks.
+    Sinks(Vec<SinkFacts>),
+    /// A page of what sinks refused.
+    Letters(LetterPage),
+    /// What became of what was sent once more.
+    Resent(Resent),
     /// It was not done.
     Failed(CommandError),
+}
+
+/// What is asked about the sinks that the ledger is exported to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "billing", content = "data", rename_all = "snake_case")]
+pub enum BillingRequest {
+    /// How far they are. Answered with [`OperatorReply::Sinks`].
+    Status,
+    /// What they refused for good. Answered with [`OperatorReply::Letters`].
+    Letters {
+        /// Only this sink's.
+        sink: Option<String>,
+        /// Where the page before ended.
+        after: Option<LetterPlace>,
+        /// At most so many; 0 stands for the usual page.
+        limit: usize,
+    },
+    /// Send some of that once more. Answered with [`OperatorReply::Resent`].
+    Resend {
+        /// The sink.
+        sink: String,
+        /// Only the one with this id.
+        id: Option<String>,
+        /// Where the last of those ended that were sent already.
+        after: Option<LetterPlace>,
+    },
+}
+
+/// A sink, and how far it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkFacts {
+    /// Its name in the configuration.
+    pub sink: String,
+    /// What it is.
+    pub kind: String,
+    /// Whether this engine drives it.
+    pub running: bool,
+    /// The number of the last entry of the ledger's feed that it took or refused, as all before it.
+    pub cursor: u64,
+    /// Entries behind that: rows, and ends of turns.
+    pub rows_behind: u64,
+    /// How old the first of them is that waits to be delivered, in seconds; 0 where none does.
+    pub seconds_behind: f64,
+    /// What it refused for good, and what waits for people.
+    pub dead_letters: u64,
+    /// Entries that were delivered since the engine began.
+    pub delivered: u64,
+    /// Why nothing gets through, where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<SinkError>,
+}
+
+/// Why nothing gets through to a sink.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkError {
+    /// Whether address or key are wrong, so that only people can help.
+    pub misconfigured: bool,
+    /// Why, for people. It holds no key.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// How often it was tried.
+    pub tries: u32,
+}
+
+/// A place in the list of what sinks refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LetterPlace {
+    /// The sink.
+    pub sink: String,
+    /// The number of the entry in the ledger's feed.
+    pub number: u64,
+    /// Counts what came of that entry, from 0.
+    pub part: u32,
+}
+
+/// Something that a sink refused for good.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Letter {
+    /// The sink.
+    pub sink: String,
+    /// The id by which the receiver would know it.
+    pub id: String,
+    /// The status with which it was refused.
+    pub status: u16,
+    /// Why, in the words of the server.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// The row, or the report of a turn.
+    pub entry: Value,
+}
+
+/// A page of what sinks refused, sink by sink in the order of the ledger.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LetterPage {
+    /// In order.
+    pub letters: Vec<Letter>,
+    /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<LetterPlace>,
+}
+
+/// What became of what was sent once more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resent {
+    /// What was taken. It is no dead letter any more.
+    pub delivered: u64,
+    /// What was refused again.
+    pub refused: u64,
+    /// What was not tried, because the server cannot be asked now.
+    pub left: u64,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where to go on; absent where nothing is left to be tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<LetterPlace>,
 }
 
 /// What an engine says of itself.
@@ -240,6 +388,7 @@ pub struct ClientKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::GroupBy;
     use crate::{ConsentAnswer, ConsentId, Prompt};
 
     #[test]
@@ -259,6 +408,11 @@ mod tests {
             OperatorRequest::Summary(session),
             OperatorRequest::Grants(None),
             OperatorRequest::Key(KeyRequest::List),
+            OperatorRequest::Usage(UsageQuery { by: vec![GroupBy::Day], ..UsageQuery::default() }),
+            OperatorRequest::Rows(RowQuery { session: Some(session), ..RowQuery::default() }),
+            OperatorRequest::Archive { before: Timestamp::from_millis(5), numbers: vec![1, 2] },
+            OperatorRequest::Billing(BillingRequest::Status),
+            OperatorRequest::Billing(BillingRequest::Resend { sink: "a".into(), id: None, after: None }),
         ] {
             let json = serde_json::to_string(&request).unwrap();
             assert_eq!(serde_json::from_str::<OperatorRequest>(&json).unwrap(), request, "{json}");
@@ -269,6 +423,10 @@ mod tests {
             OperatorReply::Session(Reply::Done),
             OperatorReply::Log(SessionLog::default()),
             OperatorReply::Done,
+            OperatorReply::Usage(UsagePage::default()),
+            OperatorReply::Archived(3),
+            OperatorReply::Letters(LetterPage::default()),
+            OperatorReply::Resent(Resent { left: 1, ..Resent::default() }),
             OperatorReply::Failed(CommandError::NotFound(session)),
             OperatorReply::Failed(CommandError::ConsentSettled { consent, answer: ConsentAnswer::Once }),
             OperatorReply::Failed(CommandError::Busy),

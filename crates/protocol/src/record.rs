@@ -12,6 +12,7 @@ use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
+use crate::ledger::{Purpose, Tier};
 use crate::message::{CallInput, CallResult, FinishReason, Part, PromptKind, ToolSwitches, UserMessage};
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
@@ -186,6 +187,12 @@ pub struct SessionCreated {
     /// The session that started this one as a sub-session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The session at the top of its tree, for one that another started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<SessionId>,
+    /// The step whose call started it, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_step: Option<MessageId>,
     /// The session's own rules, after those of its agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<PermissionRule>,
@@ -324,6 +331,15 @@ pub struct AttemptStarted {
     pub agent: String,
     /// The model that is asked.
     pub model: ModelRef,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    pub purpose: Purpose,
+    /// How the platform charges for the model.
+    #[serde(default, skip_serializing_if = "Tier::is_pro")]
+    pub tier: Tier,
+    /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<String>,
     /// Estimated input, in tokens.
     pub estimated_input: u64,
     /// Prices at this time.

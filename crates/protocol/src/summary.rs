@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::id::SessionId;
+use crate::id::{MessageId, SessionId};
+use crate::ledger::OpenAttempt;
 use crate::model::ModelRef;
 use crate::record::{Entry, Forked, Record, Seq, SessionCreated};
 use crate::time::Timestamp;
@@ -42,6 +43,12 @@ pub struct SessionSummary {
     /// The session that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The session at the top of its tree, for one that another started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<SessionId>,
+    /// The step whose call started it, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_step: Option<MessageId>,
     /// The session that this one is a fork of. It may be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<SessionId>,
@@ -53,14 +60,17 @@ pub struct SessionSummary {
     pub state: SessionState,
     /// Turns that run or wait.
     pub open_turns: u32,
+    /// The turn that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<MessageId>,
     /// Turns that are over.
     pub turns: u32,
     /// Attempts and what they used, by model.
     #[serde(default)]
     pub usage: BTreeMap<String, Totals>,
-    /// Models of the attempts that have not ended, by attempt.
+    /// The attempts that have not ended, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub open_attempts: BTreeMap<String, ModelRef>,
+    pub open_attempts: BTreeMap<String, OpenAttempt>,
     /// Place of the last record.
     pub head: Seq,
     /// What its clients keep with it.
@@ -86,11 +96,14 @@ impl SessionSummary {
             agent: agent.to_owned(),
             model: model.clone(),
             parent: None,
+            root: None,
+            parent_step: None,
             forked_from: None,
             created: first.at,
             updated: first.at,
             state: SessionState::Idle,
             open_turns: 0,
+            turn: None,
             turns: 0,
             usage: BTreeMap::new(),
             open_attempts: BTreeMap::new(),
@@ -107,11 +120,15 @@ impl SessionSummary {
                 agent,
                 model,
                 parent,
+                root,
+                parent_step,
                 metadata,
                 ..
             }) => {
                 let summary = blank(*session, tenant, workspace, title, agent, model);
-                Some(Self { parent: *parent, metadata: metadata.clone(), ..summary })
+                // Older records do not say which session is at the top.
+                let (root, metadata) = (root.or(*parent), metadata.clone());
+                Some(Self { parent: *parent, root, parent_step: *parent_step, metadata, ..summary })
             }
             Record::Forked(Forked {
                 session,
@@ -131,7 +148,7 @@ impl SessionSummary {
                     None => (0, SessionState::Idle),
                 };
                 let metadata = metadata.clone();
-                Some(Self { forked_from: Some(*from), open_turns, state, metadata, ..summary })
+                Some(Self { forked_from: Some(*from), open_turns, turn: *turn, state, metadata, ..summary })
             }
             _ => None,
         }
@@ -167,24 +184,26 @@ impl SessionSummary {
             }
             Record::PromptAdmitted(prompt) => self.open_turns += u32::from(!prompt.kind.is_note()),
             Record::AttemptStarted(started) => {
-                self.open_attempts.insert(started.attempt.to_string(), started.model.clone());
+                let open = OpenAttempt::new(started, entry.at);
+                self.open_attempts.insert(started.attempt.to_string(), open);
                 // A steered prompt that a step reads is part of the turn of that step from here on.
                 let steered = u32::try_from(started.steered.len()).unwrap_or(u32::MAX);
                 self.open_turns = self.open_turns.saturating_sub(steered);
             }
             Record::AttemptEnded(ended) => {
-                let model = self.open_attempts.remove(ended.attempt.as_str());
-                if let (Some(model), Some(usage)) = (model, &ended.usage) {
-                    self.usage.entry(model.to_string()).or_default().add_attempt(usage, ended.cost);
+                let open = self.open_attempts.remove(ended.attempt.as_str());
+                if let (Some(open), Some(usage)) = (open, &ended.usage) {
+                    self.usage.entry(open.model.to_string()).or_default().add_attempt(usage, ended.cost);
                 }
             }
-            Record::TurnEnded(_) => {
+            Record::TurnStarted { turn } => self.turn = Some(*turn),
+            Record::TurnEnded(ended) => {
+                self.turn.take_if(|turn| *turn == ended.turn);
                 self.open_turns = self.open_turns.saturating_sub(1);
                 self.turns += 1;
             }
             Record::Deleted {} => self.state = SessionState::Deleted,
             Record::SessionCreated(_)
-            | Record::TurnStarted { .. }
             | Record::StepFinished(_)
             | Record::CallProposed(_)
             | Record::ConsentAsked(_)

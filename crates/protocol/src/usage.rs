@@ -30,23 +30,25 @@ pub struct Tokens {
 impl Tokens {
     /// All tokens.
     pub fn total(&self) -> u64 {
-        self.all_input() + self.output + self.reasoning
+        self.all_input().saturating_add(self.output).saturating_add(self.reasoning)
     }
 
     /// All input, cached or not.
     pub fn all_input(&self) -> u64 {
-        self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h
+        let written = self.cache_write_5m.saturating_add(self.cache_write_1h);
+        self.input.saturating_add(self.cache_read).saturating_add(written)
     }
 }
 
 impl AddAssign for Tokens {
+    /// Counts that a server made up must not end the engine: they end at the largest number.
     fn add_assign(&mut self, other: Self) {
-        self.input += other.input;
-        self.cache_read += other.cache_read;
-        self.cache_write_5m += other.cache_write_5m;
-        self.cache_write_1h += other.cache_write_1h;
-        self.output += other.output;
-        self.reasoning += other.reasoning;
+        self.input = self.input.saturating_add(other.input);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cache_write_5m = self.cache_write_5m.saturating_add(other.cache_write_5m);
+        self.cache_write_1h = self.cache_write_1h.saturating_add(other.cache_write_1h);
+        self.output = self.output.saturating_add(other.output);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 }
 
@@ -226,13 +228,13 @@ pub struct Totals {
 impl Totals {
     /// Adds one attempt.
     pub fn add_attempt(&mut self, usage: &Usage, cost: Option<Cost>) {
-        self.tokens += usage.tokens;
-        self.attempts += 1;
-        self.estimated += u64::from(usage.quality == Quality::Estimated);
-        match cost {
-            Some(cost) => self.cost += cost,
-            None => self.unpriced += 1,
-        }
+        *self += Self {
+            tokens: usage.tokens,
+            cost: cost.unwrap_or_default(),
+            attempts: 1,
+            estimated: u64::from(usage.quality == Quality::Estimated),
+            unpriced: u64::from(cost.is_none()),
+        };
     }
 
     /// The cost, where that of every attempt is known.
@@ -245,9 +247,9 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.tokens += other.tokens;
         self.cost += other.cost;
-        self.attempts += other.attempts;
-        self.estimated += other.estimated;
-        self.unpriced += other.unpriced;
+        self.attempts = self.attempts.saturating_add(other.attempts);
+        self.estimated = self.estimated.saturating_add(other.estimated);
+        self.unpriced = self.unpriced.saturating_add(other.unpriced);
     }
 }
 

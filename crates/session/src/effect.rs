@@ -4,6 +4,7 @@ use playhouse_policy::Verdict;
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
+use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::message::{
     Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
 };
@@ -24,6 +25,16 @@ pub trait Facts {
 
     /// Estimated tokens of what precedes the conversation: the system prompt and the tools.
     fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
+
+    /// How the platform charges for `model`.
+    fn tier(&self, _model: &ModelRef) -> Tier {
+        Tier::default()
+    }
+
+    /// The version of the catalogue that the prices of `model` are from, where they are from one.
+    fn catalogue(&self, _model: &ModelRef) -> Option<String> {
+        None
+    }
 }
 
 /// What comes with every input: the time, the maker of ids, and facts.

@@ -6,7 +6,7 @@ use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use playhouse_protocol::message::{
-    CallPart, FinishReason, Message, Part, PromptKind, ToolSwitches, UserMessage, turns_off,
+    Attachment, CallPart, FinishReason, Message, Part, PromptKind, ToolSwitches, UserMessage, turns_off,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
@@ -63,6 +63,16 @@ pub struct Session {
     settled: VecDeque<SettledRequest>,
     /// The sessions whose records this one shares, as it is a fork; the nearest at the end.
     pub shares_with: Vec<SessionId>,
+}
+
+/// What a prompt says, without the ids of its parts, which are made each time it is sent.
+fn says(parts: &[Part]) -> Vec<(Option<&str>, Option<&Attachment>)> {
+    let said = parts.iter().map(|part| match part {
+        Part::Text { text, .. } => (Some(text.as_str()), None),
+        Part::File { file, .. } => (None, Some(file)),
+        _ => (None, None),
+    });
+    said.collect()
 }
 
 /// A request to the people behind a session that is over.
@@ -289,6 +299,20 @@ impl Session {
     /// Whether a prompt with this id was admitted.
     pub fn knows_prompt(&self, id: MessageId) -> bool {
         self.prompts.contains(&id)
+    }
+
+    /// Whether the prompt with this id says this and is of this kind. One of which nothing is left but the id may have.
+    pub(crate) fn is_prompt(&self, id: MessageId, parts: &[Part], kind: &PromptKind) -> bool {
+        let waiting = self.withdrawn.iter().chain(&self.queue);
+        let waiting = waiting.map(|queued| &queued.prompt).find(|prompt| prompt.message == id);
+        let known = match waiting {
+            Some(prompt) => Some((&prompt.parts, &prompt.kind)),
+            None => self.messages.iter().rev().find_map(|message| match message {
+                Message::User(message) if message.id == id => Some((&message.parts, &message.kind)),
+                _ => None,
+            }),
+        };
+        known.is_none_or(|(known, of)| of == kind && says(known) == says(parts))
     }
 
     /// The conversation, and behind it the prompts that wait.

@@ -22,6 +22,8 @@
 //!     agent: "sisyphus".into(),
 //!     model: ModelRef::new("mock", "m"),
 //!     parent: None,
+//!     root: None,
+//!     parent_step: None,
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,

@@ -17,6 +17,11 @@ impl<'a> Draft<'a> {
         Self { table, round, changes: Batch::new() }
     }
 
+    /// With changes that were made already.
+    pub(crate) fn with(self, changes: Batch) -> Self {
+        Self { changes, ..self }
+    }
+
     /// The value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self.changes.get(key).or_else(|| self.round.get(key)) {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use memchr::memmem::Finder;
 use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -111,8 +112,8 @@ fn row(summary: &SessionSummary) -> Vec<u8> {
 /// A query, made ready for many rows and summaries.
 pub(crate) struct Wanted<'a> {
     query: &'a ListQuery,
-    /// The text that titles must hold, in lower case.
-    title: Option<String>,
+    /// Looks for the text that titles must hold, in lower case. Made once, for it would cost as much as a row.
+    title: Option<Finder<'static>>,
     workspace: Option<Hash>,
 }
 
@@ -120,7 +121,7 @@ impl<'a> Wanted<'a> {
     pub(crate) fn of(query: &'a ListQuery) -> Self {
         Self {
             query,
-            title: query.title.as_ref().map(|title| title.to_lowercase()),
+            title: query.title.as_ref().map(|title| Finder::new(&title.to_lowercase()).into_owned()),
             workspace: query.workspace.as_deref().map(hash),
         }
     }
@@ -143,9 +144,10 @@ impl<'a> Wanted<'a> {
         self.workspace.is_none_or(|wanted| wanted == workspace)
             && self.query.updated_since.is_none_or(|since| changed >= since.as_millis())
             && (self.query.kin != Some(Kin::Roots) || flags & HAS_PARENT == 0)
-            && self.title.as_ref().is_none_or(|wanted| {
-                flags & TITLE_IS_LEFT_OUT != 0 || memchr::memmem::find(title, wanted.as_bytes()).is_some()
-            })
+            && self
+                .title
+                .as_ref()
+                .is_none_or(|wanted| flags & TITLE_IS_LEFT_OUT != 0 || wanted.find(title).is_some())
     }
 
     /// Whether the session with this summary is wanted.
@@ -160,7 +162,10 @@ impl<'a> Wanted<'a> {
                 Some(Kin::Roots) => summary.parent.is_none(),
                 Some(Kin::ChildrenOf(parent)) => summary.parent == Some(parent),
             }
-            && self.title.as_ref().is_none_or(|title| summary.title.to_lowercase().contains(title))
+            && self
+                .title
+                .as_ref()
+                .is_none_or(|wanted| wanted.find(summary.title.to_lowercase().as_bytes()).is_some())
     }
 }
 

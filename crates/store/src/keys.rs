@@ -12,6 +12,7 @@
 //! | `t/` hash of a tenant, … | its sessions, their number, and those with work (`index`) |
 //! | `m/index` | the version of `t/`, and the generation that kept it |
 //! | `k/` key | a value of the shelf |
+//! | `r/`, `y/`, `x/`, `a/`, `b/`, `m/ledger` | rows of what was used, and their sums (`ledger`) |
 //!
 //! Numbers are big-endian, so that the order of keys is the order of numbers. Session ids have a fixed length.
 

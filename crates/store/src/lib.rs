@@ -1,9 +1,10 @@
 //! The logs of sessions, their projections, the shelf and the blobs.
 //!
 //! - [`Log`]: append-only logs of records, one per session, with summaries as their projection.
+//! - [`Ledger`]: rows of what attempts used, with sums, as another projection of the logs.
 //! - [`Shelf`]: a small key-value store with compare-and-set, for what belongs to no session.
 //! - [`Blobs`]: content by hash, kept per tenant.
-//! - [`Store`]: the three together: on disk ([`Store::open`]) or in memory ([`Store::memory`]).
+//! - [`Store`]: these together: on disk ([`Store::open`]) or in memory ([`Store::memory`]).
 //! - [`frame`]: the stored form of a record, with its versions and its checksum.
 //!
 //! One append to one session's log is the only atomic unit. An append that is reported as done is flushed; the appends
@@ -13,7 +14,7 @@
 //! A backend is an ordered table with atomic batches (`table`). All else is there once, for every backend: where things
 //! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`, and `draft` for
 //! what one request changes), reading and folding logs (`projection`), logs that share records (`lineage`), the lists by
-//! tenant (`index`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other processes out.
+//! tenant (`index`), what was used (`ledger`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other processes out.
 //! Blobs are files of their own (`blobs`).
 //!
 //! ```
@@ -33,6 +34,8 @@
 //!     agent: "build".to_owned(),
 //!     model: ModelRef::new("mock", "demo"),
 //!     parent: None,
+//!     root: None,
+//!     parent_step: None,
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,
@@ -55,6 +58,7 @@ mod draft;
 pub mod frame;
 mod index;
 mod keys;
+mod ledger;
 mod lineage;
 mod lock;
 mod logs;
@@ -64,6 +68,7 @@ mod projection;
 mod round;
 mod sled_table;
 mod table;
+mod value;
 mod writer;
 
 use std::fmt;
@@ -73,6 +78,8 @@ use std::sync::Arc;
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{Entry, Seq, SessionId, SessionSummary, Timestamp};
 use thiserror::Error;
+
+pub use ledger::{FeedFollower, Ledger};
 
 /// What goes wrong in a store.
 #[derive(Debug, Error)]
@@ -302,6 +309,8 @@ pub trait Blobs: Send + Sync {
 pub struct Store {
     /// The logs.
     pub log: Arc<dyn Log>,
+    /// What was used, and what it cost.
+    pub ledger: Arc<dyn Ledger>,
     /// The shelf.
     pub shelf: Arc<dyn Shelf>,
     /// The blobs.

@@ -1,15 +1,21 @@
 //! Logs and shelf on top of a table: reads go to the table, writes to the writer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
-use playhouse_protocol::{Seq, SessionId, SessionSummary};
+use playhouse_protocol::ledger::{
+    ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
+};
+use playhouse_protocol::{Seq, SessionId, SessionSummary, Timestamp};
 
 use crate::index::{self, Wanted};
 use crate::projection::Source;
 use crate::table::for_each;
-use crate::writer::{CompareAndSet, Request, Writer};
-use crate::{Append, Done, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys};
+use crate::writer::{Archive, CompareAndSet, Request, Writer};
+use crate::{
+    Append, Done, FeedFollower, Ledger, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys, ledger,
+};
 
 const DEFAULT_PAGE: usize = 50;
 
@@ -24,6 +30,25 @@ impl TableStore {
     pub(crate) fn start(source: Source) -> Result<Self, StoreError> {
         let source = Arc::new(source);
         Ok(Self { writer: Writer::start(Arc::clone(&source))?, source })
+    }
+
+    /// Hands a request to the writer and waits for the answer. `what` it does is told where that cannot be.
+    fn wait_for<T: Send + 'static>(
+        &self,
+        what: &str,
+        request: impl FnOnce(Box<dyn FnOnce(Result<T, StoreError>) + Send>) -> Request,
+    ) -> Result<T, StoreError> {
+        if self.writer.is_current_thread() {
+            let reason = format!("{what} from the answer to a write, which would wait for itself");
+            return Err(StoreError::Backend(reason));
+        }
+        let (sender, receiver) = sync_channel(1);
+        let done = Box::new(move |result| {
+            // The receiver is this function, which waits.
+            let _ = sender.send(result);
+        });
+        self.writer.submit_waiting(request(done));
+        receiver.recv().unwrap_or(Err(StoreError::Closed))
     }
 }
 
@@ -100,6 +125,37 @@ impl Log for TableStore {
     }
 }
 
+impl Ledger for TableStore {
+    fn rows(&self, query: &RowQuery) -> Result<RowPage, StoreError> {
+        ledger::rows(&*self.source.table, query)
+    }
+
+    fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, FeedItem)>, StoreError> {
+        ledger::feed(&*self.source.table, after, self.feed_end(), limit)
+    }
+
+    fn feed_end(&self) -> u64 {
+        self.source.feed_end.load(Ordering::Acquire)
+    }
+
+    fn follow(&self, follower: FeedFollower) {
+        self.source.follow(follower);
+    }
+
+    fn usage(&self, query: &UsageQuery) -> Result<UsagePage, StoreError> {
+        ledger::usage(&*self.source.table, query)
+    }
+
+    fn archivable(&self, query: &ArchiveQuery) -> Result<ArchivePage, StoreError> {
+        ledger::archivable(&*self.source.table, query, self.feed_end())
+    }
+
+    fn archive(&self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
+        let archive = Archive { before, numbers: numbers.to_vec() };
+        self.wait_for("the ledger was archived", |done| Request::Archive(archive, done))
+    }
+}
+
 impl Shelf for TableStore {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.source.table.get(&keys::shelf(key))
@@ -111,22 +167,12 @@ impl Shelf for TableStore {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
-        if self.writer.is_current_thread() {
-            let reason = "the shelf was written from the answer to a write, which would wait for itself";
-            return Err(StoreError::Backend(reason.to_owned()));
-        }
-        let (sender, receiver) = sync_channel(1);
         let request = CompareAndSet {
             key: key.to_owned(),
             expected: expected.map(<[u8]>::to_vec),
             new: new.map(<[u8]>::to_vec),
         };
-        let done = Box::new(move |result| {
-            // The receiver is this function, which waits.
-            let _ = sender.send(result);
-        });
-        self.writer.submit_waiting(Request::CompareAndSet(request, done));
-        receiver.recv().unwrap_or(Err(StoreError::Closed))
+        self.wait_for("the shelf was written", |done| Request::CompareAndSet(request, done))
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {

@@ -28,7 +28,7 @@ use crate::memory::{MemoryBlobs, MemoryTable};
 use crate::projection::Source;
 use crate::sled_table::SledTable;
 use crate::table::Table;
-use crate::{Blobs, Shelf, Store, StoreError, index, keys};
+use crate::{Blobs, Shelf, Store, StoreError, index, keys, ledger};
 
 const FORMAT: &str = "playhouse-store";
 /// The newest version that is read.
@@ -105,19 +105,21 @@ impl Store {
         blobs: Arc<dyn Blobs>,
         format: Option<FormatFile>,
     ) -> Result<Self, StoreError> {
-        let source = Source { table, blobs: Arc::clone(&blobs), format };
+        let mut source = Source::new(table, Arc::clone(&blobs), format);
         let before = source.table.get(&keys::shelf(GENERATION))?;
         let generation = generation_after(before.as_deref())?;
+        source.feed_end = AtomicU64::new(ledger::prepare(&source, generation)?);
         index::prepare(&source, generation)?;
         let tables = Arc::new(TableStore::start(source)?);
-        // Its flush makes durable what the index needed.
+        // Its flush makes durable what ledger and index needed.
         let new = generation.to_string();
         if !tables.compare_and_set(GENERATION, before.as_deref(), Some(new.as_bytes()))? {
             return Err(StoreError::Backend(format!(
                 "\"{GENERATION}\" on the shelf was changed by somebody else"
             )));
         }
-        Ok(Self { log: Arc::clone(&tables) as _, shelf: tables, blobs, generation })
+        let (log, ledger) = (Arc::clone(&tables) as _, Arc::clone(&tables) as _);
+        Ok(Self { log, ledger, shelf: tables, blobs, generation })
     }
 }
 

@@ -3,7 +3,9 @@
 //! It is written in the same batch as the records, and can be made again from them: a summary that is missing, damaged
 //! or of another version is replaced by the fold of the log.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
@@ -11,36 +13,19 @@ use crate::frame::{self, FrameError};
 use crate::lineage::{self, Segment};
 use crate::open::FormatFile;
 use crate::table::{Table, for_each};
-use crate::{Blobs, Damage, LogRead, StoreError, keys};
+use crate::{Blobs, Damage, FeedFollower, LogRead, StoreError, keys, value};
 
-const VERSION: u8 = 1;
-const HEADER: usize = 1 + size_of::<u32>();
+/// Another version is made again.
+const VERSION: u8 = 2;
 
-/// The stored form: a version, a checksum, JSON.
+/// The stored form.
 pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
-    let json = serde_json::to_vec(summary)
-        .map_err(|error| StoreError::Backend(format!("summary of {}: {error}", summary.id)))?;
-    let mut value = vec![VERSION];
-    value.extend(checksum(summary.id, &json).to_be_bytes());
-    value.extend(json);
-    Ok(value)
+    value::encode(VERSION, summary.id.as_str().as_bytes(), summary)
 }
 
 /// The summary, where the stored form is whole and of this version.
-pub(crate) fn decode(session: SessionId, value: &[u8]) -> Option<SessionSummary> {
-    let (header, json) = value.split_at_checked(HEADER)?;
-    let (version, sum) = header.split_at(1);
-    if version != [VERSION] || checksum(session, json).to_be_bytes() != sum {
-        return None;
-    }
-    serde_json::from_slice(json).ok()
-}
-
-fn checksum(session: SessionId, json: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(session.as_str().as_bytes());
-    hasher.update(json);
-    hasher.finalize()
+pub(crate) fn decode(session: SessionId, stored: &[u8]) -> Option<SessionSummary> {
+    value::decode(VERSION, session.as_str().as_bytes(), stored)
 }
 
 /// What logs are read from.
@@ -49,9 +34,32 @@ pub(crate) struct Source {
     pub(crate) blobs: Arc<dyn Blobs>,
     /// Says which version the store is of; a store in memory is read by nobody else.
     pub(crate) format: Option<FormatFile>,
+    /// The last number of the ledger's feed that is durable. Only the writer changes it.
+    pub(crate) feed_end: AtomicU64,
+    /// Who wants to know when it grew.
+    followers: Mutex<Vec<FeedFollower>>,
 }
 
 impl Source {
+    pub(crate) fn new(table: Box<dyn Table>, blobs: Arc<dyn Blobs>, format: Option<FormatFile>) -> Self {
+        Self { table, blobs, format, feed_end: AtomicU64::new(0), followers: Mutex::default() }
+    }
+
+    /// See [`crate::Ledger::follow`].
+    pub(crate) fn follow(&self, follower: FeedFollower) {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
+    }
+
+    /// The feed is durable up to `end`: shows it to readers, and tells those who wait for that.
+    pub(crate) fn grown(&self, end: u64) {
+        if self.feed_end.swap(end, Ordering::AcqRel) == end {
+            return;
+        }
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was written is durable, whatever they do with it.
+        followers.retain(|follower| catch_unwind(AssertUnwindSafe(|| follower(end))).unwrap_or(false));
+    }
+
     /// The value of a key: how others look into the table.
     fn look(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.table.get(key)
@@ -82,6 +90,16 @@ impl Source {
         &self,
         session: SessionId,
     ) -> Result<(Option<SessionSummary>, Option<Damage>), StoreError> {
+        self.fold_with(session, |_, _| true)
+    }
+
+    /// The same. `each` sees every entry but the first together with the summary of those before it, and says whether to
+    /// go on.
+    pub(crate) fn fold_with(
+        &self,
+        session: SessionId,
+        mut each: impl FnMut(&SessionSummary, &Entry) -> bool,
+    ) -> Result<(Option<SessionSummary>, Option<Damage>), StoreError> {
         if self.is_rest(session)? {
             return Ok((None, None));
         }
@@ -92,7 +110,11 @@ impl Source {
         let mut summary: Option<SessionSummary> = None;
         let damage = self.walk(session, shared, |entry| {
             match &mut summary {
-                Some(summary) => summary.apply(&entry),
+                Some(summary) => {
+                    let goes_on = each(summary, &entry);
+                    summary.apply(&entry);
+                    return goes_on;
+                }
                 None => summary = SessionSummary::begin(&entry),
             }
             true

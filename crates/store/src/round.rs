@@ -3,17 +3,19 @@
 //! A request sees what was staged before it. One that is refused leaves no trace in the batch.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use playhouse_protocol::record::Forked;
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary, Timestamp};
 
 use crate::draft::Draft;
 use crate::frame::{self, Spilled};
+use crate::ledger::Staging;
 use crate::projection::{self, Source};
 use crate::table::{Batch, for_each};
-use crate::{Append, StoreError, index, keys, lineage};
+use crate::{Append, StoreError, index, keys, ledger, lineage};
 
 /// How many sessions the writer remembers between rounds.
 const REMEMBERED: usize = 4096;
@@ -28,6 +30,8 @@ pub(crate) struct Round<'a> {
     batch: Batch,
     /// Size of the keys and values in `batch`.
     bytes: usize,
+    /// The last number of the ledger's feed, with what is staged.
+    feed_end: u64,
 }
 
 impl<'a> Round<'a> {
@@ -36,7 +40,8 @@ impl<'a> Round<'a> {
         if heads.len() > REMEMBERED {
             heads.clear();
         }
-        Self { source, heads, batch: Batch::new(), bytes: 0 }
+        let feed_end = source.feed_end.load(Ordering::Relaxed);
+        Self { source, heads, batch: Batch::new(), bytes: 0, feed_end }
     }
 
     /// Size of what is staged.
@@ -97,21 +102,29 @@ impl<'a> Round<'a> {
     }
 
     /// Stages the entries of an append beside what is `staged` for it, and what is made from them.
-    fn stage_entries(&mut self, append: &Append, head: Head, mut staged: Batch) -> Result<Seq, StoreError> {
+    fn stage_entries(&mut self, append: &Append, head: Head, staged: Batch) -> Result<Seq, StoreError> {
         let Head { summary: before, rebuilt } = head;
         let mut summary = before.clone();
+        let mut draft = Draft::new(&*self.source.table, &self.batch).with(staged);
+        let mut feed_end = self.feed_end;
         for entry in &append.entries {
             let frame = frame::encode(append.session, entry, |json| {
                 let blob = self.source.blobs.put(&append.tenant, json)?;
                 Ok(Spilled { tenant: append.tenant.to_string(), blob })
             })?;
-            staged.insert(keys::frame(append.session, entry.seq), Some(frame));
+            draft.put(keys::frame(append.session, entry.seq), frame);
             match &mut summary {
-                Some(summary) => summary.apply(entry),
+                Some(summary) => {
+                    let mut ledger = Staging::new(&mut draft, feed_end);
+                    ledger.record(summary, entry)?;
+                    feed_end = ledger.last();
+                    summary.apply(entry);
+                }
                 None => summary = SessionSummary::begin(entry),
             }
         }
         let Some(summary) = summary else { return Err(refusal(append, "it holds no records")) };
+        let mut staged = draft.changes;
         staged.insert(keys::summary(summary.id), Some(projection::encode(&summary)?));
         let is_new = before.is_none() || rebuilt;
         if is_new {
@@ -127,6 +140,7 @@ impl<'a> Round<'a> {
         index::put(known, &summary, &|key| self.look(key), &mut staged)?;
         let head = summary.head;
         self.heads.insert(append.session, Some(summary));
+        self.feed_end = feed_end;
         self.stage(staged);
         Ok(head)
     }
@@ -147,6 +161,11 @@ impl<'a> Round<'a> {
             }
         }
         lineage::remove(&mut draft, session)?;
+        let mut ledger = Staging::new(&mut draft, self.feed_end);
+        if let Some(summary) = &known {
+            ledger.removed(summary)?;
+        }
+        let feed_end = ledger.last();
         let mut staged = draft.changes;
         staged.insert(keys::summary(session), None);
         staged.insert(keys::unfinished(session), None);
@@ -161,6 +180,7 @@ impl<'a> Round<'a> {
             }
         }
         self.heads.insert(session, None);
+        self.feed_end = feed_end;
         self.stage(staged);
         Ok(known.map_or(Seq::START, |summary| summary.head))
     }
@@ -183,6 +203,15 @@ impl<'a> Round<'a> {
         Ok(true)
     }
 
+    /// Stages the removal of entries of the ledger's feed from before `before`; how many rows are among them.
+    pub(crate) fn archive(&mut self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        let removed = ledger::forget(&mut draft, before, numbers)?;
+        let staged = draft.changes;
+        self.stage(staged);
+        Ok(removed)
+    }
+
     /// Writes what was staged, durably.
     pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
         if self.batch.is_empty() {
@@ -191,6 +220,8 @@ impl<'a> Round<'a> {
         let began = Instant::now();
         self.source.table.apply(std::mem::take(&mut self.batch))?;
         self.source.table.flush()?;
+        // Readers of the feed see it from here on.
+        self.source.grown(self.feed_end);
         metrics::histogram!(Metric::LogFlush.name()).record(began.elapsed());
         Ok(())
     }

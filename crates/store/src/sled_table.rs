@@ -54,6 +54,8 @@ fn open_patiently(directory: &Path) -> Result<sled::Db, StoreError> {
             {
                 thread::sleep(Duration::from_millis(5));
             }
+            // The disk was full, or the process died, while sled wrote a snapshot of its index.
+            Err(sled::Error::Corruption { .. }) if remove_unfinished(directory)? => {}
             Err(error @ sled::Error::Corruption { .. }) => {
                 let text = format!(
                     "{} is damaged and cannot be opened ({error}): restore a copy of the data directory, or begin \
@@ -65,6 +67,21 @@ fn open_patiently(directory: &Path) -> Result<sled::Db, StoreError> {
             result => return result.map_err(|error| backend(&error)),
         }
     }
+}
+
+/// Removes snapshots of the index that were never finished: sled reads them as if they were, and finds them damaged. They are
+/// made again from its log. Whether there were any.
+fn remove_unfinished(directory: &Path) -> Result<bool, StoreError> {
+    let mut removed = false;
+    for file in fs::read_dir(directory)? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "generating") {
+            fs::remove_file(&path)?;
+            tracing::warn!("removed the unfinished file {}", path.display());
+            removed = true;
+        }
+    }
+    Ok(removed)
 }
 
 fn backend(error: &sled::Error) -> StoreError {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use playhouse_protocol::{Seq, SessionId};
+use playhouse_protocol::{Seq, SessionId, Timestamp};
 
 use crate::projection::Source;
 use crate::round::{Heads, Round};
@@ -30,7 +30,16 @@ pub(crate) enum Request {
     Fork(Append, Done),
     Delete(SessionId, Done),
     CompareAndSet(CompareAndSet, SetDone),
+    Archive(Archive, ArchiveDone),
 }
+
+/// See [`crate::Ledger::archive`].
+pub(crate) struct Archive {
+    pub(crate) before: Timestamp,
+    pub(crate) numbers: Vec<u64>,
+}
+
+pub(crate) type ArchiveDone = Box<dyn FnOnce(Result<u64, StoreError>) + Send>;
 
 /// See [`crate::Shelf::compare_and_set`].
 pub(crate) struct CompareAndSet {
@@ -45,6 +54,7 @@ pub(crate) type SetDone = Box<dyn FnOnce(Result<bool, StoreError>) + Send>;
 enum Answer {
     Log(Done, Result<Seq, StoreError>),
     Shelf(SetDone, Result<bool, StoreError>),
+    Ledger(ArchiveDone, Result<u64, StoreError>),
 }
 
 /// The handle of the thread. Dropping it writes what waits, and ends the thread.
@@ -125,6 +135,7 @@ fn refuse(request: Request, error: StoreError) {
             Answer::Log(done, Err(error))
         }
         Request::CompareAndSet(_, done) => Answer::Shelf(done, Err(error)),
+        Request::Archive(_, done) => Answer::Ledger(done, Err(error)),
     });
 }
 
@@ -132,6 +143,7 @@ fn answer(answer: Answer) {
     let told = catch_unwind(AssertUnwindSafe(|| match answer {
         Answer::Log(done, result) => done(result),
         Answer::Shelf(done, result) => done(result),
+        Answer::Ledger(done, result) => done(result),
     }));
     if let Err(panic) = told {
         tracing::error!(panic = panic_text(&*panic), "a caller's answer to a write panicked");
@@ -199,6 +211,9 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
             let set = guarded(|| round.compare_and_set(&key, expected.as_deref(), new.as_deref()));
             Answer::Shelf(done, set)
         }
+        Request::Archive(Archive { before, numbers }, done) => {
+            Answer::Ledger(done, guarded(|| round.archive(before, &numbers)))
+        }
     }
 }
 
@@ -208,6 +223,7 @@ fn fail(answer: Answer, reason: &str) -> Answer {
     match answer {
         Answer::Log(done, result) => Answer::Log(done, result.and_then(|_| Err(error()))),
         Answer::Shelf(done, result) => Answer::Shelf(done, result.and_then(|_| Err(error()))),
+        Answer::Ledger(done, result) => Answer::Ledger(done, result.and_then(|_| Err(error()))),
     }
 }
 
@@ -231,7 +247,7 @@ mod tests {
     use std::sync::{Barrier, Mutex};
 
     use playhouse_protocol::record::{SessionChanged, SessionCreated};
-    use playhouse_protocol::{Entry, ModelRef, Record, Timestamp};
+    use playhouse_protocol::{Entry, ModelRef, Record};
 
     use super::*;
     use crate::logs::TableStore;
@@ -289,7 +305,7 @@ mod tests {
     fn store() -> (Arc<TableStore>, Arc<Orders>) {
         let disk = Disk::default();
         let orders = Arc::clone(&disk.orders);
-        let source = Source { table: Box::new(disk), blobs: Arc::new(MemoryBlobs::default()), format: None };
+        let source = Source::new(Box::new(disk), Arc::new(MemoryBlobs::default()), None);
         (Arc::new(TableStore::start(source).unwrap()), orders)
     }
 
@@ -306,6 +322,8 @@ mod tests {
             agent: "build".to_owned(),
             model: ModelRef::new("mock", "m"),
             parent: None,
+            root: None,
+            parent_step: None,
             permissions: Vec::new(),
             unattended: false,
             walls: None,

@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use playhouse_policy::Zone;
@@ -196,6 +197,17 @@ pub fn facts(resolved: &Resolved) -> Result<Option<Facts>, DoorError> {
         Err(DoorError::Missing(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What stands at `path`, which is absolute and free of links, and has to be so still: a link in a part of it is an error, one
+/// at its end is a [`Kind::Link`]. `None` for nothing.
+///
+/// # Errors
+/// A part of it is a link, or no directory, or may not be searched.
+pub fn facts_at(path: &Path) -> Result<Option<Facts>, DoorError> {
+    let shown = path.to_string_lossy().into_owned();
+    let base = Arc::from(Path::new("/"));
+    facts(&Resolved { path: path.to_owned(), zone: Zone::Outside, shown, base })
 }
 
 fn modified(stat: &Stat) -> SystemTime {

@@ -6,6 +6,7 @@
 //!
 //! - [`Workspace`] and [`Resolved`]: the boundary, and a path within or outside of it
 //! - [`door`]: opens, lists and writes files at resolved paths; never waits for a pipe, never follows a link
+//! - [`follow_within`]: where a path leads, without a look at what lies outside
 //! - [`ContentHash`] and [`FileTracker`]: what a session has seen of a file, to notice that others changed it
 //! - [`PathLocks`]: calls that change the same files take turns
 //! - [`Pool`]: where blocking work runs
@@ -35,6 +36,7 @@
 
 mod background;
 pub mod door;
+mod folder;
 mod guarded;
 mod hash;
 mod locks;
@@ -45,6 +47,7 @@ mod resolve;
 mod root;
 mod tracker;
 pub mod walls;
+mod within;
 
 pub use background::{
     BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
@@ -57,3 +60,4 @@ pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
 pub use tracker::FileTracker;
 pub use walls::{Walls, WallsError, WallsSpec};
+pub use within::{Strayed, follow_within};

@@ -1,38 +1,51 @@
-//! What git says of a workspace, where no word of the workspace is obeyed.
+//! What git says of a workspace, where no word of the workspace is obeyed and no link of it followed.
 //!
 //! A repository may name programs (filters, hooks, drivers of diffs, a watcher of files, ways to fetch what is missing),
-//! and may do so in many places. So git never sees its configuration: it is given a directory of its own instead, made for
-//! one question (`stand_in`), with the commit that is checked out, a copy of the index, the rules of what is ignored,
-//! and the way to the objects. Nothing is written into the repository: what git writes goes into that directory.
+//! and may do so in many places. It may have links that lead out and pipes that nobody writes, and a program that runs may
+//! put them there while git looks. So git never sees it. It is given a repository and a worktree of its own instead, made for
+//! one question (`stand_in`): with a copy of the index, of the files that may have changed (`copies`), and of the objects
+//! that they are compared with. Nothing is written into the real one.
 //!
-//! Where the repository lies, and which commits its names stand for, is read without git (`refs`). A git directory elsewhere,
-//! and objects elsewhere, count only below the directories that the caller allows, and only where they say themselves that
-//! they belong to this worktree.
+//! All that is copied is read without git, from folders that are held open, where no link is followed: which commits names
+//! stand for (`refs`), objects (`objects`), commits (`history`), the worktree, and what in it is ignored (`unknown`). A git
+//! directory elsewhere, and objects elsewhere, count only below the directories that the caller allows, and only where they
+//! say themselves that they belong to this worktree.
 //!
 //! Submodules are left out: git would look into each of them with its own configuration.
 
 mod changes;
+mod copies;
+mod history;
+mod index;
+mod objects;
 mod refs;
 mod stand_in;
+mod unknown;
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::door::{self, Kind};
+use crate::folder::{Folder, lexical};
 use crate::process::{self, Environment, Limits, Receive, Scope, Spec, find_program};
 use crate::walls::Walls;
 use crate::walls::git::Git;
 pub use changes::{Change, Status};
-use stand_in::StandIn;
+use copies::{Candidate, Copies, Survey};
+use history::Files;
+use objects::Objects;
+use refs::Head;
+use stand_in::{LONGEST_LIST, StandIn};
 
-/// How long git may take for one question.
+/// How long the preparation of a question may take, and each answer of git's.
 const LONGEST: Duration = Duration::from_secs(15);
 /// The most bytes that git may say.
 const MOST_OUTPUT: usize = 16 * 1024 * 1024;
@@ -48,6 +61,8 @@ pub struct Repository {
     own: PathBuf,
     /// What it has in common with others.
     common: PathBuf,
+    /// Where its objects are; empty where it has none.
+    objects: Vec<PathBuf>,
 }
 
 /// Why git's answer is not there.
@@ -85,42 +100,64 @@ pub enum Since {
     Branch,
 }
 
+/// Whether git keeps the directory `worktree`, which is absolute, links resolved: whether a `.git` is in it. A link that leads to
+/// a place that is not `allowed` is none, whether or not anything is there. Blocks.
+pub fn is_kept(worktree: &Path, allowed: &dyn Fn(&Path) -> bool) -> bool {
+    dot_git(worktree, allowed).is_some()
+}
+
+/// What git keeps of a worktree: where it is, and what it is.
+fn dot_git(worktree: &Path, allowed: &dyn Fn(&Path) -> bool) -> Option<(PathBuf, Kind)> {
+    let dot = worktree.join(".git");
+    let kind = |path: &Path| Some(door::facts_at(path).ok()??.kind);
+    match kind(&dot)? {
+        Kind::Link => {
+            let target = Folder::open(worktree).ok()?.link(".git".as_ref()).ok()?;
+            let target = lexical(worktree, Path::new(std::ffi::OsStr::from_bytes(&target)));
+            let is_folder = allowed(&target) && kind(&target) == Some(Kind::Directory);
+            is_folder.then_some((target, Kind::Directory))
+        }
+        kind @ (Kind::Directory | Kind::File) => Some((dot, kind)),
+        _ => None,
+    }
+}
+
 impl Repository {
     /// The repository of which `worktree` is the top directory. `None` where there is none, or where what it needs lies
     /// neither in it nor below `roots`, or is something that `hidden` holds. All are absolute, links resolved. Blocks.
     pub fn open(worktree: &Path, roots: &[PathBuf], hidden: &dyn Fn(&Path) -> bool) -> Option<Self> {
-        let dot = worktree.join(".git");
-        fs_err::symlink_metadata(&dot).ok()?;
-        let (own, common) = match Git::of(worktree, roots) {
-            Git::Within => {
-                let own = fs_err::canonicalize(&dot).ok()?;
-                let common = match refs::short(&own.join("commondir"), &own) {
-                    Some(common) => fs_err::canonicalize(own.join(common.trim())).ok()?,
-                    None => own.clone(),
-                };
-                (own, common)
-            }
-            Git::Apart { own, common } => (own, common),
-            Git::Unseen { .. } => return None,
-        };
         let allowed = |path: &Path| {
             (path.starts_with(worktree) || roots.iter().any(|root| path.starts_with(root))) && !hidden(path)
         };
-        let objects = fs_err::canonicalize(common.join("objects")).ok()?;
-        let all = [own.clone(), common.clone(), objects.clone()];
-        let others = stand_in::alternates(&objects)?;
-        let is_whole = all.iter().chain(&others).all(|path| path.is_dir() && allowed(path));
-        is_whole.then(|| Self { worktree: worktree.to_owned(), own, common })
+        let (own, common) = match dot_git(worktree, &allowed)? {
+            (own, Kind::Directory) => {
+                let named = Folder::open(&own).ok()?.text("commondir", LONGEST_LIST);
+                let common =
+                    named.map_or_else(|| own.clone(), |named| lexical(&own, Path::new(named.trim())));
+                (own, common)
+            }
+            _ => match Git::of(worktree, roots) {
+                Git::Apart { own, common } => (own, common),
+                Git::Within | Git::Unseen { .. } => return None,
+            },
+        };
+        let is_whole = [&own, &common].into_iter().all(|path| allowed(path) && Folder::open(path).is_ok());
+        let objects = is_whole.then(|| common.join("objects"))?;
+        let objects = match door::facts_at(&objects) {
+            Ok(None) => Vec::new(),
+            _ => stand_in::with_alternates(objects, &allowed)?,
+        };
+        Some(Self { worktree: worktree.to_owned(), own, common, objects })
     }
 
     /// The branch that is checked out. Blocks.
     pub fn branch(&self) -> Option<String> {
-        refs::branch(&self.own)
+        refs::branch(&Folder::open(&self.own).ok()?)
     }
 
     /// The branch that others begin at: what `origin` says, else `main` or `master`. Blocks.
     pub fn default_branch(&self) -> Option<String> {
-        refs::default_branch(&self.common).map(|(name, _)| name)
+        refs::default_branch(&Folder::open(&self.common).ok()?).map(|(name, _)| name)
     }
 
     /// The files in `directory`, which lies in the worktree, that are not as they were, sorted by path; those that git does
@@ -136,9 +173,12 @@ impl Repository {
         context: Option<u32>,
         shows: Shows<'_>,
     ) -> Result<Vec<Change>, RepositoryError> {
-        let Some(asking) = self.ask(directory, since, shows).await? else { return Ok(Vec::new()) };
+        let shown = |candidates: &mut Vec<Candidate>| {
+            candidates.retain(|candidate| shows(&self.place(&candidate.path)));
+            Ok(())
+        };
+        let Some(asking) = self.ask(directory, since, false, &shown).await? else { return Ok(Vec::new()) };
         let mut changes = asking.summary().await?;
-        changes.retain(|change| shows(&directory.join(&change.path)));
         if let Some(context) = context.filter(|_| !changes.is_empty()) {
             match asking.git(&format!("diff --patch --unified={context}")).await {
                 Ok(patches) => changes::add_patches(&mut changes, &patches),
@@ -154,94 +194,175 @@ impl Repository {
     /// # Errors
     /// git is missing or failed, or the patch is longer than 16 MB, or would hold what `shows` does not let through.
     pub async fn patch(&self, directory: &Path, shows: Shows<'_>) -> Result<Vec<u8>, RepositoryError> {
-        let Some(asking) = self.ask(directory, Since::Head, shows).await? else { return Ok(Vec::new()) };
-        let changes = asking.summary().await?;
-        if changes.iter().any(|change| !shows(&directory.join(&change.path))) {
-            return Err(RepositoryError::Unreadable("some of what changed is not to be shown".to_owned()));
+        let shown = |candidates: &mut Vec<Candidate>| {
+            let is_shown = |candidate: &Candidate| shows(&self.place(&candidate.path));
+            if candidates.iter().any(|candidate| candidate.is_known && !is_shown(candidate)) {
+                return Err(RepositoryError::Unreadable(
+                    "some of what changed is not to be shown".to_owned(),
+                ));
+            }
+            candidates.retain(is_shown);
+            Ok(())
+        };
+        match self.ask(directory, Since::Head, true, &shown).await? {
+            Some(asking) => asking.git("diff --patch --binary").await,
+            None => Ok(Vec::new()),
         }
-        asking.git("diff --patch --binary").await
     }
 
-    /// Prepares a question; `None` where there is nothing to compare with.
+    /// A path from the worktree on, absolute.
+    fn place(&self, path: &[u8]) -> PathBuf {
+        self.worktree.join(std::ffi::OsStr::from_bytes(path))
+    }
+
+    /// Prepares a question; `None` where there is nothing to compare. `whole`: whether large files are needed as they are. `shown`
+    /// leaves out what is not to be told.
     async fn ask(
         &self,
         directory: &Path,
         since: Since,
-        shows: Shows<'_>,
+        whole: bool,
+        shown: &(dyn Fn(&mut Vec<Candidate>) -> Result<(), RepositoryError> + Sync),
     ) -> Result<Option<Asking>, RepositoryError> {
-        let git = find_program("git").ok_or(RepositoryError::NoGit)?;
-        let Ok(permit) = ASKING.acquire().await else { return Err(RepositoryError::TooSlow) };
-        let this = self.clone();
-        let prepare = move || {
-            let default = match since {
-                Since::Head => None,
-                Since::Branch => {
-                    let Some((name, commit)) = refs::default_branch(&this.common) else { return Ok(None) };
-                    if refs::branch(&this.own) == Some(name) {
-                        return Ok(None);
-                    }
-                    Some(commit)
-                }
-            };
-            StandIn::make(&this.own, &this.common).map(|stand_in| Some((stand_in, default)))
-        };
-        let made = tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)??;
-        let Some((stand_in, default)) = made else { return Ok(None) };
-        let base = stand_in.base().to_owned();
-        let mut asking = Asking {
-            git,
-            stand_in,
-            base,
-            worktree: self.worktree.clone(),
-            directory: directory.to_owned(),
-            _permit: permit,
-        };
-        if let Some(default) = default {
-            if !asking.stand_in.has_commit() {
-                return Ok(None);
-            }
-            // Without a common commit, git ends with 1 and says nothing.
-            let found = asking.run(&format!("merge-base HEAD {default} || test $? = 1")).await?;
-            let found = String::from_utf8_lossy(&found).trim().to_owned();
-            if !refs::is_hash(&found) {
-                return Ok(None);
-            }
-            asking.base = found;
+        let program = find_program("git").ok_or(RepositoryError::NoGit)?;
+        let Ok(_permit) = ASKING.acquire().await else { return Err(RepositoryError::TooSlow) };
+        let outside = |_| RepositoryError::Unreadable("the directory does not lie in it".to_owned());
+        let mut within =
+            directory.strip_prefix(&self.worktree).map_err(outside)?.as_os_str().as_bytes().to_vec();
+        if !within.is_empty() {
+            within.push(b'/');
         }
-        asking.add_unknown(shows).await?;
-        Ok(Some(asking))
+        let deadline = Instant::now() + LONGEST;
+        let (this, within) = (self.clone(), within);
+        let held = blocking(move || Held::open(this, since, deadline)).await?;
+        let Some(held) = held else { return Ok(None) };
+        let git = Program {
+            program,
+            git: held.stand_in.git(),
+            tree: held.stand_in.tree(),
+            home: held.stand_in.home().into(),
+        };
+        let listed = git.run("ls-files --stage --debug -z").await?;
+        let within_folder = within.clone();
+        let (held, mut candidates) = blocking(move || {
+            let candidates = held.survey(&listed, &within_folder)?;
+            Ok((held, candidates))
+        })
+        .await?;
+        shown(&mut candidates)?;
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let stand_in = blocking(move || {
+            held.copies(whole).make(&candidates)?;
+            Ok(held.stand_in)
+        })
+        .await?;
+        let update = r#"update-index -z --index-info <"$GIT_DIR/now""#;
+        let before = r#"GIT_INDEX_FILE="$GIT_DIR/index.before" "$ASKED_GIT""#;
+        let list = format!(
+            r#"{update} && {before} update-index -z --index-info <"$GIT_DIR/before" && {before} write-tree --missing-ok"#
+        );
+        let base = String::from_utf8_lossy(&git.run(&list).await?).trim().to_owned();
+        if !refs::is_hash(&base) {
+            return Err(RepositoryError::Unreadable("git named no tree".to_owned()));
+        }
+        Ok(Some(Asking { git, base, within, _stand_in: stand_in, _permit }))
+    }
+}
+
+/// Does work that blocks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RepositoryError> + Send + 'static,
+) -> Result<T, RepositoryError> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// A repository, held open for one question.
+struct Held {
+    worktree: Folder,
+    objects: Objects,
+    stand_in: StandIn,
+    /// The commit that files are compared with, if there is one.
+    base: Option<String>,
+    /// Rules of what is ignored.
+    exclude: Option<String>,
+}
+
+impl Held {
+    /// `None` where there is nothing to compare with.
+    fn open(
+        repository: Repository,
+        since: Since,
+        deadline: Instant,
+    ) -> Result<Option<Self>, RepositoryError> {
+        if repository.objects.is_empty() {
+            return Ok(None);
+        }
+        let (own, common) = (Folder::open(&repository.own)?, Folder::open(&repository.common)?);
+        let worktree = Folder::open(&repository.worktree)?;
+        let stand_in = StandIn::make(&own, &common)?;
+        let objects = Objects::open(&repository.objects, stand_in.long, deadline)?;
+        let head = match &stand_in.head {
+            Head::Commit(commit) => Some(commit.clone()),
+            Head::Unborn => None,
+        };
+        let base = match (since, head) {
+            (Since::Head, head) => head,
+            (Since::Branch, None) => return Ok(None),
+            (Since::Branch, Some(head)) => {
+                let Some((name, default)) = refs::default_branch(&common) else { return Ok(None) };
+                if refs::branch(&own) == Some(name) {
+                    return Ok(None);
+                }
+                let ends = common.text("shallow", LONGEST_LIST).unwrap_or_default();
+                let ends: HashSet<String> = ends.lines().map(str::to_owned).collect();
+                let Some(base) = history::common_ancestor(&objects, &head, &default, &ends)? else {
+                    return Ok(None);
+                };
+                Some(base)
+            }
+        };
+        let exclude = common.text("info/exclude", LONGEST_LIST);
+        Ok(Some(Self { worktree, objects, stand_in, base, exclude }))
+    }
+
+    /// The files that may have changed. `listed` is what git says of the index.
+    fn survey(&self, listed: &[u8], within: &[u8]) -> Result<Vec<Candidate>, RepositoryError> {
+        let unreadable = || RepositoryError::Unreadable("git says something else of the index".to_owned());
+        let before = match &self.base {
+            Some(base) => history::files(&self.objects, base, within)?,
+            None => Files::new(),
+        };
+        let survey = Survey {
+            worktree: &self.worktree,
+            within,
+            entries: index::parse(listed).ok_or_else(unreadable)?,
+            indexed: self.stand_in.indexed,
+            before,
+            exclude: self.exclude.as_deref(),
+            objects: &self.objects,
+        };
+        survey.run()
+    }
+
+    fn copies(&self, whole: bool) -> Copies<'_> {
+        Copies { worktree: &self.worktree, objects: &self.objects, stand_in: &self.stand_in, whole }
     }
 }
 
 /// A question to git.
 struct Asking {
-    git: PathBuf,
-    stand_in: StandIn,
-    /// What files are compared with.
+    git: Program,
+    /// What files are compared with: a tree of those that may have changed.
     base: String,
-    worktree: PathBuf,
-    directory: PathBuf,
+    /// The folder that is asked about: empty, or ending in a slash.
+    within: Vec<u8>,
+    _stand_in: StandIn,
     _permit: tokio::sync::SemaphorePermit<'static>,
 }
 
 impl Asking {
-    /// Lets the index of the stand-in know of the files that git does not know, so that they are compared like the others.
-    async fn add_unknown(&self, shows: Shows<'_>) -> Result<(), RepositoryError> {
-        let listed = self.run("ls-files --others --exclude-standard -z").await?;
-        // A directory is another repository.
-        let is_file = |path: &&[u8]| !path.is_empty() && !path.ends_with(b"/");
-        let is_shown = |path: &&[u8]| shows(&self.directory.join(OsStr::from_bytes(path)));
-        let files = listed.split(|byte| *byte == 0).filter(is_file).filter(is_shown);
-        let files: Vec<u8> = files.flat_map(|path| path.iter().copied().chain([0])).collect();
-        if files.is_empty() {
-            return Ok(());
-        }
-        let list = self.stand_in.folder().join("unknown");
-        tokio::task::spawn_blocking(move || fs_err::write(list, files)).await.map_err(io::Error::other)??;
-        let list = r#"--pathspec-from-file="$GIT_DIR/unknown" --pathspec-file-nul"#;
-        self.run(&format!("add --intent-to-add --ignore-errors {list}")).await.map(drop)
-    }
-
     /// What changed, without patches.
     async fn summary(&self) -> Result<Vec<Change>, RepositoryError> {
         Ok(changes::parse(&self.git("diff --raw --numstat -z").await?))
@@ -249,33 +370,50 @@ impl Asking {
 
     /// Compares.
     async fn git(&self, diff: &str) -> Result<Vec<u8>, RepositoryError> {
-        let plain = "--no-ext-diff --no-textconv --no-renames --no-color --ignore-submodules=all --relative";
-        self.run(&format!("{diff} {plain} {} -- .", self.base)).await
+        let plain = "--no-ext-diff --no-textconv --no-renames --no-color --ignore-submodules=all";
+        let within = std::ffi::OsStr::from_bytes(&self.within);
+        let relative = r#""--relative=$ASKED_WITHIN""#;
+        self.git.run_with(&format!("{diff} {plain} {relative} {} -- .", self.base), within).await
+    }
+}
+
+/// git, in a stand-in.
+struct Program {
+    program: PathBuf,
+    git: PathBuf,
+    tree: PathBuf,
+    home: PathBuf,
+}
+
+impl Program {
+    /// Runs it with arguments that a shell reads.
+    async fn run(&self, arguments: &str) -> Result<Vec<u8>, RepositoryError> {
+        self.run_with(arguments, "".as_ref()).await
     }
 
-    /// Runs git with arguments that a shell reads.
-    async fn run(&self, arguments: &str) -> Result<Vec<u8>, RepositoryError> {
-        let folder = self.stand_in.folder();
+    async fn run_with(&self, arguments: &str, within: &std::ffi::OsStr) -> Result<Vec<u8>, RepositoryError> {
         let environment = Environment::of_this_process()
-            .with("HOME", folder)
-            .with("XDG_CONFIG_HOME", folder)
+            .with("HOME", &self.home)
+            .with("XDG_CONFIG_HOME", &self.home)
             .with("LC_ALL", "C")
-            .with("GIT_DIR", folder)
-            .with("GIT_WORK_TREE", &self.worktree)
+            .with("GIT_DIR", &self.git)
+            .with("GIT_WORK_TREE", &self.tree)
             .with("GIT_CONFIG_NOSYSTEM", "1")
             .with("GIT_CONFIG_GLOBAL", "/dev/null")
             .with("GIT_ATTR_NOSYSTEM", "1")
             .with("GIT_LITERAL_PATHSPECS", "1")
             .with("GIT_NO_LAZY_FETCH", "1")
             .with("GIT_NO_REPLACE_OBJECTS", "1")
-            .with("ASKED_GIT", &self.git);
+            .with("ASKED_GIT", &self.program)
+            .with("ASKED_WITHIN", within);
         let spec = Spec {
             command: format!(r#"{{ "$ASKED_GIT" --no-pager {arguments}; }} 2>"$GIT_DIR/errors""#),
-            workdir: self.directory.clone(),
+            workdir: self.tree.clone(),
             timeout: Some(LONGEST),
             environment,
             scope: Scope::new(),
             limits: Limits::default(),
+            // All that it sees are copies.
             walls: Walls::open(),
         };
         let enough = CancellationToken::new();
@@ -288,7 +426,7 @@ impl Asking {
             return Err(RepositoryError::TooSlow);
         }
         if exit.code != Some(0) {
-            let errors = folder.join("errors");
+            let errors = self.git.join("errors");
             let errors = tokio::task::spawn_blocking(move || fs_err::read(errors)).await;
             let errors = errors.map_err(io::Error::other)?.unwrap_or_default();
             let line = String::from_utf8_lossy(&errors).lines().next().unwrap_or("git failed").to_owned();

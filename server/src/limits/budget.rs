@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use playhouse_protocol::day::DAY;
+use playhouse_protocol::ledger::day;
 use playhouse_protocol::usage::Cost;
 use playhouse_protocol::{Timestamp, Usage};
 use rust_decimal::Decimal;
@@ -11,8 +13,6 @@ use rust_decimal::Decimal;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Attempts that end so close together are remembered as one.
 const GRAIN: Duration = Duration::from_secs(1);
-/// Milliseconds of a day.
-const DAY: u64 = 24 * 3_600 * 1_000;
 
 /// What a tenant used of late.
 #[derive(Debug, Default)]
@@ -26,6 +26,23 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    /// So much was spent on the day of `at` up to then, which is `now`, beside what was noted.
+    pub(crate) fn begin(&mut self, spent: Cost, at: Timestamp, now: Instant) {
+        if self.clock.is_some_and(|(last, _)| day(last) > day(at)) {
+            return;
+        }
+        self.on(at, now);
+        self.spent = self.spent.saturating_add(spent.0);
+    }
+
+    /// It is `at` by the calendar.
+    fn on(&mut self, at: Timestamp, now: Instant) {
+        if self.clock.is_none_or(|(last, _)| day(last) < day(at)) {
+            self.spent = Decimal::ZERO;
+        }
+        self.clock = Some((self.clock.map_or(at, |(last, _)| last.max(at)), now));
+    }
+
     /// An attempt ended at `at`, which is `now`.
     pub(crate) fn note(&mut self, usage: &Usage, cost: Option<Cost>, at: Timestamp, now: Instant) {
         let used = usage.tokens.total();
@@ -36,10 +53,7 @@ impl Budget {
         while self.tokens.front().is_some_and(|(then, _)| now.duration_since(*then) >= MINUTE) {
             self.tokens.pop_front();
         }
-        if self.clock.is_none_or(|(last, _)| day(last) < day(at)) {
-            self.spent = Decimal::ZERO;
-        }
-        self.clock = Some((self.clock.map_or(at, |(last, _)| last.max(at)), now));
+        self.on(at, now);
         self.spent = self.spent.saturating_add(cost.map_or(Decimal::ZERO, |cost| cost.0));
     }
 
@@ -67,11 +81,6 @@ impl Budget {
         }
         (self.spent, Duration::from_millis(DAY - time % DAY))
     }
-}
-
-/// The number of the day of `time`, in UTC.
-fn day(time: Timestamp) -> u64 {
-    time.as_millis() / DAY
 }
 
 #[cfg(test)]
@@ -115,5 +124,24 @@ mod tests {
         // One that was late to be told.
         budget.note(&usage(1), cost(1), evening, start + 62 * SECOND);
         assert_eq!(budget.spent(start + 62 * SECOND).0, 5.into());
+    }
+
+    #[test]
+    fn what_was_spent_before_counts_on_its_day() {
+        let (start, noon) = (Instant::now(), Timestamp::from_millis(DAY / 2));
+        let (two, cost) = (Cost(2.into()), Some(Cost(1.into())));
+        let mut budget = Budget::default();
+        budget.note(&usage(1), cost, noon, start);
+        budget.begin(two, noon, start);
+        budget.note(&usage(1), cost, noon, start);
+        assert_eq!(budget.spent(start).0, 4.into());
+        let mut late = Budget::default();
+        late.note(&usage(1), cost, Timestamp::from_millis(DAY), start);
+        late.begin(two, noon, start);
+        assert_eq!(late.spent(start).0, 1.into(), "that was yesterday");
+        let mut early = Budget::default();
+        early.note(&usage(1), cost, noon, start);
+        early.begin(two, Timestamp::from_millis(DAY), start);
+        assert_eq!(early.spent(start).0, 2.into());
     }
 }

@@ -1,5 +1,7 @@
 //! What the people behind a session are asked: requests for consent, and requests with questions.
 
+use std::collections::HashSet;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -43,7 +45,16 @@ pub(crate) struct Questions {
 
 async fn waiting(app: &App, principal: &Principal, search: OfSearch) -> Result<Vec<Waiting>, Problem> {
     let Some(session) = search.session else {
-        return Ok(app.engine().waiting(&principal.tenant).await?);
+        let mut waiting = app.engine().waiting(&principal.tenant).await?;
+        let mut reached = HashSet::new();
+        for of in waiting.iter().map(|waiting| waiting.session) {
+            // One that ended meanwhile waits for nobody.
+            if app.summary(principal, of).await.is_ok() {
+                reached.insert(of);
+            }
+        }
+        waiting.retain(|waiting| reached.contains(&waiting.session));
+        return Ok(waiting);
     };
     app.summary(principal, session).await?;
     let outline = app.engine().outline(session).await?;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::extract::{Ids, Search};
 use super::sessions::{blocking, resolved};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::principal::Principal;
 use crate::problem::Problem;
 use crate::stream::many::{Many, ManyPlace};
@@ -77,16 +77,16 @@ pub(crate) async fn of_one(
     let summary = app.summary(&principal, id).await?;
     let session = app.engine().session(id).await?;
     let by_hand = (summary.tenant == BY_HAND_TENANT).then(|| ByHand { app: app.clone(), session: id });
-    let (permit, withdrawn) = app.admit_stream(&principal).await?;
-    let permit = ((permit, by_hand), withdrawn);
+    let Admitted { held, ended, reads_all } = app.admit_stream(&principal).await?;
+    let admitted = Admitted { held: (held, by_hand), ended, reads_all };
     let events = session.events(after).await?;
-    let Some(place) = tags else { return Ok(sse::answer(&app, One(events), permit)) };
+    let Some(place) = tags else { return Ok(sse::answer(&app, One(events), admitted)) };
     // Nobody can have read what is not there yet.
     let seq = events.place();
     let place = place.filter(|place| place.seq == seq).unwrap_or(TagPlace { seq, text: 0 });
     let (before, _) = app.engine().read(id).await?;
     let tags = blocking(move || Tags::new(events, place, &before)).await?;
-    Ok(sse::answer(&app, tags, permit))
+    Ok(sse::answer(&app, tags, admitted))
 }
 
 /// A session of calls by hand. It is of no use without the command that makes them, whose connection this goes with.
@@ -126,12 +126,14 @@ pub(crate) async fn of_many(
         Some(written) => Some(resolved(written).await?),
         None => None,
     };
-    let permit = app.admit_stream(&principal).await?;
+    let admitted = app.admit_stream(&principal).await?;
     let after = after.map(|place| (place.generation, place.position));
+    let (reached, of) = (app.clone(), principal.clone());
     let listener = app.engine().hub().listen(&principal.tenant, after, move |owner| {
         directory.as_ref().is_none_or(|directory| **directory == *owner.workspace)
+            && reached.reaches(&of, &owner.workspace)
     });
-    Ok(sse::answer(&app, Many(listener), permit))
+    Ok(sse::answer(&app, Many(listener), admitted))
 }
 
 /// How far a client was that comes back, as it writes it.

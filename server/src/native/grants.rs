@@ -27,9 +27,16 @@ pub(crate) struct Grants {
     grants: Vec<GrantView>,
 }
 
+/// Those of workspaces that the key may use.
+async fn reached(app: &App, principal: &Principal) -> Result<Vec<Grant>, Problem> {
+    let mut grants = app.engine().grants(Some(&principal.tenant)).await?;
+    grants.retain(|grant| app.reaches(principal, &grant.workspace));
+    Ok(grants)
+}
+
 /// `GET /v1/grants`
 pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Result<Json<Grants>, Problem> {
-    let grants = app.engine().grants(Some(&principal.tenant)).await?;
+    let grants = reached(&app, &principal).await?;
     let view = |grant: Grant| {
         let Grant { id, workspace, rule, given, consent, tenant: _ } = grant;
         GrantView { id, workspace, rule, given, consent }
@@ -43,7 +50,7 @@ pub(crate) async fn revoke(
     principal: Principal,
     Ids(id): Ids<String>,
 ) -> Result<StatusCode, Problem> {
-    let grants = app.engine().grants(Some(&principal.tenant)).await?;
+    let grants = reached(&app, &principal).await?;
     if !grants.iter().any(|grant| grant.id == id) {
         return Err(Problem::not_found("nothing is allowed for always under this name"));
     }

@@ -1,5 +1,7 @@
 //! The messages of a session, in pages, and the files that belong to them.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderValue;
@@ -17,6 +19,7 @@ use serde::Deserialize;
 use super::extract::{Ids, Search};
 use super::sessions::{blocking, page_size};
 use crate::app::App;
+use crate::discreet;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -43,7 +46,13 @@ pub(crate) async fn page(
     let limit = page_size(search.limit, USUAL_PAGE, LARGEST_PAGE)?;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let query = MessagesQuery { before: search.before, after: search.after, limit };
-    Ok(Json(app.engine().messages(id, query).await?))
+    let mut page = app.engine().messages(id, query).await?;
+    if !principal.reads_all()
+        && let Cow::Owned(told) = discreet::messages(&page.messages)
+    {
+        page.messages = told;
+    }
+    Ok(Json(page))
 }
 
 /// A session as its log says it, with all of its messages.

@@ -13,6 +13,7 @@ pub(crate) mod messages;
 mod openapi;
 mod prompts;
 pub(crate) mod sessions;
+mod usage;
 
 use axum::Router;
 use axum::routing::{delete, get, patch, post};
@@ -43,6 +44,9 @@ operations! {
     get "/v1/sessions/{session}/todos" => sessions::todos;
     get "/v1/sessions/{session}/diff" => sessions::diff;
     get "/v1/sessions/{session}/usage" => sessions::usage;
+    get "/v1/sessions/{session}/tree/usage" => usage::of_tree;
+    get "/v1/sessions/{session}/turns/{turn}/usage" => usage::of_turn;
+    get "/v1/usage" => usage::usage;
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
     post "/v1/sessions/{session}/abort" => prompts::abort;

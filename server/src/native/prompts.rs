@@ -159,7 +159,10 @@ fn name(headers: &HeaderMap, message: Option<MessageId>) -> Result<Option<Messag
     let Some(written) = headers.get(KEY) else { return Ok(message) };
     let written = String::from_utf8_lossy(written.as_bytes());
     let key = MessageId::parse(&written).map_err(|error| {
-        Problem::invalid(format!("the header \"{KEY}\" must be a message id that you made: {error}"))
+        Problem::invalid(format!(
+            "the header \"{KEY}\" must be a message id that you made, of \"msg_\", 12 lower-case hex digits and 14 letters or \
+             digits: {error}"
+        ))
     })?;
     match message {
         Some(message) if message != key => Err(Problem::invalid(format!(

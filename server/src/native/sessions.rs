@@ -122,6 +122,9 @@ pub(crate) async fn create(
     let _permit = app.admit_session(&principal).await?;
     check_title(new.title.as_ref())?;
     let workspace = admit_workspace(&app, &principal, new.workspace).await?;
+    if let Some(parent) = new.parent {
+        app.summary(&principal, parent).await?;
+    }
     let session = app
         .engine()
         .create(NewSession {
@@ -228,7 +231,7 @@ pub(crate) async fn list(
         Some(written) => Some(resolved(written).await?),
         None => None,
     };
-    let page = app.engine().list(ListQuery {
+    let query = ListQuery {
         tenant: Some(principal.tenant.to_string()),
         workspace,
         kin,
@@ -237,8 +240,8 @@ pub(crate) async fn list(
         archived: search.archived,
         after: search.cursor.as_deref().map(parse_cursor).transpose()?,
         limit: page_size(search.limit, USUAL_PAGE, LARGEST_PAGE)?,
-    });
-    let page = page.await?;
+    };
+    let page = app.list(&principal, query).await?;
     let cursor = page.next.map(|cursor| format!("{}-{}", cursor.created.as_millis(), cursor.session));
     Ok(Json(SessionPage { sessions: page.sessions.into_iter().map(SessionView::from).collect(), cursor }))
 }

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use playhouse_actors::Engine;
 use playhouse_protocol::CommandError;
+use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery};
 use playhouse_protocol::operator::{
     ListPlace, ListSessions, OperatorReply, OperatorRequest, SessionList, SessionLog,
 };
@@ -92,6 +93,14 @@ impl Operator {
                     .map_err(|error| CommandError::Invalid(format!("the content is not base64: {error}")))?;
                 OperatorReply::Stored(engine.store_blob(&tenant, content.into()).await?)
             }
+            OperatorRequest::Usage(query) => OperatorReply::Usage(engine.usage_by(query).await?),
+            OperatorRequest::Rows(query) => OperatorReply::Rows(engine.rows(query).await?),
+            OperatorRequest::Archivable(query) => OperatorReply::Archivable(self.archivable(query).await?),
+            OperatorRequest::Archive { before, numbers } => {
+                self.check_exported(&numbers).await?;
+                OperatorReply::Archived(engine.archive(before, numbers).await?)
+            }
+            OperatorRequest::Billing(request) => self.operations.billing(request).await?,
             OperatorRequest::Script(calls) => OperatorReply::Scripted(self.operations.script(&calls)?),
             OperatorRequest::Key(request) => {
                 let keys = Arc::clone(&self.keys);
@@ -99,6 +108,38 @@ impl Operator {
                 done.map_err(|error| CommandError::Store(format!("the keys could not be read: {error}")))??
             }
         })
+    }
+
+    /// What may be written away: what every sink has.
+    async fn archivable(&self, mut query: ArchiveQuery) -> Result<ArchivePage, CommandError> {
+        let exported = self.operations.exported().await?;
+        let last = exported.iter().map(|(_, number)| *number).min();
+        query.up_to = query.up_to.into_iter().chain(last).min();
+        let mut page = self.engine.archivable(query).await?;
+        if page.kept > 0 {
+            let behind = exported.into_iter().filter(|(_, number)| Some(*number) == last);
+            page.behind = behind.map(|(name, _)| name).collect();
+        }
+        Ok(page)
+    }
+
+    /// # Errors
+    /// A sink still needs one of these entries.
+    async fn check_exported(&self, numbers: &[u64]) -> Result<(), CommandError> {
+        let exported = self.operations.exported().await?;
+        let needed = exported.iter().find_map(|(name, last)| {
+            let number = numbers.iter().find(|number| *number > last)?;
+            Some(format!(
+                "entry {number} of the ledger stays: the sink {name} has exported up to {last} only; see \
+                 `playhouse billing status`"
+            ))
+        });
+        needed.map_or(Ok(()), |needed| Err(CommandError::Invalid(needed)))
+    }
+
+    /// Tells the recorder of metrics what the engine does not know.
+    pub(crate) fn observe(&self) {
+        self.operations.observe();
     }
 }
 

@@ -22,8 +22,8 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::PATH;
 use super::events::OperatorEvents;
+use super::{LARGEST, PATH};
 use crate::socket;
 
 /// How long an engine may take to say who it is.
@@ -69,6 +69,9 @@ impl OperatorClient {
             }
         };
         let hello = async {
+            if sender.ready().await.is_err() {
+                return Ok(None);
+            }
             let answer = sender.send_request(request(&OperatorRequest::Hello)?).await.ok();
             let Some(answer) = answer else { return Ok(None) };
             let reply: Value = read(answer).await?;
@@ -166,6 +169,7 @@ impl OperatorClient {
     /// Sends a request on a connection of its own.
     async fn send(&self, asked: Request<Full<Bytes>>) -> Result<Response<Incoming>, OperatorError> {
         let mut sender = open(&self.0.path).await.map_err(|error| gone(&error))?;
+        sender.ready().await.map_err(|error| gone(&error))?;
         sender.send_request(asked).await.map_err(|error| gone(&error))
     }
 }
@@ -175,10 +179,15 @@ fn stay(mut sender: SendRequest<Full<Bytes>>, asked: Request<Full<Bytes>>) -> Dr
     let end = CancellationToken::new();
     let ended = end.clone();
     tokio::spawn(async move {
+        let asks = async {
+            // The connection may not have come round yet to the end of the request before.
+            sender.ready().await?;
+            sender.send_request(asked).await
+        };
         tokio::select! {
             () = ended.cancelled() => {}
             // It is answered when the engine ends, whom nobody holds then.
-            answer = sender.send_request(asked) => drop(answer),
+            answer = asks => drop(answer),
         }
     });
     end.drop_guard()
@@ -200,6 +209,13 @@ async fn open(path: &Path) -> io::Result<SendRequest<Full<Bytes>>> {
 
 fn request(asked: &OperatorRequest) -> Result<Request<Full<Bytes>>, OperatorError> {
     let body = serde_json::to_vec(asked).map_err(|error| gone(&error))?;
+    if body.len() > LARGEST {
+        return Err(OperatorError::Refused(CommandError::Invalid(format!(
+            "that is too large: {} bytes, and at most {LARGEST} go to an engine at once; put it into files of the workspace and \
+             name them",
+            body.len()
+        ))));
+    }
     let request = Request::builder().method(Method::POST).uri(PATH).header(HOST, "localhost");
     let request = request.header(CONTENT_TYPE, "application/json").body(Full::from(body));
     request.map_err(|error| gone(&error))

@@ -12,7 +12,10 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
-use playhouse_protocol::operator::{EngineFacts, OperatorReply, OperatorRequest, ScriptedCall};
+use futures::future::BoxFuture;
+use playhouse_protocol::operator::{
+    BillingRequest, EngineFacts, OperatorReply, OperatorRequest, ScriptedCall,
+};
 use playhouse_protocol::{Command, CommandError, ModelRef};
 use tower_http::limit::RequestBodyLimitLayer;
 
@@ -43,6 +46,21 @@ pub trait Operations: Send + Sync {
     /// # Errors
     /// There is no such tool.
     fn script(&self, calls: &[ScriptedCall]) -> Result<ModelRef, CommandError>;
+
+    /// Does what is asked about the sinks of the ledger.
+    ///
+    /// # Errors
+    /// There is no such sink, or the store failed.
+    fn billing(&self, request: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>>;
+
+    /// By name of each sink, the number of the ledger's feed up to which it needs it no more.
+    ///
+    /// # Errors
+    /// The store failed.
+    fn exported(&self) -> BoxFuture<'_, Result<Vec<(String, u64)>, CommandError>>;
+
+    /// Tells the recorder of metrics what the engine does not know. It is about to be asked.
+    fn observe(&self);
 }
 
 /// The route. Nobody but the operator gets so far that the body is read.

@@ -15,6 +15,8 @@ use playhouse_protocol::id::PartId;
 use playhouse_protocol::{Event, EventBody, EventId, SessionId};
 use playhouse_session::tags::TagPlace;
 
+use crate::discreet;
+
 /// The place of an event in its stream, as its `id:` line says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -61,6 +63,8 @@ struct Run {
 /// Events that are written together.
 #[derive(Default)]
 pub(crate) struct Batch {
+    /// Whether errors are told as tenants may know them.
+    is_discreet: bool,
     out: Vec<u8>,
     /// Not written yet, by rising place.
     runs: Vec<Run>,
@@ -71,6 +75,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// An empty one, for somebody who reads errors as they came, or for a tenant.
+    pub(crate) fn new(reads_all: bool) -> Self {
+        Self { is_discreet: !reads_all, ..Self::default() }
+    }
+
     /// About how many bytes it has.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -87,7 +96,10 @@ impl Batch {
     pub(crate) fn event(&mut self, place: Place, event: Arc<Published>) {
         let Some((target, offset, text)) = delta(event.event()) else {
             self.flush();
-            let json = event.json();
+            let told = if self.is_discreet { discreet::event(event.event()) } else { None };
+            // Plain data: it always has a JSON form.
+            let told = told.map(|event| serde_json::to_vec(&event).unwrap_or_default());
+            let json = told.as_deref().unwrap_or_else(|| event.json());
             self.bytes += json.len();
             self.write(Some(place), json);
             return;
@@ -157,8 +169,9 @@ impl Batch {
             let last = run.event.event();
             let (id, generation, session, at) = (last.id, last.generation, last.session, last.at);
             let event = Event { id, generation, session, at, body: EventBody::Provisional(body) };
+            let mut json = Vec::new();
             // Plain data: it always has a JSON form.
-            let json = serde_json::to_vec(&event).unwrap_or_default();
+            let _ = event.write_json(&mut json);
             self.write(Some(run.place), &json);
         }
         self.runs = runs;
@@ -167,8 +180,13 @@ impl Batch {
     fn write(&mut self, place: Option<Place>, json: &[u8]) {
         self.out.reserve(json.len() + FRAME);
         if let Some(place) = place {
-            // Writing to memory does not fail.
-            let _ = writeln!(self.out, "id: {place}");
+            self.out.extend_from_slice(b"id: ");
+            match place {
+                Place::Session(id) => id.write(&mut self.out),
+                // Writing to memory does not fail.
+                place => drop(write!(self.out, "{place}")),
+            }
+            self.out.push(b'\n');
         }
         self.out.extend_from_slice(b"data: ");
         self.out.extend_from_slice(json);

@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::batch::{Batch, Place};
-use crate::app::App;
+use crate::app::{Admitted, App};
 
 /// What is written at once at most, about, in bytes: so much may wait in memory for each connection.
 const AT_ONCE: usize = 256 * 1024;
@@ -57,22 +57,18 @@ struct Writer<S, P> {
     pulse: Pin<Box<Sleep>>,
     /// The server ends: it waits for no stream.
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The client's key does not hold any more.
-    withdrawn: CancellationToken,
-    withdrawal: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The client may not read it any more.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     batch: Batch,
     begun: bool,
     ended: bool,
     /// Held while the stream is open.
-    _permit: P,
+    _held: P,
 }
 
-/// The answer that streams this source. The permit is dropped with it, and it ends when the token is cancelled.
-pub(crate) fn answer<S: Source, P: Send + 'static>(
-    app: &App,
-    source: S,
-    (permit, withdrawn): (P, CancellationToken),
-) -> Response {
+/// The answer that streams this source. What is held is dropped with it, and it ends when the token is cancelled.
+pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, admitted: Admitted<P>) -> Response {
+    let Admitted { held, ended: over, reads_all } = admitted;
     let heartbeat = app.options().heartbeat;
     let writer = Writer {
         source,
@@ -80,12 +76,11 @@ pub(crate) fn answer<S: Source, P: Send + 'static>(
         written: Instant::now(),
         pulse: Box::pin(sleep(heartbeat)),
         closing: Box::pin(app.closing().clone().cancelled_owned()),
-        withdrawal: Box::pin(withdrawn.clone().cancelled_owned()),
-        withdrawn,
-        batch: Batch::default(),
+        end: Box::pin(over.cancelled_owned()),
+        batch: Batch::new(reads_all),
         begun: false,
         ended: false,
-        _permit: permit,
+        _held: held,
     };
     let chunks = stream::unfold(Box::new(writer), async |mut writer| {
         let chunk = writer.next().await?;
@@ -107,31 +102,28 @@ impl<S: Source, P> Writer<S, P> {
             // Whoever loses the connection before the first event comes back to here.
             return Some(Bytes::from(format!("retry: {COME_BACK}\nid: {}\n\n", self.source.place())));
         }
-        if self.ended || self.withdrawn.is_cancelled() {
+        if self.ended {
             return None;
         }
-        let first = match self.source.try_next() {
-            Some(first) => first,
-            None => loop {
-                tokio::select! {
-                    biased;
-                    () = self.withdrawal.as_mut() => return None,
-                    first = self.source.next() => break first?,
-                    () = self.closing.as_mut() => return None,
-                    // Set anew for each event it would cost more than some events.
-                    () = self.pulse.as_mut() => {
-                        let (now, due) = (Instant::now(), self.written + self.heartbeat);
-                        if now < due {
-                            self.pulse.as_mut().reset(due);
-                            continue;
-                        }
-                        self.written = now;
-                        self.pulse.as_mut().reset(now + self.heartbeat);
-                        // The place moves on past what this client does not want to see.
-                        return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
+        let first = loop {
+            tokio::select! {
+                biased;
+                () = self.end.as_mut() => return None,
+                first = self.source.next() => break first?,
+                () = self.closing.as_mut() => return None,
+                // Set anew for each event it would cost more than some events.
+                () = self.pulse.as_mut() => {
+                    let (now, due) = (Instant::now(), self.written + self.heartbeat);
+                    if now < due {
+                        self.pulse.as_mut().reset(due);
+                        continue;
                     }
+                    self.written = now;
+                    self.pulse.as_mut().reset(now + self.heartbeat);
+                    // The place moves on past what this client does not want to see.
+                    return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
                 }
-            },
+            }
         };
         let batch = &mut self.batch;
         let mut next = Some(first);

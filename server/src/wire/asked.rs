@@ -103,7 +103,7 @@ impl Asked {
 
     /// The feed of the tenant.
     pub(crate) async fn feed(&self) -> Arc<Feed> {
-        self.feeds.of(&self.app, &self.principal.tenant).await
+        self.feeds.of(&self.app, &self.principal).await
     }
 }
 

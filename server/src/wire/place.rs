@@ -1,12 +1,11 @@
 //! Where a session works, as the wire tells it: a directory of a project.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use playhouse_actors::is_kept;
 use sha2::{Digest as _, Sha256};
 
-/// The most bytes of `.git/HEAD` and of a `.git` file that are read.
-const LONGEST_HEAD: u64 = 4_096;
 /// Digits of a project's id: as many as a commit has.
 const ID_DIGITS: usize = 40;
 
@@ -29,7 +28,7 @@ impl Place {
     pub(crate) fn find(directory: &str, is_below_roots: impl Fn(&Path) -> bool) -> Self {
         let path = Path::new(directory);
         let kept = path.ancestors().take_while(|above| is_below_roots(above));
-        let worktree = kept.into_iter().find(|above| above.join(".git").exists());
+        let worktree = kept.into_iter().find(|above| is_kept(above, &is_below_roots));
         let git = worktree.is_some();
         let worktree = worktree.unwrap_or(path);
         let made = fs_err::metadata(worktree).ok();
@@ -51,22 +50,6 @@ impl Place {
         let below = self.directory.strip_prefix(&*self.worktree).unwrap_or_default();
         below.strip_prefix('/').unwrap_or(below)
     }
-
-    /// The branch that is checked out. Blocks.
-    pub(crate) fn branch(&self, is_below_roots: impl Fn(&Path) -> bool) -> Option<String> {
-        if !self.git {
-            return None;
-        }
-        let worktree = Path::new(&*self.worktree);
-        let mut folder = worktree.join(".git");
-        if folder.is_file() {
-            // That of a further worktree or a submodule says where the folder is.
-            let text = read_short(&folder, &is_below_roots)?;
-            folder = worktree.join(text.strip_prefix("gitdir:")?.trim());
-        }
-        let head = read_short(&folder.join("HEAD"), &is_below_roots)?;
-        Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
-    }
 }
 
 fn digit(nibble: u8) -> char {
@@ -75,18 +58,6 @@ fn digit(nibble: u8) -> char {
 
 fn millis(time: &std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A short text file; one that a link leads to outside of the roots is not read.
-fn read_short(path: &Path, is_below_roots: &impl Fn(&Path) -> bool) -> Option<String> {
-    use std::io::Read as _;
-    let path: PathBuf = fs_err::canonicalize(path).ok()?;
-    if !is_below_roots(&path) || !path.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    fs_err::File::open(path).ok()?.take(LONGEST_HEAD).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 #[cfg(test)]
@@ -102,17 +73,37 @@ mod tests {
         let below = |path: &Path| path.starts_with(&root);
         let none = Place::find(deep.to_str().unwrap(), below);
         assert_eq!((&*none.worktree, none.git, none.path()), (deep.to_str().unwrap(), false, ""));
-        assert_eq!(none.branch(below), None);
         fs_err::create_dir(root.join("project/.git")).unwrap();
-        fs_err::write(root.join("project/.git/HEAD"), "ref: refs/heads/feature/x\n").unwrap();
         let found = Place::find(deep.to_str().unwrap(), below);
         assert_eq!(&*found.worktree, root.join("project").to_str().unwrap());
         assert_eq!((found.git, found.path(), found.project.len()), (true, "src/deep", 40));
-        assert_eq!(found.branch(below).as_deref(), Some("feature/x"));
         assert_ne!(found.project, none.project);
         // What lies above the roots is nobody's business.
         let narrow = Place::find(deep.to_str().unwrap(), |path| path.starts_with(&deep));
         assert!(!narrow.git);
-        assert_eq!(found.branch(|path| path.starts_with(&deep)), None);
+    }
+
+    #[test]
+    fn a_link_that_leads_out_does_not_tell_whether_anything_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let root = top.join("root");
+        fs_err::create_dir_all(root.join("project")).unwrap();
+        fs_err::create_dir_all(root.join("store/git")).unwrap();
+        fs_err::create_dir_all(top.join("outside")).unwrap();
+        let dot = root.join("project/.git");
+        let is_kept = |target: &Path| {
+            fs_err::os::unix::fs::symlink(target, &dot).unwrap();
+            let place = Place::find(dot.parent().unwrap().to_str().unwrap(), |path| path.starts_with(&root));
+            fs_err::remove_file(&dot).unwrap();
+            place.git
+        };
+        assert!(is_kept(&root.join("store/git")) && is_kept(Path::new("../store/git")));
+        for there in ["outside", "nowhere"] {
+            assert!(!is_kept(&top.join(there)), "{there}");
+            assert!(!is_kept(&top.join(there).join("../root/store/missing")), "{there}");
+        }
+        let back = |there: &str| is_kept(&top.join(there).join("../root/store/git"));
+        assert_eq!(back("outside"), back("nowhere"));
     }
 }

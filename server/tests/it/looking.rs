@@ -127,6 +127,108 @@ async fn what_belongs_to_the_engine_is_not_seen() {
     assert!(raw.contains("open.txt") && !raw.contains("data/keys"), "{raw}");
 }
 
+/// Exchanges two names of a directory, as fast as it can, until it is told to end.
+fn exchange(
+    folder: &Path,
+    one: &'static str,
+    other: &'static str,
+) -> (Arc<AtomicBool>, std::thread::JoinHandle<()>) {
+    let held = fs_err::File::open(folder).unwrap().into_parts().0;
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&over);
+    let exchanges = move || {
+        while !ended.load(Ordering::Relaxed) {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(&held, one, &held, other, flags).unwrap();
+            std::thread::yield_now();
+        }
+    };
+    (over, std::thread::spawn(exchanges))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_changes_places_with_a_link_tells_no_names_of_others() {
+    let site = Site::new();
+    let (root, outside) = (site.workspace(), site.folder.path().join("outside"));
+    fs_err::create_dir_all(root.join("in")).unwrap();
+    fs_err::write(root.join("in/mine.txt"), "").unwrap();
+    fs_err::create_dir_all(&outside).unwrap();
+    fs_err::write(outside.join("of-another.txt"), "").unwrap();
+    fs_err::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
+    let (_served, wire) = served(&site).await;
+    let (over, thread) = exchange(&root, "in", "link");
+    let mut seen = 0;
+    for _ in 0..300 {
+        let answer = wire.ask("GET", "/file?path=in", &[], "").await;
+        assert!(!answer.body.contains("of-another"), "{}", answer.body);
+        seen += usize::from(answer.body.contains("mine.txt"));
+    }
+    over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    assert!(seen > 0, "the directory was never there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_changes_places_with_a_pipe_holds_nobody_up() {
+    let site = Site::new();
+    let root = site.workspace();
+    git(&root, &["init", "--quiet", "--initial-branch=main"]);
+    let made = Command::new("mkfifo").arg(root.join(".git/pipe")).status();
+    assert!(made.expect("mkfifo is needed: apt install coreutils").success());
+    let (_served, wire) = served(&site).await;
+    let (over, thread) = exchange(&root.join(".git"), "HEAD", "pipe");
+    let mut told = 0;
+    for _ in 0..300 {
+        told += usize::from(wire.get("/vcs").await == json!({"branch": "main"}));
+    }
+    over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    assert!(told > 0, "HEAD was never there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_that_lead_out_do_not_tell_whether_anything_is_there() {
+    let site = Site::new();
+    let root = site.workspace();
+    let (_served, wire) = served(&site).await;
+    let mut told = Vec::new();
+    for there in ["there", "nowhere"] {
+        let target = site.folder.path().join(there);
+        if there == "there" {
+            fs_err::create_dir_all(&target).unwrap();
+            fs_err::write(target.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        }
+        let (dot, link) = (root.join(".git"), root.join("link"));
+        fs_err::os::unix::fs::symlink(&target, &dot).unwrap();
+        fs_err::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut answers = Vec::new();
+        for path in ["/project/current", "/vcs", "/vcs/status", "/file/content?path=link", "/file?path=link"]
+        {
+            answers.push(wire.ask("GET", path, &[], "").await);
+        }
+        answers.push(wire.ask("GET", &format!("/path?directory={}", link.display()), &[], "").await);
+        for rules in ["AGENTS.md", "CLAUDE.md"] {
+            let rules = root.join(rules);
+            fs_err::os::unix::fs::symlink(target.join("HEAD"), &rules).unwrap();
+            answers.push(wire.ask("POST", "/session", &[], "{}").await);
+            fs_err::remove_file(rules).unwrap();
+        }
+        told.push(answers.into_iter().map(|answer| (answer.status, answer.body)).collect::<Vec<_>>());
+        fs_err::remove_file(dot).unwrap();
+        fs_err::remove_file(link).unwrap();
+    }
+    let (nowhere, there) = (told.pop().unwrap(), told.pop().unwrap());
+    // What is made, or was made at a time, differs in more than that.
+    let is_refused = |status: &u16| *status >= 400;
+    for (there, nowhere) in there.iter().zip(&nowhere) {
+        assert_eq!(there.0, nowhere.0, "{} {}", there.1, nowhere.1);
+        assert!(!is_refused(&there.0) || there == nowhere, "{} {}", there.1, nowhere.1);
+    }
+    assert!(there.iter().any(|(status, _)| is_refused(status)));
+    let is_kept = |told: &[(u16, String)]| told[0].1.contains(r#""vcs":"git""#);
+    assert_eq!((is_kept(&there), is_kept(&nowhere)), (false, false));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_git_says_is_told() {
     let site = Site::new();

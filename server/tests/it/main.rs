@@ -5,6 +5,7 @@
 mod attachments;
 mod client;
 mod connections;
+mod discreet;
 mod ending;
 mod forks;
 mod limits;
@@ -17,6 +18,7 @@ mod native_sessions;
 mod operator;
 mod support;
 mod tags;
+mod usage;
 mod who;
 mod wire_client;
 mod wire_coverage;

@@ -106,3 +106,34 @@ async fn metadata_is_kept_and_sessions_are_put_aside() {
     let detail = change(large).await.refused(400, "invalid");
     assert!(detail.contains("at most 16384"), "{detail}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_was_used_stands_for_the_same_prompt_only() {
+    let (site, _served, client) = served().await;
+    let session = client.session("echo").await;
+    let key = [("idempotency-key", "msg_00000000000012345678901234")];
+    let path = format!("{session}/prompts");
+    let mut events = client.events(&format!("{session}/events"), None).await;
+    let send = async |body: Value| client.ask("POST", &path, &key, &body.to_string()).await;
+    let file = |text: &str| json!([{"mime": "text/plain", "filename": "a.txt", "text": text}]);
+    let first = json!({"text": "one", "files": file("x")});
+    send(first.clone()).await.with(202);
+    assert_eq!(send(first.clone()).await.with(202)["repeated"], true, "while it waits or runs");
+    events.until("turn.ended").await;
+    assert_eq!(send(first).await.with(202)["repeated"], true, "and afterwards");
+    for other in [
+        json!({"text": "two", "files": file("x")}),
+        json!({"text": "one", "files": file("y")}),
+        json!({"text": "one"}),
+        json!({"text": "one", "files": file("x"), "reply": false}),
+    ] {
+        let said = send(other).await.refused(409, "repeated");
+        assert!(said.contains("other content") && said.contains(key[0].1), "{said}");
+    }
+    let command = json!({"command": "true"}).to_string();
+    client.ask("POST", &format!("{session}/shell"), &key, &command).await.refused(409, "repeated");
+    assert_eq!(site.requests().len(), 1);
+    let plain = [("idempotency-key", "key1")];
+    let said = client.ask("POST", &path, &plain, "{\"text\": \"hi\"}").await.refused(400, "invalid");
+    assert!(said.contains("12 lower-case hex digits"), "{said}");
+}

@@ -3,19 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
 use mock_llm::{Model, Script, call, text};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::operator::{
-    EngineFacts, ListSessions, OPERATOR_PROTOCOL, OperatorReply, OperatorRequest, ScriptedCall,
+    BillingRequest, EngineFacts, KeyRequest, ListSessions, OPERATOR_PROTOCOL, OperatorReply, OperatorRequest,
+    ScriptedCall,
 };
 use playhouse_protocol::{
     Command, CommandError, Event, EventBody, ModelRef, NewSession, Prompt, Record, Sandbox, Seq, SessionId,
+    Timestamp,
 };
 use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server, ServerOptions};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::client::Client;
 use crate::support::{PATIENCE, Served, Site, ask_unix};
+use crate::wire_client::Wire;
 
 struct TestOperations;
 
@@ -38,6 +44,16 @@ impl Operations for TestOperations {
     fn script(&self, _: &[ScriptedCall]) -> Result<ModelRef, CommandError> {
         Err(CommandError::Invalid("there are no calls by hand here".into()))
     }
+
+    fn billing(&self, _: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>> {
+        ready(Ok(OperatorReply::Sinks(Vec::new()))).boxed()
+    }
+
+    fn exported(&self) -> BoxFuture<'_, Result<Vec<(String, u64)>, CommandError>> {
+        ready(Ok(Vec::new())).boxed()
+    }
+
+    fn observe(&self) {}
 }
 
 /// A server with a door for the operator, which ends when it is idle for this time.
@@ -323,4 +339,38 @@ async fn without_operations_there_is_no_such_door() {
     assert!(error.to_string().contains("nothing at"), "{error}");
     served.stop();
     served.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_without_a_key_end_when_the_first_key_is_made() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    let open = Client::of(&served, None);
+    let session = open.session("echo").await;
+    let id = session.rsplit('/').next().unwrap().parse().unwrap();
+    let mut own = client.events(id, Seq::START).await.unwrap();
+    let mut native =
+        [open.events("/v1/events", None).await, open.events(&format!("{session}/events"), None).await];
+    let wire = Wire::of(&served, None);
+    let mut wired = [wire.events("/event", None).await, wire.events("/global/event", None).await];
+    let key = KeyRequest::Create {
+        tenant: "acme".into(),
+        name: "first".into(),
+        roots: Vec::new(),
+        created: Timestamp::from_millis(1),
+    };
+    client.ask(&OperatorRequest::Key(key)).await.unwrap();
+    for events in &mut native {
+        assert!(events.next().await.is_none());
+    }
+    for events in &mut wired {
+        assert!(events.next().await.is_none());
+    }
+    assert_eq!(open.get("/v1/events").await.status, 401);
+    // The operator needs none.
+    let prompt = OperatorRequest::Command { session: id, command: Command::Prompt(Prompt::text("Go on.")) };
+    client.ask(&prompt).await.unwrap();
+    let is_over = |event: &Event| matches!(&event.body, EventBody::Durable(record) if matches!(**record, Record::TurnEnded(_)));
+    let heard = async { while !is_over(own.next().await.unwrap().expect("more comes").event()) {} };
+    tokio::time::timeout(PATIENCE, heard).await.expect("the turn ends");
 }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mock_llm::Script;
 use playhouse_server::{Listen, Server, ServerError};
+use serde_json::json;
 
 use crate::client::Client;
 use crate::support::{Served, Site, ask_unix};
@@ -234,9 +235,92 @@ async fn no_workspace_is_swapped_for_a_link() {
     fs_err::remove_dir(&swapped).unwrap();
     fs_err::os::unix::fs::symlink(&secret, &swapped).unwrap();
     let path = format!("/v1/sessions/{}/shell", made["id"].as_str().unwrap());
-    let json = [("content-type", "application/json")];
-    let refused = served.ask("POST", &path, &json, r#"{"command": "touch written"}"#).await;
+    let sent = [("content-type", "application/json")];
+    let refused = served.ask("POST", &path, &sent, r#"{"command": "touch written"}"#).await;
     assert_eq!(refused.status, 400, "{}", refused.body);
     assert!(refused.body.contains("no longer the directory that it was"), "{}", refused.body);
     assert!(!secret.join("written").exists());
+    // A fork would work there too.
+    for path in ["/v1/sessions/ID/fork", "/session/ID/fork"] {
+        let path = path.replace("ID", made["id"].as_str().unwrap());
+        let refused = served.ask("POST", &path, &sent, "{}").await;
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.body.contains("no longer the directory that it was"), "{}", refused.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_uses_no_session_outside_of_its_roots_whoever_woke_it() {
+    let site = Site::new();
+    let (a, b) = (site.workspace().join("a"), site.workspace().join("b"));
+    fs_err::create_dir(&a).unwrap();
+    fs_err::create_dir(&b).unwrap();
+    let (wide_key, narrow_key) = (site.key("acme"), site.key_below("acme", &a));
+    let served = site.serve(Script::new(), |_| {}).await;
+    let (wide, narrow) = (Client::of(&served, Some(&wide_key)), Client::of(&served, Some(&narrow_key)));
+    let make = async |client: &Client, place: &std::path::Path| {
+        client.session_with(json!({"workspace": place, "model": "mock/echo"})).await
+    };
+    let (theirs, own) = (make(&wide, &b).await, make(&narrow, &a).await);
+    let mut events = wide.events(&format!("{theirs}/events"), None).await;
+    wide.prompt(&theirs, "It is awake.").await;
+    events.until("turn.ended").await;
+    let id = theirs.rsplit('/').next().unwrap();
+    let text = json!({"text": "hi"});
+    let shell = json!({"command": "touch written"});
+    for (method, path, body) in [
+        ("GET", theirs.clone(), json!({})),
+        ("GET", format!("{theirs}/messages"), json!({})),
+        ("GET", format!("{theirs}/events"), json!({})),
+        ("POST", format!("{theirs}/prompts"), text),
+        ("POST", format!("{theirs}/shell"), shell),
+        ("POST", format!("{theirs}/abort"), json!({})),
+        ("POST", format!("{theirs}/fork"), json!({})),
+        ("PATCH", theirs.clone(), json!({"title": "mine"})),
+        ("DELETE", theirs.clone(), json!({})),
+        ("POST", "/v1/sessions".to_owned(), json!({"parent": id})),
+    ] {
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let answer = narrow.ask(method, &path, &[], &body).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (404, "not-found"), "{method} {path}");
+    }
+    let parts = json!({"parts": [{"type": "text", "text": "hi"}]});
+    for (method, path, body) in [
+        ("GET", format!("/session/{id}"), json!({})),
+        ("GET", format!("/session/{id}/message"), json!({})),
+        ("POST", format!("/session/{id}/message"), parts.clone()),
+        ("POST", format!("/session/{id}/prompt_async"), parts),
+        ("POST", format!("/session/{id}/shell"), json!({"agent": "tester", "command": "touch written"})),
+        ("POST", format!("/session/{id}/fork"), json!({})),
+        ("POST", "/session".to_owned(), json!({"parentID": id})),
+        ("DELETE", format!("/session/{id}"), json!({})),
+    ] {
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        assert_eq!(narrow.ask(method, &path, &[], &body).await.status, 404, "{method} {path}");
+    }
+    assert!(!b.join("written").exists());
+    // No list has it, and no stream.
+    for (path, ids) in [("/v1/sessions?limit=1", "sessions"), ("/experimental/session", "")] {
+        let listed = narrow.get(path).await.with(200);
+        let listed = if ids.is_empty() { listed } else { listed[ids].clone() };
+        assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+        assert!(own.ends_with(listed[0]["id"].as_str().unwrap()), "{listed}");
+    }
+    let mut heard = narrow.events("/v1/events", None).await;
+    let wire = Wire::of(&served, Some(&narrow_key));
+    let mut wired = wire.events("/global/event", None).await;
+    wide.prompt(&theirs, "Nobody else hears this.").await;
+    events.until("turn.ended").await;
+    narrow.prompt(&own, "This is heard.").await;
+    loop {
+        let event = heard.next().await.expect("the stream goes on").json;
+        assert!(own.ends_with(event["session"].as_str().unwrap()), "{event}");
+        if event["type"] == "turn.ended" {
+            break;
+        }
+    }
+    for event in wired.turn().await {
+        assert!(!event.to_string().contains(id), "{event}");
+    }
+    wide.get(&theirs).await.with(200);
 }

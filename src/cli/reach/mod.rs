@@ -5,17 +5,20 @@ mod background;
 mod open;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_actors::{Published, Stopped, Subscription};
 use playhouse_protocol::command::{Reply, Snapshot};
 use playhouse_protocol::consent::Grant;
+use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, UsagePage, UsageQuery};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::operator::{
-    ListSessions, OperatorReply, OperatorRequest, ScriptedCall, SessionList, SessionLog,
+    BillingRequest, LetterPage, LetterPlace, ListSessions, OperatorReply, OperatorRequest, Resent,
+    ScriptedCall, SessionList, SessionLog, SinkFacts,
 };
 use playhouse_protocol::{
-    Accepted, Command, CommandError, ModelRef, NewSession, Prompt, Seq, SessionId, SessionSummary,
+    Accepted, Command, CommandError, ModelRef, NewSession, Prompt, Seq, SessionId, SessionSummary, Timestamp,
 };
 use playhouse_server::{Operator, OperatorClient, OperatorError, OperatorEvents};
 
@@ -24,6 +27,9 @@ use crate::house::House;
 
 pub(super) use background::keep_log_short;
 pub(super) use open::{SOCKET, ask_key, make_way, open, or_start, outside_if_fit};
+
+/// How long sinks may deliver what there is when a command ends: nobody shall notice. What is left goes out the next time.
+const DELIVERY: Duration = Duration::from_millis(250);
 
 /// An engine. Cheap to clone.
 #[derive(Clone)]
@@ -69,7 +75,7 @@ impl Held {
     /// Lets go of it, which ends it where it runs in this process.
     pub(super) async fn close(self) -> Stopped {
         match self.house {
-            Some(house) => house.shutdown().await,
+            Some(house) => house.shutdown_within(DELIVERY).await,
             None => Stopped::default(),
         }
     }
@@ -171,6 +177,43 @@ impl Reach {
 
     pub(super) async fn delete(&self, session: SessionId) -> Result<(), OperatorError> {
         ask!(self, OperatorRequest::Delete(session), OperatorReply::Done => ())
+    }
+
+    pub(super) async fn usage(&self, query: UsageQuery) -> Result<UsagePage, OperatorError> {
+        ask!(self, OperatorRequest::Usage(query), OperatorReply::Usage(page) => page)
+    }
+
+    pub(super) async fn archivable(&self, query: ArchiveQuery) -> Result<ArchivePage, OperatorError> {
+        ask!(self, OperatorRequest::Archivable(query), OperatorReply::Archivable(page) => page)
+    }
+
+    pub(super) async fn archive(&self, before: Timestamp, numbers: Vec<u64>) -> Result<u64, OperatorError> {
+        ask!(self, OperatorRequest::Archive { before, numbers }, OperatorReply::Archived(rows) => rows)
+    }
+
+    pub(super) async fn sinks(&self) -> Result<Vec<SinkFacts>, OperatorError> {
+        ask!(self, OperatorRequest::Billing(BillingRequest::Status), OperatorReply::Sinks(sinks) => sinks)
+    }
+
+    /// A page of what sinks refused.
+    pub(super) async fn letters(
+        &self,
+        sink: Option<String>,
+        after: Option<LetterPlace>,
+    ) -> Result<LetterPage, OperatorError> {
+        let request = OperatorRequest::Billing(BillingRequest::Letters { sink, after, limit: 0 });
+        ask!(self, request, OperatorReply::Letters(page) => page)
+    }
+
+    /// Sends some of that once more.
+    pub(super) async fn resend(
+        &self,
+        sink: String,
+        id: Option<String>,
+        after: Option<LetterPlace>,
+    ) -> Result<Resent, OperatorError> {
+        let request = OperatorRequest::Billing(BillingRequest::Resend { sink, id, after });
+        ask!(self, request, OperatorReply::Resent(resent) => resent)
     }
 
     pub(super) async fn grants(&self, tenant: Option<String>) -> Result<Vec<Grant>, OperatorError> {

@@ -27,13 +27,16 @@ const LOCK_WAIT: Duration = Duration::from_secs(3);
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 /// How long an engine may take to end that was asked to leave.
 const LEAVE_WAIT: Duration = Duration::from_secs(5);
+/// How long one is waited for that is ending: as long as running turns usually get, and more.
+const END_WAIT: Duration = Duration::from_secs(30);
 /// How often it is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// The engine that has the data directory open, else one in this process.
 pub(in crate::cli) async fn open(common: &Common) -> Result<Held, Failure> {
     let (settings, data) = (common.settings()?, common.data()?);
-    let start = async || crate::House::builder(settings.clone()).data(&data).start().await;
+    // Whoever only looks delivers nothing.
+    let start = async || crate::House::builder(settings.clone()).sinks(false).data(&data).start().await;
     let failed = |error: HouseError| match error {
         HouseError::Store(error @ StoreError::Locked { .. }) => Err(error),
         error => Ok(Failure::from(error)),
@@ -206,10 +209,12 @@ pub(in crate::cli) async fn make_way(data: &Path) -> Result<bool, Failure> {
             break;
         }
         was_there = true;
-        if began.elapsed() > LEAVE_WAIT {
+        // One that was told to end lets running turns go on for a while.
+        let wait = if engine.ending { END_WAIT } else { LEAVE_WAIT };
+        if began.elapsed() > wait {
             return Err(Failure::usage(format!(
                 "the data directory {} is in use by the engine that commands started in the background (process {1}), and \
-                 commands need it: wait until they are over, stop it with `kill {1}`, or name another directory with --data",
+                 commands or turns need it: wait until they are over, stop it with `kill {1}`, or name another directory with --data",
                 data.display(),
                 engine.pid,
             )));

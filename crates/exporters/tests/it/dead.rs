@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_exporters::{Retried, letters};
+use playhouse_exporters::{Retried, Wanted, letters};
 use playhouse_store::{Shelf, Store};
 
 use crate::ledger::{TestFeed, ledger, rows};
@@ -31,10 +31,10 @@ fn letters_are_sent_once_more_and_go_when_they_are_taken() {
         let engine = Engine::start(&config(&server), &feed, &shelf);
         engine.wait("the letters", |status| status.dead_letters == 3);
         let exporters = engine.exporters.as_ref().unwrap();
-        let retried = engine.runtime.block_on(exporters.retry("money", None)).unwrap();
+        let retried = engine.runtime.block_on(exporters.retry("money", &Wanted::ALL)).unwrap();
         assert_eq!(retried, Some(Retried { delivered: 2, refused: 1, ..Retried::default() }));
         assert_eq!(engine.status().dead_letters, 1);
-        assert_eq!(engine.runtime.block_on(exporters.retry("other", None)).unwrap(), None);
+        assert_eq!(engine.runtime.block_on(exporters.retry("other", &Wanted::ALL)).unwrap(), None);
         let left = letters(&shelf, "money").unwrap();
         assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&bad[1]]);
         server.with(|state| assert_eq!(state.taken.len(), 29, "{kind:?}"));
@@ -47,10 +47,16 @@ fn only_those_that_were_named_are_sent() {
     server.with(|state| state.bad.clear());
     let engine = Engine::start(&config(&server), &feed, &shelf);
     let exporters = engine.exporters.as_ref().unwrap();
-    let named = [bad[2].clone()];
-    let retried = engine.runtime.block_on(exporters.retry("money", Some(&named))).unwrap().unwrap();
-    assert_eq!(retried.delivered, 1);
-    assert_eq!(letters(&shelf, "money").unwrap().len(), 2);
+    let retry = |wanted: &Wanted| engine.runtime.block_on(exporters.retry("money", wanted)).unwrap().unwrap();
+    let retried = retry(&Wanted { id: Some(bad[2].clone()), ..Wanted::ALL });
+    assert_eq!((retried.delivered, retried.next), (1, None));
+    // The rest in two goes.
+    let first = retry(&Wanted { limit: 1, ..Wanted::ALL });
+    assert_eq!((first.delivered, first.next.is_some()), (1, true));
+    assert_eq!(letters(&shelf, "money").unwrap().len(), 1);
+    let last = retry(&Wanted { limit: 1, after: first.next, ..Wanted::ALL });
+    assert_eq!((last.delivered, last.next), (1, None));
+    assert!(letters(&shelf, "money").unwrap().is_empty());
 }
 
 #[test]
@@ -62,7 +68,7 @@ fn a_server_that_is_gone_leaves_the_letters_where_they_are() {
     });
     let engine = Engine::start(&config(&server), &feed, &shelf);
     let exporters = engine.exporters.as_ref().unwrap();
-    let retried = engine.runtime.block_on(exporters.retry("money", None)).unwrap().unwrap();
+    let retried = engine.runtime.block_on(exporters.retry("money", &Wanted::ALL)).unwrap().unwrap();
     assert_eq!((retried.delivered, retried.refused, retried.left), (1, 0, 2));
     assert!(retried.reason.unwrap().contains("status 503"));
     assert_eq!(letters(&shelf, "money").unwrap().len(), 2);

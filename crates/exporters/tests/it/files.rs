@@ -8,8 +8,9 @@ use playhouse_exporters::{Feed as _, SinkConfig, SinkKind};
 use playhouse_protocol::LedgerRow;
 use playhouse_store::{Shelf, Store};
 
-use crate::ledger::{Dice, TestFeed, ledger, rows};
+use crate::ledger::{TestFeed, ledger, rows};
 use crate::lives::Engine;
+use crate::server::Dice;
 
 fn config(folder: &Path) -> SinkConfig {
     SinkConfig {

@@ -13,26 +13,10 @@ use playhouse_protocol::{IdGenerator, LedgerRow, MessageId, SessionId, Timestamp
 use playhouse_store::StoreError;
 use tokio::sync::watch;
 
+use crate::server::Dice;
+
 /// The time of the first row.
 const START: u64 = 1_800_000_000_000;
-
-/// Numbers that are always the same for the same seed.
-#[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// From 0 to `sides - 1`.
-    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
 
 /// A feed in memory that can grow.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use playhouse_exporters::{Exporters, Feed as _, Sink, SinkConfig, SinkKind, SinkStatus, Surroundings};
+use playhouse_exporters::{Exporters, Feed, Sink, SinkConfig, SinkKind, SinkStatus, Surroundings};
 use playhouse_protocol::Timestamp;
 use playhouse_store::Shelf;
 use secrecy::SecretString;
@@ -14,6 +14,9 @@ use crate::server::{Kind, SIGNING_KEY, Server, TOKEN};
 
 /// How long a test waits for what must come.
 const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long a sink may go on with what there is when it is told to end.
+pub(crate) const GRACE: Duration = Duration::from_secs(60);
 
 pub(crate) fn surroundings() -> Surroundings {
     let clock = || {
@@ -61,10 +64,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(config: &SinkConfig, feed: &TestFeed, shelf: &Arc<dyn Shelf>) -> Self {
+        Self::over(config, Arc::new(feed.clone()), shelf)
+    }
+
+    pub(crate) fn over(config: &SinkConfig, feed: Arc<dyn Feed>, shelf: &Arc<dyn Shelf>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let guard = runtime.enter();
-        let feed = Arc::new(feed.clone());
         let exporters = Exporters::start(vec![sink(config)], feed, Arc::clone(shelf), surroundings());
         drop(guard);
         Self { exporters: Some(exporters), runtime }
@@ -92,7 +98,7 @@ impl Engine {
         let end = feed.end();
         let status = self.wait("the end of the feed", |status| status.settled >= end);
         let exporters = self.exporters.take().unwrap();
-        self.runtime.block_on(exporters.stop());
+        self.runtime.block_on(exporters.stop(GRACE));
         status
     }
 }

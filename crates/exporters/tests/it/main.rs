@@ -10,3 +10,4 @@ mod ledger;
 mod lives;
 mod manners;
 mod server;
+mod store;

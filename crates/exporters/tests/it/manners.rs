@@ -8,7 +8,7 @@ use playhouse_exporters::{Exporters, Feed as _, SinkConfig, SinkKind, Start, exp
 use playhouse_store::{Shelf, Store};
 
 use crate::ledger::{TestFeed, ledger, rows};
-use crate::lives::{Engine, config, sink, surroundings};
+use crate::lives::{Engine, GRACE, config, sink, surroundings};
 use crate::server::{Kind, Mood, Server, TOKEN};
 
 fn shelf() -> Arc<dyn Shelf> {
@@ -83,13 +83,15 @@ fn stopping_saves_what_is_delivered() {
     let mut engine = Engine::start(&SinkConfig { batch_rows: Some(1), ..config(&server) }, &feed, &shelf);
     engine.wait("the first rows", |status| status.settled > 3);
     let exporters = engine.exporters.take().unwrap();
-    engine.runtime.block_on(exporters.stop());
+    engine.runtime.block_on(exporters.stop(Duration::ZERO));
     let taken = server.with(|state| state.taken.len());
     assert!(taken < 400, "it was not stopped in the middle");
     Engine::start(&config(&server), &feed, &shelf).finish(&feed);
     server.with(|state| {
         assert_eq!(state.taken.len(), 400);
-        assert!(state.taken.values().all(|copies| copies.len() == 1), "nothing came twice");
+        // The request that was under way may have arrived, and its answer not.
+        let again: Vec<usize> = state.taken.values().map(Vec::len).filter(|copies| *copies != 1).collect();
+        assert!(again.is_empty() || again == [2], "what was settled does not come twice: {again:?}");
     });
 }
 
@@ -122,12 +124,9 @@ fn a_sink_that_is_stuck_holds_up_no_other() {
     );
     assert!(!statuses[0].trouble.as_ref().unwrap().misconfigured);
     assert_eq!(statuses[1].rows_behind, 0);
-    runtime.block_on(exporters.stop());
-    let needed = |names: &[&'static str]| exported_up_to(&shelf, names.iter().copied()).unwrap();
-    assert_eq!(needed(&["good", "file"]), Some(end));
-    assert_eq!(needed(&["good", "stuck"]), Some(0), "rows that a sink still needs are not archived");
-    assert_eq!(needed(&["good", "never"]), Some(0));
-    assert_eq!(needed(&[]), None);
+    runtime.block_on(exporters.stop(Duration::ZERO));
+    let exported = ["good", "file", "stuck", "never"].map(|name| exported_up_to(&shelf, name).unwrap());
+    assert_eq!(exported, [end, end, 0, 0]);
 }
 
 #[test]
@@ -139,8 +138,48 @@ fn rows_of_open_turns_are_kept_for_reports() {
     let engine = Engine::start(&config(&server), &feed, &shelf);
     engine.wait("the end", |status| status.settled == 3);
     drop(engine);
-    assert_eq!(exported_up_to(&shelf, ["money"]).unwrap(), Some(0));
+    assert_eq!(exported_up_to(&shelf, "money").unwrap(), 0);
     server.with(|state| assert!(state.requests.is_empty()));
+}
+
+#[test]
+fn at_the_end_what_there_is_is_delivered_without_waiting_for_more() {
+    let server = Server::start(Kind::Webhook, 1);
+    let patient = SinkConfig { linger_ms: Some(3_600_000), batch_rows: None, ..config(&server) };
+    let (feed, shelf) = (TestFeed::new(ledger(58, 5)), shelf());
+    let engine = Engine::start(&patient, &feed, &shelf);
+    engine.wait("what it waits with", |status| status.oldest.is_some());
+    server.with(|state| assert!(state.requests.is_empty()));
+    feed.grow(ledger(59, 5));
+    let exporters = engine.exporters.as_ref().unwrap();
+    engine.runtime.block_on(exporters.stop(GRACE));
+    assert_eq!(engine.status().rows_behind, 0);
+    server.with(|state| assert_eq!(state.taken.len(), 10));
+    // Once more is no harm.
+    engine.runtime.block_on(exporters.stop(GRACE));
+}
+
+#[test]
+fn at_the_end_a_server_that_fails_or_is_silent_holds_nobody_up() {
+    let long = |server: &Server| SinkConfig {
+        retry_first_ms: Some(3_600_000),
+        retry_longest_ms: Some(3_600_000),
+        timeout_ms: Some(3_600_000),
+        ..config(server)
+    };
+    let server = Server::start(Kind::OpenMeter, 1);
+    server.with(|state| state.script = vec![Mood::Status(503)]);
+    let (feed, shelf) = (TestFeed::new(ledger(60, 5)), shelf());
+    let engine = Engine::start(&long(&server), &feed, &shelf);
+    engine.wait("the failure", |status| status.trouble.is_some());
+    engine.runtime.block_on(engine.exporters.as_ref().unwrap().stop(GRACE));
+    assert_eq!(exported_up_to(&shelf, "money").unwrap(), 0);
+    drop(engine);
+    server.with(|state| state.script = vec![Mood::Silent]);
+    let engine = Engine::start(&long(&server), &feed, &shelf);
+    engine.wait("what it sends", |_| server.with(|state| state.requests.len() == 2));
+    engine.runtime.block_on(engine.exporters.as_ref().unwrap().stop(Duration::from_millis(10)));
+    assert_eq!(exported_up_to(&shelf, "money").unwrap(), 0, "nothing is taken for delivered");
 }
 
 #[test]

@@ -17,7 +17,23 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::ledger::Dice;
+/// Numbers that are always the same for the same seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 0 to `sides - 1`.
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+}
 
 /// What it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +70,8 @@ pub(crate) enum Mood {
     Late,
     /// It takes everything, and the answer comes after the client gave up.
     Slow,
+    /// It takes nothing and never answers.
+    Silent,
     /// It answers with this, and takes nothing.
     Status(u16),
     /// It asks to be left alone for a second.
@@ -69,6 +87,8 @@ pub(crate) struct State {
     pub(crate) turns: BTreeSet<String>,
     /// Ids that are refused.
     pub(crate) bad: BTreeSet<String>,
+    /// Entries are refused in which this stands.
+    pub(crate) bad_text: Option<String>,
     /// When requests came, and what was done.
     pub(crate) requests: Vec<(Instant, Mood)>,
     /// Headers of the last one.
@@ -168,9 +188,12 @@ async fn answer(
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return Err(broken()) };
     let body = body.to_bytes();
+    if mood == Mood::Silent {
+        std::future::pending::<()>().await;
+    }
     let take = || state.lock().unwrap().take(kind, head.uri.path(), &head.headers, &body);
     Ok(match mood {
-        Mood::Closed | Mood::Fair => take(),
+        Mood::Closed | Mood::Silent | Mood::Fair => take(),
         Mood::AnswerLost => {
             take();
             return Err(broken());
@@ -262,7 +285,9 @@ impl State {
             .into_iter()
             .map(|entry| (entry[id_key].as_str().unwrap_or_default().to_owned(), entry))
             .collect();
-        if entries.iter().any(|(id, _)| self.bad.contains(id)) {
+        let is_bad =
+            |entry: &Value| self.bad_text.as_ref().is_some_and(|bad| entry.to_string().contains(bad));
+        if entries.iter().any(|(id, entry)| self.bad.contains(id) || is_bad(entry)) {
             return respond(422, json!({ "detail": [{ "msg": "no such meter", "key": kind.key() }] }));
         }
         match kind {

@@ -1,6 +1,7 @@
 //! Attempts: how each starts, how it ends, and what follows for its step.
 
 use playhouse_protocol::id::{AttemptId, MessageId};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, StepFinished, StepPart,
@@ -185,6 +186,11 @@ impl Machine {
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimate(stamp);
         let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&turn.model);
+        let (tier, catalogue) = (stamp.facts.tier(&turn.model), stamp.facts.catalogue(&turn.model));
+        let purpose = match self.session.summary.parent {
+            Some(_) => Purpose::Subagent,
+            None => Purpose::Turn,
+        };
         let started = match again {
             Some(step) => AttemptStarted {
                 attempt,
@@ -194,6 +200,9 @@ impl Machine {
                 attempt_number: step.attempts + 1,
                 agent: turn.agent.clone(),
                 model: turn.model.clone(),
+                purpose,
+                tier,
+                catalogue,
                 estimated_input,
                 prices,
                 long_prices,
@@ -216,6 +225,9 @@ impl Machine {
                     attempt_number: 1,
                     agent: turn.agent.clone(),
                     model: turn.model.clone(),
+                    purpose,
+                    tier,
+                    catalogue,
                     estimated_input,
                     prices,
                     long_prices,

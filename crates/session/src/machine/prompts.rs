@@ -27,7 +27,11 @@ impl Machine {
         }
         let turn = prompt.message;
         if self.session.knows_prompt(turn) {
-            self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: true })));
+            let reply = match self.session.is_prompt(turn, &prompt.parts, &prompt.kind) {
+                true => Ok(Reply::Accepted(Accepted { turn, repeated: true })),
+                false => Err(CommandError::Repeated(turn)),
+            };
+            self.reply(ticket, reply);
             return Ok(());
         }
         let busy = !self.session.is_idle();

@@ -69,6 +69,8 @@ impl Harness {
             agent: "sisyphus".into(),
             model: model(),
             parent: None,
+            root: None,
+            parent_step: None,
             permissions: Vec::new(),
             unattended: false,
             walls: None,

@@ -259,3 +259,14 @@ fn a_store_without_its_index_or_with_one_that_was_not_kept_gets_it_when_it_is_op
         check_index(&store, &[2]);
     }
 }
+
+#[test]
+fn a_snapshot_that_was_never_finished_is_no_damage() {
+    let directory = closed_store();
+    // As a full disk or a crash leaves it.
+    let unfinished = directory.path().join("sled/snap.0000000000009BE3.generating");
+    fs::write(&unfinished, "").unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.log.read(session(1), Seq::START, usize::MAX).unwrap().entries.len(), 5);
+    assert!(!unfinished.exists());
+}

@@ -6,8 +6,10 @@ mod blobs;
 #[macro_use]
 mod conformance;
 mod damage;
+mod follow;
 mod forks;
 mod golden;
+mod ledger;
 mod opening;
 mod property;
 mod samples;

@@ -4,6 +4,7 @@ use std::sync::mpsc::sync_channel;
 
 use playhouse_protocol::consent::{Action, PermissionRule, Risk, Want};
 use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
+use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
 };
@@ -62,6 +63,8 @@ pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Reco
         agent: "build".to_owned(),
         model: model(),
         parent: None,
+        root: None,
+        parent_step: None,
         permissions: Vec::new(),
         unattended: false,
         walls: None,
@@ -114,6 +117,9 @@ pub(crate) fn started(number: u64, turn: u64) -> Record {
         attempt_number: 1,
         agent: "build".to_owned(),
         model: model(),
+        purpose: Purpose::Turn,
+        tier: Tier::Pro,
+        catalogue: None,
         estimated_input: 1_200,
         prices: Prices { input: Some("3".parse().unwrap()), ..Prices::default() },
         long_prices: Vec::new(),
@@ -209,7 +215,25 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
         ),
         (
             "attempt.started.notes",
-            Record::AttemptStarted(AttemptStarted { notes: vec![message(9)], ..attempt }),
+            Record::AttemptStarted(AttemptStarted { notes: vec![message(9)], ..attempt.clone() }),
+        ),
+        (
+            "attempt.started.ledger",
+            Record::AttemptStarted(AttemptStarted {
+                purpose: Purpose::Subagent,
+                tier: Tier::Light,
+                catalogue: Some("2026-11-01".to_owned()),
+                ..attempt
+            }),
+        ),
+        (
+            "session.created.tree",
+            Record::SessionCreated(SessionCreated {
+                parent: Some(session(2)),
+                root: Some(session(3)),
+                parent_step: Some(message(7)),
+                ..created.clone()
+            }),
         ),
         (
             "session.created.metadata",
@@ -290,6 +314,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         message: "the provider asks for less traffic".to_owned(),
         status: Some(429),
         retry_after_ms: Some(1_500),
+        model: None,
     };
     let tokens = Tokens {
         input: 1,
@@ -308,6 +333,8 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             agent: "build".to_owned(),
             model: model(),
             parent: Some(session(2)),
+            root: None,
+            parent_step: None,
             permissions: Vec::new(),
             unattended: false,
             walls: None,
@@ -353,6 +380,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             attempt_number: 3,
             agent: "build".to_owned(),
             model: model(),
+            purpose: Purpose::Turn,
+            tier: Tier::Pro,
+            catalogue: None,
             estimated_input: 12_345,
             prices: Prices {
                 input: Some("3".parse().unwrap()),

@@ -1,7 +1,8 @@
 //! What the names of a repository stand for, read without git.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::folder::Folder;
 
 /// The most bytes of a file that holds one name, and of the file that holds many.
 const LONGEST: u64 = 4_096;
@@ -25,44 +26,26 @@ pub(super) fn is_hash(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A short text file that lies in `folder`, also after its links are resolved.
-pub(super) fn short(path: &Path, folder: &Path) -> Option<String> {
-    text(path, folder, LONGEST)
-}
-
-pub(super) fn text(path: &Path, folder: &Path, longest: u64) -> Option<String> {
-    String::from_utf8(bytes(path, folder, longest)?).ok()
-}
-
-/// A file of at most so many bytes that lies in `folder`, also after its links are resolved.
-pub(super) fn bytes(path: &Path, folder: &Path, longest: u64) -> Option<Vec<u8>> {
-    let path = regular(path, folder)?;
-    let mut bytes = Vec::new();
-    fs_err::File::open(path).ok()?.take(longest + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= longest).then_some(bytes)
-}
-
-/// Where a file lies that is a file, and in `folder`. A pipe would never end.
-pub(super) fn regular(path: &Path, folder: &Path) -> Option<PathBuf> {
-    let path = fs_err::canonicalize(path).ok()?;
-    (path.starts_with(folder) && path.is_file()).then_some(path)
+/// Whether a hash is of the longer kind.
+pub(super) fn is_long(hash: &str) -> bool {
+    hash.len() == 64
 }
 
 /// The name that another one stands for.
-fn symbolic(path: &Path, folder: &Path) -> Option<String> {
-    let text = short(path, folder)?;
+fn symbolic(folder: &Folder, name: impl AsRef<Path>) -> Option<String> {
+    let text = folder.text(name, LONGEST)?;
     let name = text.strip_prefix(SYMBOLIC)?.trim();
     is_name(name).then(|| name.to_owned())
 }
 
 /// The branch that is checked out.
-pub(super) fn branch(own: &Path) -> Option<String> {
-    Some(symbolic(&own.join("HEAD"), own)?.strip_prefix("refs/heads/")?.to_owned())
+pub(super) fn branch(own: &Folder) -> Option<String> {
+    Some(symbolic(own, "HEAD")?.strip_prefix("refs/heads/")?.to_owned())
 }
 
 /// What is checked out; `None` where that cannot be told.
-pub(super) fn head(own: &Path, common: &Path) -> Option<Head> {
-    let text = short(&own.join("HEAD"), own)?;
+pub(super) fn head(own: &Folder, common: &Folder) -> Option<Head> {
+    let text = own.text("HEAD", LONGEST)?;
     let text = text.trim();
     if is_hash(text) {
         return Some(Head::Commit(text.to_owned()));
@@ -76,9 +59,9 @@ pub(super) fn head(own: &Path, common: &Path) -> Option<Head> {
 }
 
 /// The name and the commit of the branch that others begin at.
-pub(super) fn default_branch(common: &Path) -> Option<(String, String)> {
+pub(super) fn default_branch(common: &Folder) -> Option<(String, String)> {
     let remote = "refs/remotes/origin/";
-    let of_origin = symbolic(&common.join(remote).join("HEAD"), common);
+    let of_origin = symbolic(common, Path::new(remote).join("HEAD"));
     if let Some(target) = of_origin
         && let Some(name) = target.strip_prefix(remote)
         && let Some(commit) = resolve(common, &target)
@@ -90,13 +73,13 @@ pub(super) fn default_branch(common: &Path) -> Option<(String, String)> {
 }
 
 /// The commit that a name stands for.
-fn resolve(common: &Path, name: &str) -> Option<String> {
+fn resolve(common: &Folder, name: &str) -> Option<String> {
     let mut name = name.to_owned();
     for _ in 0..DEEPEST {
         if !is_name(&name) {
             return None;
         }
-        let Some(text) = short(&common.join(&name), common) else { return packed(common, &name) };
+        let Some(text) = common.text(&name, LONGEST) else { return packed(common, &name) };
         let text = text.trim();
         if is_hash(text) {
             return Some(text.to_owned());
@@ -112,8 +95,8 @@ fn is_name(name: &str) -> bool {
     name.starts_with("refs/") && !name.contains(['\0', '\\']) && name.split('/').all(is_part)
 }
 
-fn packed(common: &Path, name: &str) -> Option<String> {
-    let text = text(&common.join("packed-refs"), common, LONGEST_PACKED)?;
+fn packed(common: &Folder, name: &str) -> Option<String> {
+    let text = common.text("packed-refs", LONGEST_PACKED)?;
     text.lines().find_map(|line| {
         let (hash, of) = line.split_once(' ')?;
         (of == name && is_hash(hash)).then(|| hash.to_owned())
@@ -132,7 +115,9 @@ mod tests {
         for path in ["refs/heads/deep", "refs/remotes/origin"] {
             fs_err::create_dir_all(git.join(path)).unwrap();
         }
-        let write = |path: &str, text: &str| fs_err::write(git.join(path), text).unwrap();
+        let top = git.clone();
+        let write = |path: &str, text: &str| fs_err::write(top.join(path), text).unwrap();
+        let git = Folder::open(&git).unwrap();
         write("HEAD", "ref: refs/heads/deep/er\n");
         assert_eq!(head(&git, &git), Some(Head::Unborn));
         assert_eq!(branch(&git).as_deref(), Some("deep/er"));
@@ -158,12 +143,13 @@ mod tests {
         fs_err::create_dir_all(git.join("refs/heads")).unwrap();
         fs_err::write(top.join("secret"), "1".repeat(40)).unwrap();
         fs_err::os::unix::fs::symlink(top.join("secret"), git.join("refs/heads/link")).unwrap();
+        let held = Folder::open(&git).unwrap();
         for name in ["refs/heads/link", "refs/../../secret", "refs//x", "refs/heads/../link", "HEAD"] {
-            assert_eq!(resolve(&git, name), None, "{name}");
+            assert_eq!(resolve(&held, name), None, "{name}");
         }
         fs_err::write(git.join("refs/heads/loop"), "ref: refs/heads/loop").unwrap();
-        assert_eq!(resolve(&git, "refs/heads/loop"), None);
+        assert_eq!(resolve(&held, "refs/heads/loop"), None);
         fs_err::write(git.join("HEAD"), "ref: refs/heads/.invalid").unwrap();
-        assert_eq!(head(&git, &git), None);
+        assert_eq!(head(&held, &held), None);
     }
 }

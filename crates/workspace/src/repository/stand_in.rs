@@ -1,99 +1,103 @@
-//! The git directory that git is shown in place of a repository's own.
+//! The repository that git is shown in place of the real one: made for one question, of copies.
 
 use std::fmt::Write as _;
-use std::fs::FileTimes;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use tempfile::TempDir;
 
 use super::RepositoryError;
+use super::index::Moment;
 use super::refs::{self, Head};
+use crate::folder::{Folder, lexical};
 
 /// The largest index that is copied, and the longest lists, in bytes.
 const LARGEST_INDEX: u64 = 512 * 1024 * 1024;
-const LONGEST_LIST: u64 = 1024 * 1024;
+pub(super) const LONGEST_LIST: u64 = 1024 * 1024;
+/// A large index may be kept in two files; of the second one there may be several for a while.
+const MOST_SHARED: usize = 8;
+/// The most names in a git directory.
+const MOST_NAMES: usize = 100_000;
 /// Folders of objects that may be chained together.
 const MOST_ALTERNATES: usize = 16;
 /// Files larger than this are not compared line by line, in bytes.
-const LARGEST_TEXT: u64 = 5 * 1024 * 1024;
-/// The tree without files, for each kind of hash.
-const EMPTY: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
-const EMPTY_LONG: &str = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321";
+pub(super) const LARGEST_TEXT: u64 = 5 * 1024 * 1024;
 
-/// A git directory for one question. It is removed with this.
+/// A repository and its worktree for one question. They are removed with this.
 #[derive(Debug)]
 pub(super) struct StandIn {
     folder: TempDir,
-    head: Head,
-    long: bool,
+    path: PathBuf,
+    pub(super) head: Head,
+    /// Whether it has the longer kind of hashes.
+    pub(super) long: bool,
+    /// When the index was written.
+    pub(super) indexed: Moment,
 }
 
 impl StandIn {
-    /// Makes one. Blocks.
-    pub(super) fn make(own: &Path, common: &Path) -> Result<Self, RepositoryError> {
+    /// Makes one without any file. Blocks.
+    pub(super) fn make(own: &Folder, common: &Folder) -> Result<Self, RepositoryError> {
         let unreadable = |what: &str| RepositoryError::Unreadable(what.to_owned());
         let head = refs::head(own, common).ok_or_else(|| {
             unreadable("what is checked out cannot be told: names are kept in a form that is not read")
         })?;
         let long = match &head {
-            Head::Commit(hash) => hash.len() == EMPTY_LONG.len(),
+            Head::Commit(hash) => refs::is_long(hash),
             Head::Unborn => has_long_hashes(common),
         };
         let folder = tempfile::Builder::new().prefix("asked-git-").tempdir()?;
-        let place = |name: &str| folder.path().join(name);
-        for name in ["objects/info", "refs", "info"] {
-            fs_err::create_dir_all(place(name))?;
+        let path = fs_err::canonicalize(folder.path())?;
+        for name in ["git/objects/info", "git/refs", "tree"] {
+            fs_err::create_dir_all(path.join(name))?;
         }
-        let objects = common.join("objects");
-        let objects = objects.to_str().filter(|path| !path.contains(['\n', '"']));
-        let objects = objects.ok_or_else(|| unreadable("its path cannot be written down for git"))?;
-        fs_err::write(place("objects/info/alternates"), format!("{objects}\n"))?;
-        fs_err::write(
-            place("HEAD"),
-            match &head {
-                Head::Commit(hash) => format!("{hash}\n"),
-                Head::Unborn => "ref: refs/heads/unborn\n".to_owned(),
-            },
-        )?;
-        fs_err::write(place("config"), configuration(long))?;
-        for (from, name) in
-            [(common.join("info/exclude"), "info/exclude"), (common.join("shallow"), "shallow")]
-        {
-            if let Some(bytes) = refs::bytes(&from, common, LONGEST_LIST) {
-                fs_err::write(place(name), bytes)?;
-            }
-        }
-        copy_index(own, folder.path())?;
-        Ok(Self { folder, head, long })
+        fs_err::write(path.join("git/HEAD"), "ref: refs/heads/unborn\n")?;
+        fs_err::write(path.join("git/config"), configuration(long))?;
+        let indexed = copy_index(own, &path.join("git"))?;
+        Ok(Self { folder, path, head, long, indexed })
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    /// What git takes for the repository.
+    pub(super) fn git(&self) -> PathBuf {
+        self.path.join("git")
+    }
+
+    /// What git takes for the worktree.
+    pub(super) fn tree(&self) -> PathBuf {
+        self.path.join("tree")
+    }
+
+    /// What git takes for a home.
+    pub(super) fn home(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Whether anything was committed.
-    pub(super) fn has_commit(&self) -> bool {
-        self.head != Head::Unborn
-    }
-
-    /// The commit that is checked out; the tree without files where there is none.
-    pub(super) fn base(&self) -> &str {
-        match &self.head {
-            Head::Commit(hash) => hash,
-            Head::Unborn if self.long => EMPTY_LONG,
-            Head::Unborn => EMPTY,
+    /// Adds an object that is known to be a file.
+    pub(super) fn add_file(&self, id: &str, content: &[u8]) -> io::Result<()> {
+        let (first, rest) = id.split_at_checked(2).ok_or(io::ErrorKind::InvalidInput)?;
+        let folder = self.git().join("objects").join(first);
+        fs_err::create_dir_all(&folder)?;
+        let place = folder.join(rest);
+        if place.exists() {
+            return Ok(());
         }
+        let mut packed = ZlibEncoder::new(fs_err::File::create(place)?, Compression::fast());
+        packed.write_all(format!("blob {}\0", content.len()).as_bytes())?;
+        packed.write_all(content)?;
+        packed.finish().map(drop)
     }
 }
 
-/// The only settings that git sees. What may run a program is said to be off, though nothing says that it is on.
+/// The only settings that git sees. What may run a program is said to be off, though nothing says that it is on. Links are
+/// kept as files, so that nothing leads out of the stand-in.
 fn configuration(long: bool) -> String {
     let mut text = format!(
         "[core]\n\trepositoryformatversion = {}\n\tbare = false\n\tquotePath = false\n\tfsmonitor = false\n\
          \thooksPath = /dev/null\n\tattributesFile = /dev/null\n\texcludesFile = /dev/null\n\
-         \tbigFileThreshold = {LARGEST_TEXT}\n[advice]\n\taddEmbeddedRepo = false\n[submodule]\n\trecurse = false\n\
-         [protocol]\n\tallow = never\n",
+         \tbigFileThreshold = {LARGEST_TEXT}\n\tsymlinks = false\n\tprotectNTFS = false\n\tprotectHFS = false\n\
+         [advice]\n\taddEmbeddedRepo = false\n[submodule]\n\trecurse = false\n[protocol]\n\tallow = never\n",
         u8::from(long)
     );
     if long {
@@ -103,49 +107,46 @@ fn configuration(long: bool) -> String {
 }
 
 /// Whether a repository without a commit says that it has the longer kind of hashes.
-fn has_long_hashes(common: &Path) -> bool {
-    let text = refs::text(&common.join("config"), common, LONGEST_LIST).unwrap_or_default().to_lowercase();
+fn has_long_hashes(common: &Folder) -> bool {
+    let text = common.text("config", LONGEST_LIST).unwrap_or_default().to_lowercase();
     text.lines().any(|line| line.trim_start().starts_with("objectformat") && line.contains("sha256"))
 }
 
-/// The times stay: git finds by them what may have changed since.
-fn copy_index(own: &Path, to: &Path) -> io::Result<()> {
-    let entries = fs_err::read_dir(own)?.flatten().map(|entry| entry.file_name());
-    let is_index = |name: &std::ffi::OsString| {
-        // A large index may be kept in two files.
-        name == "index" || name.to_str().is_some_and(|name| name.starts_with("sharedindex."))
-    };
-    for name in entries.filter(is_index) {
-        let Some(from) = refs::regular(&own.join(&name), own) else { continue };
-        let facts = fs_err::metadata(&from)?;
-        if facts.len() > LARGEST_INDEX {
+/// When it was written; without one, nothing is known.
+fn copy_index(own: &Folder, to: &Path) -> io::Result<Moment> {
+    let is_shared =
+        |name: &std::ffi::OsString| name.to_str().is_some_and(|name| name.starts_with("sharedindex."));
+    let shared = own.names(MOST_NAMES)?.into_iter().filter(is_shared).take(MOST_SHARED);
+    let mut indexed = Moment::default();
+    for name in shared.chain(["index".into()]) {
+        let Ok((file, facts)) = own.file(Path::new(&name)) else { continue };
+        let mut copy = fs_err::File::create(to.join(&name))?;
+        if io::copy(&mut file.take(LARGEST_INDEX + 1), &mut copy)? > LARGEST_INDEX {
             return Err(io::Error::other(format!("the index is larger than {LARGEST_INDEX} bytes")));
         }
-        let copy = to.join(&name);
-        fs_err::copy(&from, &copy)?;
-        let file = fs_err::OpenOptions::new().write(true).open(&copy)?;
-        file.file().set_times(FileTimes::new().set_modified(facts.modified()?))?;
+        indexed = Moment::changed(&facts);
     }
-    Ok(())
+    Ok(indexed)
 }
 
-/// The further folders of objects that git would read, links resolved; `None` where there are too many, or one is not there.
-pub(super) fn alternates(objects: &Path) -> Option<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    let mut next = vec![objects.to_owned()];
-    while let Some(folder) = next.pop() {
-        let list = folder.join("info/alternates");
-        if fs_err::symlink_metadata(&list).is_err() {
+/// These folders of objects and all further ones that they name; `None` where there are too many, or one is not `allowed`, which
+/// is asked before anything is looked at, or is not there.
+pub(super) fn with_alternates(objects: PathBuf, allowed: &dyn Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
+    let mut found = vec![objects];
+    let mut done = 0;
+    while let Some(path) = found.get(done).cloned() {
+        let folder = Some(&path).filter(|path| allowed(path)).and_then(|path| Folder::open(path).ok())?;
+        done += 1;
+        if folder.below(Path::new("info")).and_then(|info| info.facts("alternates".as_ref())).is_err() {
             continue;
         }
-        let text = refs::text(&list, &folder, LONGEST_LIST)?;
+        let text = folder.text("info/alternates", LONGEST_LIST)?;
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             // One in quotes has letters that mean something else.
-            let other = Some(line).filter(|line| !line.starts_with('"'))?;
-            let other = fs_err::canonicalize(folder.join(other)).ok()?;
-            if other != objects && !found.contains(&other) {
-                found.push(other.clone());
-                next.push(other);
+            let line = Some(line).filter(|line| !line.starts_with('"'))?;
+            let other = lexical(&path, Path::new(line));
+            if !found.contains(&other) {
+                found.push(other);
             }
             if found.len() > MOST_ALTERNATES {
                 return None;
@@ -168,12 +169,15 @@ mod tests {
         }
         let list =
             |name: &str, text: &str| fs_err::write(top.join(name).join("info/alternates"), text).unwrap();
+        let all = |allowed: &dyn Fn(&Path) -> bool| with_alternates(top.join("a"), allowed);
         list("a", "# more\n../b\n");
         list("b", &format!("{}\n../a\n", top.join("c").display()));
-        assert_eq!(alternates(&top.join("a")).unwrap(), [top.join("b"), top.join("c")]);
-        list("c", "/nowhere/at/all\n");
-        assert_eq!(alternates(&top.join("a")), None);
-        list("c", "\"/tmp\"\n");
-        assert_eq!(alternates(&top.join("a")), None);
+        assert_eq!(all(&|_| true).unwrap(), ["a", "b", "c"].map(|name| top.join(name)));
+        assert_eq!(all(&|path| !path.ends_with("c")), None);
+        fs_err::os::unix::fs::symlink("c", top.join("link")).unwrap();
+        for named in ["/nowhere/at/all\n", "\"/tmp\"\n", "../link\n"] {
+            list("c", named);
+            assert_eq!(all(&|_| true), None, "{named}");
+        }
     }
 }

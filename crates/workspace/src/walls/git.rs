@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::arrange::Mount;
+use crate::folder::{self, Folder, lexical};
 
 /// More submodules than this are all read only: each needs some mounts of its own.
 const MOST_MODULES: usize = 48;
@@ -19,6 +20,8 @@ const MOST_MODULES: usize = 48;
 const DEEPEST_MODULE: usize = 6;
 /// Files that name a git directory are shorter, in bytes.
 const LONGEST_NAME: u64 = 16 * 1024;
+/// The longest configuration that is read, in bytes.
+const LONGEST_CONFIGURATION: u64 = 1024 * 1024;
 
 /// Where the repository of a workspace lies.
 #[derive(Clone, Debug)]
@@ -117,8 +120,10 @@ impl Guards {
             return Ok(false);
         }
         // Only a configuration that says so makes git read the other one.
-        let text = fs_err::read(&config).unwrap_or_default();
-        let is_read = String::from_utf8_lossy(&text).to_ascii_lowercase().contains("worktreeconfig");
+        let text = Folder::open(folder).ok().and_then(|held| held.bytes("config", LONGEST_CONFIGURATION));
+        let says_so =
+            |text: Vec<u8>| String::from_utf8_lossy(&text).to_ascii_lowercase().contains("worktreeconfig");
+        let is_read = text.is_none_or(says_so);
         let worktree_config = folder.join("config.worktree");
         if is_read || fs_err::symlink_metadata(&worktree_config).is_ok() {
             if !is_or_becomes(&worktree_config, false)? {
@@ -239,8 +244,8 @@ fn find_modules(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> bool {
 fn apart(workspace: &Path, file: &Path, roots: &[PathBuf]) -> Result<Git, String> {
     let named = first_line(file).and_then(|line| Some(line.strip_prefix("gitdir:")?.trim().to_owned()));
     let named = named.ok_or("its file .git names no git directory")?;
-    let own = fs_err::canonicalize(workspace.join(&named))
-        .map_err(|_| format!("its git directory {named} is not there"))?;
+    // Judged before anything is looked at, so that nobody learns what there is elsewhere.
+    let own = lexical(workspace, Path::new(&named));
     let is_allowed = |folder: &Path| {
         let mut allowed = roots.iter().filter_map(|root| fs_err::canonicalize(root).ok());
         folder.starts_with(workspace) || allowed.any(|root| folder.starts_with(root))
@@ -251,37 +256,38 @@ fn apart(workspace: &Path, file: &Path, roots: &[PathBuf]) -> Result<Git, String
             || format!("its git directory {shown} lies outside of the operator's roots (`[walls] roots`)");
         if is_allowed(folder) { Ok(()) } else { Err(outside()) }
     };
+    let is_there = |folder: &Path| Folder::open(folder).is_ok();
     allowed(&own)?;
+    if !is_there(&own) {
+        return Err(format!("its git directory {named} is not there"));
+    }
     let foreign = || format!("its git directory {} does not say that it belongs to it", own.display());
     let Some(common) = first_line(&own.join("commondir")) else {
         let is_its_own = submodule_of(&own).is_some_and(|place| place == workspace);
         return if is_its_own { Ok(Git::Apart { common: own.clone(), own }) } else { Err(foreign()) };
     };
-    let common = fs_err::canonicalize(own.join(common.trim())).map_err(|_| foreign())?;
+    let common = lexical(&own, Path::new(common.trim()));
     allowed(&common)?;
-    let back =
-        first_line(&own.join("gitdir")).and_then(|line| fs_err::canonicalize(own.join(line.trim())).ok());
+    if !is_there(&common) {
+        return Err(foreign());
+    }
+    let back = first_line(&own.join("gitdir")).map(|line| lexical(&own, Path::new(line.trim())));
     let is_its_own = own.parent() == Some(&common.join("worktrees")) && back.as_deref() == Some(file);
     if is_its_own { Ok(Git::Apart { own, common }) } else { Err(foreign()) }
 }
 
 /// The place of a submodule's files, which its configuration names.
 fn submodule_of(git_directory: &Path) -> Option<PathBuf> {
-    let text = fs_err::read_to_string(git_directory.join("config")).ok()?;
+    let text = folder::text(&git_directory.join("config"), LONGEST_CONFIGURATION)?;
     let value = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
         name.trim().eq_ignore_ascii_case("worktree").then(|| value.trim().trim_matches('"').to_owned())
     })?;
-    fs_err::canonicalize(git_directory.join(value)).ok()
+    Some(lexical(git_directory, Path::new(&value)))
 }
 
 fn first_line(file: &Path) -> Option<String> {
-    let facts = fs_err::symlink_metadata(file).ok()?;
-    // A pipe would never end.
-    if !facts.is_file() || facts.len() > LONGEST_NAME {
-        return None;
-    }
-    fs_err::read_to_string(file).ok()?.lines().next().map(str::to_owned)
+    folder::text(file, LONGEST_NAME)?.lines().next().map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use std::process::{Command, Output};
 use playhouse_workspace::repository::{Change, Repository, Shows, Since, Status};
 
 /// Everything may be told of.
-const ALL: Shows<'static> = &|_| true;
+pub(crate) const ALL: Shows<'static> = &|_| true;
 
 /// A directory with repositories in it.
-struct Site {
-    folder: tempfile::TempDir,
-    worktree: PathBuf,
+pub(crate) struct Site {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) worktree: PathBuf,
 }
 
 fn try_git(folder: &Path, arguments: &[&str]) -> Output {
@@ -22,20 +22,20 @@ fn try_git(folder: &Path, arguments: &[&str]) -> Output {
     git.output().expect("git is needed: apt install git")
 }
 
-fn git(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = try_git(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn commit(folder: &Path, message: &str) {
+pub(crate) fn commit(folder: &Path, message: &str) {
     git(folder, &["add", "--all"]);
     git(folder, &["commit", "--quiet", "--message", message]);
 }
 
 impl Site {
     /// An empty repository.
-    fn new(kind: &[&str]) -> Self {
+    pub(crate) fn new(kind: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let worktree = folder.path().canonicalize().unwrap().join("work");
         fs_err::create_dir(&worktree).unwrap();
@@ -44,28 +44,28 @@ impl Site {
         site
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.worktree.join(path);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, text).unwrap();
     }
 
-    fn repository(&self) -> Option<Repository> {
+    pub(crate) fn repository(&self) -> Option<Repository> {
         Repository::open(&self.worktree, &[], &|_| false)
     }
 
-    async fn changes(&self, since: Since) -> Vec<Change> {
+    pub(crate) async fn changes(&self, since: Since) -> Vec<Change> {
         self.repository().unwrap().changes(&self.worktree, since, Some(3), ALL).await.unwrap()
     }
 
     /// Path, status, and lines that came and went.
-    async fn told(&self, since: Since) -> Vec<(String, Status, u64, u64)> {
+    pub(crate) async fn told(&self, since: Since) -> Vec<(String, Status, u64, u64)> {
         let changes = self.changes(since).await.into_iter();
         changes.map(|change| (change.path, change.status, change.added, change.removed)).collect()
     }
 }
 
-fn row(path: &str, status: Status, added: u64, removed: u64) -> (String, Status, u64, u64) {
+pub(crate) fn row(path: &str, status: Status, added: u64, removed: u64) -> (String, Status, u64, u64) {
     (path.to_owned(), status, added, removed)
 }
 

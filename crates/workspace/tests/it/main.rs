@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod asked;
+mod asked_of_others;
 mod ends;
 mod files;
 mod house;

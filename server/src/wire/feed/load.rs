@@ -6,7 +6,9 @@ use playhouse_actors::Engine;
 use playhouse_protocol::{CommandError, Seq, SessionId, SessionSummary};
 use playhouse_session::Session;
 
+use super::task::Work;
 use crate::app::App;
+use crate::discreet;
 use crate::roots::Roots;
 use crate::wire::place::Place;
 use crate::wire::translate::Live;
@@ -15,9 +17,15 @@ use crate::wire::translate::Live;
 const DEEPEST: usize = 64;
 
 /// A session as its log says it up to `until`, or as it stands; `None` when it is gone or cannot be read.
-pub(super) async fn load(app: &App, id: SessionId, until: Option<Seq>) -> Option<Live> {
-    let (entries, _) = app.engine().read(id).await.ok()?;
+pub(super) async fn load(work: &Work, id: SessionId, until: Option<Seq>) -> Option<Live> {
+    let (app, reads_all) = (&work.app, work.reads_all);
+    let (mut entries, _) = app.engine().read(id).await.ok()?;
     let fold = move || {
+        for entry in entries.iter_mut().filter(|_| !reads_all) {
+            if let Some(told) = discreet::record(&entry.record) {
+                entry.record = told;
+            }
+        }
         let known = entries.iter().take_while(|entry| until.is_none_or(|until| entry.seq <= until));
         let mut session: Option<Session> = None;
         for entry in known {

@@ -15,16 +15,21 @@ use playhouse_protocol::{ConsentId, QuestionId, SessionId};
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::principal::Principal;
 use crate::wire::shapes::{MessageWithParts, PermissionRequest, QuestionRequest, Status};
 use crate::wire::translate::Live;
 
 pub(crate) use load::place;
 pub(crate) use reader::Reader;
 use ring::Ring;
+use task::Work;
 
-/// The feeds of all tenants.
+/// The feeds of all tenants: of each one for those with keys, and one for those without.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Feeds(Arc<Mutex<HashMap<Arc<str>, Arc<Feed>>>>);
+pub(crate) struct Feeds(Arc<Mutex<HashMap<Readers, Arc<Feed>>>>);
+
+/// Whose clients read a feed, and whether they read errors as they came.
+type Readers = (Arc<str>, bool);
 
 /// The feed of one tenant.
 #[derive(Debug)]
@@ -37,11 +42,13 @@ pub(crate) struct Feed {
 }
 
 impl Feeds {
-    /// The feed of a tenant. It is there on return, and knows the sessions that have work.
-    pub(crate) async fn of(&self, app: &App, tenant: &Arc<str>) -> Arc<Feed> {
+    /// The feed of `principal`'s tenant. It is there on return, and knows the sessions that have work.
+    pub(crate) async fn of(&self, app: &App, principal: &Principal) -> Arc<Feed> {
         let feed = {
             let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(feeds.entry(Arc::clone(tenant)).or_insert_with(|| Feed::start(app, tenant)))
+            let (tenant, reads_all) = (&principal.tenant, principal.reads_all());
+            let feed = feeds.entry((Arc::clone(tenant), reads_all));
+            Arc::clone(feed.or_insert_with(|| Feed::start(app, tenant, reads_all)))
         };
         let mut ready = feed.ready.clone();
         // A feed that ended is as ready as it will be.
@@ -51,13 +58,13 @@ impl Feeds {
 }
 
 impl Feed {
-    fn start(app: &App, tenant: &Arc<str>) -> Arc<Self> {
+    fn start(app: &App, tenant: &Arc<str>, reads_all: bool) -> Arc<Self> {
         let hub = app.engine().hub();
         let (said, ready) = watch::channel(false);
         let feed = Arc::new(Self { ring: Ring::new(hub.generation()), lives: Mutex::default(), ready });
         let listener = hub.listen(tenant, None, |_| true);
-        let work = task::run(app.clone(), Arc::clone(tenant), Arc::clone(&feed), listener, said);
-        tokio::spawn(Box::pin(work));
+        let work = Work { app: app.clone(), tenant: Arc::clone(tenant), feed: Arc::clone(&feed), reads_all };
+        tokio::spawn(Box::pin(task::run(work, listener, said)));
         feed
     }
 

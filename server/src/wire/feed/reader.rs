@@ -1,6 +1,7 @@
 //! A client's place in a feed, and the stream that it reads.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Feed;
 use super::ring::{DELTA_END, Found, Made};
-use crate::app::App;
+use crate::app::Admitted;
 use crate::limits::Permit;
+use crate::roots::Roots;
 use crate::stream::many::ManyPlace;
+use crate::wire::asked::Asked;
 use crate::wire::ids;
 use crate::wire::place::Place;
 use crate::wire::shapes::{Envelope, WireEvent};
@@ -29,6 +32,8 @@ pub(crate) struct Reader {
     feed: Arc<Feed>,
     /// Only events of this directory; of all, each in a wrapper, where there is none.
     directory: Option<Arc<str>>,
+    /// Only events of directories in them, where there are any.
+    roots: Option<Arc<Roots>>,
     /// Position of the next event.
     position: u64,
     /// It was somewhere of which nothing is left.
@@ -38,21 +43,22 @@ pub(crate) struct Reader {
     own: u32,
     heartbeat: Interval,
     closing: CancellationToken,
-    /// The client's key does not hold any more.
-    withdrawn: CancellationToken,
+    /// The client may not read it any more.
+    over: CancellationToken,
     /// Held while the stream is open.
-    _permit: Permit,
+    _held: Permit,
 }
 
 impl Reader {
     /// Reads from behind the place `after` on, as a client that comes back says it, or from now on.
     pub(crate) fn new(
-        app: &App,
+        asked: &Asked,
         feed: Arc<Feed>,
         directory: Option<Arc<str>>,
         after: Option<&str>,
-        (permit, withdrawn): (Permit, CancellationToken),
+        admitted: Admitted<Permit>,
     ) -> Self {
+        let (app, principal) = (&asked.app, &asked.principal);
         let next = feed.ring.next();
         let known = after.map(|after| after.parse::<ManyPlace>().ok());
         let (position, lost) = match known {
@@ -70,14 +76,15 @@ impl Reader {
         Self {
             feed,
             directory,
+            roots: principal.key.as_ref().map(|_| app.roots_of(principal)),
             position,
             lost,
             begun: false,
             own: 0,
             heartbeat,
             closing,
-            withdrawn,
-            _permit: permit,
+            over: admitted.ended,
+            _held: admitted.held,
         }
     }
 
@@ -107,10 +114,14 @@ impl Reader {
             return Some(out.into());
         }
         loop {
-            if self.withdrawn.is_cancelled() {
+            if self.over.is_cancelled() {
                 return None;
             }
-            match self.feed.ring.read(self.position, self.directory.as_deref(), AT_ONCE) {
+            let wanted = |directory: &str| match &self.directory {
+                Some(wanted) => **wanted == *directory,
+                None => self.roots.as_ref().is_none_or(|roots| roots.hold(Path::new(directory))),
+            };
+            match self.feed.ring.read(self.position, wanted, AT_ONCE) {
                 Found::Events(events, next) => {
                     self.position = next;
                     return Some(self.merged(events));
@@ -130,7 +141,7 @@ impl Reader {
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return None,
-                () = self.withdrawn.cancelled() => return None,
+                () = self.over.cancelled() => return None,
                 () = self.feed.ring.changed(self.position) => {}
                 _ = self.heartbeat.tick() => {
                     let mut out = Vec::new();

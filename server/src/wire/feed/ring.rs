@@ -140,13 +140,11 @@ impl Ring {
         }
     }
 
-    /// What is there from `position` on, up to about `bytes`: of all directories, or of one.
-    pub(super) fn read(&self, position: u64, directory: Option<&str>, bytes: usize) -> Found {
+    /// What is there from `position` on, up to about `bytes`, of the directories that are wanted.
+    pub(super) fn read(&self, position: u64, wanted: impl Fn(&str) -> bool, bytes: usize) -> Found {
         let inner = self.lock();
         if position < inner.first {
-            let changed = inner.changed.iter().filter(|(changed, at)| {
-                **at >= position && directory.is_none_or(|directory| directory == &***changed)
-            });
+            let changed = inner.changed.iter().filter(|(changed, at)| **at >= position && wanted(changed));
             return Found::Behind(changed.map(|(changed, _)| Arc::clone(changed)).collect(), inner.first);
         }
         let from = usize::try_from(position - inner.first).unwrap_or(usize::MAX);
@@ -156,7 +154,7 @@ impl Ring {
                 break;
             }
             next = made.position + 1;
-            if directory.is_none_or(|directory| directory == &*made.place.directory) {
+            if wanted(&made.place.directory) {
                 taken += made.json.len();
                 found.push(made.clone());
             }
@@ -201,22 +199,24 @@ mod tests {
         let (one, other) = (place("/one"), place("/other"));
         ring.write(&one, vec![event(), event()]);
         ring.write(&other, vec![event()]);
-        let Found::Events(all, 4) = ring.read(1, None, 10_000) else { panic!("three events") };
+        let Found::Events(all, 4) = ring.read(1, |_| true, 10_000) else { panic!("three events") };
         assert_eq!(all.len(), 3);
-        let Found::Events(some, 4) = ring.read(1, Some("/other"), 10_000) else { panic!("one event") };
+        let Found::Events(some, 4) = ring.read(1, |of| of == "/other", 10_000) else { panic!("one event") };
         assert_eq!((some.len(), some[0].position), (1, 3));
-        let Found::Events(few, 2) = ring.read(1, None, 1) else { panic!("at least one at once") };
+        let Found::Events(few, 2) = ring.read(1, |_| true, 1) else { panic!("at least one at once") };
         assert_eq!(few.len(), 1);
-        assert!(matches!(ring.read(4, None, 10_000), Found::Nothing(4)));
+        assert!(matches!(ring.read(4, |_| true, 10_000), Found::Nothing(4)));
         for _ in 0..10 {
             ring.write(&other, vec![event()]);
         }
-        let Found::Behind(changed, first) = ring.read(2, None, 10_000) else { panic!("it is behind") };
+        let Found::Behind(changed, first) = ring.read(2, |_| true, 10_000) else { panic!("it is behind") };
         assert_eq!(changed.len(), 2);
         assert!(first > 4);
-        let Found::Behind(changed, _) = ring.read(3, Some("/one"), 10_000) else { panic!("it is behind") };
+        let Found::Behind(changed, _) = ring.read(3, |of| of == "/one", 10_000) else {
+            panic!("it is behind")
+        };
         assert!(changed.is_empty(), "nothing that it wants was missed");
         ring.close();
-        assert!(matches!(ring.read(ring.next(), None, 10_000), Found::Closed));
+        assert!(matches!(ring.read(ring.next(), |_| true, 10_000), Found::Closed));
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::Feed;
 use super::load::{live, load};
 use crate::app::App;
+use crate::discreet;
 use crate::wire::inline;
 use crate::wire::shapes::WireEvent;
 use crate::wire::translate::Live;
@@ -25,14 +26,7 @@ const REMEMBERED: usize = 256;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Translates until the engine or the server ends.
-pub(super) async fn run(
-    app: App,
-    tenant: Arc<str>,
-    feed: Arc<Feed>,
-    mut listener: Listener,
-    ready: watch::Sender<bool>,
-) {
-    let work = Work { app, tenant, feed };
+pub(super) async fn run(work: Work, mut listener: Listener, ready: watch::Sender<bool>) {
     work.seed().await;
     ready.send_replace(true);
     let mut tick = tokio::time::interval(TICK);
@@ -78,10 +72,13 @@ impl Writing {
     }
 }
 
-struct Work {
-    app: App,
-    tenant: Arc<str>,
-    feed: Arc<Feed>,
+/// What is translated, and where to.
+pub(super) struct Work {
+    pub(super) app: App,
+    pub(super) tenant: Arc<str>,
+    pub(super) feed: Arc<Feed>,
+    /// Whether errors are told as they came.
+    pub(super) reads_all: bool,
 }
 
 impl Work {
@@ -100,6 +97,8 @@ impl Work {
     }
 
     async fn event(&self, event: &Event) {
+        let told = if self.reads_all { None } else { discreet::event(event) };
+        let event = told.as_ref().unwrap_or(event);
         let id = event.session;
         let mut out = Vec::new();
         let told = {
@@ -140,11 +139,11 @@ impl Work {
                 }
             }
             // It is another session before this record, the one that it shares the rest with.
-            Some(Record::Forked(_)) => load(&self.app, event.session, Some(event.id.seq)).await,
+            Some(Record::Forked(_)) => load(self, event.session, Some(event.id.seq)).await,
             _ => {
                 // The event itself is told after it is known what came before it.
                 let before = if event.id.is_durable() { Seq(event.id.seq.0 - 1) } else { event.id.seq };
-                load(&self.app, event.session, Some(before)).await
+                load(self, event.session, Some(before)).await
             }
         };
         let Some(mut known) = known else { return };
@@ -171,7 +170,7 @@ impl Work {
     /// Reads a session as it stands, with what streams, and tells it.
     async fn reload(&self, id: SessionId) {
         self.feed.lives().remove(&id);
-        let Some(mut known) = load(&self.app, id, None).await else { return };
+        let Some(mut known) = load(self, id, None).await else { return };
         let mut out = Vec::new();
         self.open_parts(id, &mut known, &mut out).await;
         out.clear();

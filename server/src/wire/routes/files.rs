@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use playhouse_actors::{FoundLine, FoundPath, Outlook, Reach};
+use playhouse_actors::{FoundLine, FoundPath, Listed, Outlook, Reach};
 use serde::Deserialize;
 
 use crate::native::sessions::blocking;
@@ -75,23 +75,18 @@ pub(crate) async fn list(asked: Asked) -> Result<Json<Vec<FileNode>>, Named> {
 
 /// What the directory at `written` holds. All that is not among `kept`, from that directory on, is ignored.
 fn entries(outlook: &Outlook, written: &str, kept: &HashSet<PathBuf>) -> Result<Vec<FileNode>, Problem> {
-    let folder = &inside(outlook, written)?;
-    let failed = |error: std::io::Error| Problem::invalid(error.to_string());
+    inside(outlook, written)?;
     let mut nodes = Vec::new();
-    for entry in fs_err::read_dir(folder).map_err(failed)?.flatten().take(MOST_ENTRIES) {
-        let path = entry.path();
-        let Ok(kind) = entry.file_type() else { continue };
-        if !outlook.shows(&path) {
-            continue;
-        }
+    for Listed { path, is_directory } in outlook.list(written, MOST_ENTRIES).map_err(Problem::invalid)? {
+        let name = path.file_name().unwrap_or_default();
         let relative = path.strip_prefix(outlook.directory()).unwrap_or(&path);
         nodes.push(FileNode {
-            name: entry.file_name().to_string_lossy().into_owned(),
+            name: name.to_string_lossy().into_owned(),
             path: relative.to_string_lossy().into_owned(),
             absolute: path.to_string_lossy().into_owned(),
-            kind: if kind.is_dir() { "directory" } else { "file" },
+            kind: if is_directory { "directory" } else { "file" },
             // No walk comes to it, and nothing says that it is ignored.
-            ignored: entry.file_name() != ".git" && !kept.contains(Path::new(&entry.file_name())),
+            ignored: name != ".git" && !kept.contains(Path::new(name)),
         });
     }
     nodes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));

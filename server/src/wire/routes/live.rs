@@ -26,11 +26,11 @@ pub(crate) async fn of_all(asked: Asked) -> Result<Response, Named> {
 }
 
 async fn stream(asked: &Asked, directory: Option<Arc<str>>) -> Result<Response, Failure> {
-    let permit = asked.app.admit_stream(&asked.principal).await?;
+    let admitted = asked.app.admit_stream(&asked.principal).await?;
     let feed = asked.feed().await;
     let last = asked.headers.get(LAST).filter(|last| !last.is_empty());
     let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));
-    Ok(Reader::new(&asked.app, feed, directory, last.as_deref(), permit).answer())
+    Ok(Reader::new(asked, feed, directory, last.as_deref(), admitted).answer())
 }
 
 /// `GET /session/status`: the sessions that do something.

@@ -1,5 +1,7 @@
 //! Messages, and what is made from them.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::extract::Path;
 use axum::http::header::LINK;
@@ -13,6 +15,7 @@ use playhouse_session::Session;
 use serde::Deserialize;
 
 use crate::changes::changes;
+use crate::discreet;
 use crate::native::sessions::blocking;
 use crate::problem::Problem;
 use crate::wire::asked::{Asked, session};
@@ -68,12 +71,16 @@ async fn shown(
 ) -> Result<Vec<MessageWithParts>, Failure> {
     let place = asked.place_of(&summary.workspace).await?;
     let scene = Scene { session: summary.id, place: &place };
+    let messages = match asked.principal.reads_all() {
+        true => Cow::Borrowed(messages),
+        false => discreet::messages(messages),
+    };
     let last = messages.iter().rev().find_map(|message| match message {
         Message::Assistant(answer) => Some(answer.id),
         Message::User(_) => None,
     });
     let running = last.filter(|_| at_end && summary.state == SessionState::Busy);
-    let mut shown: Vec<MessageWithParts> = translate::history(scene, messages, running).collect();
+    let mut shown: Vec<MessageWithParts> = translate::history(scene, &messages, running).collect();
     if let Some(running) = running
         && let Some(current) = asked.feed().await.current(summary.id)
         && let Some(message) = shown.iter_mut().find(|message| message.info.id() == running)

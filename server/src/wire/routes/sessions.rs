@@ -8,8 +8,7 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
-    Command, CommandError, MessageId, ModelRef, NewSession, PermissionRule, SessionId, SessionSummary,
-    Timestamp,
+    Command, MessageId, ModelRef, NewSession, PermissionRule, SessionId, SessionSummary, Timestamp,
 };
 use playhouse_store::{Kin, ListQuery};
 use serde::Deserialize;
@@ -17,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::native::extract::given;
 use crate::native::sessions::check_title;
+use crate::problem::Problem;
 use crate::wire::asked::{Asked, Body, session};
 use crate::wire::failure::{Failure, Named};
 use crate::wire::place::Place;
@@ -113,10 +113,10 @@ async fn newest(
     asked: &Asked,
     mut query: ListQuery,
     wanted: impl Fn(&SessionSummary) -> bool,
-) -> Result<Vec<SessionSummary>, CommandError> {
+) -> Result<Vec<SessionSummary>, Problem> {
     let mut found = Vec::new();
     while found.len() < LOOKED_AT {
-        let page = asked.app.engine().list(query.clone()).await?;
+        let page = asked.app.list(&asked.principal, query.clone()).await?;
         found.extend(page.sessions.into_iter().filter(&wanted));
         let Some(next) = page.next else { break };
         query.after = Some(next);
@@ -200,10 +200,14 @@ pub(crate) struct NewBody {
 pub(crate) async fn create(asked: Asked, Body(new): Body<NewBody>) -> Result<Json<Session>, Failure> {
     let _permit = asked.app.admit_session(&asked.principal).await?;
     check_title(new.title.as_ref())?;
-    let workspace = match (asked.named_place().await?, new.parent) {
+    let parent = match new.parent {
+        Some(parent) => Some(asked.app.summary(&asked.principal, parent).await?),
+        None => None,
+    };
+    let workspace = match (asked.named_place().await?, parent) {
         (Some(place), _) => place.directory.to_string(),
         // A sub-session works where its parent does, unless something else was said.
-        (None, Some(parent)) => asked.app.summary(&asked.principal, parent).await?.workspace,
+        (None, Some(parent)) => parent.workspace,
         (None, None) => asked.place().await?.directory.to_string(),
     };
     let made = asked.app.engine().create(NewSession {
@@ -283,13 +287,13 @@ pub(crate) async fn remove(asked: Asked, Path(id): Path<String>) -> Result<Json<
 pub(crate) async fn children(asked: Asked, Path(id): Path<String>) -> Result<Json<Vec<Session>>, Failure> {
     let id = session(&id)?;
     asked.app.summary(&asked.principal, id).await?;
-    let page = asked.app.engine().list(ListQuery {
+    let query = ListQuery {
         tenant: Some(asked.principal.tenant.to_string()),
         kin: Some(Kin::ChildrenOf(id)),
         limit: MOST,
         ..ListQuery::default()
-    });
-    let page = page.await?;
+    };
+    let page = asked.app.list(&asked.principal, query).await?;
     Ok(Json(shown(&asked, page.sessions).await?))
 }
 

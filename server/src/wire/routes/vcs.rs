@@ -60,12 +60,8 @@ fn word(status: Status) -> &'static str {
 
 /// `GET /vcs`
 pub(crate) async fn read(asked: Asked) -> Result<Json<Vcs>, Named> {
-    let (place, roots) = (asked.place().await?, asked.app.roots_of(&asked.principal));
-    let (_, repository) = repository(&asked).await?;
-    let read = move || Vcs {
-        branch: place.branch(|path| roots.hold(path)),
-        default_branch: repository.and_then(|repository| repository.default_branch()),
-    };
+    let (_, Some(repository)) = repository(&asked).await? else { return Ok(Json(Vcs::default())) };
+    let read = move || Vcs { branch: repository.branch(), default_branch: repository.default_branch() };
     Ok(Json(blocking(read).await?))
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn error(error: &ErrorInfo, provider: &str) -> WireError {
             WireError::Api { message, status: error.status, retryable: error.code.is_retryable() }
         }
         ErrorCode::UnknownModel
+        | ErrorCode::Budget
         | ErrorCode::Misconfigured
         | ErrorCode::Internal
         | ErrorCode::Store

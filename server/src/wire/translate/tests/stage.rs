@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, PromptKind, ToolSwitches,
 };
@@ -48,6 +49,8 @@ impl Stage {
             agent: "build".into(),
             model: ModelRef::new("mock", "m1"),
             parent: None,
+            root: None,
+            parent_step: None,
             permissions: Vec::new(),
             unattended: false,
             walls: None,
@@ -151,6 +154,9 @@ impl Stage {
             attempt_number: self.attempts,
             agent: "build".into(),
             model: ModelRef::new("mock", "m1"),
+            purpose: Purpose::Turn,
+            tier: Tier::Pro,
+            catalogue: None,
             estimated_input: 10,
             prices: Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() },
             long_prices: Vec::new(),

@@ -1,0 +1,376 @@
+//! Budgets at work: an attempt reserves its worst case before its request leaves, and what it used is settled when the
+//! record of its end is durable.
+//!
+//! One [`Book`] for each tenant that has a budget, while sessions of it are in memory. What was spent before is read once,
+//! from the ledger, and followed from then on; nothing of it is stored. A row that is on its way to the ledger while that is
+//! read would be counted twice or not at all, so it is read at a moment when there is none ([`Stir`]).
+
+mod load;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use metrics::{counter, gauge};
+use playhouse_billing::budget::{
+    Account, Answer, Book, Budgets, Charge, Decision, Limits, Refusal, Short, Spent, TenantBudget, Used,
+    Wait, Worst,
+};
+use playhouse_protocol::id::AttemptId;
+use playhouse_protocol::operator::BY_HAND_TENANT;
+use playhouse_protocol::record::AttemptEnded;
+use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, Record, SessionId};
+use playhouse_session::{AttemptOrder, Session};
+use rust_decimal::prelude::ToPrimitive as _;
+use tokio::sync::{Notify, oneshot};
+
+use crate::shared::{Shared, now};
+
+/// The books of all tenants of an engine that have a budget.
+#[derive(Debug, Default)]
+pub(crate) struct Purses {
+    budgets: Budgets,
+    tenants: Mutex<HashMap<Arc<str>, Tenant>>,
+    /// Told when rows that were on their way have arrived.
+    arrived: Notify,
+}
+
+/// One tenant with sessions in memory.
+#[derive(Debug)]
+struct Tenant {
+    book: Book,
+    /// Sessions in memory, by the one at the top of their tree.
+    live: HashMap<SessionId, usize>,
+    /// The sessions for which something is reserved. Each has one attempt at a time.
+    open: HashMap<SessionId, AttemptId>,
+    /// Those that wait to be told.
+    told: HashMap<AttemptId, (SessionId, oneshot::Sender<Result<(), Refusal>>)>,
+    /// Rows on their way to the ledger, by what they are charged to.
+    stirs: HashMap<Account, Stir>,
+    /// Held by whoever reads what was spent before.
+    loading: HashMap<Account, Arc<tokio::sync::Mutex<()>>>,
+}
+
+/// Rows on their way to the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stir {
+    /// Rows whose records were appended and are not known to be durable.
+    under_way: u32,
+    /// How many have arrived.
+    arrived: u64,
+}
+
+/// What a session's attempts are charged to.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    purses: Arc<Purses>,
+    tenant: Arc<str>,
+    session: SessionId,
+    /// The session at the top of its tree: whose budget it uses.
+    root: SessionId,
+    turn_limits: Limits,
+    session_limits: Limits,
+    of_tenant: TenantBudget,
+    /// Its own rows on their way to the ledger.
+    under_way: AtomicU32,
+}
+
+/// What was used before an attempt, as its session knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    /// By its turn.
+    turn: Spent,
+    /// By its session, without those below it.
+    session: Spent,
+}
+
+impl Before {
+    pub(crate) fn new(session: &Session) -> Self {
+        Self {
+            turn: session.turn.as_ref().map(|turn| turn.totals.into()).unwrap_or_default(),
+            session: session.summary.totals().into(),
+        }
+    }
+}
+
+impl Purses {
+    pub(crate) fn new(budgets: Budgets) -> Arc<Self> {
+        Arc::new(Self { budgets, ..Self::default() })
+    }
+
+    /// The purse of a session that was woken. None where it has no budget.
+    pub(crate) fn enter(self: &Arc<Self>, session: &Session, open: Option<AttemptId>) -> Option<Arc<Purse>> {
+        let summary = &session.summary;
+        let (turn_limits, session_limits) = (self.budgets.turn, self.budgets.session);
+        let of_tenant = self.budgets.of(&summary.tenant);
+        let is_free = turn_limits.is_none() && session_limits.is_none() && of_tenant.limits.is_none();
+        // Calls by hand ask no model that anybody pays.
+        if is_free || summary.tenant == BY_HAND_TENANT {
+            return None;
+        }
+        let purse = Purse {
+            purses: Arc::clone(self),
+            tenant: summary.tenant.as_str().into(),
+            session: summary.id,
+            root: summary.root.unwrap_or(summary.id),
+            turn_limits,
+            session_limits,
+            of_tenant,
+            under_way: AtomicU32::new(0),
+        };
+        let mut tenants = self.lock();
+        let tenant = tenants.entry(Arc::clone(&purse.tenant)).or_insert_with(|| Tenant::new(of_tenant));
+        *tenant.live.entry(purse.root).or_default() += 1;
+        // The actor before this one crashed while the end of its attempt was on its way.
+        if let Some(lost) = tenant.open.get(&purse.session).copied().filter(|lost| open != Some(*lost)) {
+            tenant.settle(purse.session, lost, &purse.accounts(), Used::Unknown, Day::of(now()));
+        }
+        Some(Arc::new(purse))
+    }
+
+    /// A session cannot go on: what is reserved for it is free.
+    pub(crate) fn abandon(&self, session: SessionId) {
+        for tenant in self.lock().values_mut() {
+            if let Some(attempt) = tenant.open.get(&session).copied() {
+                tenant.settle(session, attempt, &[], Used::Nothing, Day::of(now()));
+            }
+        }
+    }
+
+    /// Tells the recorder of metrics how much is reserved and how many wait.
+    pub(crate) fn observe(&self) {
+        let tenants = self.lock();
+        let mut reserved = Spent::default();
+        tenants.values().for_each(|tenant| reserved += tenant.book.reserved());
+        let waiting: usize = tenants.values().map(|tenant| tenant.book.waiting()).sum();
+        gauge!(Metric::BudgetReserved.name()).set(reserved.cost.0.to_f64().unwrap_or_default());
+        #[allow(clippy::cast_precision_loss, reason = "a count may be off by one in 2^53")]
+        gauge!(Metric::BudgetWaiting.name()).set(waiting as f64);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Tenant>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tenant {
+    fn new(budget: TenantBudget) -> Self {
+        Self {
+            book: Book::new(budget.per, Day::of(now())),
+            live: HashMap::new(),
+            open: HashMap::new(),
+            told: HashMap::new(),
+            stirs: HashMap::new(),
+            loading: HashMap::new(),
+        }
+    }
+
+    fn settle(&mut self, session: SessionId, attempt: AttemptId, accounts: &[Account], used: Used, day: Day) {
+        self.open.remove(&session);
+        let decided = self.book.settle(attempt, accounts, used, day);
+        self.tell(decided);
+    }
+
+    fn tell(&mut self, decided: Vec<Decision>) {
+        for Decision { attempt, outcome } in decided {
+            let Some((session, told)) = self.told.remove(&attempt) else { continue };
+            if outcome.is_ok() {
+                self.open.insert(session, attempt);
+            }
+            // One that was cancelled in this moment is settled when its end is durable.
+            drop(told.send(outcome));
+        }
+    }
+
+    /// One that waited does not want to any more.
+    fn withdraw(&mut self, attempt: AttemptId) {
+        self.told.remove(&attempt);
+        let decided = self.book.withdraw(attempt);
+        self.tell(decided);
+    }
+}
+
+impl Purse {
+    /// What every attempt of the session is charged to, beside its turn.
+    fn accounts(&self) -> Vec<Account> {
+        let of_session = (!self.session_limits.is_none()).then_some(Account::Session(self.root));
+        let of_tenant = (!self.of_tenant.limits.is_none()).then_some(Account::Tenant);
+        of_session.into_iter().chain(of_tenant).collect()
+    }
+
+    fn charges(&self, order: &AttemptOrder) -> Vec<Charge> {
+        let charges = [
+            Charge { account: Account::Turn(order.turn), limits: self.turn_limits },
+            Charge { account: Account::Session(self.root), limits: self.session_limits },
+            Charge { account: Account::Tenant, limits: self.of_tenant.limits },
+        ];
+        charges.into_iter().filter(|charge| !charge.limits.is_none()).collect()
+    }
+
+    /// Does something with the tenant's book. It is there as long as this is.
+    fn with<T>(&self, act: impl FnOnce(&mut Tenant) -> T) -> T {
+        let mut tenants = self.purses.lock();
+        let new = || Tenant::new(self.of_tenant);
+        act(tenants.entry(Arc::clone(&self.tenant)).or_insert_with(new))
+    }
+
+    /// These entries were given to the store.
+    pub(crate) fn appended(&self, entries: &[Entry]) {
+        let rows = entries.iter().filter(|entry| is_row(&entry.record)).count();
+        let Some(rows) = u32::try_from(rows).ok().filter(|rows| *rows > 0) else { return };
+        self.under_way.fetch_add(rows, Ordering::Relaxed);
+        self.with(|tenant| {
+            for account in self.accounts() {
+                tenant.stirs.entry(account).or_default().under_way += rows;
+            }
+        });
+    }
+
+    /// An entry is durable.
+    pub(crate) fn flushed(&self, entry: &Entry) {
+        match &entry.record {
+            Record::AttemptEnded(ended) => {
+                self.with(|tenant| {
+                    if is_row(&entry.record) {
+                        self.under_way.fetch_sub(1, Ordering::Relaxed);
+                        self.arrived(tenant, 1);
+                    }
+                    let (accounts, day) = (self.accounts(), Day::of(entry.at));
+                    tenant.settle(self.session, ended.attempt, &accounts, used(ended), day);
+                });
+                self.purses.arrived.notify_waiters();
+            }
+            Record::TurnEnded(ended) => self.with(|tenant| tenant.book.forget(Account::Turn(ended.turn))),
+            _ => {}
+        }
+    }
+
+    fn arrived(&self, tenant: &mut Tenant, rows: u32) {
+        for account in self.accounts() {
+            let stir = tenant.stirs.entry(account).or_default();
+            stir.under_way = stir.under_way.saturating_sub(rows);
+            stir.arrived += u64::from(rows);
+        }
+    }
+
+    /// Reserves what an attempt may use at most, of so many tokens of input and output. Waits while that fits only without
+    /// what others have reserved; `waits` is told so, once. It is settled when the end of the attempt is durable.
+    ///
+    /// # Errors
+    /// A budget does not cover it, or what was spent before cannot be read.
+    pub(crate) async fn reserve(
+        &self,
+        shared: &Shared,
+        order: &AttemptOrder,
+        before: Before,
+        (input, output): (u64, u64),
+        waits: impl FnOnce(&Wait),
+    ) -> Result<(), ErrorInfo> {
+        let worst = Worst::of(&shared.directory.prices(&order.model), input, output);
+        self.load(shared, before.session).await?;
+        let charges = self.charges(order);
+        let reserved = self.with(|tenant| {
+            if !self.turn_limits.is_none() {
+                tenant.book.begin(Account::Turn(order.turn), before.turn);
+            }
+            let decided = tenant.book.roll(Day::of(now()));
+            tenant.tell(decided);
+            match tenant.book.reserve(order.attempt, &charges, worst) {
+                Answer::Granted => {
+                    tenant.open.insert(self.session, order.attempt);
+                    Ok(None)
+                }
+                Answer::Waits(wait) => {
+                    let (told, decided) = oneshot::channel();
+                    tenant.told.insert(order.attempt, (self.session, told));
+                    Ok(Some((wait, decided)))
+                }
+                Answer::Refused(refusal) => Err(refusal),
+            }
+        });
+        let outcome = match reserved {
+            Ok(None) => Ok(()),
+            Err(refusal) => Err(refusal),
+            Ok(Some((wait, decided))) => {
+                waits(&wait);
+                let _waiting = Waiting { purse: self, attempt: order.attempt };
+                match decided.await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        return Err(ErrorInfo::new(ErrorCode::Internal, "nobody decides on its budget"));
+                    }
+                }
+            }
+        };
+        outcome.map_err(|refusal| refused(&refusal, order))
+    }
+}
+
+impl Drop for Purse {
+    /// The session left memory. What is reserved for it stays until it is settled: after a crash it comes back for that.
+    fn drop(&mut self) {
+        let mut tenants = self.purses.lock();
+        let Some(tenant) = tenants.get_mut(&self.tenant) else { return };
+        let under_way = self.under_way.load(Ordering::Relaxed);
+        if under_way > 0 {
+            self.arrived(tenant, under_way);
+        }
+        if let Some(live) = tenant.live.get_mut(&self.root) {
+            *live -= 1;
+            if *live == 0 {
+                tenant.live.remove(&self.root);
+                let account = Account::Session(self.root);
+                tenant.book.forget(account);
+                tenant.stirs.remove(&account);
+                tenant.loading.remove(&account);
+            }
+        }
+        if tenant.live.is_empty() && tenant.book.is_quiet() {
+            tenants.remove(&self.tenant);
+        }
+        drop(tenants);
+        self.purses.arrived.notify_waiters();
+    }
+}
+
+/// One that waits, until it is told or dropped.
+struct Waiting<'a> {
+    purse: &'a Purse,
+    attempt: AttemptId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.purse.with(|tenant| tenant.withdraw(self.attempt));
+    }
+}
+
+/// Whether a record makes a row of the ledger.
+fn is_row(record: &Record) -> bool {
+    matches!(record, Record::AttemptEnded(AttemptEnded { usage: Some(_), .. }))
+}
+
+fn used(ended: &AttemptEnded) -> Used {
+    match (&ended.usage, ended.cost) {
+        (None, _) => Used::Nothing,
+        (Some(usage), Some(cost)) => Used::Known(Spent { cost, tokens: usage.tokens.total() }),
+        (Some(usage), None) => Used::Unpriced(usage.tokens.total()),
+    }
+}
+
+/// What the turn ends with.
+fn refused(refusal: &Refusal, order: &AttemptOrder) -> ErrorInfo {
+    counter!(Metric::BudgetRefusals.name(), "budget" => refusal.scope.name()).increment(1);
+    let model = &order.model;
+    let message = match refusal.short {
+        Short::Unpriced { .. } => format!(
+            "{refusal}: set `input` and `output` in [providers.{}.models.\"{}\".cost] (0 for one that costs nothing)",
+            model.provider, model.model
+        ),
+        Short::Cost { .. } | Short::Tokens { .. } => refusal.to_string(),
+    };
+    ErrorInfo::new(ErrorCode::Budget, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,380 @@
+//! What is asked of the ledger: sums by groups, and rows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Grain, LedgerRow, Purpose, RowId};
+use crate::day::Day;
+use crate::id::{MessageId, SessionId};
+use crate::nearest::did_you_mean;
+use crate::time::Timestamp;
+use crate::usage::{Cost, Quality, Totals};
+
+/// What sums are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupBy {
+    /// Who pays.
+    Tenant,
+    /// The session.
+    Session,
+    /// The model, with its provider.
+    Model,
+    /// The provider.
+    Provider,
+    /// The day, in UTC.
+    Day,
+    /// What it was for.
+    Purpose,
+    /// The agent.
+    Agent,
+}
+
+/// A name of no group.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("usage cannot be summed up by \"{name}\": there are {known}{meant}")]
+pub struct GroupByError {
+    name: String,
+    known: String,
+    meant: String,
+}
+
+impl GroupBy {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Tenant, Self::Session, Self::Model, Self::Provider, Self::Day, Self::Purpose, Self::Agent];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Session => "session",
+            Self::Model => "model",
+            Self::Provider => "provider",
+            Self::Day => "day",
+            Self::Purpose => "purpose",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+impl fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for GroupBy {
+    type Err = GroupByError;
+
+    fn from_str(text: &str) -> Result<Self, GroupByError> {
+        Self::ALL.into_iter().find(|known| known.name() == text).ok_or_else(|| {
+            let name: String = text.chars().take(64).collect();
+            let names = Self::ALL.map(Self::name);
+            let meant = did_you_mean(&name, names);
+            GroupByError { name: name.escape_debug().to_string(), known: names.join(", "), meant }
+        })
+    }
+}
+
+/// Which sums are wanted. By session they come in pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UsageQuery {
+    /// Only this tenant's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Only what ended at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    /// Only what ended before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Timestamp>,
+    /// What sums are told apart by; nothing for one sum over all.
+    pub by: Vec<GroupBy>,
+    /// Where the page before ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<UsageKey>,
+    /// At most so many groups; 0 stands for the usual page.
+    pub limit: usize,
+}
+
+/// What a group has in common. Only what the query tells apart is there; with a session also its tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UsageKey {
+    /// Who pays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The day, in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<Day>,
+    /// The provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The model, as `provider/model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What it was for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<Purpose>,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl UsageKey {
+    /// The group of what has this grain, and belongs to this session where that is known.
+    pub fn new(by: &[GroupBy], grain: &Grain, session: Option<SessionId>) -> Self {
+        let mut key = Self::default();
+        for group in by {
+            match group {
+                GroupBy::Tenant => key.tenant = Some(grain.tenant.clone()),
+                GroupBy::Session => {
+                    key.tenant = Some(grain.tenant.clone());
+                    key.session = session;
+                }
+                GroupBy::Model => key.model = Some(format!("{}/{}", grain.provider, grain.model)),
+                GroupBy::Provider => key.provider = Some(grain.provider.clone()),
+                GroupBy::Day => key.day = Some(Day(grain.day)),
+                GroupBy::Purpose => key.purpose = Some(grain.purpose),
+                GroupBy::Agent => key.agent = Some(grain.agent.clone()),
+            }
+        }
+        key
+    }
+}
+
+/// A sum over rows. It is `u64::MAX` where it would be more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UsageSum {
+    /// Tokens, money and numbers of attempts.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Attempts whose counts do not match the provider's own total.
+    pub unreconciled: u64,
+}
+
+impl UsageSum {
+    /// Over one row.
+    pub fn of(row: &LedgerRow) -> Self {
+        Self { totals: row.totals(), unreconciled: u64::from(row.quality == Quality::Unreconciled) }
+    }
+}
+
+impl AddAssign for UsageSum {
+    fn add_assign(&mut self, other: Self) {
+        self.totals += other.totals;
+        self.unreconciled = self.unreconciled.saturating_add(other.unreconciled);
+    }
+}
+
+/// The sum of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageGroup {
+    /// What it has in common.
+    pub key: UsageKey,
+    /// The sum.
+    pub sum: UsageSum,
+}
+
+/// Sums, in the order of their keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsagePage {
+    /// The groups with rows.
+    pub groups: Vec<UsageGroup>,
+    /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<UsageKey>,
+}
+
+/// A group as the API and the command line show it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsageLine {
+    /// What it has in common.
+    #[serde(flatten)]
+    pub key: UsageKey,
+    /// Tokens of uncached input.
+    pub input: u64,
+    /// Tokens of input read from a cache.
+    pub cache_read: u64,
+    /// Tokens of input written to a cache.
+    pub cache_write: u64,
+    /// Tokens of output.
+    pub output: u64,
+    /// Tokens of reasoning.
+    pub reasoning: u64,
+    /// US dollars, of the rows whose cost is known.
+    pub cost: Cost,
+    /// Attempts.
+    pub rows: u64,
+    /// Attempts whose usage is an estimate.
+    pub estimated_rows: u64,
+    /// Attempts whose cost is not known.
+    pub unpriced_rows: u64,
+    /// Attempts whose counts do not match the provider's own total.
+    pub unreconciled_rows: u64,
+}
+
+impl From<UsageGroup> for UsageLine {
+    fn from(UsageGroup { key, sum: UsageSum { totals, unreconciled } }: UsageGroup) -> Self {
+        let tokens = totals.tokens;
+        Self {
+            key,
+            input: tokens.input,
+            cache_read: tokens.cache_read,
+            cache_write: tokens.cache_write_5m.saturating_add(tokens.cache_write_1h),
+            output: tokens.output,
+            reasoning: tokens.reasoning,
+            cost: totals.cost,
+            rows: totals.attempts,
+            estimated_rows: totals.estimated,
+            unpriced_rows: totals.unpriced,
+            unreconciled_rows: unreconciled,
+        }
+    }
+}
+
+/// What a turn, or a session with all below it, used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TreeUsage {
+    /// All of it.
+    pub sum: UsageSum,
+    /// What it used itself, without its sub-sessions.
+    pub own: UsageSum,
+    /// All of it by model.
+    pub models: BTreeMap<String, UsageSum>,
+    /// How many sub-sessions used something of it.
+    pub sub_sessions: u64,
+}
+
+/// Which rows are wanted: by tenant and time; those of one session or tree by time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RowQuery {
+    /// Only this tenant's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Only those of this session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Only those of the sessions of this tree, named by its root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<SessionId>,
+    /// Only those of this turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<MessageId>,
+    /// Only those that ended at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    /// Only those that ended before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Timestamp>,
+    /// Where the page before ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<RowPlace>,
+    /// At most so many; 0 stands for the usual page.
+    pub limit: usize,
+}
+
+/// The place of a row in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RowPlace {
+    /// Who pays.
+    pub tenant: String,
+    /// When the attempt ended.
+    pub ended: Timestamp,
+    /// The row.
+    pub id: RowId,
+}
+
+impl LedgerRow {
+    /// Its place in the ledger.
+    pub fn place(&self) -> RowPlace {
+        RowPlace { tenant: self.tenant.clone(), ended: self.ended, id: self.id.clone() }
+    }
+}
+
+/// A page of rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowPage {
+    /// In the order of their places.
+    pub rows: Vec<LedgerRow>,
+    /// Where the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<RowPlace>,
+}
+
+/// Which entries may be written away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveQuery {
+    /// Only what ended before this time.
+    pub before: Timestamp,
+    /// Only entries of the feed up to this number: what every sink has. Absent where there are no sinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to: Option<u64>,
+    /// The number of the last entry of the page before; 0 for the first page.
+    pub after: u64,
+    /// At most so many entries; 0 stands for the usual page.
+    pub limit: usize,
+}
+
+/// Entries that may be written away, in the order of the feed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArchivePage {
+    /// Their numbers.
+    pub numbers: Vec<u64>,
+    /// The rows among them.
+    pub rows: Vec<LedgerRow>,
+    /// Rows on the way that are old enough, but that a sink still needs.
+    pub kept: u64,
+    /// The sinks that are furthest behind, where rows are kept for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<String>,
+    /// The number after which the next page begins; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_known_by_name() {
+        for group in GroupBy::ALL {
+            assert_eq!(group.name().parse(), Ok(group));
+            assert_eq!(serde_json::to_value(group).unwrap(), group.name());
+        }
+        let error = "modl".parse::<GroupBy>().unwrap_err().to_string();
+        assert!(error.contains("tenant, session") && error.contains("did you mean \"model\""), "{error}");
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let most = UsageSum {
+            totals: Totals {
+                tokens: crate::Tokens { input: u64::MAX, output: u64::MAX, ..crate::Tokens::default() },
+                cost: crate::Cost(rust_decimal::Decimal::MAX),
+                attempts: u64::MAX,
+                estimated: u64::MAX,
+                unpriced: u64::MAX,
+            },
+            unreconciled: u64::MAX,
+        };
+        let mut sum = most;
+        sum += most;
+        assert_eq!(sum, most);
+        assert_eq!(sum.totals.tokens.total(), u64::MAX);
+        assert_eq!(serde_json::from_value::<UsageSum>(serde_json::to_value(sum).unwrap()).unwrap(), sum);
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the ledger stands in the table.
+//!
+//! Texts of any form are parts of keys: they end with a 0, and their own bytes 0 and 1 are written so that they hold none and
+//! the order stays.
+
+use playhouse_protocol::id::ID_LENGTH;
+use playhouse_protocol::ledger::{Grain, RowId};
+use playhouse_protocol::{Day, LedgerRow, SessionId, Timestamp};
+
+pub(super) const ROWS: &[u8] = b"r/";
+pub(super) const FEED: &[u8] = b"x/";
+pub(super) const SUMS: &[u8] = b"a/";
+pub(super) const SESSION_SUMS: &[u8] = b"b/";
+pub(super) const MARK: &[u8] = b"m/ledger";
+pub(super) const FEED_MARK: &[u8] = b"m/ledger/feed";
+pub(super) const ARCHIVED_MARK: &[u8] = b"m/ledger/archived";
+const OF_SESSION: &[u8] = b"y/";
+const NUMBER: usize = size_of::<u64>();
+
+fn push_text(key: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            0 => key.extend([1, 1]),
+            1 => key.extend([1, 2]),
+            other => key.push(other),
+        }
+    }
+    key.push(0);
+}
+
+/// All keys of this kind of a tenant begin with this.
+pub(super) fn of_tenant(kind: &[u8], tenant: &str) -> Vec<u8> {
+    let mut key = kind.to_vec();
+    push_text(&mut key, tenant);
+    key
+}
+
+/// What all keys of the tenant of this key of this kind begin with.
+pub(super) fn tenant_prefix<'a>(kind: &[u8], key: &'a [u8]) -> Option<&'a [u8]> {
+    let end = key.get(kind.len()..)?.iter().position(|byte| *byte == 0)?;
+    key.get(..=kind.len() + end)
+}
+
+/// The place `time` in a list whose keys begin with `list`.
+pub(super) fn at(list: &[u8], time: u64) -> Vec<u8> {
+    [list, &time.to_be_bytes()].concat()
+}
+
+fn placed(list: Vec<u8>, ended: Timestamp, id: &RowId) -> Vec<u8> {
+    let mut key = list;
+    key.extend(ended.as_millis().to_be_bytes());
+    key.extend(id.0.as_bytes());
+    key
+}
+
+/// A row.
+pub(super) fn row(tenant: &str, ended: Timestamp, id: &RowId) -> Vec<u8> {
+    placed(of_tenant(ROWS, tenant), ended, id)
+}
+
+/// The time that a row's key names.
+pub(super) fn time_of_row(key: &[u8]) -> Option<Timestamp> {
+    time_at(key, tenant_prefix(ROWS, key)?.len())
+}
+
+fn time_at(key: &[u8], start: usize) -> Option<Timestamp> {
+    key.get(start..)?.first_chunk().map(|number| Timestamp::from_millis(u64::from_be_bytes(*number)))
+}
+
+/// The list of the rows of a session, and of the tree below it.
+pub(super) fn of_session(session: SessionId) -> Vec<u8> {
+    [OF_SESSION, session.as_str().as_bytes()].concat()
+}
+
+/// A row in that list.
+pub(super) fn row_of_session(session: SessionId, ended: Timestamp, id: &RowId) -> Vec<u8> {
+    placed(of_session(session), ended, id)
+}
+
+/// The key of the row that an entry of a list of a session names, whose value is the row's tenant.
+pub(super) fn row_of_listed(key: &[u8], tenant: &[u8]) -> Option<Vec<u8>> {
+    let start = OF_SESSION.len() + ID_LENGTH;
+    let ended = time_at(key, start)?;
+    let id = std::str::from_utf8(key.get(start + NUMBER..)?).ok()?;
+    Some(row(std::str::from_utf8(tenant).ok()?, ended, &RowId(id.to_owned())))
+}
+
+/// An entry of the feed.
+pub(super) fn feed(number: u64) -> Vec<u8> {
+    at(FEED, number)
+}
+
+/// The number of an entry of the feed.
+pub(super) fn number_of_feed(key: &[u8]) -> Option<u64> {
+    key.get(FEED.len()..)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+fn grained(list: Vec<u8>, grain: &Grain) -> Vec<u8> {
+    let mut key = list;
+    key.extend(grain.day.to_be_bytes());
+    for text in [&grain.provider, &grain.model, grain.purpose.name(), &grain.agent] {
+        push_text(&mut key, text);
+    }
+    key
+}
+
+/// The running sum of this grain.
+pub(super) fn sum(grain: &Grain) -> Vec<u8> {
+    grained(of_tenant(SUMS, &grain.tenant), grain)
+}
+
+/// The same of one session.
+pub(super) fn session_sum(grain: &Grain, session: SessionId) -> Vec<u8> {
+    grained(session_sums(&of_tenant(SESSION_SUMS, &grain.tenant), session), grain)
+}
+
+/// All running sums of a session begin with this; `of_tenant` are those of its tenant.
+pub(super) fn session_sums(of_tenant: &[u8], session: SessionId) -> Vec<u8> {
+    [of_tenant, session.as_str().as_bytes()].concat()
+}
+
+/// The session that a running sum of a session is of.
+pub(super) fn session_of_sum(of_tenant: &[u8], key: &[u8]) -> Option<SessionId> {
+    let text = key.get(of_tenant.len()..of_tenant.len() + ID_LENGTH)?;
+    SessionId::parse(std::str::from_utf8(text).ok()?).ok()
+}
+
+/// The day `day` in the list of running sums that begin with `list`.
+pub(super) fn day(list: &[u8], day: Day) -> Vec<u8> {
+    at(list, day.0)
+}
+
+/// The lists of sessions that a row stands in.
+pub(super) fn lists_of(row: &LedgerRow) -> impl Iterator<Item = Vec<u8>> {
+    let root = (row.root != row.session).then_some(row.root);
+    let (ended, id) = (row.ended, row.id.clone());
+    [Some(row.session), root].into_iter().flatten().map(move |session| row_of_session(session, ended, &id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_of_any_form_are_told_apart_and_keep_their_order() {
+        let tenants = ["", "\0", "\0a", "\u{1}", "\u{1}\u{1}", "a", "a\0", "a\0b", "a\u{1}", "ab", "é"];
+        let keys = tenants.map(|tenant| of_tenant(ROWS, tenant));
+        assert!(keys.is_sorted(), "{keys:?}");
+        for (index, key) in keys.iter().enumerate() {
+            let longer = at(key, 5);
+            assert_eq!(tenant_prefix(ROWS, &longer), Some(&key[..]));
+            let others = keys.iter().enumerate().filter(|(other, _)| *other != index);
+            assert!(others.map(|(_, other)| other).all(|other| !longer.starts_with(other)));
+        }
+    }
+
+    #[test]
+    fn keys_are_read_back() {
+        let id = RowId("row_1".to_owned());
+        let (ended, session) = (Timestamp::from_millis(7), "ses_00000000000012345678901234");
+        let session = SessionId::parse(session).unwrap();
+        let key = row("a\0b", ended, &id);
+        assert_eq!(time_of_row(&key), Some(ended));
+        let listed = row_of_session(session, ended, &id);
+        assert_eq!(row_of_listed(&listed, b"a\0b"), Some(key));
+        assert_eq!(number_of_feed(&feed(9)), Some(9));
+        for foreign in [&b""[..], b"r/", b"x/1", b"y/ses", b"b/a"] {
+            assert_eq!(time_of_row(foreign), None);
+            assert_eq!(number_of_feed(foreign), None);
+            assert_eq!(row_of_listed(foreign, b"a"), None);
+            assert_eq!(session_of_sum(b"b/a", foreign), None);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The stored form of what is made from logs: a version, a checksum, JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::StoreError;
+
+const HEADER: usize = 1 + size_of::<u32>();
+
+/// The stored form of `value` in this version. `name` is what it is stored under: it is part of the checksum, so that a
+/// value in another's place is not taken for it.
+pub(crate) fn encode(version: u8, name: &[u8], value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    let mut stored = vec![version, 0, 0, 0, 0];
+    serde_json::to_writer(&mut stored, value)
+        .map_err(|error| StoreError::Backend(format!("{}: {error}", name.escape_ascii())))?;
+    let sum = checksum(name, &stored[HEADER..]).to_be_bytes();
+    stored[1..HEADER].copy_from_slice(&sum);
+    Ok(stored)
+}
+
+/// The value, where the stored form is whole and of this version.
+pub(crate) fn decode<T: DeserializeOwned>(version: u8, name: &[u8], stored: &[u8]) -> Option<T> {
+    let (header, json) = stored.split_at_checked(HEADER)?;
+    let (found, sum) = header.split_at(1);
+    if found != [version] || checksum(name, json).to_be_bytes() != sum {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
+}
+
+fn checksum(name: &[u8], json: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(name);
+    hasher.update(json);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_changed_cut_or_elsewhere_is_not_read() {
+        let stored = encode(3, b"here", &"hello").unwrap();
+        assert_eq!(decode(3, b"here", &stored), Some("hello".to_owned()));
+        assert_eq!(decode::<String>(2, b"here", &stored), None);
+        assert_eq!(decode::<String>(3, b"there", &stored), None);
+        for position in 0..stored.len() {
+            let mut changed = stored.clone();
+            changed[position] ^= 1;
+            assert_eq!(decode::<String>(3, b"here", &changed), None, "byte {position}");
+            assert_eq!(decode::<String>(3, b"here", &stored[..position]), None, "cut at {position}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What was used, and what it cost: sums by groups, and what a turn used.
+
+use std::collections::BTreeSet;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use playhouse_protocol::ledger::{GroupBy, TreeUsage, UsageKey, UsageLine, UsageQuery};
+use playhouse_protocol::{Day, MessageId, SessionId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::extract::{Ids, Search};
+use crate::app::App;
+use crate::connection::Carrier;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// Groups of a page that names no limit, and the most of any.
+const USUAL_PAGE: usize = 1_000;
+const LARGEST_PAGE: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UsageSearch {
+    from: Option<String>,
+    to: Option<String>,
+    /// Names of groups, with commas between them.
+    by: Option<String>,
+    tenant: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct UsageRows {
+    rows: Vec<UsageLine>,
+    /// Where the next page begins: for `after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// `GET /v1/usage`
+pub(crate) async fn usage(
+    State(app): State<App>,
+    principal: Principal,
+    carrier: Option<Extension<Carrier>>,
+    Search(search): Search<UsageSearch>,
+) -> Result<Json<UsageRows>, Problem> {
+    let is_operator = principal.key.is_none() && carrier.is_some_and(|Extension(by)| by == Carrier::Unix);
+    let query = query(search, &principal, is_operator)?;
+    let page = app.engine().usage_by(query).await?;
+    let next = page.next.as_ref().map(place).transpose()?;
+    Ok(Json(UsageRows { rows: page.groups.into_iter().map(UsageLine::from).collect(), next }))
+}
+
+fn query(search: UsageSearch, principal: &Principal, is_operator: bool) -> Result<UsageQuery, Problem> {
+    let UsageSearch { from, to, by, tenant, after, limit } = search;
+    if !is_operator && tenant.as_deref().is_some_and(|tenant| *tenant != *principal.tenant) {
+        let detail = "what other tenants used is the operator's: ask on the Unix socket";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    let tenant = if is_operator { tenant } else { Some(principal.tenant.to_string()) };
+    let names = by.iter().flat_map(|by| by.split(',')).filter(|name| !name.is_empty());
+    let by: BTreeSet<GroupBy> =
+        names.map(|name| name.trim().parse().map_err(invalid)).collect::<Result<_, _>>()?;
+    let limit = limit.unwrap_or(USUAL_PAGE);
+    if !(1..=LARGEST_PAGE).contains(&limit) {
+        return Err(Problem::invalid(format!("`limit` must be from 1 to {LARGEST_PAGE}")));
+    }
+    Ok(UsageQuery {
+        tenant,
+        from: from.as_deref().map(time).transpose()?,
+        to: to.as_deref().map(time).transpose()?,
+        by: by.into_iter().collect(),
+        after: after.as_deref().map(key).transpose()?,
+        limit,
+    })
+}
+
+fn invalid(error: impl std::fmt::Display) -> Problem {
+    Problem::invalid(error.to_string())
+}
+
+/// A day, which stands for its beginning, or milliseconds since 1970.
+fn time(text: &str) -> Result<Timestamp, Problem> {
+    match text.parse() {
+        Ok(millis) => Ok(Timestamp::from_millis(millis)),
+        Err(_) => text.parse::<Day>().map(Day::start).map_err(invalid),
+    }
+}
+
+fn place(key: &UsageKey) -> Result<String, Problem> {
+    let json = serde_json::to_vec(key).map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
+    Ok(URL_SAFE_NO_PAD.encode(json))
+}
+
+fn key(place: &str) -> Result<UsageKey, Problem> {
+    let decoded = URL_SAFE_NO_PAD.decode(place).ok();
+    decoded
+        .and_then(|json| serde_json::from_slice(&json).ok())
+        .ok_or_else(|| Problem::invalid("`after` is not what `next` of the page before said"))
+}
+
+/// `GET /v1/sessions/{session}/turns/{turn}/usage`
+pub(crate) async fn of_turn(
+    State(app): State<App>,
+    principal: Principal,
+    Ids((session, turn)): Ids<(SessionId, MessageId)>,
+) -> Result<Json<TreeUsage>, Problem> {
+    app.summary(&principal, session).await?;
+    Ok(Json(app.engine().turn_usage(session, turn).await?))
+}
+
+/// `GET /v1/sessions/{session}/tree/usage`
+pub(crate) async fn of_tree(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(session): Ids<SessionId>,
+) -> Result<Json<TreeUsage>, Problem> {
+    app.summary(&principal, session).await?;
+    Ok(Json(app.engine().tree_usage(session).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(query_of: &str, is_operator: bool) -> Result<UsageQuery, Problem> {
+        let search: UsageSearch = serde_json::from_str(query_of).unwrap();
+        let principal = Principal { tenant: "acme".into(), key: Some("k".into()), ..Principal::local() };
+        query(search, &principal, is_operator)
+    }
+
+    #[test]
+    fn a_tenant_asks_for_itself_and_the_operator_for_all() {
+        assert_eq!(ask("{}", false).unwrap().tenant.as_deref(), Some("acme"));
+        assert_eq!(ask(r#"{"tenant": "acme"}"#, false).unwrap().tenant.as_deref(), Some("acme"));
+        assert_eq!(ask(r#"{"tenant": "other"}"#, false).unwrap_err().kind, Kind::Forbidden);
+        assert_eq!(ask("{}", true).unwrap().tenant, None);
+        assert_eq!(ask(r#"{"tenant": "other"}"#, true).unwrap().tenant.as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn queries_are_read_and_what_does_not_fit_is_told() {
+        let text = r#"{"from": "2026-11-01", "to": "1800000000000", "by": "model,day,model", "limit": 5}"#;
+        let asked = ask(text, false).unwrap();
+        assert_eq!(asked.from, Some("2026-11-01".parse::<Day>().unwrap().start()));
+        assert_eq!(asked.to, Some(Timestamp::from_millis(1_800_000_000_000)));
+        assert_eq!((asked.by, asked.limit), (vec![GroupBy::Model, GroupBy::Day], 5));
+        let after = UsageKey { model: Some("a/b".into()), ..UsageKey::default() };
+        let text = format!(r#"{{"after": "{}"}}"#, place(&after).unwrap());
+        assert_eq!(ask(&text, false).unwrap().after, Some(after));
+        for (text, said) in [
+            (r#"{"from": "yesterday"}"#, "is not a day"),
+            (r#"{"by": "modle"}"#, "did you mean \"model\""),
+            (r#"{"after": "x"}"#, "`after` is not"),
+            (r#"{"limit": 0}"#, "`limit` must be from 1 to"),
+        ] {
+            let problem = ask(text, true).unwrap_err();
+            assert!(problem.kind == Kind::Invalid && problem.detail.contains(said), "{}", problem.detail);
+        }
+    }
+}
