@@ -47,13 +47,13 @@ TURNS = [
     {"input": 700_003, "cache_read": 100_003, "output": 20_011, "reasoning": 1_003},
 ]
 
-# Where the two lists of prices are known to differ, and why that is no mistake in a calculation.
+# Where the two lists of prices are known to differ, and why, as far as that is known.
 PRICED_OTHERWISE = {
     "openrouter/openai/gpt-5.5": "the catalogue of models.dev, which ours equals, has no prices of long requests for it",
-    "openrouter/z-ai/glm-5.2": "its price follows the cheapest host of the day",
-    "openrouter/moonshotai/kimi-k2.7-code": "its price follows the cheapest host of the day",
-    "deepseek/deepseek-v4-pro": "the provider changed its prices after one of the lists was made",
-    "deepseek/deepseek-v4-flash": "the provider changed its prices after one of the lists was made",
+    "openrouter/z-ai/glm-5.2": "the two lists differ; which one is right was not found out",
+    "openrouter/moonshotai/kimi-k2.7-code": "the two lists differ; which one is right was not found out",
+    "deepseek/deepseek-v4-pro": "the two lists differ; which one is right was not found out",
+    "deepseek/deepseek-v4-flash": "the two lists differ; which one is right was not found out",
 }
 
 
