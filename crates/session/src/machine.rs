@@ -40,6 +40,8 @@ pub struct Machine {
     /// How long a request to people waits for an answer, in milliseconds.
     asking_wait_ms: u64,
     live: Live,
+    /// It does nothing about what is unfinished until somebody wants something.
+    suspended: bool,
     /// Records of the input under way, not yet handed out.
     fresh: Vec<Entry>,
     effects: Vec<Effect>,
@@ -78,6 +80,7 @@ impl Machine {
             retry,
             asking_wait_ms: ASKING_WAIT_MS,
             live: Live::default(),
+            suspended: false,
             fresh: Vec::new(),
             effects: Vec::new(),
         }
@@ -88,6 +91,18 @@ impl Machine {
     #[must_use]
     pub fn asking_wait_ms(self, asking_wait_ms: u64) -> Self {
         Self { asking_wait_ms, ..self }
+    }
+
+    /// Makes it wait before it goes on with what is unfinished: for [`Input::Resume`], or for anything that somebody wants of its
+    /// turns. Meanwhile it can be read, and changed as far as no turn is concerned.
+    #[must_use]
+    pub fn suspended(self) -> Self {
+        Self { suspended: true, ..self }
+    }
+
+    /// Whether it waits so.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
     }
 
     /// The session as it stands.
@@ -102,6 +117,12 @@ impl Machine {
     pub fn on(&mut self, input: Input, stamp: &mut Stamp<'_>) -> Result<Vec<Effect>, FoldError> {
         self.fresh.clear();
         self.effects.clear();
+        if self.suspended && wants_work(&input) {
+            self.suspended = false;
+            if !matches!(input, Input::Resume) {
+                self.on_resume(stamp)?;
+            }
+        }
         self.decide(input, stamp)?;
         self.finish_abort(stamp)?;
         self.advance(stamp)?;
@@ -185,7 +206,8 @@ impl Machine {
     /// Does all that can be done now: starts turns, attempts and calls, and ends turns.
     fn advance(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         loop {
-            if self.live.abort.is_some() || self.live.attempt.is_some() || self.session.is_deleted() {
+            let waits = self.suspended || self.live.abort.is_some() || self.live.attempt.is_some();
+            if waits || self.session.is_deleted() {
                 return Ok(());
             }
             let Some(turn) = &self.session.turn else {
@@ -252,5 +274,26 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let ended = TurnEnded { turn: turn.id, outcome, error, steps: turn.steps(), totals: turn.totals };
         self.append(Record::TurnEnded(ended), stamp.now)
+    }
+}
+
+/// Whether somebody wants something of the turns of a session. What nobody waits for wants nothing: it comes of what was at
+/// work before, and of rules that changed.
+fn wants_work(input: &Input) -> bool {
+    match input {
+        Input::Prompt(..)
+        | Input::Abort(_)
+        | Input::AbortTurn(..)
+        | Input::Answer(..)
+        | Input::AnswerQuestion(..)
+        | Input::Delete(_)
+        | Input::Resume => true,
+        Input::Change(..)
+        | Input::Cover(..)
+        | Input::Ask(..)
+        | Input::Attempt(..)
+        | Input::Prepared(..)
+        | Input::Call(..)
+        | Input::Deadline(_) => false,
     }
 }

@@ -23,6 +23,8 @@ use check::{check, check_log};
 use world::World;
 
 mod check;
+mod disk;
+mod seeds;
 mod world;
 
 fn pick<T: Copy>(set: &BTreeSet<T>, by: u8) -> Option<T> {
@@ -31,8 +33,19 @@ fn pick<T: Copy>(set: &BTreeSet<T>, by: u8) -> Option<T> {
 
 const TOOLS: [&[&str]; 5] = [&[], &[], &["read"], &["bash", "read"], &["read", "grep", "edit", "glob"]];
 
+/// How many different things [`act`] knows.
+const CHOICES: u8 = 21;
+
 fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
-    let effects = match choice % 21 {
+    if let Some(effects) = act(h, world, choice, by) {
+        world.take(effects);
+        world.waits_for_something(h.machine.session());
+    }
+}
+
+/// Something happens, as far as it can just now: what the machine says to that.
+fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Effect>> {
+    let effects = match choice % CHOICES {
         0 | 1 => {
             let when = [WhenBusy::Queue, WhenBusy::Reject, WhenBusy::Interrupt, WhenBusy::Steer];
             let limit = (by.is_multiple_of(3)).then_some(u32::from(by % 4) + 1);
@@ -60,7 +73,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             }
         }
         3..=5 => {
-            let Some(attempt) = pick(&world.attempts, by) else { return };
+            let attempt = pick(&world.attempts, by)?;
             world.attempts.remove(&attempt);
             let report = match by % 8 {
                 0 => h.failed(ErrorCode::StreamCut, "half"),
@@ -75,7 +88,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             h.raw(Input::Attempt(attempt, report))
         }
         6..=8 => {
-            let Some(call) = pick(&world.preparing, by) else { return };
+            let call = pick(&world.preparing, by)?;
             world.preparing.remove(&call);
             let tool = h.machine.session().call(call).map(|call| call.tool.clone()).unwrap_or_default();
             let effect =
@@ -91,7 +104,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             h.raw(Input::Prepared(call, result))
         }
         9 | 10 => {
-            let Some(call) = pick(&world.executing, by) else { return };
+            let call = pick(&world.executing, by)?;
             world.executing.remove(&call);
             world.waiting.remove(&call);
             let outcome = [CallOutcome::Done, CallOutcome::Failed, CallOutcome::Crashed][usize::from(by) % 3];
@@ -99,7 +112,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             h.raw(Input::Call(call, CallReport { todos, ..CallReport::text(outcome, "output") }))
         }
         11 | 17 => {
-            let Some(consent) = pick(&world.asking, by) else { return };
+            let consent = pick(&world.asking, by)?;
             let ticket = h.ticket();
             world.asked += 1;
             h.raw(Input::Answer(ticket, consent, answer(by)))
@@ -107,7 +120,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
         18 => {
             // An answer that comes too late, most of the time.
             if h.consents.is_empty() {
-                return;
+                return None;
             }
             let consent = h.consents[usize::from(by) % h.consents.len()];
             let ticket = h.ticket();
@@ -115,30 +128,30 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             h.raw(Input::Answer(ticket, consent, answer(by)))
         }
         19 => {
-            let Some(consent) = pick(&world.asking, by) else { return };
+            let consent = pick(&world.asking, by)?;
             h.raw(Input::Cover(consent, h.consents.first().copied().filter(|_| by.is_multiple_of(2))))
         }
         20 => {
             let overdue = |deadline: &Deadline| matches!(deadline, Deadline::Consent { .. });
-            let Some(place) = world.deadlines.iter().position(overdue) else { return };
+            let place = world.deadlines.iter().position(overdue)?;
             let deadline = world.deadlines.remove(place);
             h.raw(Input::Deadline(deadline))
         }
         12 => {
             if world.deadlines.is_empty() {
-                return;
+                return None;
             }
             let deadline = world.deadlines.remove(usize::from(by) % world.deadlines.len());
             h.raw(Input::Deadline(deadline))
         }
         13 | 14 => {
             let silent: BTreeSet<PartId> = world.executing.difference(&world.waiting).copied().collect();
-            let Some(call) = pick(&silent, by) else { return };
+            let call = pick(&silent, by)?;
             world.waiting.insert(call);
             h.raw(Input::Ask(call, vec![question(); usize::from(by) % 4 + 1]))
         }
         15 => {
-            let Some(question) = pick(&world.questions, by) else { return };
+            let question = pick(&world.questions, by)?;
             // Some of these fit the number of questions, and some do not.
             let yes = || vec!["yes".to_owned()];
             let answers = (!by.is_multiple_of(5)).then(|| vec![yes(); usize::from(by) % 4 + 1]);
@@ -151,8 +164,7 @@ fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
             h.crash_raw()
         }
     };
-    world.take(effects);
-    world.waits_for_something(h.machine.session());
+    Some(effects)
 }
 
 fn verdict(by: u8) -> Verdict {

@@ -152,6 +152,12 @@ impl World {
         }
     }
 
+    /// The process ended, and another one has read the log. What ran before did so all the same.
+    pub(super) fn restart(&mut self, log: &[Entry]) {
+        let (executed, replies) = (std::mem::take(&mut self.executed), self.replies);
+        *self = Self { executed, replies, asked: replies, ..Self::of(log) };
+    }
+
     /// The process ends.
     pub(super) fn crash(&mut self) {
         self.attempts.clear();
