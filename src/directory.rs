@@ -16,7 +16,7 @@ use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
 use playhouse_tools::{Registry, Tool};
 
 use crate::config::{
@@ -200,6 +200,19 @@ impl SettingsDirectory {
     }
 }
 
+/// Why a model cannot be chosen: one that there is not is named to everybody, how it is reached to the operator only.
+fn refused(error: &ConfigError, model: &ModelRef) -> CommandError {
+    match error {
+        ConfigError::UnknownProvider { .. } | ConfigError::UnknownModel { .. } => {
+            CommandError::Invalid(error.to_string())
+        }
+        _ => {
+            let error = ErrorInfo { model: Some(model.clone()), ..unusable(error) };
+            CommandError::Unusable(Box::new(error))
+        }
+    }
+}
+
 impl Directory for SettingsDirectory {
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
@@ -229,9 +242,9 @@ impl Directory for SettingsDirectory {
         model: Option<&ModelRef>,
         fallback_agent: Option<&str>,
         fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, String> {
+    ) -> Result<Choice, CommandError> {
         let name = agent.or(fallback_agent).or(self.settings.agent.as_deref()).unwrap_or(Agents::DEFAULT);
-        let chosen = self.agent(name)?;
+        let chosen = self.agent(name).map_err(CommandError::Invalid)?;
         // An agent that was asked for by name brings its model; a session's own model stands before its agent's.
         let of_agent = chosen.model.as_ref();
         let wanted = match agent {
@@ -239,10 +252,12 @@ impl Directory for SettingsDirectory {
             None => model.or(fallback_model).or(of_agent),
         };
         let model = wanted.or(self.settings.model.as_ref()).ok_or_else(|| {
-            "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration"
-                .to_owned()
+            CommandError::Invalid(
+                "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration"
+                    .into(),
+            )
         })?;
-        self.check(model).map_err(|error| error.to_string())?;
+        self.check(model).map_err(|error| refused(&error, model))?;
         Ok(Choice {
             agent: chosen.name.clone(),
             model: model.clone(),

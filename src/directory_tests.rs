@@ -130,7 +130,10 @@ fn without_a_platform_the_environments_key_is_everybodys() {
     assert_eq!((key(&profile("acme")), key(&profile("globex"))), ("key-of-the-house", "key-of-the-house"));
     let model = "groq/openai/gpt-oss-20b".parse().unwrap();
     let error = place.directory.choose(None, Some(&model), None, None).unwrap_err();
-    assert!(error.starts_with("no key for provider groq: GROQ_API_KEY is not set"), "{error}");
+    assert!(error.to_string().starts_with("no key for provider groq: GROQ_API_KEY is not set"), "{error}");
+    // Which variable that is, is the operator's to know.
+    let playhouse_protocol::CommandError::Unusable(info) = error else { panic!("{error:?}") };
+    assert_eq!(info.for_tenant().message, "groq accepts no key of this server: ask the operator");
     assert!(place.directory.defaults(Path::new("/nowhere/at/all")).is_err());
 }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{Engine, EngineOptions, Stopped};
+use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::{CommandError, Sandbox};
 use playhouse_server::{Facts, Keys, Operations, Operator};
-use playhouse_store::{Shelf, Store, StoreError};
+use playhouse_store::{Shelf, Store, StoreError, StoreOptions, Upkeep};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
@@ -54,6 +54,7 @@ pub struct HouseBuilder {
     sandbox: Option<Sandbox>,
     network: Option<bool>,
     sinks: bool,
+    resumes: bool,
 }
 
 /// An engine with everything that it stands on.
@@ -61,6 +62,7 @@ pub struct House {
     engine: Engine,
     directory: Arc<SettingsDirectory>,
     shelf: Arc<dyn Shelf>,
+    upkeep: Arc<dyn Upkeep>,
     registry: Vec<String>,
     /// What its ledger is exported to.
     sinks: Arc<Sinks>,
@@ -91,6 +93,7 @@ impl House {
             sandbox: None,
             network: None,
             sinks: true,
+            resumes: false,
         }
     }
 
@@ -111,7 +114,8 @@ impl House {
 
     /// What the operator's commands need of it beside the rest: for a server.
     pub fn operations(&self) -> Arc<dyn Operations> {
-        Arc::new(HouseOperations::new(Arc::clone(&self.directory), Arc::clone(&self.sinks), self.generation))
+        let (directory, sinks) = (Arc::clone(&self.directory), Arc::clone(&self.sinks));
+        Arc::new(HouseOperations::new(directory, sinks, Arc::clone(&self.upkeep), self.generation))
     }
 
     /// Does what the operator's commands ask, in this process.
@@ -216,6 +220,14 @@ impl HouseBuilder {
         self
     }
 
+    /// Whether it goes on by itself with what an engine before it left unfinished, unless its settings leave that to people. It
+    /// does not unless it is told to: then a session goes on when it is woken.
+    #[must_use]
+    pub fn resumes(mut self, resumes: bool) -> Self {
+        self.resumes = resumes;
+        self
+    }
+
     /// Starts the engine in the current tokio runtime. Opening a data directory blocks for a few milliseconds.
     ///
     /// # Errors
@@ -234,12 +246,15 @@ impl HouseBuilder {
             sandbox,
             network,
             sinks,
+            resumes,
         } = self;
         settings.sandbox = sandbox.unwrap_or(settings.sandbox);
         settings.walls.network = network.unwrap_or(settings.walls.network);
         tell_of_missing(&settings);
         let store = match &data {
-            Some(data) => Store::open(data)?,
+            Some(data) => {
+                Store::open_with(data, &StoreOptions { backend: settings.store, ..StoreOptions::default() })?
+            }
             None => Store::memory()?,
         };
         let in_memory = data.is_none();
@@ -253,11 +268,17 @@ impl HouseBuilder {
         let mock = mock_llm::Mock::new(script);
         let (retry, asking_wait, keep_outputs) =
             (settings.retry, settings.asking_wait, settings.keep_outputs);
+        let (idle_after, max_live) = (settings.idle_after, settings.max_live);
+        let resume = match settings.resume {
+            Resume::Auto if !resumes => Resume::OnDemand,
+            resume => resume,
+        };
         let tenant_metrics = settings.metrics.by_tenant;
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
+        let upkeep = Arc::clone(&store.upkeep);
         let generation = store.generation;
         let sinks = Arc::new(Sinks::new(configured, read, &store, sinks && !in_memory)?);
         let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
@@ -268,13 +289,14 @@ impl HouseBuilder {
         options.retry = retry;
         options.asking_wait = asking_wait;
         options.keep_outputs = keep_outputs;
+        (options.resume, options.idle_after, options.max_live) = (resume, idle_after, max_live);
         options.tenant_metrics = tenant_metrics;
         options.budgets = budgets;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;
         }
         let engine = Engine::start(options).await?;
-        Ok(House { engine, directory, shelf, registry: names, sinks, generation, _scratch: scratch })
+        Ok(House { engine, directory, shelf, upkeep, registry: names, sinks, generation, _scratch: scratch })
     }
 }
 
@@ -375,5 +397,28 @@ mod tests {
         let settings = Settings::load(Some(&file), &|_| None).unwrap();
         let error = House::builder(settings).start().await.unwrap_err().to_string();
         assert!(error.contains("config.toml:1: `permissions.bahs` names no tool"), "{error}");
+    }
+
+    #[test]
+    fn what_becomes_of_sessions_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let read = |text: &str| {
+            fs_err::write(&file, text).unwrap();
+            Settings::load(Some(&file), &|_| None)
+        };
+        let usual = read("").unwrap();
+        assert_eq!((usual.resume, usual.max_live), (Resume::Auto, 10_000));
+        assert_eq!(usual.idle_after, Some(Duration::from_secs(300)));
+        let text = "resume = \"manual\"\nsessions.idle_after_ms = 0\nsessions.max_live = 7";
+        let chosen = read(text).unwrap();
+        assert_eq!((chosen.resume, chosen.max_live, chosen.idle_after), (Resume::Manual, 7, None));
+        for (wrong, said) in [
+            ("resume = \"always\"", "`resume`: is \"always\", expected auto or manual"),
+            ("sessions.max_live = 0", "`sessions.max_live`: is 0, expected a whole number from 1"),
+        ] {
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use playhouse_protocol::operator::{
 };
 use playhouse_protocol::{CommandError, ModelRef};
 use playhouse_server::Operations;
+use playhouse_store::Upkeep;
 use playhouse_tools::Registry;
 
 use crate::directory::SettingsDirectory;
@@ -23,12 +24,18 @@ static SCRIPTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct HouseOperations {
     directory: Arc<SettingsDirectory>,
     sinks: Arc<Sinks>,
+    upkeep: Arc<dyn Upkeep>,
     generation: u64,
 }
 
 impl HouseOperations {
-    pub(crate) fn new(directory: Arc<SettingsDirectory>, sinks: Arc<Sinks>, generation: u64) -> Self {
-        Self { directory, sinks, generation }
+    pub(crate) fn new(
+        directory: Arc<SettingsDirectory>,
+        sinks: Arc<Sinks>,
+        upkeep: Arc<dyn Upkeep>,
+        generation: u64,
+    ) -> Self {
+        Self { directory, sinks, upkeep, generation }
     }
 }
 
@@ -62,6 +69,10 @@ impl Operations for HouseOperations {
 
     fn billing(&self, request: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>> {
         self.sinks.answer(request).boxed()
+    }
+
+    fn upkeep(&self) -> Arc<dyn Upkeep> {
+        Arc::clone(&self.upkeep)
     }
 
     fn exported(&self) -> BoxFuture<'_, Result<Vec<(String, u64)>, CommandError>> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use playhouse_billing::export::{DeadLetter, Place};
 use playhouse_exporters::{
-    Exporters, LedgerFeed, Retried, SinkStatus, Surroundings, Wanted, exported_up_to, letters, retry,
-    status_at_rest,
+    Exporters, LedgerFeed, Leftover, Retried, SinkStatus, Surroundings, Wanted, exported_up_to, forget,
+    leftovers, letters, retry, status_at_rest,
 };
 use playhouse_protocol::CommandError;
 use playhouse_protocol::nearest::did_you_mean;
@@ -25,6 +25,8 @@ use crate::directory::Variables;
 /// Letters of a page, where nobody says how many, and at most.
 const USUAL_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
+/// What a sink is of which only the rest is there.
+const UNKNOWN: &str = "unknown";
 /// How many letters one request sends once more.
 const RESENT: usize = 100;
 
@@ -94,6 +96,9 @@ impl Sinks {
             BillingRequest::Resend { sink, id, after } => {
                 OperatorReply::Resent(self.resend(sink, id, after).await?)
             }
+            BillingRequest::Forget { sink, letters } => {
+                OperatorReply::SinkForgotten(self.forget(sink, letters).await?)
+            }
         })
     }
 
@@ -113,7 +118,43 @@ impl Sinks {
                 blocking(status).await?
             }
         };
-        Ok(statuses.into_iter().map(|status| facts(status, running)).collect())
+        let configured = statuses.into_iter().map(|status| facts(status, running));
+        Ok(configured.chain(self.leftovers().await?.into_iter().map(facts_of_leftover)).collect())
+    }
+
+    /// What is kept of sinks that are not configured.
+    async fn leftovers(&self) -> Result<Vec<Leftover>, CommandError> {
+        let (configured, shelf) = (self.configured.clone(), Arc::clone(&self.shelf));
+        blocking(move || leftovers(&shelf, &|name| configured.contains_key(name))).await
+    }
+
+    /// Removes what is kept of a sink that is not configured. How many dead letters there were.
+    async fn forget(&self, name: String, letters: bool) -> Result<u64, CommandError> {
+        if self.configured.contains_key(&name) {
+            return Err(CommandError::Invalid(format!(
+                "the sink {name} is configured: remove `[sinks.{name}]` first, and start a running engine again"
+            )));
+        }
+        let leftover = self.leftover(&name).await?;
+        if leftover.dead_letters > 0 && !letters {
+            return Err(CommandError::Invalid(format!(
+                "the sink {name} has {}: keep a copy with `playhouse billing dead {name} --format json`, and then \
+                 say `--dead-letters`",
+                count(leftover.dead_letters)
+            )));
+        }
+        let shelf = Arc::clone(&self.shelf);
+        blocking(move || forget(&shelf, &name)).await
+    }
+
+    /// What is kept of the sink of this name, which is not configured.
+    async fn leftover(&self, name: &str) -> Result<Leftover, CommandError> {
+        let found = self.leftovers().await?;
+        let names = || self.configured.keys().map(String::as_str).chain(found.iter().map(|kept| &*kept.name));
+        match found.iter().find(|kept| kept.name == name) {
+            Some(kept) => Ok(kept.clone()),
+            None => Err(unknown(name, &names().collect::<Vec<_>>())),
+        }
     }
 
     async fn letters(
@@ -124,8 +165,14 @@ impl Sinks {
     ) -> Result<LetterPage, CommandError> {
         let limit = if limit == 0 { USUAL_PAGE } else { limit.min(LONGEST_PAGE) };
         let names: Vec<String> = match sink {
-            Some(name) => vec![self.known(&name)?.0.clone()],
-            None => self.configured.keys().cloned().collect(),
+            Some(name) if self.configured.contains_key(&name) => vec![name],
+            Some(name) => vec![self.leftover(&name).await?.name],
+            None => {
+                let leftovers = self.leftovers().await?.into_iter().map(|kept| kept.name);
+                let mut names: Vec<String> = self.configured.keys().cloned().chain(leftovers).collect();
+                names.sort();
+                names
+            }
         };
         let shelf = Arc::clone(&self.shelf);
         blocking(move || {
@@ -161,7 +208,14 @@ impl Sinks {
         id: Option<String>,
         after: Option<LetterPlace>,
     ) -> Result<Resent, CommandError> {
-        let (_, settings) = self.known(&name)?;
+        let Some(settings) = self.configured.get(&name) else {
+            let kept = self.leftover(&name).await?;
+            return Err(CommandError::Invalid(format!(
+                "the sink {name} is not configured: configure it again to send its {}, or remove them with `playhouse \
+                 billing forget {name}`",
+                count(kept.dead_letters)
+            )));
+        };
         let wanted = Wanted { id, after: after.as_ref().map(place_of), limit: RESENT };
         let resent = match &self.exporters {
             Some(exporters) => exporters.retry(&name, &wanted).await.map(Option::unwrap_or_default),
@@ -172,7 +226,7 @@ impl Sinks {
                 retry(&sink, &self.shelf, &wanted, &surroundings()).await
             }
         };
-        let Retried { delivered, refused, left, reason, next } = resent.map_err(failed)?;
+        let Retried { delivered, refused, left, reason, hurried, next } = resent?;
         if let Some(id) = wanted.id
             && delivered + refused + left == 0
         {
@@ -181,21 +235,22 @@ impl Sinks {
                 id.escape_debug()
             )));
         }
-        Ok(Resent { delivered, refused, left, reason, next: next.map(|place| told_place(&name, place)) })
+        let next = next.map(|place| told_place(&name, place));
+        Ok(Resent { delivered, refused, left, reason, hurried, next })
     }
+}
 
-    /// The sink of this name.
-    fn known(&self, name: &str) -> Result<(&String, &SinkSettings), CommandError> {
-        self.configured.get_key_value(name).ok_or_else(|| {
-            let names = || self.configured.keys().map(String::as_str);
-            let there_are = match names().collect::<Vec<_>>() {
-                none if none.is_empty() => "none is configured".to_owned(),
-                names => format!("there are {}", names.join(", ")),
-            };
-            let meant = did_you_mean(name, names());
-            CommandError::Invalid(format!("unknown sink \"{}\"; {there_are}{meant}", name.escape_debug()))
-        })
-    }
+fn unknown(name: &str, names: &[&str]) -> CommandError {
+    let there_are = match names {
+        [] => "none is configured".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    };
+    let meant = did_you_mean(name, names.iter().copied());
+    CommandError::Invalid(format!("unknown sink \"{}\"; {there_are}{meant}", name.escape_debug()))
+}
+
+fn count(letters: u64) -> String {
+    if letters == 1 { "1 dead letter".to_owned() } else { format!("{letters} dead letters") }
 }
 
 fn surroundings() -> Surroundings {
@@ -207,15 +262,11 @@ fn surroundings() -> Surroundings {
     Surroundings { clock: Arc::new(now), random: Arc::new(random) }
 }
 
-fn failed(error: StoreError) -> CommandError {
-    CommandError::Store(error.to_string())
-}
-
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, CommandError> {
     match spawn_blocking(work).await {
-        Ok(result) => result.map_err(failed),
+        Ok(result) => result.map_err(CommandError::from),
         Err(error) => Err(CommandError::Store(error.to_string())),
     }
 }
@@ -225,17 +276,37 @@ fn facts(status: SinkStatus, running: bool) -> SinkFacts {
         seconds_behind: status.seconds_behind(now()),
         sink: status.name,
         kind: status.kind.to_owned(),
+        configured: true,
         running,
         cursor: status.settled,
         rows_behind: status.rows_behind,
         dead_letters: status.dead_letters,
         delivered: status.delivered,
+        archived: status.archived,
         error: status.trouble.map(|trouble| SinkError {
             misconfigured: trouble.misconfigured,
             reason: trouble.reason,
             since: trouble.since,
             tries: trouble.tries,
+            waits_until: status.waits_until,
+            asked: trouble.asked,
         }),
+    }
+}
+
+fn facts_of_leftover(kept: Leftover) -> SinkFacts {
+    SinkFacts {
+        sink: kept.name,
+        kind: UNKNOWN.to_owned(),
+        configured: false,
+        running: false,
+        cursor: kept.settled,
+        rows_behind: 0,
+        seconds_behind: 0.0,
+        dead_letters: kept.dead_letters,
+        delivered: 0,
+        archived: None,
+        error: None,
     }
 }
 

@@ -348,7 +348,66 @@ fn the_environment_is_read_by_the_product_and_passed_down_by_a_list() {
     let workspace = ["crates/workspace/src/process.rs", "crates/workspace/src/process/environment.rs"];
     for user in users(&packages(), &["env::var", "env::var_os", "env::vars", "env::vars_os"]) {
         let (file, _) = user.split_once(": ").unwrap();
-        assert!(product(file) || workspace.contains(&file), "{user}");
+        // What no release has: see below.
+        let fails = file == "crates/store/src/fail.rs";
+        assert!(product(file) || workspace.contains(&file) || fails, "{user}");
+    }
+}
+
+#[test]
+fn no_release_has_fail_points() {
+    // They are compiled with one feature, which no package has by itself and only tests of the product turn on.
+    const FEATURE: &str = "failpoints";
+    let code = package("store").code();
+    let store = &code[Path::new("crates/store/src/lib.rs")];
+    assert!(
+        store.contains("#[cfg(feature = \"failpoints\")]\npub mod fail;"),
+        "the module stands behind the feature"
+    );
+    let manifest = fs_err::read_to_string(root().join("Cargo.toml")).unwrap();
+    let workspace: Table = manifest.parse().unwrap();
+    assert!(!workspace["workspace"].to_string().contains(FEATURE));
+    for Package { name, manifest, .. } in packages() {
+        let features = manifest.get("features").and_then(Value::as_table);
+        let of_features = features.map(|features| features.keys().map(String::as_str).collect::<Vec<_>>());
+        let turned_on: Vec<&String> = manifest
+            .iter()
+            .filter(|(table, value)| {
+                !matches!(table.as_str(), "features" | "workspace") && value.to_string().contains(FEATURE)
+            })
+            .map(|(table, _)| table)
+            .collect();
+        match name.as_str() {
+            "store" => {
+                let features = features.unwrap();
+                assert_eq!(features[FEATURE].as_array().unwrap().len(), 0);
+                let others = features.iter().filter(|(other, _)| other.as_str() != FEATURE);
+                assert!(!others.map(|(_, on)| on.to_string()).any(|on| on.contains(FEATURE)));
+                assert!(turned_on.is_empty(), "{name}: {turned_on:?}");
+            }
+            "playhouse" => assert_eq!(turned_on, ["dev-dependencies"]),
+            _ => {
+                assert!(turned_on.is_empty() && !of_features.unwrap_or_default().contains(&FEATURE), "{name}")
+            }
+        }
+    }
+}
+
+#[test]
+fn every_fail_point_is_used_once() {
+    let code = package("store").code();
+    let points = &code[Path::new("crates/store/src/fail.rs")];
+    let names = points.lines().filter_map(|line| {
+        let (name, text) = line.trim().split_once(" = \"")?;
+        text.ends_with("\";").then(|| name.to_owned())
+    });
+    let names: Vec<String> =
+        names.filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_')).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        let used =
+            code.values().map(|code| code.matches(&format!("fail_point!({name})")).count()).sum::<usize>();
+        assert_eq!(used, 1, "{name}");
     }
 }
 

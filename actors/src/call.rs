@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
+use playhouse_protocol::{SessionId, WallsInForce};
 use playhouse_session::{CallReport, PreparedCall};
 use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -16,7 +17,7 @@ use crate::host::SessionHost;
 use crate::measure;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
-use crate::shared::{Child, Shared};
+use crate::shared::{Child, Shared, begins};
 
 pub(crate) enum CallMessage {
     /// Read the arguments.
@@ -39,6 +40,7 @@ pub(crate) struct CallArguments {
     pub(crate) tenant: Arc<str>,
     pub(crate) context: CallContext,
     pub(crate) session: ActorRef<SessionMessage>,
+    pub(crate) session_id: SessionId,
     pub(crate) shared: Arc<Shared>,
     /// Counts this actor among those at work until it ends.
     #[allow(dead_code, reason = "held for its count")]
@@ -72,6 +74,8 @@ impl Actor for CallActor {
         state: &mut CallState,
     ) -> Result<(), ActorProcessingErr> {
         let (call, span) = (state.arguments.call, state.arguments.span.clone());
+        let name = if matches!(message, CallMessage::Execute) { "execute" } else { "prepare" };
+        begins("call", name, Some(state.arguments.session_id));
         let report = match message {
             CallMessage::Prepare { tool, input, looping } => {
                 let prepared = Box::pin(prepare(state, &tool, &input, looping).instrument(span)).await;
@@ -102,6 +106,7 @@ async fn prepare(
     }
     let (tool, prepared) =
         runner::prepare(&shared.tools, name, input, context).await.map_err(|error| failure(&error))?;
+    let walls = if tool.starts_programs() { Some(in_force(context).await?) } else { None };
     let judged = PreparedCall {
         effect: prepared.effect,
         recovery: prepared.recovery,
@@ -109,10 +114,20 @@ async fn prepare(
         risk: tool.risk(),
         preview: prepared.preview.clone(),
         diff: is_diff(tool.as_ref(), &prepared.preview),
-        walls: tool.starts_programs().then(|| context.walls.in_force().clone()),
+        walls,
     };
     state.prepared = Some((tool, prepared));
     Ok(judged)
+}
+
+/// The walls that hold what the call starts: the first that starts something builds them.
+async fn in_force(context: &CallContext) -> Result<WallsInForce, CallReport> {
+    if let Some(known) = context.walls.known() {
+        return Ok(known.clone());
+    }
+    let walls = context.walls.clone();
+    let built = context.pool.run(move || walls.in_force().cloned()).await;
+    built.map_err(|error| CallReport::text(CallOutcome::Failed, error.to_string()))
 }
 
 /// Whether a preview is a unified diff: the tools that change files show one, or say why there is none.

@@ -9,7 +9,7 @@ use playhouse_protocol::summary::{SessionState, UNTITLED};
 use playhouse_protocol::{
     CommandError, Entry, Event, EventBody, EventId, Metric, NewSession, Record, Seq, SessionId, WallsAllowed,
 };
-use playhouse_store::{Append, Done, Log, StoreError};
+use playhouse_store::{Append, Done, Log};
 use playhouse_workspace::Workspace;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -75,11 +75,12 @@ impl Engine {
             Ok::<_, CommandError>((workspace, defaults, root))
         };
         let (workspace, defaults, root) = self.shared.pool.run(open).await?;
-        let choice = self
-            .shared
-            .directory
-            .choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())
-            .map_err(CommandError::Invalid)?;
+        let choice = self.shared.directory.choose(
+            agent.as_deref(),
+            model.as_ref(),
+            defaults.0.as_deref(),
+            defaults.1.as_ref(),
+        )?;
         let created = SessionCreated {
             session: id,
             tenant: tenant.clone(),
@@ -131,8 +132,7 @@ impl Engine {
                 self.shared.hub.outlet(id, owner).write(told);
                 Ok(self.handle(id))
             }
-            Ok(Err(StoreError::Missing(id))) => Err(CommandError::NotFound(id)),
-            Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
+            Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(CommandError::Store("the store is closed".into())),
         }
     }
@@ -213,14 +213,13 @@ fn check_walls(walls: &WallsAllowed) -> Result<(), CommandError> {
 /// Whether a session of `tenant` can be one below `parent`; the session at the top of both. Blocks.
 fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<SessionId, CommandError> {
     let log = &*shared.store.log;
-    let failed = |error: playhouse_store::StoreError| CommandError::Store(error.to_string());
-    let summary = log.summary(parent).map_err(failed)?;
+    let summary = log.summary(parent)?;
     // Another tenant's sessions are none that there are.
     let summary = summary
         .filter(|summary| summary.tenant == tenant && summary.state != SessionState::Deleted)
         .ok_or(CommandError::NotFound(parent))?;
     let above = match summary.parent {
-        Some(next) => ancestors(log, next).map_err(failed)?.len(),
+        Some(next) => ancestors(log, next)?.len(),
         None => 0,
     };
     if above + 1 > DEEPEST {

@@ -8,7 +8,9 @@ use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::ledger::Tier;
 use playhouse_protocol::usage::PriceList;
-use playhouse_protocol::{ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed};
+use playhouse_protocol::{
+    CommandError, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
+};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,14 +122,15 @@ pub trait Directory: Send + Sync {
     /// `fallback_model` are the session's. Fast, and without I/O.
     ///
     /// # Errors
-    /// What is not known or not usable, with what to do.
+    /// What is not known ([`CommandError::Invalid`]), or cannot be used as it is set up ([`CommandError::Unusable`]), with
+    /// what to do.
     fn choose(
         &self,
         agent: Option<&str>,
         model: Option<&ModelRef>,
         fallback_agent: Option<&str>,
         fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, String>;
+    ) -> Result<Choice, CommandError>;
 
     /// Whether `agent` may call `tool`. A call that it may not make is refused where calls run.
     fn allows(&self, agent: &str, tool: &str) -> bool;

@@ -25,6 +25,8 @@ use crate::handle::SessionHandle;
 use crate::hub::Hub;
 use crate::measure::{Count, Measures};
 use crate::metering::{Metering, MeteringMessage, UsageReport};
+use crate::resume::Resume;
+use crate::seen::Seen;
 use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
 use crate::sweeper::Sweeper;
@@ -66,6 +68,14 @@ pub struct EngineOptions {
     pub tenant_metrics: bool,
     /// What turns, sessions and tenants may use.
     pub budgets: Budgets,
+    /// For how long a session has nothing to do before it leaves memory; it comes back when somebody asks for it. `None` keeps
+    /// all until there are too many.
+    pub idle_after: Option<Duration>,
+    /// The most sessions in memory: where there are more, those leave that had nothing to do for the longest time. Those at
+    /// work stay, however many there are.
+    pub max_live: usize,
+    /// Whether sessions go on by themselves with what the engine before this one left unfinished.
+    pub resume: Resume,
 }
 
 impl EngineOptions {
@@ -87,6 +97,9 @@ impl EngineOptions {
             hub_bytes: 8 * 1024 * 1024,
             tenant_metrics: false,
             budgets: Budgets::default(),
+            idle_after: Some(Duration::from_secs(300)),
+            max_live: 10_000,
+            resume: Resume::OnDemand,
         }
     }
 }
@@ -104,7 +117,7 @@ pub struct Stopped {
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) ids: Ids,
 }
 
@@ -136,6 +149,9 @@ impl Engine {
             hub_bytes,
             tenant_metrics,
             budgets,
+            idle_after,
+            max_live,
+            resume,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
@@ -163,6 +179,10 @@ impl Engine {
             retry,
             ring_bytes,
             metering,
+            idle_after,
+            max_live,
+            resume,
+            seen: Seen::default(),
             purses: Purses::new(budgets),
             children: Children::default(),
             measures,
@@ -171,6 +191,7 @@ impl Engine {
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
         let engine = Self { shared, supervisor, ids: Ids::after(now()) };
         engine.forget_by_hand().await;
+        engine.resume_by_itself();
         Ok(engine)
     }
 
@@ -217,7 +238,7 @@ impl Engine {
     /// There is none with this id, or it is parked.
     pub async fn session(&self, id: SessionId) -> Result<SessionHandle, CommandError> {
         let handle = self.handle(id);
-        handle.find().await?;
+        handle.wake().await?;
         Ok(handle)
     }
 
@@ -234,7 +255,7 @@ impl Engine {
         let log = Arc::clone(&self.shared.store.log);
         let all_tenants = query.tenant.is_none();
         let page = self.shared.pool.run(move || log.list(&query)).await;
-        let mut page = page.map_err(|error| CommandError::Store(error.to_string()))?;
+        let mut page = page?;
         // One whose removal was interrupted is gone for everybody; it is removed when somebody asks for it.
         page.sessions.retain(|summary| {
             summary.state != SessionState::Deleted && !(all_tenants && summary.tenant == BY_HAND_TENANT)
@@ -249,7 +270,7 @@ impl Engine {
     pub async fn count(&self, tenant: &str) -> Result<u64, CommandError> {
         let (log, tenant) = (Arc::clone(&self.shared.store.log), tenant.to_owned());
         let count = self.shared.pool.run(move || log.count(&tenant)).await;
-        count.map_err(|error| CommandError::Store(error.to_string()))
+        count.map_err(CommandError::from)
     }
 
     /// Facts and totals of a session, without waking it.
@@ -259,7 +280,7 @@ impl Engine {
     pub async fn summary(&self, id: SessionId) -> Result<SessionSummary, CommandError> {
         let log = Arc::clone(&self.shared.store.log);
         let summary = self.shared.pool.run(move || log.summary(id)).await;
-        summary.map_err(|error| CommandError::Store(error.to_string()))?.ok_or(CommandError::NotFound(id))
+        summary?.ok_or(CommandError::NotFound(id))
     }
 
     /// The sessions with a turn that runs, waits, or was suspended when the engine stopped, without waking them.
@@ -269,7 +290,7 @@ impl Engine {
     pub async fn unfinished(&self) -> Result<Vec<SessionId>, CommandError> {
         let log = Arc::clone(&self.shared.store.log);
         let unfinished = self.shared.pool.run(move || log.unfinished()).await;
-        unfinished.map_err(|error| CommandError::Store(error.to_string()))
+        unfinished.map_err(CommandError::from)
     }
 
     /// The records of a session up to the first that cannot be trusted, without waking it.
@@ -280,8 +301,7 @@ impl Engine {
         let log = Arc::clone(&self.shared.store.log);
         match self.shared.pool.run(move || log.read(id, Seq::START, usize::MAX)).await {
             Ok(read) => Ok((read.entries, read.damage)),
-            Err(StoreError::Missing(id)) => Err(CommandError::NotFound(id)),
-            Err(error) => Err(CommandError::Store(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -298,7 +318,7 @@ impl Engine {
                 self.shared.store.log.delete(id, Box::new(move |result| drop(done.send(result))));
                 let removed = match flushed.await {
                     Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(CommandError::Store(error.to_string())),
+                    Ok(Err(error)) => Err(error.into()),
                     Err(_) => Err(CommandError::Store("the store is closed".into())),
                 };
                 self.shared.measures.census.enter(Count::Supervisor);
@@ -338,7 +358,7 @@ impl Engine {
         ask(&self.shared.metering, MeteringMessage::Report).await
     }
 
-    /// What one session used since this engine started, by model.
+    /// What one session used since it was woken, by model. Its summary has what it used altogether.
     ///
     /// # Errors
     /// The engine stops.
@@ -364,7 +384,7 @@ impl Engine {
     ) -> Result<playhouse_protocol::message::BlobRef, CommandError> {
         let (blobs, tenant) = (Arc::clone(&self.shared.store.blobs), tenant.to_owned());
         let stored = self.shared.pool.run(move || blobs.put(&tenant, &content)).await;
-        stored.map_err(|error| CommandError::Store(error.to_string()))
+        stored.map_err(CommandError::from)
     }
 
     /// Stops all sessions and their children. Turns that run go on when their session is woken again.

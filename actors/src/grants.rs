@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use playhouse_policy::{Pattern, Rules, Want};
 use playhouse_protocol::consent::{ConsentAsked, Grant, PermissionRule};
 use playhouse_protocol::{CommandError, ConsentId, SessionId, Timestamp};
-use playhouse_store::{Shelf, StoreError};
+use playhouse_store::Shelf;
 use ractor::ActorRef;
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl Books {
 pub(crate) fn list(shelf: &dyn Shelf, tenant: Option<&str>) -> Result<Vec<Grant>, CommandError> {
     let prefix = tenant.map_or_else(|| PREFIX.to_owned(), of_tenant);
     let mut all = Vec::new();
-    for (key, value) in shelf.scan(&prefix).map_err(store_failed)? {
+    for (key, value) in shelf.scan(&prefix)? {
         match decode(&value) {
             Ok(grants) => all.extend(grants),
             Err(reason) => tracing::error!(key, reason, "what is allowed for always cannot be read"),
@@ -249,7 +249,7 @@ impl Book {
     ) -> Result<(), CommandError> {
         let _turn = lock(&self.turn);
         for _ in 0..TRIES {
-            let value = shelf.get(&self.key).map_err(store_failed)?;
+            let value = shelf.get(&self.key)?;
             let before = match value.as_deref().map(decode) {
                 None => Vec::new(),
                 Some(read) => read.map_err(|reason| {
@@ -279,7 +279,7 @@ impl Book {
             [] => None,
             _ => Some(serde_json::to_vec(&stored).map_err(|error| CommandError::Store(error.to_string()))?),
         };
-        shelf.compare_and_set(&self.key, expected, new.as_deref()).map_err(store_failed)
+        shelf.compare_and_set(&self.key, expected, new.as_deref()).map_err(CommandError::from)
     }
 
     /// The name of the grant of this rule here.
@@ -338,10 +338,6 @@ impl Drop for WaitingGuard {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half done by a panic elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn store_failed(error: StoreError) -> CommandError {
-    CommandError::Store(error.to_string())
 }
 
 /// The keys of a tenant begin with this. Hexadecimal, so that no name of a tenant reaches into another's.

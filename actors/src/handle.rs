@@ -12,11 +12,13 @@ use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
 use crate::engine::ask;
+use crate::gate::Caller;
 use crate::measure::Count;
+use crate::ring::Ring;
 use crate::session::SessionMessage;
 use crate::shared::{Ids, Shared};
 use crate::subscription::Subscription;
-use crate::supervisor::{Live, SupervisorMessage};
+use crate::supervisor::{FindPort, Found, Live, SupervisorMessage};
 
 /// How long a session may take to answer.
 const REPLY_WAIT: Duration = Duration::from_secs(30);
@@ -49,16 +51,43 @@ impl SessionHandle {
         self.id
     }
 
-    pub(crate) async fn find(&self) -> Result<Live, CommandError> {
+    /// The session's actor, which stays in memory as long as the caller is in. It is woken if it sleeps.
+    async fn find(&self) -> Result<(Live, Caller), CommandError> {
         let known = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(live) = known {
-            return Ok(live);
+        if let Some(live) = known
+            && let Some(caller) = live.gate.enter()
+        {
+            return Ok((live, caller));
         }
+        let Found { live, caller, .. } = self.ask_for(SupervisorMessage::Find).await?;
+        Ok((live, caller))
+    }
+
+    /// Wakes the session, and gives back its events.
+    async fn ring(&self) -> Result<Arc<Ring>, CommandError> {
+        // Not those that were found before: it may have left since, and come back with others.
+        self.ask_for(SupervisorMessage::Find).await.map(|found| found.ring)
+    }
+
+    async fn ask_for(
+        &self,
+        message: impl FnOnce(SessionId, FindPort) -> SupervisorMessage,
+    ) -> Result<Found, CommandError> {
         let id = self.id;
         self.shared.measures.census.enter(Count::Supervisor);
-        let found = ask(&self.supervisor, |port| SupervisorMessage::Find(id, port)).await??;
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        let found = ask(&self.supervisor, |port| message(id, port)).await??;
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.live.clone());
         Ok(found)
+    }
+
+    /// Wakes the session, if it sleeps.
+    pub(crate) async fn wake(&self) -> Result<(), CommandError> {
+        self.find().await.map(|_| ())
+    }
+
+    /// Wakes the session to go on with what is unfinished, also if it is parked.
+    pub(crate) async fn resume(&self) -> Result<(), CommandError> {
+        self.ask_for(SupervisorMessage::Resume).await.map(|_| ())
     }
 
     fn lose(&self) {
@@ -79,19 +108,24 @@ impl SessionHandle {
             // One that sorts before all that the session makes for it, its answers among them.
             message.get_or_insert_with(|| Ids::after(Timestamp::default()).next());
         }
-        self.send(|port| SessionMessage::Command(command.clone(), port)).await
+        self.send(appends(&command), |port| SessionMessage::Command(command.clone(), port)).await
     }
 
     pub(crate) async fn delete(&self) -> Result<(), CommandError> {
-        self.send(SessionMessage::Delete).await.map(|_| ())
+        self.send(true, SessionMessage::Delete).await.map(|_| ())
     }
 
+    /// Asks the session. What `appends` is refused at once while nothing can be written: the session would only end with it.
     async fn send(
         &self,
+        appends: bool,
         message: impl Fn(crate::session::ReplyPort) -> SessionMessage,
     ) -> Result<Reply, CommandError> {
         for _ in 0..TRIES {
-            let live = self.find().await?;
+            if appends {
+                self.shared.takes_writes()?;
+            }
+            let (live, _caller) = self.find().await?;
             match live.actor.call(&message, Some(REPLY_WAIT)).await {
                 Ok(CallResult::Success(reply)) => return reply,
                 Ok(CallResult::Timeout) => {
@@ -199,8 +233,7 @@ impl SessionHandle {
     /// # Errors
     /// Why the session cannot be read.
     pub async fn events(&self, after: Option<Seq>) -> Result<Subscription, CommandError> {
-        let live = self.find().await?;
-        Ok(Subscription::new(Arc::clone(&self.shared), live.ring, after))
+        Ok(Subscription::new(Arc::clone(&self.shared), self.ring().await?, after))
     }
 
     /// Admits a prompt and waits for the end of its turn.
@@ -245,6 +278,11 @@ impl SessionHandle {
         }
         Err(CommandError::NotAccepted("the engine stopped before the turn ended".into()))
     }
+}
+
+/// Whether a command may write to the log.
+fn appends(command: &Command) -> bool {
+    !matches!(command, Command::Snapshot | Command::Outline | Command::Messages(_))
 }
 
 pub(crate) fn unexpected(reply: &Reply) -> CommandError {

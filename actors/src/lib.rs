@@ -1,8 +1,8 @@
 //! The actors of Playhouse, and the handles by which everything else drives them. Only this crate knows ractor.
 //!
 //! - [`Engine`] starts the actors and hands out [`SessionHandle`]s. Several engines may live in one process.
-//! - The *supervisor* owns the table of sessions: it wakes them from their logs, respawns those that crash, parks those
-//!   that crash too often, and stops them all at the end.
+//! - The *supervisor* owns the table of sessions: it wakes them from their logs, lets those leave memory that rest, respawns
+//!   those that crash, parks those that crash too often, and stops them all at the end.
 //! - A *session* actor owns one session's turn machine and carries out its effects. It never waits for a model or a tool.
 //! - A *step* actor carries one request to a model and streams the answer into the session's [`Ring`].
 //! - A *call* actor carries one tool call through its two phases.
@@ -21,6 +21,7 @@ mod creation;
 mod directory;
 mod engine;
 mod forking;
+mod gate;
 mod grants;
 mod handle;
 mod host;
@@ -31,7 +32,9 @@ mod looking;
 mod measure;
 mod metering;
 mod reading;
+mod resume;
 mod ring;
+mod seen;
 mod session;
 mod shared;
 mod step;
@@ -53,5 +56,6 @@ pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
 pub use reading::Waiting;
+pub use resume::Resume;
 pub use ring::{Published, Ring};
 pub use subscription::Subscription;

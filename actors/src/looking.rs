@@ -161,6 +161,6 @@ impl Engine {
     pub async fn blob(&self, tenant: &str, blob: BlobRef) -> Result<Bytes, CommandError> {
         let (blobs, tenant) = (std::sync::Arc::clone(&self.shared.store.blobs), tenant.to_owned());
         let read = self.shared.pool.run(move || blobs.get(&tenant, &blob)).await;
-        read.map(Bytes::from).map_err(|error| CommandError::Store(error.to_string()))
+        read.map(Bytes::from).map_err(CommandError::from)
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{MAILBOXES, Metric, OTHER, POOLS, SESSION_STATES, TENANT};
+use playhouse_protocol::metric::{
+    EVICTION_REASONS, MAILBOXES, Metric, OTHER, POOLS, SESSION_STATES, SUSPENSION_REASONS, TENANT,
+};
 use playhouse_protocol::usage::Cost;
 use playhouse_protocol::{ErrorCode, ModelRef, Usage};
 use rust_decimal::prelude::ToPrimitive as _;
@@ -81,6 +83,15 @@ pub(crate) enum RequestEnd {
     Aborted,
     Lost,
     Failed(ErrorCode),
+}
+
+/// Why a session leaves memory, in the order of `EVICTION_REASONS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It had nothing to do for long.
+    Idle,
+    /// There are too many sessions.
+    Room,
 }
 
 impl RequestEnd {
@@ -222,6 +233,11 @@ pub(crate) fn consent(answer: &'static str, open: Option<Duration>) {
     }
 }
 
+/// A session left memory.
+pub(crate) fn left(why: Leaving) {
+    counter!(Metric::Evictions.name(), "reason" => EVICTION_REASONS[why as usize]).increment(1);
+}
+
 /// Something that has no labels took so long.
 pub(crate) fn took(metric: Metric, time: Duration) {
     histogram!(metric.name()).record(time);
@@ -245,6 +261,11 @@ impl Engine {
         let census = &shared.measures.census;
         for (state, doing) in SESSION_STATES.iter().zip(Doing::ALL) {
             gauge!(Metric::Sessions.name(), "state" => *state).set(number(census.doing(doing)));
+        }
+        let suspended = shared.store.log.health().map(|suspended| suspended.reason.name());
+        for reason in SUSPENSION_REASONS {
+            let is_this = suspended == Some(reason);
+            gauge!(Metric::StoreSuspended.name(), "reason" => *reason).set(f64::from(u8::from(is_this)));
         }
         for (metric, count) in [
             (Metric::ConsentsWaiting, Count::Consents),
@@ -287,6 +308,12 @@ mod tests {
         let beyond = named(MOST_MODELS);
         assert_eq!((&*beyond.provider, &*beyond.model), (OTHER, OTHER));
         assert_eq!(&*named(3).model, "m3");
+    }
+
+    #[test]
+    fn reasons_of_a_suspended_store_are_named_as_it_names_them() {
+        let names = playhouse_store::SuspensionReason::ALL.map(playhouse_store::SuspensionReason::name);
+        assert_eq!(names, SUSPENSION_REASONS);
     }
 
     #[test]

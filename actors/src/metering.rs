@@ -1,6 +1,7 @@
 //! The metering actor: adds up the usage of the attempts that ended.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use playhouse_billing::Meter;
@@ -9,6 +10,7 @@ use playhouse_protocol::{Cost, ModelRef, SessionId, Usage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use crate::measure::{Census, Count};
+use crate::shared::{begins, panic_text};
 
 /// What an engine's sessions used since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub struct UsageReport {
 pub(crate) enum MeteringMessage {
     /// An attempt ended; its record is flushed.
     Ended { session: SessionId, model: ModelRef, usage: Box<Usage>, cost: Option<Cost> },
-    /// A session left memory: its totals stand in its summary.
+    /// A session left memory, or is removed: its totals stand in its summary.
     Forget(SessionId),
     /// What one session used since it was woken.
     Session(SessionId, RpcReplyPort<BTreeMap<ModelRef, Totals>>),
@@ -58,18 +60,36 @@ impl Actor for Metering {
         MeteringState { meter, census }: &mut MeteringState,
     ) -> Result<(), ActorProcessingErr> {
         census.leave(Count::Metering);
-        match message {
-            MeteringMessage::Ended { session, model, usage, cost } => {
-                meter.add(session, &model, &usage, cost);
-            }
-            MeteringMessage::Forget(session) => meter.forget(session),
-            // A caller that went away needs no answer.
-            MeteringMessage::Session(session, port) => drop(port.send(meter.session(session))),
-            MeteringMessage::Report(port) => {
-                let report = UsageReport { totals: meter.totals(), by_model: meter.models().clone() };
-                drop(port.send(report));
-            }
+        // Nobody starts it again, and its sums stand nowhere else: a bug costs one message, not all of them.
+        let taken = catch_unwind(AssertUnwindSafe(|| take(meter, message)));
+        if let Err(panic) = taken {
+            tracing::error!(
+                panic = panic_text(&*panic),
+                "the metering actor panicked: totals in memory may be short"
+            );
         }
         Ok(())
+    }
+}
+
+fn take(meter: &mut Meter, message: MeteringMessage) {
+    let (name, session) = match &message {
+        MeteringMessage::Ended { session, .. } => ("ended", Some(*session)),
+        MeteringMessage::Forget(session) => ("forget", Some(*session)),
+        MeteringMessage::Session(session, _) => ("session", Some(*session)),
+        MeteringMessage::Report(_) => ("report", None),
+    };
+    begins("metering", name, session);
+    match message {
+        MeteringMessage::Ended { session, model, usage, cost } => {
+            meter.add(session, &model, &usage, cost);
+        }
+        MeteringMessage::Forget(session) => meter.forget(session),
+        // A caller that went away needs no answer.
+        MeteringMessage::Session(session, port) => drop(port.send(meter.session(session))),
+        MeteringMessage::Report(port) => {
+            let report = UsageReport { totals: meter.totals(), by_model: meter.models().clone() };
+            drop(port.send(report));
+        }
     }
 }

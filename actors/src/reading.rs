@@ -70,12 +70,12 @@ impl Engine {
         let log = Arc::clone(&self.shared.store.log);
         let work = move || {
             let entries = log.read(id, Seq::START, usize::MAX);
-            let entries = entries.map_err(|error| CommandError::Store(error.to_string()))?.entries;
+            let entries = entries?.entries;
             // Where not even the first record is good there is nothing to read.
             let Some(mut session) = fold(&entries).0 else { return Err(parked) };
             if session.summary.id != id {
                 // Only records are good that it shares, and they are another session's.
-                let summary = log.summary(id).map_err(|error| CommandError::Store(error.to_string()))?;
+                let summary = log.summary(id)?;
                 session.summary = summary.ok_or(CommandError::NotFound(id))?;
             }
             read(&session)
@@ -97,11 +97,7 @@ impl Engine {
             });
             of_tenant.collect::<Result<Vec<_>, _>>()
         };
-        self.shared
-            .pool
-            .run(work)
-            .await
-            .map_err(|error: playhouse_store::StoreError| CommandError::Store(error.to_string()))
+        self.shared.pool.run(work).await.map_err(CommandError::from)
     }
 
     /// What waits for an answer in the sessions of a tenant, by session id.

@@ -20,6 +20,8 @@ use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;
+/// While its session sleeps a ring keeps at most such a part of what it may keep.
+const ASLEEP: usize = 16;
 /// The most open requests of sub-sessions that are kept for later subscribers; the oldest make room.
 const MOST_REQUESTS: usize = 256;
 
@@ -170,7 +172,12 @@ impl Ring {
         inner.fresh.push((Arc::clone(&event), bytes));
         inner.events.push_back((event, bytes));
         inner.bytes += bytes;
-        while inner.bytes > self.limit && inner.events.len() > 1 {
+        Self::trim(inner, self.limit);
+    }
+
+    /// Lets the oldest events go that do not fit into so many bytes.
+    fn trim(inner: &mut Inner, limit: usize) {
+        while inner.bytes > limit && inner.events.len() > 1 {
             if let Some((_, bytes)) = inner.events.pop_front() {
                 inner.bytes -= bytes;
                 inner.first += 1;
@@ -276,6 +283,16 @@ impl Ring {
             }
         }
         self.wake.notify_waiters();
+    }
+
+    /// The session leaves memory, and those who follow it wait: keeps the newest events only, up to a part of the limit.
+    /// Whoever has not read the others by now reads them from the log.
+    pub(crate) fn shrink(&self) {
+        let mut inner = self.lock();
+        let limit = self.limit / ASLEEP;
+        Self::trim(&mut inner, limit);
+        inner.events.shrink_to_fit();
+        inner.fresh = Vec::new();
     }
 
     /// Tells all subscribers that nothing more will come, and why if something is wrong.

@@ -18,7 +18,8 @@ use playhouse_session::{
     AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, PreparedCall, Session,
     Stamp, StepPhase, Ticket,
 };
-use playhouse_workspace::FileTracker;
+use playhouse_store::StoreError;
+use playhouse_workspace::{BackgroundCommand, FileTracker};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -27,15 +28,17 @@ use crate::budget::Purse;
 use crate::call::CallMessage;
 use crate::conversation::Conversation;
 use crate::directory::Directory;
+use crate::gate::Gate;
 use crate::grants::{GrantIds, WaitingGuard};
 use crate::host::TodoList;
 use crate::judge::Judge;
-use crate::measure::Count;
+use crate::measure::{self, Count, Leaving};
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
-use crate::shared::{Ids, Shared, now, random_fraction};
+use crate::seen::Kept;
+use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
-use crate::supervisor::SupervisorMessage;
+use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage};
 use crate::wake::{Loaded, Place};
 
 mod commands;
@@ -53,7 +56,7 @@ pub(crate) enum SessionMessage {
     /// From the engine: remove the session.
     Delete(ReplyPort),
     /// From the store: an append was flushed, up to here, or failed.
-    Flushed(Result<Seq, String>),
+    Flushed(Result<Seq, StoreError>),
     /// From a step actor: how its attempt ended. The conversation comes back with it.
     Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
     /// From a call actor: what the call would do.
@@ -68,13 +71,41 @@ pub(crate) enum SessionMessage {
     Granted(Ticket, ConsentId, Result<GrantIds, CommandError>),
     /// Rules changed, perhaps by "always" to this request: open requests may need nobody's consent any more.
     Rejudge(Option<ConsentId>),
-    /// From the supervisor, once: go on with what is unfinished.
+    /// From the supervisor, once: the session is in memory.
+    Awake,
+    /// From the supervisor: go on with what is unfinished, if that waits for somebody to say so.
     Resume,
+    /// From the supervisor: leave memory, if there is nothing to do.
+    Leave(Leaving),
+}
+
+impl SessionMessage {
+    /// For traces.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Command(..) => "command",
+            Self::Delete(_) => "delete",
+            Self::Flushed(_) => "flushed",
+            Self::Attempt(..) => "attempt",
+            Self::Prepared(..) => "prepared",
+            Self::Ask(..) => "ask",
+            Self::Call(..) => "call",
+            Self::Deadline(_) => "deadline",
+            Self::Granted(..) => "granted",
+            Self::Rejudge(_) => "rejudge",
+            Self::Awake => "awake",
+            Self::Resume => "resume",
+            Self::Leave(_) => "leave",
+        }
+    }
 }
 
 pub(crate) struct SessionArguments {
     pub(crate) loaded: Loaded,
     pub(crate) ring: Arc<Ring>,
+    pub(crate) gate: Arc<Gate>,
+    /// Whether it goes on at once with what is unfinished.
+    pub(crate) goes_on: bool,
     pub(crate) shared: Arc<Shared>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
 }
@@ -99,6 +130,8 @@ pub(crate) struct SessionState {
     tenant: Arc<str>,
     machine: Machine,
     ring: Arc<Ring>,
+    /// Through which commands come, while it is open.
+    gate: Arc<Gate>,
     ids: Ids,
     /// Where it works, or why it cannot.
     place: Result<Place, String>,
@@ -178,27 +211,31 @@ impl Actor for SessionActor {
         _: ActorRef<SessionMessage>,
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
-        let SessionArguments { loaded, ring, shared, supervisor } = *arguments;
-        let Loaded { session, place, judge, root } = loaded;
+        let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
+        let Loaded { session, place, judge, root, files, unsure: _ } = loaded;
         let summary = &session.summary;
         let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().collect();
         let purse = shared.purses.enter(&session, models.keys().next().copied());
         let todos = TodoList::new(&session.todos);
         let tenant: Arc<str> = summary.tenant.as_str().into();
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
+        let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
+        let machine = Machine::new(session, shared.retry).asking_wait_ms(shared.asking_wait_ms);
+        let machine = if goes_on { machine } else { machine.suspended() };
         Ok(Box::new(SessionState {
             supervisor,
-            id: summary.id,
+            id,
             tenant,
-            ids: Ids::after(summary.updated),
-            flushed: summary.head,
-            machine: Machine::new(session, shared.retry).asking_wait_ms(shared.asking_wait_ms),
+            ids,
+            flushed,
+            machine,
+            files,
             shared,
             ring,
+            gate,
             place,
             judge,
             root,
-            files: Arc::new(FileTracker::new()),
             tickets: HashMap::new(),
             next_ticket: 0,
             unpublished: VecDeque::new(),
@@ -222,7 +259,14 @@ impl Actor for SessionActor {
         message: SessionMessage,
         state: &mut Box<SessionState>,
     ) -> Result<(), ActorProcessingErr> {
-        Box::pin(state.take(&myself, message)).await
+        begins("session", message.name(), Some(state.id));
+        if let SessionMessage::Leave(why) = message {
+            state.leave(&myself, why);
+            return Ok(());
+        }
+        Box::pin(state.take(&myself, message)).await?;
+        state.gate.note(state.rests());
+        Ok(())
     }
 
     async fn handle_supervisor_evt(
@@ -238,7 +282,10 @@ impl Actor for SessionActor {
             }
             _ => return Ok(()),
         };
-        Box::pin(state.child_ended(&myself, who, &why)).await
+        begins("session", "child-ended", Some(state.id));
+        Box::pin(state.child_ended(&myself, who, &why)).await?;
+        state.gate.note(state.rests());
+        Ok(())
     }
 }
 
@@ -255,7 +302,7 @@ impl SessionState {
             },
             SessionMessage::Delete(port) => Input::Delete(self.ticket(port)),
             SessionMessage::Flushed(Ok(seq)) => return self.on_flushed(myself, seq).await,
-            SessionMessage::Flushed(Err(error)) => return Err(self.store_failed(error)),
+            SessionMessage::Flushed(Err(error)) => return self.store_failed(myself, error),
             SessionMessage::Attempt(attempt, report, conversation) => {
                 if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
                     step.actor.stop(None);
@@ -288,11 +335,17 @@ impl SessionState {
                 return self.granted(myself, ticket, consent, granted).await;
             }
             SessionMessage::Rejudge(by) => return self.rejudge(myself, by).await,
-            SessionMessage::Resume => {
+            SessionMessage::Awake => {
                 self.announce_open();
+                if self.machine.is_suspended() {
+                    return Ok(());
+                }
                 self.consents_changed = true;
                 Input::Resume
             }
+            SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
+            // Leaving is not for the machine: see `handle`.
+            SessionMessage::Resume | SessionMessage::Leave(_) => return Ok(()),
         };
         self.feed(myself, input).await
     }
@@ -332,6 +385,39 @@ impl SessionState {
         self.feed(myself, Input::Call(call, report)).await
     }
 
+    /// Whether there is nothing to do, and nobody waits for anything.
+    fn rests(&self) -> bool {
+        let is_through = self.machine.session().is_idle() || self.machine.is_suspended();
+        let nobody_works = self.step.is_none() && self.calls.is_empty() && self.asking.is_empty();
+        let all_is_flushed = self.unpublished.is_empty() && self.gated.is_empty();
+        is_through && nobody_works && all_is_flushed && self.tickets.is_empty()
+    }
+
+    /// Leaves memory, unless there is something to do or somebody is about to ask for something.
+    fn leave(&self, myself: &ActorRef<SessionMessage>, why: Leaving) {
+        // What runs in the background runs in its walls, and is heard of by its calls.
+        let processes = self.shared.processes.of(self.id.as_str());
+        if !self.rests() || processes.list().iter().any(BackgroundCommand::runs) || !self.gate.close() {
+            self.gate.refuse();
+            return;
+        }
+        self.keep_seen();
+        measure::left(why);
+        tracing::debug!(session = %self.id, ?why, "left memory");
+        myself.stop(Some(LEFT.to_owned()));
+    }
+
+    /// Keeps for this session what it does not find in its log.
+    fn keep_seen(&self) {
+        let walls = self.place.as_ref().ok().map(|place| (Arc::clone(&place.spec), place.walls.clone()));
+        let gone = self.shared.seen.keep(self.id, Kept { files: Arc::clone(&self.files), walls });
+        if !gone.is_empty() {
+            // Folders on disk go with it.
+            let pool = self.shared.pool.clone();
+            tokio::spawn(async move { pool.run(move || drop(gone)).await });
+        }
+    }
+
     fn ticket(&mut self, port: ReplyPort) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
@@ -345,12 +431,14 @@ impl SessionState {
         myself: &ActorRef<SessionMessage>,
         input: Input,
     ) -> Result<(), ActorProcessingErr> {
+        let was_suspended = self.machine.is_suspended();
         let effects = {
             let mut ids = self.ids.lock();
             let facts = DirectoryFacts(self.shared.directory.as_ref());
             let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: random_fraction() };
             self.machine.on(input, &mut stamp)?
         };
+        self.consents_changed |= was_suspended && !self.machine.is_suspended();
         for effect in effects {
             self.carry_out(myself, effect).await?;
         }
@@ -409,13 +497,30 @@ impl SessionState {
         }
     }
 
-    /// Nothing that waited for the flush may happen. The supervisor starts this session again from its log.
-    fn store_failed(&mut self, error: String) -> ActorProcessingErr {
+    /// Nothing that waited for the flush may happen. The supervisor starts this session again from its log: at once after a
+    /// crash, and where only the disk took nothing, when it does again.
+    fn store_failed(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        error: StoreError,
+    ) -> Result<(), ActorProcessingErr> {
+        // A file beside the log that could not be written, a blob, is the disk's fault as well.
+        let passes = matches!(error, StoreError::Suspended { .. } | StoreError::Io(_));
+        let text = error.to_string();
+        let told = CommandError::from(error);
         for (_, port) in self.tickets.drain() {
-            drop(port.send(Err(CommandError::Store(error.clone()))));
+            drop(port.send(Err(told.clone())));
         }
         self.gated.clear();
-        error.into()
+        if !passes {
+            return Err(text.into());
+        }
+        tracing::warn!(session = %self.id, error = text, "what runs is suspended: it cannot be written down");
+        let running = self.step.iter().map(|step| &step.cancel);
+        running.chain(self.calls.values().map(|call| &call.cancel)).for_each(CancellationToken::cancel);
+        self.keep_seen();
+        myself.stop(Some(HELD_UP.to_owned()));
+        Ok(())
     }
 
     /// Stops a call's actor, whose report has come.

@@ -1,13 +1,14 @@
 //! What all actors of one engine share.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use playhouse_protocol::id::Id;
-use playhouse_protocol::{IdGenerator, SessionId, Timestamp};
+use playhouse_protocol::{CommandError, IdGenerator, SessionId, Timestamp};
 use playhouse_session::RetryPolicy;
-use playhouse_store::Store;
+use playhouse_store::{Store, StoreError, Suspended};
 use playhouse_tools::{Registry, outputs};
 use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
@@ -19,6 +20,8 @@ use crate::grants::Grants;
 use crate::hub::Hub;
 use crate::measure::Measures;
 use crate::metering::MeteringMessage;
+use crate::resume::Resume;
+use crate::seen::Seen;
 use crate::sweeper::Sweeper;
 
 /// What all actors of one engine share.
@@ -54,6 +57,14 @@ pub(crate) struct Shared {
     pub(crate) asking_wait_ms: u64,
     /// Bytes of events that each session keeps for its subscribers.
     pub(crate) ring_bytes: usize,
+    /// For how long a session rests before it leaves memory; `None` for ever.
+    pub(crate) idle_after: Option<Duration>,
+    /// The most sessions in memory, if enough of them rest.
+    pub(crate) max_live: usize,
+    /// Whether sessions that wake go on with what is unfinished.
+    pub(crate) resume: Resume,
+    /// What sessions that left had seen of files.
+    pub(crate) seen: Seen,
     /// The events of all sessions.
     pub(crate) hub: Arc<Hub>,
     pub(crate) metering: ActorRef<MeteringMessage>,
@@ -66,6 +77,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether anything can be written.
+    ///
+    /// # Errors
+    /// The store takes no writes, and why.
+    pub(crate) fn takes_writes(&self) -> Result<(), CommandError> {
+        match self.store.log.health() {
+            None => Ok(()),
+            Some(Suspended { reason, .. }) => Err(StoreError::Suspended { reason }.into()),
+        }
+    }
+
     /// Removes what was saved for a session that is deleted. Blocks. What stays behind goes when it is old.
     pub(crate) fn remove_outputs(&self, session: SessionId) {
         if let Err(error) = outputs::remove(&self.outputs, session) {
@@ -102,6 +124,18 @@ impl Children {
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// An actor begins with a message. Told at the level `trace`, of this target; tests make actors panic here.
+pub(crate) fn begins(actor: &'static str, message: &'static str, session: Option<SessionId>) {
+    let session = session.map(tracing::field::display);
+    tracing::trace!(target: "playhouse::mailbox", actor, begins = message, session);
+}
+
+/// What somebody said who panicked.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason was given")
 }
 
 /// A number from 0 to 1 that nobody can foresee.

@@ -31,7 +31,7 @@ use crate::judge::Judge;
 use crate::measure::{Count, Measures, gen_ai_provider};
 use crate::ring::{OpenPart, Ring, Writer};
 use crate::session::SessionMessage;
-use crate::shared::{Child, Ids, Shared, now};
+use crate::shared::{Child, Ids, Shared, begins, now};
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
 const COOL_DOWN: Duration = Duration::from_secs(1);
@@ -78,6 +78,7 @@ impl Actor for StepActor {
         StepMessage::Run(work): StepMessage,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
+        begins("step", "run", Some(work.request.session));
         let span = span(&work);
         Box::pin(run(*work).instrument(span)).await;
         Ok(())

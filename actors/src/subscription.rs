@@ -118,7 +118,7 @@ impl Subscription {
         let log = Arc::clone(&self.shared.store.log);
         let (session, after) = (self.ring.session(), self.given);
         let read = self.shared.pool.run(move || log.read(session, after, REPLAY_PAGE)).await;
-        let read = read.map_err(|error| CommandError::Store(error.to_string()))?;
+        let read = read?;
         if read.entries.is_empty() {
             let reason = match read.damage {
                 Some(damage) => damage.to_string(),

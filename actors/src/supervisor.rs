@@ -1,20 +1,29 @@
-//! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, respawns one
-//! that crashed, and parks one that crashed too often or whose log cannot be trusted.
+//! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, lets it leave
+//! memory when it rests, respawns one that crashed, and parks one that crashed too often or whose log cannot be trusted.
 
-use std::collections::{HashMap, VecDeque};
+mod sleep;
+mod slot;
+mod suspended;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use playhouse_protocol::{CommandError, Metric, Record, Seq, SessionId, SessionSummary};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 
+use self::slot::{Slot, Stage};
+use self::suspended::HeldUp;
 use crate::engine::Stopped;
+use crate::gate::{Caller, Gate};
 use crate::hub::Owner;
-use crate::measure::{self, Count, Doing, Standing};
+use crate::measure::{self, Count, Doing};
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::session::{SessionActor, SessionArguments, SessionMessage};
-use crate::shared::Shared;
+use crate::shared::{Shared, begins, panic_text};
 use crate::wake::{Loaded, load};
 
 /// More crashes than this within [`CRASH_WINDOW`] park a session.
@@ -24,6 +33,14 @@ const CRASH_WINDOW: Duration = Duration::from_secs(60);
 const RESPAWN_WAIT: Duration = Duration::from_millis(100);
 /// Why the actor of a session stops that was removed from the store.
 pub(crate) const REMOVED: &str = "the session was removed";
+/// Why the actor of a session stops that leaves memory until somebody asks for it.
+pub(crate) const LEFT: &str = "the session rests";
+/// Why the actor of a session stops that could not append, as the store takes no writes.
+pub(crate) const HELD_UP: &str = "the store takes no writes";
+/// Why the actor of a session is stopped that was read while the store took no writes.
+const UNSURE: &str = "the session is read again";
+/// What the end of a session's actor is called in traces.
+const ENDED: &str = "ended";
 /// How long a session may take to stop at shutdown.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
@@ -31,14 +48,23 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) actor: ActorRef<SessionMessage>,
-    pub(crate) ring: Arc<Ring>,
+    pub(crate) gate: Arc<Gate>,
 }
 
-type FindPort = RpcReplyPort<Result<Live, CommandError>>;
+/// A session in memory, which stays there as long as this does.
+pub(crate) struct Found {
+    pub(crate) live: Live,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) caller: Caller,
+}
+
+pub(crate) type FindPort = RpcReplyPort<Result<Found, CommandError>>;
 
 pub(crate) enum SupervisorMessage {
     /// Give me this session; wake it if it sleeps.
     Find(SessionId, FindPort),
+    /// The same, and it shall go on with what is unfinished, also if it was parked.
+    Resume(SessionId, FindPort),
     /// A session was read from its log, or could not be.
     Woken(SessionId, Result<Box<Loaded>, CommandError>),
     /// The wait before a respawn is over.
@@ -47,48 +73,29 @@ pub(crate) enum SupervisorMessage {
     Request { root: SessionId, session: SessionId, record: Box<Record> },
     /// A session was removed from the store.
     Removed(SessionId),
+    /// Time to look for sessions that rest.
+    Sweep,
+    /// There may be too many sessions in memory.
+    MakeRoom,
+    /// The store may take writes again.
+    GoOn,
     /// Stop all sessions.
     Stop(RpcReplyPort<Stopped>),
-}
-
-#[derive(Default)]
-struct Slot {
-    stage: Stage,
-    /// When it crashed lately.
-    crashes: VecDeque<Instant>,
-    /// Kept over a crash, so that subscribers go on. There is also one for a session that sleeps while requests of
-    /// sub-sessions wait for its clients.
-    ring: Option<Arc<Ring>>,
-    /// The session at the top, for a sub-session that was woken.
-    root: Option<SessionId>,
-}
-
-impl Slot {
-    /// Tells the subscribers that it does not come back, and why: they would wait for ever.
-    fn close(&self, error: &CommandError) {
-        if let Some(ring) = &self.ring {
-            ring.close(Some(error.clone()));
-        }
-    }
-}
-
-#[derive(Default)]
-enum Stage {
-    /// Not in memory.
-    #[default]
-    Asleep,
-    /// It is being read, or waits for its respawn; these callers wait for it.
-    Waking(Vec<FindPort>, #[allow(dead_code, reason = "held for its count")] Standing),
-    Live(Live),
-    /// It cannot go on.
-    Parked(String, #[allow(dead_code, reason = "held for its count")] Standing),
 }
 
 pub(crate) struct SupervisorState {
     shared: Arc<Shared>,
     sessions: HashMap<SessionId, Slot>,
-    /// Which session an actor is.
+    /// Which session an actor is: those in memory.
     actors: HashMap<ActorId, SessionId>,
+    /// Sessions that the store held up.
+    held_up: HashMap<SessionId, HeldUp>,
+    /// [`SupervisorMessage::GoOn`] is on its way.
+    going_on: bool,
+    /// [`SupervisorMessage::Sweep`] is on its way.
+    sweeping: bool,
+    /// [`SupervisorMessage::MakeRoom`] is on its way.
+    making_room: bool,
     stopping: bool,
 }
 
@@ -104,7 +111,16 @@ impl Actor for Supervisor {
         _: ActorRef<SupervisorMessage>,
         shared: Arc<Shared>,
     ) -> Result<SupervisorState, ActorProcessingErr> {
-        Ok(SupervisorState { shared, sessions: HashMap::new(), actors: HashMap::new(), stopping: false })
+        Ok(SupervisorState {
+            shared,
+            sessions: HashMap::new(),
+            actors: HashMap::new(),
+            held_up: HashMap::new(),
+            going_on: false,
+            sweeping: false,
+            making_room: false,
+            stopping: false,
+        })
     }
 
     async fn handle(
@@ -114,13 +130,11 @@ impl Actor for Supervisor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         state.shared.measures.census.leave(Count::Supervisor);
-        match message {
-            SupervisorMessage::Find(session, port) => state.find(&myself, session, port),
-            SupervisorMessage::Woken(session, woken) => Box::pin(state.woken(&myself, session, woken)).await,
-            SupervisorMessage::Respawn(session) => state.wake(&myself, session),
-            SupervisorMessage::Request { root, session, record } => state.request(root, session, *record),
-            SupervisorMessage::Removed(session) => state.forget(session),
-            SupervisorMessage::Stop(port) => Box::pin(state.stop(port)).await,
+        let (session, name) = (message.of(), message.name());
+        // With it all sessions would end: a bug costs one message.
+        let taken = AssertUnwindSafe(Box::pin(state.take(&myself, message))).catch_unwind().await;
+        if let Err(panic) = taken {
+            state.panicked(&myself, session, name, panic_text(&*panic));
         }
         Ok(())
     }
@@ -131,49 +145,180 @@ impl Actor for Supervisor {
         event: SupervisionEvent,
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorFailed(who, why) => state.crashed(&myself, who.get_id(), &why.to_string()),
-            SupervisionEvent::ActorTerminated(who, _, why) => {
-                if let Some(session) = state.actors.get(&who.get_id())
-                    && let Some(Slot { stage: Stage::Live(live), .. }) = state.sessions.get(session)
-                    && live.actor.get_id() == who.get_id()
-                    && !state.stopping
-                {
-                    if why.as_deref() == Some(REMOVED) {
-                        // What it said of that comes later: the end of an actor is told before messages.
-                        let session = *session;
-                        state.forget(session);
-                        return Ok(());
-                    }
-                    let why = why.unwrap_or_else(|| "it stopped".into());
-                    state.crashed(&myself, who.get_id(), &why);
-                }
+        let (who, why) = match event {
+            SupervisionEvent::ActorFailed(who, why) => (who, why.to_string()),
+            SupervisionEvent::ActorTerminated(who, left_over, why) => {
+                // What it held of its session's events counts no more.
+                drop(left_over);
+                (who, why.unwrap_or_else(|| "it stopped".into()))
             }
-            _ => {}
+            _ => return Ok(()),
+        };
+        if state.stopping {
+            return Ok(());
+        }
+        // One that is not known here failed to start, or was removed.
+        let Some(session) = state.actors.remove(&who.get_id()) else { return Ok(()) };
+        let taken = catch_unwind(AssertUnwindSafe(|| state.ended(&myself, session, who.get_id(), &why)));
+        if let Err(panic) = taken {
+            state.panicked(&myself, Some(session), ENDED, panic_text(&*panic));
         }
         Ok(())
     }
 }
 
+impl SupervisorMessage {
+    /// The session that it is about.
+    const fn of(&self) -> Option<SessionId> {
+        match self {
+            Self::Find(session, _)
+            | Self::Resume(session, _)
+            | Self::Woken(session, _)
+            | Self::Respawn(session)
+            | Self::Request { root: session, .. }
+            | Self::Removed(session) => Some(*session),
+            Self::Sweep | Self::MakeRoom | Self::GoOn | Self::Stop(_) => None,
+        }
+    }
+
+    /// For traces.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Find(..) => "find",
+            Self::Resume(..) => "resume",
+            Self::Woken(..) => "woken",
+            Self::Respawn(_) => "respawn",
+            Self::Request { .. } => "request",
+            Self::Removed(_) => "removed",
+            Self::Sweep => "sweep",
+            Self::MakeRoom => "make-room",
+            Self::GoOn => "go-on",
+            Self::Stop(_) => "stop",
+        }
+    }
+}
+
 impl SupervisorState {
+    async fn take(&mut self, myself: &ActorRef<SupervisorMessage>, message: SupervisorMessage) {
+        begins("supervisor", message.name(), message.of());
+        match message {
+            SupervisorMessage::Find(session, port) => self.find(myself, session, port),
+            SupervisorMessage::Resume(session, port) => self.resume(myself, session, port),
+            SupervisorMessage::Woken(session, woken) => self.woken(myself, session, woken).await,
+            SupervisorMessage::Respawn(session) => self.wake(myself, session),
+            SupervisorMessage::Request { root, session, record } => {
+                self.request(myself, root, session, *record)
+            }
+            SupervisorMessage::Removed(session) => self.forget(session),
+            SupervisorMessage::Sweep => self.sweep(myself),
+            SupervisorMessage::MakeRoom => self.make_room(myself),
+            SupervisorMessage::GoOn => self.go_on(myself),
+            SupervisorMessage::Stop(port) => self.stop(port).await,
+        }
+    }
+
+    /// A session's actor ended.
+    fn ended(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, who: ActorId, why: &str) {
+        begins("supervisor", ENDED, Some(session));
+        let now = self.sessions.get(&session).and_then(|slot| match &slot.stage {
+            Stage::Live(live) | Stage::Leaving(live, _) => Some(live.actor.get_id()),
+            Stage::Asleep | Stage::Waking(..) | Stage::Parked(..) => None,
+        });
+        if now.is_some_and(|now| now != who) {
+            // Another one has its place already.
+            return;
+        }
+        match why {
+            // What it said of that comes later: the end of an actor is told before messages.
+            REMOVED => self.forget(session),
+            LEFT => self.left(myself, session),
+            UNSURE => self.read_again(myself, session),
+            HELD_UP => self.suspended(myself, session),
+            why => self.crashed(myself, session, why),
+        }
+    }
+
+    /// A message about this session was lost in the middle. What was under way with it is begun anew.
+    fn panicked(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        session: Option<SessionId>,
+        message: &str,
+        panic: &str,
+    ) {
+        let about = session.map(tracing::field::display);
+        tracing::error!(session = about, message, panic, "the supervisor panicked: a message is lost");
+        // What comes again by itself still does.
+        self.sweeping &= message != "sweep";
+        self.making_room &= message != "make-room";
+        self.going_on &= message != "go-on";
+        self.keep_sweeping(myself);
+        self.watch_room(myself);
+        self.keep_going_on(myself);
+        let Some(session) = session else { return };
+        let lives = match self.sessions.get(&session).map(|slot| &slot.stage) {
+            Some(Stage::Live(live) | Stage::Leaving(live, _)) => {
+                self.actors.contains_key(&live.actor.get_id())
+            }
+            Some(Stage::Waking(..)) => false,
+            Some(Stage::Asleep | Stage::Parked(..)) | None => return,
+        };
+        if !lives {
+            self.crashed(myself, session, &format!("the supervisor panicked: {panic}"));
+        }
+    }
+
     fn find(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, port: FindPort) {
         if self.stopping {
             drop(port.send(Err(CommandError::NotAccepted("the engine stops".into()))));
             return;
         }
         let slot = self.sessions.entry(session).or_default();
-        match &mut slot.stage {
-            Stage::Live(live) => drop(port.send(Ok(live.clone()))),
-            Stage::Waking(waiting, _) => waiting.push(port),
-            Stage::Parked(reason, _) => {
+        match std::mem::take(&mut slot.stage) {
+            Stage::Live(live) => match slot.events.ring().zip(live.gate.enter()) {
+                Some((ring, caller)) => {
+                    // A caller that went away needs no answer.
+                    drop(port.send(Ok(Found { live: live.clone(), ring, caller })));
+                    slot.stage = Stage::Live(live);
+                }
+                None => slot.stage = Stage::Leaving(live, vec![port]),
+            },
+            Stage::Leaving(live, mut waiting) => {
+                waiting.push(port);
+                slot.stage = Stage::Leaving(live, waiting);
+            }
+            Stage::Waking(mut waiting, standing) => {
+                waiting.push(port);
+                slot.stage = Stage::Waking(waiting, standing);
+            }
+            Stage::Parked(reason, standing) => {
                 drop(port.send(Err(CommandError::Parked { session, reason: reason.clone() })));
+                slot.stage = Stage::Parked(reason, standing);
             }
             Stage::Asleep => {
                 let standing = self.shared.measures.census.standing(Doing::Waking);
                 slot.stage = Stage::Waking(vec![port], standing);
                 self.wake(myself, session);
+                self.keep_sweeping(myself);
             }
         }
+    }
+
+    /// Wakes a session to go on with what is unfinished. One that is parked gets another chance.
+    fn resume(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, port: FindPort) {
+        let slot = self.sessions.entry(session).or_default();
+        slot.goes_on = true;
+        match &slot.stage {
+            Stage::Parked(..) => {
+                tracing::info!(%session, "resumed by hand");
+                slot.stage = Stage::Asleep;
+                slot.crashes.clear();
+            }
+            // One that goes on already does nothing with it.
+            Stage::Live(live) => drop(live.actor.send_message(SessionMessage::Resume)),
+            Stage::Asleep | Stage::Waking(..) | Stage::Leaving(..) => {}
+        }
+        self.find(myself, session, port);
     }
 
     /// Reads a session from its log, away from this actor.
@@ -185,7 +330,11 @@ impl SupervisorState {
         let began = Instant::now();
         tokio::spawn(async move {
             let (pool, census) = (shared.pool.clone(), Arc::clone(&shared.measures.census));
-            let woken = pool.run(move || load(&shared, session)).await;
+            let reading = AssertUnwindSafe(pool.run(move || load(&shared, session)));
+            let woken = reading.catch_unwind().await.unwrap_or_else(|panic| {
+                let reason = format!("a bug in the engine: reading it panicked: {}", panic_text(&*panic));
+                Err(CommandError::Parked { session, reason })
+            });
             if woken.is_ok() {
                 measure::took(Metric::WakeDuration, began.elapsed());
             }
@@ -202,61 +351,109 @@ impl SupervisorState {
         woken: Result<Box<Loaded>, CommandError>,
     ) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
-        let Stage::Waking(waiting, _) = std::mem::take(&mut slot.stage) else { return };
-        let result = match woken {
-            Ok(loaded) if !self.stopping => {
-                slot.root = loaded.root;
-                let head = loaded.session.summary.head;
-                let owner = owner(&loaded.session.summary);
-                let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
-                let ring =
-                    slot.ring.get_or_insert_with(|| Arc::new(Ring::new(session, generation, limit, head)));
-                ring.report_to(|| self.shared.hub.outlet(session, owner));
-                ring.take_over(head);
-                let arguments = SessionArguments {
-                    loaded: *loaded,
-                    ring: Arc::clone(ring),
-                    shared: Arc::clone(&self.shared),
-                    supervisor: myself.clone(),
-                };
-                let ring = Arc::clone(ring);
-                Actor::spawn_linked(None, SessionActor, Box::new(arguments), myself.get_cell())
-                    .await
-                    .map(|(actor, _)| Live { actor, ring })
-                    .map_err(|error| CommandError::NotAccepted(error.to_string()))
+        let waiting = match std::mem::take(&mut slot.stage) {
+            Stage::Waking(waiting, _) => waiting,
+            other => {
+                slot.stage = other;
+                return;
             }
-            Ok(_) => Err(CommandError::NotAccepted("the engine stops".into())),
-            Err(error) => Err(error),
         };
-        match &result {
-            Ok(live) => {
-                self.actors.insert(live.actor.get_id(), session);
-                if live.actor.send_message(SessionMessage::Resume).is_ok() {
-                    slot.stage = Stage::Live(live.clone());
-                }
-            }
-            Err(error) => {
-                slot.close(error);
-                match error {
-                    CommandError::Parked { reason, .. } => {
-                        tracing::error!(%session, %reason, "parked");
-                        let standing = self.shared.measures.census.standing(Doing::Parked);
-                        slot.stage = Stage::Parked(reason.clone(), standing);
-                        self.shared.purses.abandon(session);
-                    }
-                    _ => drop(self.sessions.remove(&session)),
-                }
-            }
-        }
+        let result = match woken {
+            Ok(loaded) if !self.stopping => match self.spawn(myself, *loaded).await {
+                Ok(spawned) => Ok(spawned),
+                Err(error) => Err(self.not_woken(myself, session, error)),
+            },
+            Ok(_) => Err(CommandError::NotAccepted("the engine stops".into())),
+            Err(error) => Err(self.not_woken(myself, session, error)),
+        };
         for port in waiting {
+            let found = result.clone().and_then(|(live, ring)| {
+                let gone = || CommandError::NotAccepted(format!("session {session} is gone again"));
+                let caller = live.gate.enter().ok_or_else(gone)?;
+                Ok(Found { live, ring, caller })
+            });
             // A caller that went away needs no answer.
-            drop(port.send(result.clone()));
+            drop(port.send(found));
         }
+        self.watch_room(myself);
+    }
+
+    /// Starts the actor of a session that was read.
+    async fn spawn(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        loaded: Loaded,
+    ) -> Result<(Live, Arc<Ring>), CommandError> {
+        let summary = &loaded.session.summary;
+        let (session, head, owner) = (summary.id, summary.head, owner(summary));
+        let unfinished = !loaded.session.is_idle();
+        let slot = self.sessions.entry(session).or_default();
+        slot.root = loaded.root;
+        let wanted = self.shared.resume.by_itself() || slot.goes_on;
+        slot.unsure = loaded.unsure;
+        let goes_on = (wanted || !unfinished) && !loaded.unsure;
+        let ring = slot.events.hold(session, self.shared.generation, self.shared.ring_bytes, head);
+        ring.report_to(|| self.shared.hub.outlet(session, owner));
+        ring.take_over(head);
+        let gate = Gate::new();
+        let arguments = SessionArguments {
+            loaded,
+            ring: Arc::clone(&ring),
+            gate: Arc::clone(&gate),
+            goes_on,
+            shared: Arc::clone(&self.shared),
+            supervisor: myself.clone(),
+        };
+        let (actor, _) = Actor::spawn_linked(None, SessionActor, Box::new(arguments), myself.get_cell())
+            .await
+            .map_err(|error| CommandError::NotAccepted(error.to_string()))?;
+        self.actors.insert(actor.get_id(), session);
+        // One that is gone already is told by its end.
+        drop(actor.send_message(SessionMessage::Awake));
+        let live = Live { actor, gate };
+        if let Some(slot) = self.sessions.get_mut(&session) {
+            slot.stage = Stage::Live(live.clone());
+            if slot.unsure {
+                self.hold(myself, session, wanted && unfinished);
+            }
+        }
+        Ok((live, ring))
+    }
+
+    /// A session could not be woken; what those are told who wait for it.
+    fn not_woken(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        session: SessionId,
+        error: CommandError,
+    ) -> CommandError {
+        let Some(slot) = self.sessions.get_mut(&session) else { return error };
+        if let (CommandError::Parked { .. } | CommandError::Store(_), Err(suspended)) =
+            (&error, self.shared.takes_writes())
+        {
+            // A store that failed in the middle of a write shows what is not so.
+            let wanted = slot.goes_on;
+            self.rest_again(session);
+            if wanted {
+                self.hold_up(myself, session);
+            }
+            return suspended;
+        }
+        slot.close(&error);
+        match &error {
+            CommandError::Parked { reason, .. } => {
+                tracing::error!(%session, %reason, "parked");
+                let standing = self.shared.measures.census.standing(Doing::Parked);
+                slot.stage = Stage::Parked(reason.clone(), standing);
+                self.shared.purses.abandon(session);
+            }
+            _ => drop(self.sessions.remove(&session)),
+        }
+        error
     }
 
     /// A session's actor crashed: it comes back from its log after a wait, or is parked.
-    fn crashed(&mut self, myself: &ActorRef<SupervisorMessage>, actor: ActorId, why: &str) {
-        let Some(session) = self.actors.remove(&actor) else { return };
+    fn crashed(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, why: &str) {
         let Some(slot) = self.sessions.get_mut(&session) else { return };
         let now = Instant::now();
         slot.crashes.retain(|crash| now.duration_since(*crash) < CRASH_WINDOW);
@@ -265,60 +462,78 @@ impl SupervisorState {
         tracing::error!(%session, why, count, "a session's actor crashed");
         measure::happened(Metric::SessionCrashes);
         let census = Arc::clone(&self.shared.measures.census);
+        // What it had begun goes on, whoever had wanted that.
+        slot.goes_on = true;
+        let waiting = match std::mem::take(&mut slot.stage) {
+            Stage::Leaving(_, waiting) | Stage::Waking(waiting, _) => waiting,
+            _ => Vec::new(),
+        };
         if count > CRASH_LIMIT {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
-            slot.close(&CommandError::Parked { session, reason: reason.clone() });
+            let parked = CommandError::Parked { session, reason: reason.clone() };
+            slot.close(&parked);
             slot.stage = Stage::Parked(reason, census.standing(Doing::Parked));
             self.shared.purses.abandon(session);
+            for port in waiting {
+                drop(port.send(Err(parked.clone())));
+            }
             if let Some(root) = slot.root {
                 // Nobody can answer them any more.
                 self.forget_requests(root, session);
             }
             return;
         }
-        slot.stage = Stage::Waking(Vec::new(), census.standing(Doing::Waking));
+        slot.stage = Stage::Waking(waiting, census.standing(Doing::Waking));
         let doublings = u32::try_from(count - 1).unwrap_or(u32::MAX);
         let wait = RESPAWN_WAIT.saturating_mul(2_u32.saturating_pow(doublings));
-        let respawn = move || {
-            census.enter(Count::Supervisor);
-            SupervisorMessage::Respawn(session)
-        };
-        drop(myself.send_after(wait, respawn));
+        self.tell_later(myself, wait, SupervisorMessage::Respawn(session));
     }
 
     /// Tells the clients of the session at the top of a request of one below it.
-    fn request(&mut self, root: SessionId, session: SessionId, record: Record) {
+    fn request(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        root: SessionId,
+        session: SessionId,
+        record: Record,
+    ) {
         if self.stopping {
             return;
         }
         let slot = self.sessions.entry(root).or_default();
-        let (generation, limit) = (self.shared.generation, self.shared.ring_bytes);
         // One that sleeps gets its place in the log when it wakes.
-        let new = || Arc::new(Ring::new(root, generation, limit, Seq::START));
-        slot.ring.get_or_insert_with(new).request(session, record);
-        self.drop_idle(root);
+        let ring = slot.events.hold(root, self.shared.generation, self.shared.ring_bytes, Seq::START);
+        ring.request(session, record);
+        drop(ring);
+        self.rest_again(root);
+        self.keep_sweeping(myself);
     }
 
     fn forget_requests(&mut self, root: SessionId, session: SessionId) {
-        if let Some(ring) = self.sessions.get(&root).and_then(|slot| slot.ring.as_ref()) {
+        if let Some(ring) = self.sessions.get(&root).and_then(|slot| slot.events.ring()) {
             ring.forget_requests(session);
         }
-        self.drop_idle(root);
-    }
-
-    /// Forgets a session that was never woken and for whose clients nothing waits.
-    fn drop_idle(&mut self, session: SessionId) {
-        let Some(Slot { stage: Stage::Asleep, ring: Some(ring), .. }) = self.sessions.get(&session) else {
-            return;
-        };
-        if !ring.has_requests() {
-            self.sessions.remove(&session);
-        }
+        self.rest_again(root);
     }
 
     fn forget(&mut self, session: SessionId) {
-        if let Some(Slot { stage: Stage::Live(live), .. }) = self.sessions.remove(&session) {
-            self.actors.remove(&live.actor.get_id());
+        self.held_up.remove(&session);
+        if let Some(slot) = self.sessions.remove(&session) {
+            let waiting = match slot.stage {
+                Stage::Live(live) => {
+                    self.actors.remove(&live.actor.get_id());
+                    Vec::new()
+                }
+                Stage::Leaving(live, waiting) => {
+                    self.actors.remove(&live.actor.get_id());
+                    waiting
+                }
+                Stage::Waking(waiting, _) => waiting,
+                Stage::Asleep | Stage::Parked(..) => Vec::new(),
+            };
+            for port in waiting {
+                drop(port.send(Err(CommandError::NotFound(session))));
+            }
         }
         self.shared.measures.census.enter(Count::Metering);
         drop(self.shared.metering.send_message(MeteringMessage::Forget(session)));
@@ -326,20 +541,23 @@ impl SupervisorState {
 
     async fn stop(&mut self, port: RpcReplyPort<Stopped>) {
         self.stopping = true;
+        self.held_up.clear();
         self.shared.hub.close();
         let mut stopped = Stopped::default();
         let mut ended = Vec::new();
         for (session, slot) in std::mem::take(&mut self.sessions) {
-            if let Some(ring) = &slot.ring {
+            if let Some(ring) = slot.events.ring() {
                 ring.close(None);
             }
             match slot.stage {
+                Stage::Live(live) if live.gate.is_closed() => {}
                 Stage::Live(live) => ended.push(async move {
                     // Its children end with it.
                     let in_time = live.actor.stop_and_wait(None, Some(STOP_WAIT)).await.is_ok();
-                    (session, in_time)
+                    // One that leaves by itself in this moment cannot be told to.
+                    (session, in_time || live.gate.is_closed())
                 }),
-                Stage::Waking(waiting, _) => {
+                Stage::Waking(waiting, _) | Stage::Leaving(_, waiting) => {
                     for port in waiting {
                         drop(port.send(Err(CommandError::NotAccepted("the engine stops".into()))));
                     }

@@ -4,19 +4,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
-use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary, WallsAllowed};
+use playhouse_protocol::{CommandError, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed};
 use playhouse_session::Session;
 use playhouse_store::{Log, StoreError};
-use playhouse_workspace::{Walls, WallsSpec, Workspace};
+use playhouse_workspace::{FileTracker, Walls, WallsSpec, Workspace};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::directory::Ground;
 use crate::grants::digits;
 use crate::judge::Judge;
+use crate::seen::Kept;
 use crate::shared::Shared;
 
 /// Entries that are read from a log at once.
 const PAGE: usize = 1_024;
+/// The end of a log to which nothing was added since its session was made.
+const NEW: Seq = Seq::START.next();
 /// The most sessions above a sub-session.
 pub(crate) const DEEPEST: usize = 8;
 /// So many sessions whose records a fork shares may have saved outputs that it reads.
@@ -33,6 +36,10 @@ pub(crate) struct Loaded {
     pub(crate) judge: Arc<Judge>,
     /// The session at the top, for a sub-session.
     pub(crate) root: Option<SessionId>,
+    /// What it has seen of files.
+    pub(crate) files: Arc<FileTracker>,
+    /// The store takes no writes: what is at the end of the log may be gone when it does.
+    pub(crate) unsure: bool,
 }
 
 /// Where a session works.
@@ -41,13 +48,18 @@ pub(crate) struct Place {
     pub(crate) workspace: Arc<Workspace>,
     /// What holds the programs that it starts.
     pub(crate) walls: Walls,
+    /// What the walls were built from.
+    pub(crate) spec: Arc<WallsSpec>,
 }
 
 /// Reads a session from its log. Blocks.
 pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
+    let was_sure = shared.takes_writes().is_ok();
     let session = replay(shared, id)?;
+    let unsure = !was_sure || shared.takes_writes().is_err();
     let summary = &session.summary;
-    let (place, ground) = match place(shared, &session) {
+    let mut kept = shared.seen.take(id);
+    let (place, ground) = match place(shared, &session, &mut kept) {
         Ok((place, ground)) => (Ok(place), ground),
         // It can be read; nothing can be done in it.
         Err(reason) => (Err(reason), Ground::default()),
@@ -61,12 +73,11 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
     };
     let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds);
     let above = match summary.parent {
-        Some(parent) => {
-            ancestors(&*shared.store.log, parent).map_err(|error| CommandError::Store(error.to_string()))?
-        }
+        Some(parent) => ancestors(&*shared.store.log, parent)?,
         None => Vec::new(),
     };
-    Ok(Loaded { place, judge: Arc::new(judge), root: above.last().copied(), session })
+    let root = above.last().copied();
+    Ok(Loaded { place, judge: Arc::new(judge), root, session, files: kept.files, unsure })
 }
 
 fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
@@ -108,10 +119,7 @@ pub(crate) fn follow(
     loop {
         let left = until.map_or(u64::MAX, |until| until.0.saturating_sub(after.0));
         let limit = usize::try_from(left).unwrap_or(usize::MAX).min(PAGE);
-        let read = match log.read(id, after, limit) {
-            Err(StoreError::Missing(id)) => return Err(CommandError::NotFound(id)),
-            read => read.map_err(|error| CommandError::Store(error.to_string()))?,
-        };
+        let read = log.read(id, after, limit)?;
         for entry in &read.entries {
             after = entry.seq;
             let applied = match &mut session {
@@ -156,7 +164,7 @@ pub(crate) fn reopen(shared: &Shared, summary: &SessionSummary) -> Result<Worksp
     Ok(opened)
 }
 
-fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> {
+fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<(Place, Ground), String> {
     let summary = &session.summary;
     let opened = reopen(shared, summary)?;
     // What it reads of calls that it shares names outputs that were saved there.
@@ -167,7 +175,7 @@ fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> 
     // Calls by hand are the operator's, who has the HOME of the local tenant.
     let tenant = if summary.tenant == BY_HAND_TENANT { LOCAL_TENANT } else { &summary.tenant };
     let home = digits([tenant, &summary.workspace], HOME_DIGITS);
-    let walls = Walls::build(&WallsSpec {
+    let spec = Arc::new(WallsSpec {
         sandbox: ground.sandbox,
         allowed: allowed(&ground.walls, session.walls.as_ref()),
         workspace: workspace.root().to_owned(),
@@ -176,10 +184,19 @@ fn place(shared: &Shared, session: &Session) -> Result<(Place, Ground), String> 
         hidden: shared.hidden.clone(),
         roots: ground.roots.clone(),
     });
-    let walls = walls.map_err(|error| error.to_string())?;
-    // Walls look at what is in it.
+    let walls = match kept.walls_of(&spec) {
+        // Programs find in `/tmp` what they had put there.
+        Some(walls) => walls,
+        // Most that wake are only looked at, or start no program.
+        None => Walls::when_needed(&spec).map_err(|error| error.to_string())?,
+    };
+    if spec.sandbox == Sandbox::Required && summary.head == NEW {
+        // Whoever made it is told that nothing can be done in it.
+        walls.in_force().map_err(|error| error.to_string())?;
+    }
+    // What it holds was looked at.
     workspace.check().map_err(|error| error.to_string())?;
-    Ok((Place { workspace: Arc::new(workspace), walls }, ground))
+    Ok((Place { workspace: Arc::new(workspace), walls, spec }, ground))
 }
 
 /// What the walls of a session let through: what the operator lets through, and of that what the session wants.

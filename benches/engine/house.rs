@@ -33,8 +33,13 @@ impl Place {
 
     /// An engine on this place's data directory, whose models `server` runs, in the `dialect`.
     pub(crate) async fn start(&self, server: &Server, dialect: &str) -> Result<House> {
+        self.start_with(server, dialect, "").await
+    }
+
+    /// The same, with more configuration.
+    pub(crate) async fn start_with(&self, server: &Server, dialect: &str, more: &str) -> Result<House> {
         let mut config =
-            format!("[providers.bench]\ndialect = \"{dialect}\"\nbase_url = \"{}/v1\"\n", server.url);
+            format!("{more}\n[providers.bench]\ndialect = \"{dialect}\"\nbase_url = \"{}/v1\"\n", server.url);
         for model in [WALK, PACED, "tokens-20000"] {
             config += &format!("[providers.bench.models.\"{model}\"]\ncontext = 10000000\noutput = 100000\n");
         }

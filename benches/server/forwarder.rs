@@ -19,9 +19,12 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// One whose connections go on to `target` (host and port).
-    pub(crate) fn start(target: &str) -> Result<Self> {
-        let process = Process::role(ROLE, &[target])?;
+    /// One whose connections go on to `target` (host and port), on so many threads: as many as there are processors where
+    /// nobody says.
+    pub(crate) fn start(target: &str, threads: Option<usize>) -> Result<Self> {
+        let threads = threads.map(|threads| threads.to_string());
+        let arguments: Vec<&str> = std::iter::once(target).chain(threads.as_deref()).collect();
+        let process = Process::role(ROLE, &arguments)?;
         let address = process.line.clone();
         Ok(Self { process, address })
     }
@@ -31,7 +34,11 @@ impl Forwarder {
 pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let target = arguments.next().ok_or("the target is missing")?;
     // The same runtime as the server's.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = arguments.next() {
+        builder.worker_threads(threads.parse()?);
+    }
+    let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);

@@ -41,14 +41,18 @@ pub(crate) async fn measure(effort: Effort) -> Result<Vec<Measurement>> {
     let sessions = effort.of(SESSIONS);
     let (mut delays, mut bare_delays) = (Vec::new(), Vec::new());
     let (mut costs, mut bare_costs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut single_costs, mut single_ratios) = (Vec::new(), Vec::new());
     for _ in 0..effort.of(ROUNDS) {
-        let bare = forwarded(&model, sessions).await?;
+        let bare = forwarded(&model, sessions, None).await?;
+        let single = forwarded(&model, sessions, Some(1)).await?;
         let served = served(&model, sessions).await?;
         delays.extend(served.delays);
         bare_delays.extend(bare.delays);
         costs.push(served.cost);
         bare_costs.push(bare.cost);
         ratios.push(served.cost / bare.cost);
+        single_costs.push(single.cost);
+        single_ratios.push(served.cost / single.cost);
     }
     let name = |what: &str| format!("{what}, {sessions} sessions at 50 tokens a second");
     Ok(vec![
@@ -57,6 +61,8 @@ pub(crate) async fn measure(effort: Effort) -> Result<Vec<Measurement>> {
         Measurement::new(name("processor time of a token"), "µs", costs),
         Measurement::new(name("the same of a bare forwarder"), "µs", bare_costs),
         Measurement::new(name("processor time beside the forwarder's"), "times", ratios).under(RATIO),
+        Measurement::new(name("the same of a bare forwarder on one thread"), "µs", single_costs),
+        Measurement::new(name("processor time beside that of one thread"), "times", single_ratios),
     ])
 }
 
@@ -91,8 +97,8 @@ async fn begin(
     Ok(())
 }
 
-async fn forwarded(model: &Scripted, sessions: usize) -> Result<Window> {
-    let forwarder = Forwarder::start(&model.address)?;
+async fn forwarded(model: &Scripted, sessions: usize, threads: Option<usize>) -> Result<Window> {
+    let forwarder = Forwarder::start(&model.address, threads)?;
     let seen = Rc::new(RefCell::new(Seen::default()));
     let local = LocalSet::new();
     local

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::app::App;
 use crate::connection::Carrier;
+use crate::discreet;
 use crate::keys::Key;
 use crate::metrics;
 use crate::principal::Principal;
@@ -34,7 +35,7 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(principal.clone());
-    let mut response = next.run(request).await;
+    let mut response = discreet::answer(next.run(request).await, &principal);
     response.extensions_mut().insert(principal);
     response
 }

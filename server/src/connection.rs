@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::socket::SocketFile;
+
 /// The most bytes of a request's head.
 const LARGEST_HEAD: usize = 64 * 1024;
 /// One of so many seats, and at most so many, are kept from the network for the socket in the file system.
@@ -90,6 +92,22 @@ impl Connections {
         tokio::select! {
             () = self.accept_all(&listener) => {}
             () = closing.cancelled() => {}
+        }
+    }
+
+    /// The same at a socket, whose file is made again when somebody removed it.
+    pub(crate) async fn accept_at(self, mut listener: UnixListener, mut file: SocketFile) {
+        let closing = self.closing.clone();
+        loop {
+            tokio::select! {
+                () = self.clone().accept(Listener::Unix(listener)) => return,
+                () = file.gone() => {}
+            }
+            tokio::select! {
+                made = file.renew() => (listener, file) = made,
+                () = closing.cancelled() => return,
+            }
+            tracing::warn!(path = %file.path().display(), "the socket's file was removed, and is made again");
         }
     }
 

@@ -6,9 +6,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::header::CONTENT_LENGTH;
+use axum::response::Response;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome};
 use playhouse_protocol::{ErrorInfo, Event, EventBody, Message, Record};
+
+use crate::principal::Principal;
+use crate::problem::InFull;
 
 /// The event as a tenant is told of it; `None` where nothing is left out.
 pub(crate) fn event(event: &Event) -> Option<Event> {
@@ -45,6 +51,16 @@ pub(crate) fn record(record: &Record) -> Option<Record> {
         }
         _ => None,
     }
+}
+
+/// The answer as `principal` is to read it: a problem leaves out what is not for tenants, and is told in full to the others.
+pub(crate) fn answer(mut response: Response, principal: &Principal) -> Response {
+    let in_full = response.extensions_mut().remove::<InFull>();
+    if let Some(InFull(body)) = in_full.filter(|_| principal.reads_all()) {
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(body);
+    }
+    response
 }
 
 /// Messages as a tenant is told of them.

@@ -40,7 +40,7 @@ pub use facts::{AgentFacts, AgentMode, Facts, ModelView, ProviderView, ToolView}
 pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};
 pub use metrics::{MetricsAccess, MetricsOptions, MetricsSource, MetricsToken};
-pub use operator::{Operations, Operator, OperatorClient, OperatorError, OperatorEvents};
+pub use operator::{Operations, Operator, OperatorClient, OperatorError, OperatorEvents, answer_store};
 pub use options::{ServerOptions, TenantLimits};
 pub use principal::Principal;
 pub use problem::{Kind, Problem};

@@ -65,6 +65,8 @@ kinds! {
     Limited = "limited", TOO_MANY_REQUESTS, "A limit is reached";
     /// The server has too much to do, or stops.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Not now";
+    /// Nothing can be written just now, as the disk is full, for example. It goes on by itself.
+    Suspended = "suspended", SERVICE_UNAVAILABLE, "Nothing can be written just now";
     /// The store failed.
     Store = "store", INTERNAL_SERVER_ERROR, "The store failed";
     /// Something failed that should not.
@@ -72,6 +74,9 @@ kinds! {
     /// It is known, and not built.
     NotBuilt = "not-built", NOT_IMPLEMENTED, "Not built";
 }
+
+/// When to come back to a store that takes no writes: somebody has to tend to its disk.
+pub(crate) const SUSPENDED: Duration = Duration::from_secs(5);
 
 /// Something that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,12 +87,18 @@ pub struct Problem {
     pub detail: String,
     /// When to come back.
     pub retry_after: Option<Duration>,
+    /// What those read instead of `detail` who may read how the operator's providers are reached.
+    pub(crate) in_full: Option<Box<str>>,
 }
+
+/// Put into an answer: its body for those who may read all. See [`crate::discreet::answer`].
+#[derive(Clone, Debug)]
+pub(crate) struct InFull(pub(crate) String);
 
 impl Problem {
     /// A problem of this kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None }
+        Self { kind, detail: detail.into(), retry_after: None, in_full: None }
     }
 
     /// The request does not fit.
@@ -104,6 +115,12 @@ impl Problem {
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
+    }
+
+    /// The same for those who may read all, where that is more.
+    pub(crate) fn in_full(&self) -> Option<Self> {
+        let detail = self.in_full.as_deref()?.to_owned();
+        Some(Self { detail, in_full: None, ..self.clone() })
     }
 }
 
@@ -128,21 +145,33 @@ impl fmt::Display for Problem {
 impl From<CommandError> for Problem {
     fn from(error: CommandError) -> Self {
         let kind = match &error {
-            CommandError::NotFound(_) | CommandError::NoSuchConsent(_) | CommandError::NoSuchQuestion(_) => {
-                Kind::NotFound
-            }
+            CommandError::NotFound(_)
+            | CommandError::NoSuchTurn { .. }
+            | CommandError::NoSuchConsent(_)
+            | CommandError::NoSuchQuestion(_) => Kind::NotFound,
             CommandError::ConsentSettled { .. } | CommandError::QuestionSettled { .. } => Kind::Settled,
             CommandError::Busy => Kind::Busy,
             CommandError::Repeated(_) => Kind::Repeated,
             CommandError::Parked { .. } => Kind::Parked,
-            CommandError::Invalid(_) => Kind::Invalid,
+            CommandError::Invalid(_) | CommandError::Unusable(_) => Kind::Invalid,
             CommandError::Store(_) => Kind::Store,
+            CommandError::Suspended(_) => Kind::Suspended,
             CommandError::NotAccepted(_) => Kind::Overloaded,
             CommandError::Overloaded(_) => Kind::Limited,
         };
-        let problem = Self::new(kind, error.to_string());
+        let problem = match &error {
+            CommandError::Unusable(info) => {
+                tracing::warn!(reason = %info.message, "what a client chose cannot be used");
+                Self {
+                    in_full: Some(info.message.as_str().into()),
+                    ..Self::new(kind, info.for_tenant().message)
+                }
+            }
+            _ => Self::new(kind, error.to_string()),
+        };
         match kind {
             Kind::Overloaded | Kind::Limited => problem.after(Duration::from_secs(1)),
+            Kind::Suspended => problem.after(SUSPENDED),
             _ => problem,
         }
     }
@@ -151,6 +180,9 @@ impl From<CommandError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.kind.status(), self.document().to_string()).into_response();
+        if let Some(in_full) = self.in_full() {
+            response.extensions_mut().insert(InFull(in_full.document().to_string()));
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::authenticate;
 use crate::hosts::hosts;
 use crate::native::extract::TOO_LARGE;
-use crate::problem::{Kind, Problem};
+use crate::problem::{Kind, Problem, SUSPENDED};
 use crate::{metrics, native, operator, wire};
 
 /// The most bytes of a text that says why a request was refused.
@@ -58,6 +58,11 @@ async fn healthy() -> &'static str {
 /// New work is welcome.
 async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
     app.admit()?;
+    if let Some(suspended) = app.engine().suspended() {
+        let seconds = suspended.since.elapsed().as_secs();
+        let detail = format!("the store has taken no writes for {seconds} s: {}", suspended.reason);
+        return Err(Problem::new(Kind::Suspended, detail).after(SUSPENDED));
+    }
     let overloads = app.overloads();
     if !overloads.is_empty() {
         let detail = format!("there is too much to do: {}; try again soon", overloads.join(", "));

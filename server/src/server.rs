@@ -15,7 +15,7 @@ use std::time::Duration;
 use playhouse_actors::Stopped;
 use playhouse_protocol::{CommandError, SessionId};
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -85,8 +85,8 @@ pub struct Ended {
 pub struct Server {
     app: App,
     address: Option<SocketAddr>,
-    listeners: Vec<Listener>,
-    files: Vec<SocketFile>,
+    networks: Vec<TcpListener>,
+    sockets: Vec<(UnixListener, SocketFile)>,
 }
 
 impl Server {
@@ -101,7 +101,7 @@ impl Server {
             Err(error) => return Err(ServerError::Keys(error.to_string())),
         };
         app.need_key(has_keys);
-        let mut server = Self { app, address: None, listeners: Vec::new(), files: Vec::new() };
+        let mut server = Self { app, address: None, networks: Vec::new(), sockets: Vec::new() };
         server.and_on(listen).await?;
         Ok(server)
     }
@@ -119,13 +119,11 @@ impl Server {
                 let failed = |error| ServerError::Address(address, error);
                 let listener = TcpListener::bind(address).await.map_err(failed)?;
                 self.address = self.address.or(Some(listener.local_addr().map_err(failed)?));
-                self.listeners.push(Listener::Tcp(listener));
+                self.networks.push(listener);
             }
             Listen::Unix(path) => {
                 let made = socket::listen(&path).await;
-                let (listener, file) = made.map_err(|error| ServerError::Socket { path, error })?;
-                self.listeners.push(Listener::Unix(listener));
-                self.files.push(file);
+                self.sockets.push(made.map_err(|error| ServerError::Socket { path, error })?);
             }
         }
         Ok(())
@@ -138,7 +136,7 @@ impl Server {
 
     /// The first socket in the file system on which it listens.
     pub fn socket(&self) -> Option<&Path> {
-        self.files.first().map(SocketFile::path)
+        self.sockets.first().map(|(_, file)| file.path())
     }
 
     /// What its routes share.
@@ -149,7 +147,7 @@ impl Server {
     /// Answers requests until `stop` is over, or nobody needed it for as long as its options say, and then ends in good order: running turns may go on for a while, unless
     /// `hurry` is over too. The engine has stopped on return.
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) -> Ended {
-        let Self { app, listeners, files, .. } = self;
+        let Self { app, networks, sockets, .. } = self;
         let options = app.options();
         let connections = Connections {
             router: router(app.clone()),
@@ -163,8 +161,11 @@ impl Server {
         };
         let (tasks, cut) = (connections.tasks.clone(), connections.cut.clone());
         let accepting = TaskTracker::new();
-        for listener in listeners {
-            accepting.spawn(connections.clone().accept(listener));
+        for listener in networks {
+            accepting.spawn(connections.clone().accept(Listener::Tcp(listener)));
+        }
+        for (listener, file) in sockets {
+            accepting.spawn(connections.clone().accept_at(listener, file));
         }
         accepting.close();
         let waking = tokio::spawn(wake(app.clone()));
@@ -188,8 +189,8 @@ impl Server {
             () = hurry => {}
         }
         app.closing().cancel();
+        // The files of its sockets go with this.
         accepting.wait().await;
-        drop(files);
         let stopped = app.engine().shutdown().await;
         let suspended = running(&app, &stuck).await;
         tasks.close();

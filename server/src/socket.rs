@@ -5,12 +5,15 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::SocketAddr as StdAddress;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
+/// How often it is looked whether the file is still there.
+const LOOK: Duration = Duration::from_secs(1);
 /// What the operator's account may do with it, and nobody else.
 const OWN: u32 = 0o600;
 
@@ -26,6 +29,35 @@ impl SocketFile {
     /// Where it lies.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Waits until it is there no more, so that nobody finds the server by it.
+    pub(crate) async fn gone(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if identity(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                return;
+            }
+        }
+    }
+
+    /// Listens at the same path again, as soon as that can be.
+    pub(crate) async fn renew(self) -> (UnixListener, Self) {
+        let path = self.path.clone();
+        // The new file may get the number of the old one, which is not to remove it.
+        drop(self);
+        let mut is_told = false;
+        loop {
+            match listen(&path).await {
+                Ok(made) => return made,
+                Err(error) if !is_told => {
+                    is_told = true;
+                    tracing::warn!(%error, path = %path.display(), "the socket's file is gone and cannot be made again");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 
@@ -126,6 +158,20 @@ mod tests {
         assert_eq!(mode & 0o777, OWN);
         assert_eq!(listen(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_somebody_removed_is_made_again_and_goes_with_its_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.sock");
+        let (listener, file) = listen(&path).await.unwrap();
+        fs_err::remove_file(&path).unwrap();
+        file.gone().await;
+        drop(listener);
+        let (_listener, file) = file.renew().await;
+        connect(&path).await.unwrap();
+        drop(file);
         assert!(!path.exists());
     }
 

@@ -1,7 +1,7 @@
 //! `playhouse billing`: how far the ledger is exported, what sinks refused for good, and sending that once more.
 
 use clap::Subcommand;
-use playhouse_protocol::operator::{Letter, Resent, SinkFacts};
+use playhouse_protocol::operator::{ArchivedRows, Letter, Resent, SinkError, SinkFacts};
 use serde_json::json;
 
 use super::asker::visible;
@@ -10,7 +10,7 @@ use super::sessions::{ListFormat, json, time};
 use super::{CommandResult, Common, Exit, Failure, print};
 
 /// Characters of a reason that a table shows.
-const SHOWN: usize = 100;
+const SHOWN: usize = 200;
 
 /// The subcommands of `playhouse billing`.
 #[derive(Debug, Subcommand)]
@@ -30,7 +30,7 @@ pub(super) enum BillingCommand {
         #[arg(long, value_enum, default_value_t = ListFormat::Table)]
         format: ListFormat,
     },
-    /// Send dead letters once more. What is taken is one no more
+    /// Send dead letters once more, and at once what a sink waits with after a failure
     Retry {
         /// Only this sink's
         #[arg(value_name = "SINK")]
@@ -42,6 +42,15 @@ pub(super) enum BillingCommand {
         #[arg(long, value_enum, default_value_t = ListFormat::Table)]
         format: ListFormat,
     },
+    /// Remove what is kept of a sink that is not configured any more: its cursor, and its dead letters
+    Forget {
+        /// The sink
+        #[arg(value_name = "SINK")]
+        sink: String,
+        /// Remove its dead letters, too
+        #[arg(long)]
+        dead_letters: bool,
+    },
 }
 
 pub(super) async fn billing(common: &Common, command: BillingCommand) -> CommandResult {
@@ -50,6 +59,7 @@ pub(super) async fn billing(common: &Common, command: BillingCommand) -> Command
         BillingCommand::Status { format } => status(held.reach(), format).await,
         BillingCommand::Dead { sink, format } => dead(held.reach(), sink, format).await,
         BillingCommand::Retry { sink, id, format } => retry(held.reach(), sink, id, format).await,
+        BillingCommand::Forget { sink, dead_letters } => forget(held.reach(), sink, dead_letters).await,
     };
     held.close().await;
     result
@@ -79,14 +89,32 @@ fn row([sink, kind, cursor, behind, age, dead, state]: [&str; 7]) -> String {
 }
 
 fn state(sink: &SinkFacts) -> String {
-    match &sink.error {
-        Some(error) => {
-            let what = if error.misconfigured { "configured wrongly" } else { "fails" };
-            format!("{what} since {} ({} tries): {}", time(error.since), error.tries, error.reason)
+    let mut state = match &sink.error {
+        Some(error) => trouble(error),
+        None if !sink.configured => {
+            format!("not configured: `playhouse billing forget {}` removes what is kept of it", sink.sink)
         }
         None if !sink.running => "at rest: no engine runs".to_owned(),
         None if sink.rows_behind == 0 => "all is delivered".to_owned(),
         None => "delivers".to_owned(),
+    };
+    if let Some(ArchivedRows { rows, before }) = sink.archived {
+        let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+        state += &format!("; not sent: {rows} from before {}, archived when it began", time(before));
+    }
+    state
+}
+
+fn trouble(error: &SinkError) -> String {
+    let SinkError { misconfigured, reason, since, tries, waits_until, asked } = error;
+    let what = if *misconfigured { "configured wrongly" } else { "fails" };
+    let since = format!("{what} since {} ({tries} tries)", time(*since));
+    match waits_until {
+        Some(until) => {
+            let asked = if *asked { ", as it was asked to," } else { "" };
+            format!("{since}, waits until {}{asked} because {reason}", time(*until))
+        }
+        None => format!("{since} because {reason}"),
     }
 }
 
@@ -149,16 +177,20 @@ async fn retry(reach: &Reach, sink: Option<String>, id: Option<String>, format: 
         Some(name) => vec![name],
         None => {
             let sinks = reach.sinks().await?;
-            sinks.into_iter().filter(|sink| sink.dead_letters > 0).map(|sink| sink.sink).collect()
+            let is_wanted = |sink: &SinkFacts| {
+                let waits = sink.error.as_ref().is_some_and(|error| error.waits_until.is_some());
+                sink.configured && (sink.dead_letters > 0 || waits)
+            };
+            sinks.into_iter().filter(is_wanted).map(|sink| sink.sink).collect()
         }
     };
     let mut exit = Exit::Completed;
     if names.is_empty() && format == ListFormat::Table {
-        print("there are no dead letters\n")?;
+        print("there are no dead letters, and no sink waits\n")?;
     }
     for name in names {
         let became = resend(reach, &name, id.as_deref()).await?;
-        let Resent { delivered, refused, left, reason, .. } = &became;
+        let Resent { delivered, refused, left, reason, hurried, .. } = &became;
         if refused + left > 0 {
             exit = Exit::Failed;
         }
@@ -169,12 +201,18 @@ async fn retry(reach: &Reach, sink: Option<String>, id: Option<String>, format: 
                 if let Some(reason) = reason {
                     told["reason"] = json!(reason);
                 }
+                if *hurried {
+                    told["hurried"] = json!(true);
+                }
                 json(&told)? + "\n"
             }
             ListFormat::Table => {
                 let mut text = format!("{name}: {delivered} delivered, {refused} refused again");
                 if let Some(reason) = reason {
                     text += &format!(", {left} not tried: {}", visible(reason));
+                }
+                if *hurried {
+                    text += "; what it waits with is tried now: see `playhouse billing status`";
                 }
                 text + "\n"
             }
@@ -192,6 +230,7 @@ async fn resend(reach: &Reach, sink: &str, id: Option<&str>) -> Result<Resent, F
         sum.refused += some.refused;
         sum.left += some.left;
         sum.reason = some.reason;
+        sum.hurried |= some.hurried;
         sum.next = some.next;
         if sum.next.is_none() {
             return Ok(sum);
@@ -199,10 +238,16 @@ async fn resend(reach: &Reach, sink: &str, id: Option<&str>) -> Result<Resent, F
     }
 }
 
+async fn forget(reach: &Reach, sink: String, letters: bool) -> CommandResult {
+    let removed = reach.forget_sink(sink.clone(), letters).await?;
+    let letters = if removed == 1 { "1 dead letter".to_owned() } else { format!("{removed} dead letters") };
+    print(&format!("{sink}: nothing is kept any more ({letters} removed)\n"))?;
+    Ok(Exit::Completed)
+}
+
 #[cfg(test)]
 mod tests {
     use playhouse_protocol::Timestamp;
-    use playhouse_protocol::operator::SinkError;
 
     use super::*;
 
@@ -217,12 +262,14 @@ mod tests {
         let mut sink = SinkFacts {
             sink: "a".to_owned(),
             kind: "polar".to_owned(),
+            configured: true,
             running: true,
             cursor: 5,
             rows_behind: 2,
             seconds_behind: 1.0,
             dead_letters: 0,
             delivered: 5,
+            archived: None,
             error: None,
         };
         assert_eq!(state(&sink), "delivers");
@@ -232,10 +279,31 @@ mod tests {
         assert_eq!(state(&sink), "at rest: no engine runs");
         let since = Timestamp::from_millis(0);
         let reason = "no\nsuch\u{1b} key".to_owned();
-        sink.error = Some(SinkError { misconfigured: true, reason, since, tries: 3 });
+        let error =
+            SinkError { misconfigured: true, reason, since, tries: 3, waits_until: None, asked: false };
+        sink.error = Some(error.clone());
         let shown = short(&state(&sink));
-        assert!(shown.contains("configured wrongly since") && shown.contains("(3 tries)"), "{shown}");
+        assert!(
+            shown.contains("configured wrongly since") && shown.contains("(3 tries) because no"),
+            "{shown}"
+        );
         assert!(!shown.contains('\n') && !shown.contains('\u{1b}'), "{shown}");
         assert!(short(&"é".repeat(500)).chars().count() == SHOWN + 1);
+        let waits_until = Some(Timestamp::from_millis(3_600_000));
+        let reason = "status 429".to_owned();
+        sink.error = Some(SinkError { misconfigured: false, reason, waits_until, asked: true, ..error });
+        let shown = state(&sink);
+        let expected = ", waits until 1970-01-01 01:00, as it was asked to, because status 429";
+        assert!(shown.starts_with("fails since") && shown.ends_with(expected), "{shown}");
+        sink.error = None;
+        sink.archived = Some(ArchivedRows { rows: 7, before: Timestamp::from_millis(86_400_000) });
+        assert_eq!(
+            state(&sink),
+            "at rest: no engine runs; not sent: 7 rows from before 1970-01-02 00:00, archived when it began"
+        );
+        sink.archived = None;
+        sink.configured = false;
+        let shown = state(&sink);
+        assert!(shown.starts_with("not configured: `playhouse billing forget a`"), "{shown}");
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use similar::TextDiff;
 
 use super::asker::{Asker, Present};
+use super::interrupt::Interrupt;
 use super::reach::Held;
 use super::render::{Format, Renderer};
 use super::run::{exit_of, new_session, turn};
@@ -86,7 +87,9 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
     }));
     let mut asker = Asker::new(Present { terminal: false, yes: false });
     let prompt = Prompt { unattended: true, ..Prompt::text(PROMPT) };
-    let ended = turn(held.reach(), session, Seq::START, prompt, &mut renderer, &mut asker).await?;
+    let interrupt = Interrupt::watch(held.reach().clone());
+    let ended =
+        turn(held.reach(), session, Seq::START, prompt, &interrupt, &mut renderer, &mut asker).await?;
     held.close().await;
     if arguments.keep {
         let kept = folder.keep();

@@ -1,8 +1,8 @@
 //! Ctrl-C, SIGTERM and SIGHUP: the first one aborts the turn of this command, and no other one. A second one ends the process
 //! at once. Where no turn is watched, the first SIGTERM or SIGHUP does.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use playhouse_protocol::{Command, MessageId, SessionId};
@@ -102,27 +102,32 @@ pub(super) async fn abort(reach: &Reach, session: SessionId, turn: MessageId) {
 /// Aborts a turn at Ctrl-C, SIGTERM and SIGHUP, as long as it lives.
 pub(super) struct Interrupt {
     task: tokio::task::JoinHandle<()>,
-    turn: watch::Sender<Option<MessageId>>,
+    turn: watch::Sender<Option<(SessionId, MessageId)>>,
+    /// Whether one of them came.
+    came: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Watches for a turn of `session` that is named later: it may be on its way already.
-    pub(super) fn watch(reach: Reach, session: SessionId) -> Self {
+    /// Watches for a turn that is named later: it may be on its way already, or its session may not be there yet.
+    pub(super) fn watch(reach: Reach) -> Self {
         WATCHED.fetch_add(1, Ordering::SeqCst);
-        let (turn, mut known) = watch::channel(None);
+        let (turn, mut known) = watch::channel::<Option<(SessionId, MessageId)>>(None);
+        let came = Arc::new(AtomicBool::new(false));
+        let comes = Arc::clone(&came);
         let (mut interrupt, mut endings) = (signal(SignalKind::interrupt()).ok(), Endings::watch());
         let task = tokio::spawn(async move {
             let must_end = tokio::select! {
                 () = received(&mut interrupt) => false,
                 _ = endings.next() => true,
             };
+            comes.store(true, Ordering::SeqCst);
             // This only has to go on while the next one is awaited.
             let abort = tokio::spawn(async move {
                 let turn = match known.wait_for(Option::is_some).await {
                     Ok(turn) => *turn,
                     Err(_) => None,
                 };
-                if let Some(turn) = turn {
+                if let Some((session, turn)) = turn {
                     self::abort(&reach, session, turn).await;
                 }
             });
@@ -134,12 +139,17 @@ impl Interrupt {
             abort.abort();
             AT_ONCE.notify_one();
         });
-        Self { task, turn }
+        Self { task, turn, came }
     }
 
     /// Says which turn it is from now on.
-    pub(super) fn turn(&self, turn: MessageId) {
-        self.turn.send_replace(Some(turn));
+    pub(super) fn turn(&self, session: SessionId, turn: MessageId) {
+        self.turn.send_replace(Some((session, turn)));
+    }
+
+    /// Whether it came before there was a turn to abort.
+    pub(super) fn came_early(&self) -> bool {
+        self.came.load(Ordering::SeqCst) && self.turn.borrow().is_none()
     }
 }
 

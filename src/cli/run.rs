@@ -105,6 +105,8 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         (None, true) => Some(last(reach, &directory).await?),
         (None, false) => None,
     };
+    let interrupt = Interrupt::watch(reach.clone());
+    let is_new = old.is_none() || arguments.fork;
     let (session, after) = match old {
         Some(old) if arguments.fork => {
             let fork = reach.fork(old.id).await?;
@@ -136,7 +138,11 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         unattended: present.nobody(),
         ..Prompt::default()
     };
-    let ended = turn(reach, session, after, prompt, &mut renderer, &mut asker).await;
+    let ended = turn(reach, session, after, prompt, &interrupt, &mut renderer, &mut asker).await;
+    if is_new && ended.is_err() && interrupt.came_early() {
+        // Nothing was asked in it. Where it cannot be removed, it is one without messages.
+        drop(reach.delete(session).await);
+    }
     renderer.close()?;
     let stopped = held.close().await;
     let ended = ended?;
@@ -153,14 +159,20 @@ pub(super) async fn turn(
     session: SessionId,
     after: Seq,
     prompt: Prompt,
+    interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<TurnEnded, Failure> {
     let mut events = reach.events(session, after).await?;
-    let interrupt = Interrupt::watch(reach.clone(), session);
+    if interrupt.came_early() {
+        return Err(Failure {
+            exit: Exit::Aborted,
+            message: "stopped before the prompt was sent".to_owned(),
+        });
+    }
     let turn = reach.prompt(session, prompt).await?.turn;
-    interrupt.turn(turn);
-    let ended = watch(reach, session, after, turn, &mut events, &interrupt, renderer, asker).await;
+    interrupt.turn(session, turn);
+    let ended = watch(reach, session, after, turn, &mut events, interrupt, renderer, asker).await;
     match ended {
         Ok(ended) => Ok(ended),
         Err(Broken::Off(reason)) => Err(cut_off(session, &reason)),
@@ -238,7 +250,7 @@ async fn watch(
         match record {
             Record::AttemptStarted(started) if started.steered.contains(&turn) => {
                 turn = started.turn;
-                interrupt.turn(turn);
+                interrupt.turn(session, turn);
             }
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session, ended)?;

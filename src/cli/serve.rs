@@ -50,6 +50,10 @@ pub(super) struct ServeArguments {
     /// End after this time without a client and without a running turn: 30s, 5m, 500ms
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle_exit: Option<Duration>,
+    /// Threads that carry sessions and connections; files, tools and the store have their own [default: one less than
+    /// there are processors, 1 to 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) threads: Option<u16>,
     /// Started by a command, for itself and for others: leaves the terminal, and waits while another has the data
     #[arg(long, hide = true)]
     pub(super) background: bool,
@@ -77,8 +81,17 @@ impl LogLevel {
 }
 
 pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> CommandResult {
-    let ServeArguments { listen, hostname, port, roots, walls, idle_exit, background, log_level: _ } =
-        arguments;
+    let ServeArguments {
+        listen,
+        hostname,
+        port,
+        roots,
+        walls,
+        idle_exit,
+        background,
+        threads: _,
+        log_level: _,
+    } = arguments;
     if background {
         // Ctrl-C is for the command, and so is the end of its terminal. Who leads a group already has no terminal.
         let _ = rustix::process::setsid();
@@ -136,7 +149,7 @@ async fn start(
 ) -> Result<House, HouseError> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
-        match walls.house(settings.clone()).data(data).start().await {
+        match walls.house(settings.clone()).data(data).resumes(true).start().await {
             Err(HouseError::Store(StoreError::Locked { .. })) if waits && Instant::now() < deadline => {
                 sleep(LOCK_AGAIN).await;
             }

@@ -1,4 +1,4 @@
-//! `playhouse sessions`: list, show, export, delete.
+//! `playhouse sessions`: list, show, export, delete, resume.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
@@ -15,10 +15,10 @@ use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Entry, Record, SessionId, SessionSummary, Timestamp};
 
-use super::reach::{Reach, open};
+use super::reach::{Reach, open, or_start};
 use super::render::{printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
-use super::{CommandResult, Common, Exit, Failure, print};
+use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
 
 /// The subcommands of `playhouse sessions`.
 #[derive(Debug, Subcommand)]
@@ -44,6 +44,17 @@ pub(super) enum SessionsCommand {
     Export {
         /// The session
         session: String,
+    },
+    /// Let sessions go on with turns that an engine left unfinished, also those that are parked
+    Resume {
+        /// The session
+        #[arg(required_unless_present = "all")]
+        session: Option<String>,
+        /// All that have something unfinished
+        #[arg(long, conflicts_with = "session")]
+        all: bool,
+        #[command(flatten)]
+        walls: WallsArguments,
     },
     /// Remove a session and its log
     Delete {
@@ -84,6 +95,12 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
             export(held.reach(), session).await?;
             held.close().await;
         }
+        SessionsCommand::Resume { session, all: _, walls } => {
+            let session = session.as_deref().map(id).transpose()?;
+            let held = or_start(common, walls).await?;
+            resume(held.reach(), session).await?;
+            held.close().await;
+        }
         SessionsCommand::Delete { session } => {
             let session = id(&session)?;
             let held = open(common).await?;
@@ -93,6 +110,24 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
         }
     }
     Ok(Exit::Completed)
+}
+
+/// Lets a session go on, or all. Where the engine runs in this process, it stays until their turns are over.
+async fn resume(reach: &Reach, session: Option<SessionId>) -> Result<(), Failure> {
+    let resumed = reach.resume(session).await?;
+    match (session, resumed.len()) {
+        (Some(session), 0) => print(&format!("{session} has nothing unfinished\n"))?,
+        (None, 0) => print("nothing is unfinished\n")?,
+        _ => resumed.iter().try_for_each(|session| print(&format!("resumed {session}\n")))?,
+    }
+    if reach.process().is_some() {
+        return Ok(());
+    }
+    for session in resumed {
+        let mut events = reach.events(session, reach.summary(session).await?.head).await?;
+        while reach.summary(session).await?.open_turns > 0 && events.next().await?.is_some() {}
+    }
+    Ok(())
 }
 
 async fn list(

@@ -161,8 +161,9 @@ struct ByHand<'a> {
 impl ByHand<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
         let mut events = self.reach.events(self.session, Seq::START).await?;
-        let interrupt = Interrupt::watch(self.reach.clone(), self.session);
-        interrupt.turn(self.reach.prompt(self.session, Prompt::text("Run the calls.")).await?.turn);
+        let interrupt = Interrupt::watch(self.reach.clone());
+        interrupt
+            .turn(self.session, self.reach.prompt(self.session, Prompt::text("Run the calls.")).await?.turn);
         loop {
             let event = tokio::select! {
                 biased;

@@ -1,21 +1,19 @@
-//! `playhouse usage`: what was used and what it cost, and writing old rows of the ledger away.
+//! `playhouse usage`: what was used and what it cost.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use playhouse_protocol::Day;
-use playhouse_protocol::ledger::{ArchiveQuery, GroupBy, UsageLine, UsageQuery};
+use playhouse_protocol::ledger::{GroupBy, UsageLine, UsageQuery};
 use serde_json::json;
 
+use super::archive::archive;
 use super::asker::visible;
 use super::reach::{Reach, open};
 use super::sessions::json;
 use super::{CommandResult, Common, Exit, Failure, print, say};
 
-/// Groups and rows that are asked for at once.
+/// Groups that are asked for at once.
 const PAGE: usize = 1_000;
 
 /// Where rows go when nobody says, in the data directory.
@@ -75,17 +73,16 @@ enum UsageFormat {
 }
 
 pub(super) async fn usage(common: &Common, arguments: UsageArguments) -> CommandResult {
+    if let (Some(from), Some(to)) = (arguments.sums.from, arguments.sums.to)
+        && from > to
+    {
+        return Err(Failure::usage(format!("--from {from} is after --to {to}: nothing can be in between")));
+    }
+    let folder = common.data()?.join(FOLDER);
     let held = open(common).await?;
     let result = match arguments.command {
         Some(UsageCommand::Archive { before, output }) => {
-            let file = match output {
-                Some(path) => Archive::at(path),
-                None => Archive::below(&common.data()?.join(FOLDER), before),
-            };
-            match file {
-                Ok(file) => archive(held.reach(), before, file).await,
-                Err(failure) => Err(failure),
-            }
+            archive(held.reach(), &folder, before, output).await
         }
         None => sums(held.reach(), arguments.sums).await,
     };
@@ -101,6 +98,13 @@ async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
             groups.push(group);
         }
     });
+    // Whose a session is belongs to it, in every form.
+    if let (Some(place), false) =
+        (groups.iter().position(|group| *group == GroupBy::Session), groups.contains(&GroupBy::Tenant))
+    {
+        groups.insert(place, GroupBy::Tenant);
+    }
+    let is_all = from.is_none() && to.is_none();
     let (from, to) = (from.map(Day::start), to.map(Day::start));
     let mut query = UsageQuery { tenant, from, to, by: groups.clone(), after: None, limit: PAGE };
     let mut lines: Vec<UsageLine> = Vec::new();
@@ -117,6 +121,10 @@ async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
         UsageFormat::Json => json(&json!({ "rows": lines }))? + "\n",
         UsageFormat::Csv => csv(&groups, &lines),
     })?;
+    if let (Some(tenant), true) = (&query.tenant, lines.is_empty()) {
+        let when = if is_all { "" } else { " at that time" };
+        say(&format!("no usage of tenant {}{when}", visible(tenant)));
+    }
     Ok(())
 }
 
@@ -135,7 +143,7 @@ fn of_group(group: GroupBy, line: &UsageLine) -> String {
     text.unwrap_or_default()
 }
 
-const NUMBERS: [&str; 9] = [
+const NUMBERS: [&str; 10] = [
     "input",
     "cache_read",
     "cache_write",
@@ -145,19 +153,22 @@ const NUMBERS: [&str; 9] = [
     "rows",
     "estimated_rows",
     "unpriced_rows",
+    "unreconciled_rows",
 ];
 
-fn numbers(line: &UsageLine) -> [String; 9] {
+/// As JSON has them: money exactly.
+fn numbers(line: &UsageLine) -> [String; 10] {
     [
         line.input.to_string(),
         line.cache_read.to_string(),
         line.cache_write.to_string(),
         line.output.to_string(),
         line.reasoning.to_string(),
-        line.cost.0.normalize().to_string(),
+        line.cost.0.to_string(),
         line.rows.to_string(),
         line.estimated_rows.to_string(),
         line.unpriced_rows.to_string(),
+        line.unreconciled_rows.to_string(),
     ]
 }
 
@@ -204,92 +215,6 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// A file of rows that left the ledger. It is made when there is something to write.
-#[derive(Debug)]
-struct Archive {
-    path: PathBuf,
-    file: Option<fs::File>,
-}
-
-impl Archive {
-    fn at(path: PathBuf) -> Result<Self, Failure> {
-        if path.try_exists()? {
-            let path = path.display();
-            return Err(Failure::usage(format!("{path} is there already: name a new file with --output")));
-        }
-        Ok(Self { path, file: None })
-    }
-
-    /// A name in this folder that is not taken.
-    fn below(folder: &Path, before: Day) -> Result<Self, Failure> {
-        fs::create_dir_all(folder)?;
-        for number in 1_u64.. {
-            let more = if number == 1 { String::new() } else { format!("-{number}") };
-            let path = folder.join(format!("usage-before-{before}{more}.jsonl"));
-            if !path.try_exists()? {
-                return Ok(Self { path, file: None });
-            }
-        }
-        Err(Failure::failed(format!("{} is full", folder.display())))
-    }
-
-    /// Adds lines. They are on the disk on return.
-    fn add(&mut self, lines: &str) -> std::io::Result<()> {
-        if let Some(file) = &mut self.file {
-            file.write_all(lines.as_bytes())?;
-            return file.sync_data();
-        }
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&self.path)?;
-        file.write_all(lines.as_bytes())?;
-        file.sync_all()?;
-        // So that its name is there too after a loss of power.
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        self.file = Some(file);
-        Ok(())
-    }
-}
-
-/// Rows leave the ledger when they are in the file. Of a command that is cut off in between, the last page of rows stands in
-/// both; rows have ids.
-async fn archive(reach: &Reach, before: Day, mut file: Archive) -> Result<(), Failure> {
-    let mut query = ArchiveQuery { before: before.start(), up_to: None, after: 0, limit: PAGE };
-    let (mut written, mut kept, mut behind) = (0, 0, Vec::new());
-    loop {
-        let page = reach.archivable(query.clone()).await?;
-        let mut lines = String::new();
-        for row in &page.rows {
-            lines += &json(row)?;
-            lines.push('\n');
-        }
-        if !lines.is_empty() {
-            file.add(&lines)?;
-        }
-        if !page.numbers.is_empty() {
-            written += reach.archive(query.before, page.numbers).await?;
-        }
-        kept += page.kept;
-        if page.kept > 0 {
-            behind = page.behind;
-        }
-        match page.next {
-            Some(next) => query.after = next,
-            None => break,
-        }
-    }
-    let rows = |count| if count == 1 { "1 row".to_owned() } else { format!("{count} rows") };
-    if file.file.is_some() {
-        print(&format!("{}\n", file.path.display()))?;
-    }
-    say(&format!("wrote {} away", rows(written)));
-    if kept > 0 {
-        let (rows, behind) = (rows(kept), behind.join(", "));
-        say(&format!("left {rows} that not every sink has yet: see `playhouse billing status` for {behind}"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use playhouse_protocol::ledger::{UsageGroup, UsageKey, UsageSum};
@@ -305,9 +230,9 @@ mod tests {
                 ..UsageKey::default()
             };
             let tokens = Tokens { input: 1_200, cache_write_5m: 3, cache_write_1h: 4, ..Tokens::default() };
-            let cost = Cost("0.00012345".parse().unwrap());
+            let cost = Cost("0.000123450".parse().unwrap());
             let totals = Totals { tokens, cost, attempts: 2, estimated: 1, unpriced };
-            UsageLine::from(UsageGroup { key, sum: UsageSum { totals, unreconciled: 0 } })
+            UsageLine::from(UsageGroup { key, sum: UsageSum { totals, unreconciled: 3 } })
         };
         vec![line("build", 0), line("a \"b\", c", 1)]
     }
@@ -321,12 +246,15 @@ mod tests {
             .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect())
             .collect();
         assert_eq!(shown[0][..3], ["DAY", "AGENT", "INPUT"]);
-        assert_eq!(shown[1], ["2026-11-22", "build", "1200", "0", "7", "0", "0", "$0.0001", "2", "1", "0"]);
+        assert_eq!(
+            shown[1],
+            ["2026-11-22", "build", "1200", "0", "7", "0", "0", "$0.0001", "2", "1", "0", "3"]
+        );
         assert!(table.contains("$0.0001+?"), "{table}");
         let csv = csv(&groups, &lines());
-        let expected = "day,agent,input,cache_read,cache_write,output,reasoning,cost,rows,estimated_rows,unpriced_rows\n\
-            2026-11-22,build,1200,0,7,0,0,0.00012345,2,1,0\n\
-            2026-11-22,\"a \"\"b\"\", c\",1200,0,7,0,0,0.00012345,2,1,1\n";
+        let expected = "day,agent,input,cache_read,cache_write,output,reasoning,cost,rows,estimated_rows,unpriced_rows,unreconciled_rows\n\
+            2026-11-22,build,1200,0,7,0,0,0.00012345,2,1,0,3\n\
+            2026-11-22,\"a \"\"b\"\", c\",1200,0,7,0,0,0.00012345,2,1,1,3\n";
         assert_eq!(csv, expected);
     }
 }

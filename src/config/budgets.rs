@@ -6,7 +6,8 @@ use playhouse_billing::budget::{Budgets, Limits, Per, TenantBudget};
 use playhouse_protocol::Cost;
 use playhouse_protocol::nearest::did_you_mean;
 
-use super::document::Value;
+use super::document::{Document, Value, keyed};
+use super::error::ConfigError;
 use super::keys::KeyName;
 
 /// The place of a tenant's own budget in a file.
@@ -78,7 +79,7 @@ pub(super) fn set(
             limits.cost = Some(Cost(*dollars));
         }
         (BudgetTurnTokens | BudgetSessionTokens | BudgetTenantTokens | TenantTokens, Value::Whole(count)) => {
-            limits.tokens = Some(tokens(*count)?);
+            limits.tokens = Some(*count);
         }
         (BudgetTenantPer | TenantPer, Value::Text(text)) => of_tenant.per = Some(per(text)?),
         _ => return Err("does not belong here".to_owned()),
@@ -86,12 +87,32 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Money may be 0: then only what is free can be used.
-fn tokens(count: u64) -> Result<u64, String> {
-    match count {
-        0 => Err("is 0, so that no step could be made: leave it out for no limit".to_owned()),
-        _ => Ok(count),
+/// Every period is that of some limit: one without is told, as nothing would be bounded by it.
+pub(super) fn check(document: &Document, budgets: &BudgetSettings) -> Result<(), ConfigError> {
+    let all = &budgets.tenant;
+    for setting in &document.settings {
+        let message = match (setting.key.name, setting.names.as_slice()) {
+            (KeyName::BudgetTenantPer, _) => {
+                let takes_it = |of: &OfTenant| of.per.is_none() && !of.limits.is_none();
+                if !all.limits.is_none() || budgets.tenants.values().any(takes_it) {
+                    continue;
+                }
+                "is the period of a limit, and there is none: set `cost` or `tokens` in [budgets.tenant]"
+                    .to_owned()
+            }
+            (KeyName::TenantPer, [name]) => {
+                let own = budgets.tenants.get(name).map(|of| of.limits).unwrap_or_default();
+                if !all.limits.is_none() || !own.is_none() {
+                    continue;
+                }
+                "is the period of a limit, and this tenant has none: set `cost` or `tokens` beside it, or in [budgets.tenant]"
+                    .to_owned()
+            }
+            _ => continue,
+        };
+        return Err(ConfigError::line(&document.file, setting.line, keyed(setting, &message)));
     }
+    Ok(())
 }
 
 fn per(text: &str) -> Result<Per, String> {
@@ -132,13 +153,14 @@ mod tests {
             tokens = 100_000
             [budgets.session]
             cost = 0
+            tokens = 0
             [budgets.tenant]
             cost = 20
             per = \"day\"
         ";
         let budgets = load(text).unwrap();
         assert_eq!(budgets.turn, Limits { cost: dollars("0.5"), tokens: Some(100_000) });
-        assert_eq!(budgets.session, Limits { cost: dollars("0"), tokens: None });
+        assert_eq!(budgets.session, Limits { cost: dollars("0"), tokens: Some(0) }, "nothing may be used");
         let of = |name: &str| {
             let TenantBudget { limits: Limits { cost, tokens }, per } = budgets.of(name);
             (cost, tokens, per)
@@ -147,15 +169,31 @@ mod tests {
         assert_eq!(of("acme"), (dollars("20"), Some(7), Per::Day));
         assert_eq!(of("a.b c"), (dollars("100"), None, Per::Ever));
         assert_eq!(load("budgets.tenant.cost = 1").unwrap().tenant.per, Per::Month);
+        for (text, per) in [
+            ("budgets.tenant.cost = 1\nbudgets.tenants.a.per = \"day\"", Per::Day),
+            ("budgets.tenant.per = \"day\"\nbudgets.tenants.a.tokens = 0", Per::Day),
+            ("budgets.tenants.a.per = \"ever\"\nbudgets.tenants.a.cost = 1", Per::Ever),
+        ] {
+            assert_eq!(load(text).unwrap().of("a").per, per, "{text}");
+        }
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         for (text, said) in [
             (
-                "budgets.turn.tokens = 0",
-                "config.toml:1: `budgets.turn.tokens`: is 0, so that no step could be made",
+                "[budgets.tenant]\nper = \"day\"",
+                "config.toml:2: `budgets.tenant.per`: is the period of a limit, and there is none: set `cost` or `tokens`",
             ),
+            (
+                "budgets.tenant.per = \"day\"\nbudgets.tenants.a = { per = \"ever\", cost = 1 }",
+                "config.toml:1: `budgets.tenant.per`: is the period of a limit",
+            ),
+            (
+                "budgets.turn.cost = 1\nbudgets.tenants.acme.per = \"day\"",
+                "config.toml:2: `budgets.tenants.acme.per`: is the period of a limit, and this tenant has none",
+            ),
+            ("budgets.turn.tokens = -1", "`budgets.turn.tokens`"),
             ("budgets.turn.cost = -1", "`budgets.turn.cost`"),
             ("budgets.session.cost = \"5\"", "`budgets.session.cost`"),
             ("budgets.turn.per = \"day\"", "unknown key `budgets.turn.per`; known here are cost, tokens"),
@@ -164,7 +202,6 @@ mod tests {
                 "is \"moth\", expected day, month or ever; did you mean \"month\"?",
             ),
             ("budgets.tenants.acme.per = \"year\"", "`budgets.tenants.acme.per`: is \"year\""),
-            ("budgets.tenants.acme.tokens = 0", "`budgets.tenants.acme.tokens`: is 0"),
             ("budgets.tenants.\"\".tokens = 1", "names no tenant"),
             ("budgets.tenants = 5", "`budgets.tenants`"),
             ("budget.turn.cost = 5", "did you mean \"budgets\"?"),

@@ -90,6 +90,8 @@ keys! {
         "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
     Sandbox = "sandbox", Text, "`best-effort`", false,
         "Walls around the programs of sessions: `required` (where none can be built, none runs), `best-effort` (the best that this machine has, and none where it has none) or `off`.";
+    Store = "store", Text, "`sled`", false,
+        "What a new data directory keeps sessions in: `sled` or `redb`. One that is there keeps what it has.";
     WallsRead = "walls.read", List, "none", false,
         "Directories that programs may read beside the workspace and the system's own: absolute, or from `~/`. One that is not there is left out.";
     WallsWrite = "walls.write", List, "none", false,
@@ -120,6 +122,12 @@ keys! {
         "How long an attempt may take from the request to the end of the answer, in milliseconds, whatever comes.";
     AskingWait = "asking.wait_ms", Whole, "`60000`", false,
         "How long a question of a model and a request for consent wait for an answer, in milliseconds. Then the model is told that nobody answered, and the call is declined.";
+    Resume = "resume", Text, "`auto`", false,
+        "What becomes of turns that an engine left unfinished, however it ended: `auto` (`playhouse serve`, and an engine in the background, go on with them by themselves when they start) or `manual` (they wait for `playhouse sessions resume`, or for somebody who wants something of their session).";
+    SessionsIdle = "sessions.idle_after_ms", Whole, "`300000`", false,
+        "For how long a session has nothing to do before it leaves memory, in milliseconds; 0 for ever. It comes back when somebody asks for it, and loses nothing by it.";
+    SessionsMost = "sessions.max_live", Whole, "`10000`", false,
+        "The most sessions in memory: where there are more, those leave that had nothing to do for the longest time. Those at work stay, however many there are.";
     BashMaxTimeout = "tools.bash.max_timeout_ms", Whole, "`600000`", false,
         "The longest time that a command may be given which is waited for, in milliseconds.";
     BashProcesses = "tools.bash.processes", Whole, "`2048`", false,
@@ -181,9 +189,9 @@ keys! {
     BillingLight = "billing.light", List, "none", false,
         "Models whose use counts as `light` in the ledger, as patterns of `PROVIDER/MODEL`: `[\"*/claude-haiku-*\", \"openai/*-mini\"]`. All others are `pro`. Mind that `*mini*` matches `gemini`.";
     BudgetTurnCost = "budgets.turn.cost", Number, "no limit", false,
-        "How many US dollars a turn may use. Before each step the most that it may cost is reserved; a turn whose budget does not cover that ends with the error `budget`. So a little less than the budget is used. A model needs a price for it.";
+        "How many US dollars a turn may use. Before each step the most that it may cost is reserved; a turn whose budget does not cover that ends with the error `budget`. So a little less than the budget is used. A model needs a price for it. With 0, here and for the other budgets, only what is free can be used.";
     BudgetTurnTokens = "budgets.turn.tokens", Whole, "no limit", false,
-        "How many tokens a turn may use, of all classes: all input of every step counts, cached or not.";
+        "How many tokens a turn may use, of all classes: all input of every step counts, cached or not. With 0, here and for the other budgets, no step is made.";
     BudgetSessionCost = "budgets.session.cost", Number, "no limit", false,
         "How many US dollars a session may use, with the sessions below it.";
     BudgetSessionTokens = "budgets.session.tokens", Whole, "no limit", false,
@@ -193,7 +201,7 @@ keys! {
     BudgetTenantTokens = "budgets.tenant.tokens", Whole, "no limit", false,
         "How many tokens each tenant may use within a period.";
     BudgetTenantPer = "budgets.tenant.per", Text, "`month`", false,
-        "The period: `day` or `month` (of the calendar, in UTC), or `ever`.";
+        "The period: `day` or `month` (of the calendar, in UTC), or `ever`. It needs a limit that it is of.";
     TenantCost = "budgets.tenants.NAME.cost", Number, "that of all tenants", false,
         "How many US dollars the tenant of this name may use within a period.";
     TenantTokens = "budgets.tenants.NAME.tokens", Whole, "that of all tenants", false,
@@ -207,7 +215,7 @@ keys! {
     SinkKey = "sinks.NAME.key_env", Text, "needed for `polar` and `webhook`", false,
         "The environment variable with the key: a bearer token, or for a webhook the signing key (`whsec_…`).";
     SinkFolder = "sinks.NAME.folder", Text, "needed", false,
-        "For `file`: the folder, which is made if it is not there. Relative to this file's folder.";
+        "For `file`: the folder, which is made if it is not there and must be one that can be written. Relative to this file's folder.";
     SinkRotateBytes = "sinks.NAME.rotate_bytes", Whole, "`100000000`", false,
         "For `file`: a file of this many bytes is closed, and the next one begun.";
     SinkRotateSeconds = "sinks.NAME.rotate_seconds", Whole, "`86400`", false,
@@ -219,7 +227,7 @@ keys! {
     SinkOrganization = "sinks.NAME.organization", Text, "that of the token", false,
         "For `polar`: the organization.";
     SinkStart = "sinks.NAME.start", Text, "`beginning`", false,
-        "Where a new sink begins: at the `beginning` of the ledger, or `now`, with the rows that come after its first start.";
+        "Where a new sink begins: at the `beginning` of the ledger (what was archived by then is not sent), or `now`, with the rows that come after its first start.";
     SinkBatchRows = "sinks.NAME.batch_rows", Whole, "`500`; `100` for `webhook`, `16` for `report`", false,
         "The most rows of a batch; for `report` requests under way at once.";
     SinkBatchBytes = "sinks.NAME.batch_bytes", Whole, "`1000000`", false,
@@ -229,7 +237,7 @@ keys! {
     SinkTimeout = "sinks.NAME.timeout_ms", Whole, "`30000`", false,
         "How long the server may take to answer, in milliseconds.";
     SinkRetryFirst = "sinks.NAME.retry_first_ms", Whole, "`500`", false,
-        "The first wait after a failure, in milliseconds; the next ones double. What the server asks for comes before it.";
+        "The first wait after a failure, in milliseconds; the next ones double. What the server asks for (`retry-after`) comes before it, up to an hour.";
     SinkRetryLongest = "sinks.NAME.retry_longest_ms", Whole, "`60000`", false,
         "The longest wait after failures, and the one where address or key are wrong, in milliseconds.";
     Dialect = "providers.NAME.dialect", Text, "needed", false,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use playhouse_actors::Resume;
 use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{
     CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
@@ -18,9 +19,9 @@ use super::billing;
 use super::budgets;
 use super::builtin;
 use super::credentials::KeyVariable;
-use super::document::{Document, Setting, Value, shown};
+use super::document::{Document, Setting, Value, keyed};
 use super::error::ConfigError;
-use super::keys::{KeyName, NAME};
+use super::keys::KeyName;
 use super::metrics;
 use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
@@ -95,6 +96,7 @@ impl Reader<'_> {
         self.settings.permissions = permissions.rules;
         self.settings.permission_names = permissions.names;
         self.settings.web.check().map_err(|message| ConfigError::file(&self.document.file, message))?;
+        budgets::check(self.document, &self.settings.budgets)?;
         for (name, draft) in providers {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
@@ -199,6 +201,10 @@ impl Reader<'_> {
                     self.settings.rules.push(rules);
                 }
             }
+            (KeyName::Store, Value::Text(name)) => {
+                let parsed = name.parse();
+                self.settings.store = parsed.map_err(|error: String| keyed(setting, &error))?;
+            }
             (
                 key @ (KeyName::WebAllowPrivate
                 | KeyName::WebSearch
@@ -246,6 +252,9 @@ impl Reader<'_> {
             (key @ (KeyName::MetricsAccess | KeyName::MetricsToken | KeyName::MetricsTenants), value) => {
                 metrics::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
             }
+            (KeyName::Resume, Value::Text(text)) => {
+                self.settings.resume = resume(text).map_err(|error| keyed(setting, &error))?;
+            }
             (key, Value::Whole(number)) => {
                 let retry = &mut self.settings.retry;
                 match key {
@@ -260,6 +269,14 @@ impl Reader<'_> {
                     KeyName::SilenceTime => self.settings.limits.silence = time(*number, setting)?,
                     KeyName::AttemptTime => self.settings.limits.attempt = time(*number, setting)?,
                     KeyName::AskingWait => self.settings.asking_wait = Duration::from_millis(*number),
+                    KeyName::SessionsIdle => {
+                        let idle = Duration::from_millis(*number);
+                        self.settings.idle_after = (!idle.is_zero()).then_some(idle);
+                    }
+                    KeyName::SessionsMost => {
+                        let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
+                        self.settings.max_live = usize::try_from(most).unwrap_or(usize::MAX);
+                    }
                     KeyName::BashMaxTimeout
                     | KeyName::BashProcesses
                     | KeyName::BashMemory
@@ -367,21 +384,6 @@ impl Reader<'_> {
     }
 }
 
-/// A message that begins with the setting's key.
-fn keyed(setting: &Setting, message: &dyn std::fmt::Display) -> String {
-    let mut names = setting.names.iter();
-    let path: Vec<String> = setting
-        .key
-        .path
-        .split('.')
-        .map(|segment| {
-            let name = if segment == NAME { names.next() } else { None };
-            shown(name.map_or(segment, String::as_str))
-        })
-        .collect();
-    format!("`{}`: {message}", path.join("."))
-}
-
 fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), String> {
     let limits = &mut draft.limits;
     match (key, value) {
@@ -458,6 +460,14 @@ fn or_none(number: u64, least: u64) -> Result<Option<u64>, String> {
 fn time(millis: u64, setting: &Setting) -> Result<Duration, String> {
     let millis = at_least_one(millis).map_err(|error| keyed(setting, &error))?;
     Ok(Duration::from_millis(millis.into()))
+}
+
+fn resume(text: &str) -> Result<Resume, String> {
+    match text {
+        "auto" => Ok(Resume::Auto),
+        "manual" => Ok(Resume::Manual),
+        _ => Err(format!("is \"{}\", expected auto or manual", text.escape_debug())),
+    }
 }
 
 /// A count that must be 1 or more.

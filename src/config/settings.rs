@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use playhouse_actors::Moderate;
+use playhouse_actors::{Moderate, Resume};
 use playhouse_catalogue::{Catalogue, ModelFacts};
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
@@ -13,6 +13,7 @@ use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
 use playhouse_session::RetryPolicy;
+use playhouse_store::Backend;
 use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
 
@@ -55,6 +56,12 @@ pub struct Settings {
     pub limits: Limits,
     /// How long a question of a model waits for an answer.
     pub asking_wait: Duration,
+    /// What becomes of turns that an engine before left unfinished: by themselves, or by hand.
+    pub resume: Resume,
+    /// For how long a session rests before it leaves memory; `None` for ever.
+    pub idle_after: Option<Duration>,
+    /// The most sessions in memory, at least 1.
+    pub max_live: usize,
     /// How long saved outputs are kept; `None` for as long as their session.
     pub keep_outputs: Option<Duration>,
     /// How the native tools work, those that reach out excepted.
@@ -71,6 +78,8 @@ pub struct Settings {
     pub(crate) permission_names: Vec<PermissionName>,
     /// What holds for tools that reach out, where no rule speaks.
     pub moderate: Moderate,
+    /// What a new data directory keeps sessions in.
+    pub store: Backend,
     /// Whether there must be walls around programs.
     pub sandbox: Sandbox,
     /// Whether somebody decided on that.
@@ -159,6 +168,9 @@ impl Settings {
             connect: Connections::default().connect,
             limits: Limits::default(),
             asking_wait: Duration::from_secs(60),
+            resume: Resume::Auto,
+            idle_after: Some(Duration::from_secs(300)),
+            max_live: 10_000,
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             tools: NativeOptions::default(),
             web: WebSettings::default(),
@@ -167,6 +179,7 @@ impl Settings {
             workspace_permissions: Rules::new(),
             permission_names: Vec::new(),
             moderate: Moderate::default(),
+            store: Backend::default(),
             sandbox: Sandbox::default(),
             sandbox_is_set: false,
             walls: WallsAllowed::default(),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use playhouse_exporters::{Sink, SinkConfig, SinkKind, Start};
+use playhouse_exporters::{ACTIVE, Sink, SinkConfig, SinkKind, Start};
 use playhouse_protocol::nearest::did_you_mean;
+use rustix::fs::{Access, access as access_of};
 use secrecy::SecretString;
 
 use super::document::{Value, shown};
@@ -47,14 +48,36 @@ impl SinkSettings {
     /// The sink of this name, with the key that its variable holds now.
     ///
     /// # Errors
-    /// The variable is not set, or does not hold such a key.
+    /// The variable is not set, or does not hold such a key; files cannot be written in its folder.
     pub fn sink(&self, name: &str, variables: Variables<'_>) -> Result<Sink, ConfigError> {
+        if let Some(obstacle) = self.folder().and_then(obstacle) {
+            let problem = format!(
+                "cannot be written: {obstacle}. Name a folder that can be, as one in the data directory"
+            );
+            let error = playhouse_exporters::ConfigError { sink: name.to_owned(), key: "folder", problem };
+            return Err(self.lines.error(&self.file, error));
+        }
         let secret = |variable: &str| {
             let value = variables(variable).filter(|value| !value.trim().is_empty())?;
             Some(SecretString::from(value.trim()))
         };
         Sink::new(name, &self.config, &secret).map_err(|error| self.lines.error(&self.file, error))
     }
+}
+
+/// What keeps files from being written in this folder, which need not be there yet. Nothing is made to find out.
+fn obstacle(folder: &Path) -> Option<String> {
+    let there = folder.ancestors().find(|above| above.exists())?;
+    if !there.is_dir() {
+        return Some(format!("{} is not a folder", there.display()));
+    }
+    let denied = |path: &Path, access| {
+        let error = access_of(path, access).err()?;
+        Some(format!("{}: {}", path.display(), std::io::Error::from(error)))
+    };
+    let file = folder.join(ACTIVE);
+    denied(there, Access::WRITE_OK | Access::EXEC_OK)
+        .or_else(|| file.exists().then(|| denied(&file, Access::READ_OK | Access::WRITE_OK)).flatten())
 }
 
 impl Lines {
@@ -109,6 +132,9 @@ impl SinkDraft {
                 "key_env"
             }
             (KeyName::SinkFolder, Value::Text(text)) => {
+                if text.trim().is_empty() {
+                    return Err("is empty: name a folder of its own".to_owned());
+                }
                 config.folder = Some(path(text));
                 "folder"
             }
@@ -297,6 +323,10 @@ mod tests {
             (
                 "[sinks.a]\nkind = \"polar\"\nfolder = \"/x\"\nkey_env = \"K\"",
                 "3: `sinks.a.folder` has no meaning for a sink of kind polar: remove it",
+            ),
+            (
+                "[sinks.a]\nkind = \"file\"\nfolder = \" \"",
+                "3: `sinks.a.folder`: is empty: name a folder of its own",
             ),
             (
                 "[sinks.a]\nkind = \"polar\"",

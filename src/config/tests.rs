@@ -263,13 +263,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls; did you mean "model" or "moderate"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 
@@ -638,6 +638,8 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::ModelReasoning => "\"low\"",
             KeyName::Permission => "{ \"x *\" = \"deny\" }",
             KeyName::Sandbox => "\"required\"",
+            KeyName::Store => "\"redb\"",
+            KeyName::Resume => "\"manual\"",
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
             KeyName::BillingLight => "[\"*-mini\"]",
@@ -666,7 +668,12 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             _ => "true",
         };
         let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);
-        let sink = if key.path.starts_with("sinks.") { of_sink(key.name) } else { "" };
+        let sink = match key.name {
+            KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
+            KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
+            name if key.path.starts_with("sinks.") => of_sink(name),
+            _ => "",
+        };
         place.write("operator/config.toml", format!("{path} = {value}\n{base}{sink}"));
         assert!(place.load().is_ok(), "{path}: {:?}", place.load().err());
     }

@@ -116,7 +116,7 @@ fn a_budget_that_cannot_be_is_named_with_its_line() {
     let lines = fs_err::read_to_string(&stage.config).unwrap().lines().count();
     let plain = fs_err::read_to_string(&stage.config).unwrap();
     for (text, said) in [
-        ("[budgets.turn]\ntokens = 0", "`budgets.turn.tokens`: is 0"),
+        ("[budgets.tenants.acme]\nper = \"day\"", "`budgets.tenants.acme.per`: is the period of a limit"),
         (
             "[budgets.tenant]\nper = \"week\"",
             "`budgets.tenant.per`: is \"week\", expected day, month or ever",

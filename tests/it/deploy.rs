@@ -18,7 +18,8 @@ use self::prometheus::{Prometheus, promtool};
 use self::promql::named;
 use crate::metrics::promtool_has_nothing_to_say;
 use crate::serve::{Serving, key};
-use crate::stage::{Dialect, Stage, contents, until};
+use crate::sink_server::SIGNING_KEY;
+use crate::stage::{Dialect, Stage, contents, finish, until};
 
 /// How long expressions may take until they give something: Prometheus reads and evaluates four times a second.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -353,6 +354,34 @@ fn words(text: &str) -> BTreeSet<&str> {
     let is_name =
         |word: &&str| prefixes.iter().any(|prefix| word.split(':').any(|part| part.starts_with(prefix)));
     words.map(|word| word.trim_end_matches(':')).filter(is_name).collect()
+}
+
+#[test]
+fn the_sinks_of_the_example_have_their_keys_and_a_place() {
+    let shipped = read("playhouse.toml");
+    let (_, example) = shipped.split_once("# [sinks.").unwrap();
+    let lines = format!("# [sinks.{example}");
+    let example: String =
+        lines.lines().map(|line| format!("{}\n", line.strip_prefix('#').unwrap().trim_start())).collect();
+    let compose = read("compose.yaml");
+    let (_, environment) = compose.split_once("environment:").unwrap();
+    let (environment, _) = environment.split_once("ports:").unwrap();
+    let stage = Stage::new(Model::new());
+    stage.configure(&example);
+    let mut command = stage.command(["doctor"]);
+    let keys = example.lines().filter_map(|line| line.strip_prefix("key_env = "));
+    let keys: Vec<&str> = keys.map(|key| key.trim_matches('"')).collect();
+    assert!(keys.len() >= 3, "{keys:?}");
+    for key in keys {
+        assert!(environment.lines().any(|line| line.trim() == format!("{key}:")), "{key} is not passed on");
+        command.env(key, SIGNING_KEY);
+    }
+    // It is whole, and the folder lies in a volume: whether it can be written is another matter on this machine.
+    let seen = finish(command);
+    let is_fine = seen.stdout.contains("files: /var/lib/playhouse/export")
+        || seen.stdout.contains("`sinks.files.folder` cannot be written: /var/lib");
+    assert!(is_fine, "{}", seen.stdout);
+    assert!(compose.contains("- data:/var/lib/playhouse\n") && compose.contains("/var/lib/playhouse/export"));
 }
 
 /// The names after `- record:` or `- alert:`.

@@ -76,13 +76,13 @@ fn a_data_directory_has_one_process_at_a_time() {
 
 #[test]
 fn a_directory_with_something_else_is_left_alone() {
-    let newer = r#"{"format":"playhouse-store","version":3,"backend":"granite","more":[]}"#;
+    let newer = r#"{"format":"playhouse-store","version":9,"backend":"granite","more":[]}"#;
     for (name, content, found) in [
         ("notes.txt", "mine", "holds something else (notes.txt, for one)"),
         (
             "format.json",
             newer,
-            "holds playhouse-store version 3; this engine reads playhouse-store versions 1 to 2",
+            "holds playhouse-store version 9; this engine reads playhouse-store versions 1 to 3",
         ),
         ("format.json", r#"{"format":"cookbook"}"#, "holds the foreign format \"cookbook\""),
     ] {

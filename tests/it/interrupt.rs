@@ -106,6 +106,29 @@ fn it_aborts_an_answer_that_streams_and_keeps_its_text() {
 }
 
 #[test]
+fn whenever_it_comes_no_session_is_left_that_nothing_was_asked_in() {
+    in_both(|| {
+        let stage = Stage::new(Model::new().step(text("Hello.")).cycle());
+        stage.run(["Hi."]).is(0);
+        for wait in (0..20).map(|step| step * 6) {
+            let child = start(&stage, ["Hello?"]);
+            std::thread::sleep(std::time::Duration::from_millis(wait));
+            signal(&child, Signal::INT);
+            // Before it is awaited it ends the process, as it does by default.
+            let ended = child.wait_with_output().unwrap();
+            assert!(matches!(ended.status.code(), None | Some(0 | 3)), "{wait}: {ended:?}");
+        }
+        let listed = stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout;
+        for line in listed.lines() {
+            let session: serde_json::Value = serde_json::from_str(line).unwrap();
+            let records = stage.records(session["id"].as_str().unwrap());
+            let is_prompt = |record: &Record| matches!(record, Record::PromptAdmitted(_));
+            assert!(records.iter().any(is_prompt), "{records:?}");
+        }
+    });
+}
+
+#[test]
 fn a_second_one_ends_the_process() {
     let command = "trap 'echo $$ > told.pid' TERM; echo $$ > shell.pid; while :; do sleep 0.02; done";
     let stage = Stage::new(

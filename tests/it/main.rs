@@ -17,6 +17,7 @@ mod engine;
 #[cfg(target_os = "linux")]
 mod escape;
 mod facts;
+mod full_disk;
 mod interrupt;
 mod killed;
 mod metrics;
@@ -32,6 +33,7 @@ mod sessions;
 mod sink_server;
 mod sinks;
 mod stage;
+mod store;
 mod tags;
 mod tap;
 mod terminal;

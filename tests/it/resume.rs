@@ -144,3 +144,27 @@ fn a_turn_that_was_killed_often_is_still_one_turn() {
     assert_eq!(outcomes(&records).len(), admitted, "each prompt that was admitted ends");
     check_attempts(&stage, &records);
 }
+
+#[test]
+fn a_turn_that_was_left_goes_on_by_hand() {
+    let stage = Stage::new(Model::new().step(text("Well.").delay(std::time::Duration::from_millis(400))));
+    let mut child = start(&stage, ["Talk."]);
+    stage.wait_for(|asked| !asked.is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let session = stage.session();
+    stage.playhouse(["sessions", "list"]).is(0).shows(["busy"]);
+    stage.playhouse(["sessions", "show", &session]).is(0).shows(["busy"]);
+    assert_eq!(stage.asked().len(), 1, "whoever only looks makes nothing go on");
+
+    let resumed = stage.playhouse(["sessions", "resume", &session, "--sandbox", "off"]).is(0);
+    assert_eq!(resumed.stdout, format!("resumed {session}\n"));
+    let records = stage.records(&session);
+    assert_eq!(outcomes(&records), [TurnOutcome::Completed]);
+    check_attempts(&stage, &records);
+    let again = stage.playhouse(["sessions", "resume", &session, "--sandbox", "off"]).is(0);
+    assert_eq!(again.stdout, format!("{session} has nothing unfinished\n"));
+    let all = stage.playhouse(["sessions", "resume", "--all", "--sandbox", "off"]).is(0);
+    assert_eq!(all.stdout, "nothing is unfinished\n");
+    stage.playhouse(["sessions", "resume"]).is(2).says(["SESSION"]);
+}

@@ -67,6 +67,11 @@ impl Serving {
         !self.line.is_empty()
     }
 
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// As the SDK of opencode finds it out.
     pub(crate) fn address(&self) -> SocketAddr {
         assert!(self.line.starts_with("opencode server listening"), "{:?}", self.line);

@@ -1,6 +1,7 @@
 //! Sinks: what the ledger is exported to, by an engine in another process that is killed at any moment.
 
 pub(crate) mod chaos;
+mod people;
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

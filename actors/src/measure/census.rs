@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a session in memory does, in the order of `SESSION_STATES`.
+/// What a session does that has a place in memory, in the order of `SESSION_STATES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Idle,
@@ -11,10 +11,13 @@ pub(crate) enum Doing {
     Asking,
     Waking,
     Parked,
+    Asleep,
+    Suspended,
 }
 
 impl Doing {
-    pub(crate) const ALL: [Self; 5] = [Self::Idle, Self::Running, Self::Asking, Self::Waking, Self::Parked];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Idle, Self::Running, Self::Asking, Self::Waking, Self::Parked, Self::Asleep, Self::Suspended];
 }
 
 /// What else is counted.
@@ -35,7 +38,7 @@ pub(crate) enum Count {
 /// All counts of an engine. Nothing depends on them, so they need no order among each other.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
-    doing: [AtomicUsize; 5],
+    doing: [AtomicUsize; 7],
     counts: [AtomicUsize; 5],
 }
 
@@ -142,13 +145,13 @@ mod tests {
         let census = Arc::<Census>::default();
         let (mut one, two) = (census.standing(Doing::Idle), census.standing(Doing::Waking));
         one.set(Doing::Asking, 2, 1);
-        assert_eq!(Doing::ALL.map(|doing| census.doing(doing)), [0, 0, 1, 1, 0]);
+        assert_eq!(Doing::ALL.map(|doing| census.doing(doing)), [0, 0, 1, 1, 0, 0, 0]);
         assert_eq!((census.count(Count::Consents), census.count(Count::Questions)), (2, 1));
         one.set(Doing::Asking, 1, 1);
         let waits = census.counted(Count::ProviderWaiting);
         assert_eq!((census.count(Count::Consents), census.count(Count::ProviderWaiting)), (1, 1));
         drop((one, two, waits));
-        assert_eq!(Doing::ALL.map(|doing| census.doing(doing)), [0; 5]);
+        assert_eq!(Doing::ALL.map(|doing| census.doing(doing)), [0; 7]);
         assert_eq!(census.counts.each_ref().map(|count| count.load(Ordering::Relaxed)), [0; 5]);
     }
 

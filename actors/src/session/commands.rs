@@ -50,8 +50,14 @@ impl SessionState {
                 Ok(()) => return Some(Input::Change(self.ticket(port), changed)),
                 Err(error) => Err(error),
             },
-            Command::Snapshot => Ok(Reply::Snapshot(Box::new(self.snapshot(true)))),
-            Command::Outline => Ok(Reply::Snapshot(Box::new(self.snapshot(false)))),
+            Command::Snapshot => {
+                self.show(true, port);
+                return None;
+            }
+            Command::Outline => {
+                self.show(false, port);
+                return None;
+            }
             Command::Messages(query) => {
                 self.machine.session().page(&query).map(Reply::Messages).map_err(CommandError::Invalid)
             }
@@ -61,11 +67,28 @@ impl SessionState {
         None
     }
 
-    fn snapshot(&self, with_messages: bool) -> Snapshot {
+    /// Answers with the session as it stands. Where nothing needed its walls yet, they are built to say what holds: the
+    /// answer waits for that, the session does not.
+    fn show(&self, with_messages: bool, port: ReplyPort) {
         let session = self.machine.session();
-        let walls = self.place.as_ref().ok().map(|place| place.walls.in_force().clone());
         let messages = if with_messages { session.all_messages() } else { Vec::new() };
-        Snapshot { messages, walls, ..session.outline() }
+        let snapshot = Snapshot { messages, ..session.outline() };
+        let answer = |walls| {
+            // A caller that went away needs no answer.
+            drop(port.send(Ok(Reply::Snapshot(Box::new(Snapshot { walls, ..snapshot })))));
+        };
+        let Ok(place) = &self.place else { return answer(None) };
+        if let Some(known) = place.walls.known() {
+            return answer(Some(known.clone()));
+        }
+        let (walls, pool) = (place.walls.clone(), self.shared.pool.clone());
+        tokio::spawn(async move {
+            let in_force = pool.run(move || walls.in_force().cloned()).await;
+            if let Err(error) = &in_force {
+                tracing::warn!(%error, "it is not known what holds commands");
+            }
+            answer(in_force.ok());
+        });
     }
 
     fn check_change(&self, changed: &SessionChanged) -> Result<(), CommandError> {
@@ -73,8 +96,7 @@ impl SessionState {
         changed.metadata.as_ref().map_or(Ok(()), check_metadata)?;
         let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
         let fallback = &self.machine.session().summary.model;
-        let chosen = self.shared.directory.choose(agent, model, None, Some(fallback));
-        chosen.map(|_| ()).map_err(CommandError::Invalid)
+        self.shared.directory.choose(agent, model, None, Some(fallback)).map(drop)
     }
 
     /// Makes all choices that a prompt leaves open, and checks those that it makes.
@@ -97,11 +119,12 @@ impl SessionState {
             return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
         }
         let summary = &self.machine.session().summary;
-        let choice = self
-            .shared
-            .directory
-            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
-            .map_err(CommandError::Invalid)?;
+        let choice = self.shared.directory.choose(
+            agent.as_deref(),
+            model.as_ref(),
+            Some(&summary.agent),
+            Some(&summary.model),
+        )?;
         if let Some(file) = files.iter().find(|file| !choice.modalities.accepts(&file.mime)) {
             return Err(CommandError::Invalid(unread(file, &choice)));
         }
@@ -144,11 +167,12 @@ impl SessionState {
             return wrong(&format!("has a `timeout` that is not from 1 to {longest} milliseconds"));
         }
         let summary = &self.machine.session().summary;
-        let choice = self
-            .shared
-            .directory
-            .choose(agent.as_deref(), model.as_ref(), Some(&summary.agent), Some(&summary.model))
-            .map_err(CommandError::Invalid)?;
+        let choice = self.shared.directory.choose(
+            agent.as_deref(),
+            model.as_ref(),
+            Some(&summary.agent),
+            Some(&summary.model),
+        )?;
         Ok(NewPrompt {
             message: message.unwrap_or_else(|| self.ids.next()),
             parts: vec![Part::Text { id: self.ids.next(), text: BY_HAND.trim_end().to_owned() }],

@@ -93,6 +93,9 @@ impl SessionState {
         myself: &ActorRef<SessionMessage>,
         by: Option<ConsentId>,
     ) -> Result<(), ActorProcessingErr> {
+        if self.machine.is_suspended() {
+            return Ok(());
+        }
         let session = self.machine.session();
         let Some(agent) = session.turn.as_ref().map(|turn| turn.agent.clone()) else { return Ok(()) };
         let mut open = session.open_consents();

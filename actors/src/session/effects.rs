@@ -119,7 +119,7 @@ impl SessionState {
         let done = move |result: Result<_, playhouse_store::StoreError>| {
             measure::took(Metric::LogAppend, began.elapsed());
             // A session that is gone does not wait for it.
-            drop(myself.send_message(SessionMessage::Flushed(result.map_err(|error| error.to_string()))));
+            drop(myself.send_message(SessionMessage::Flushed(result)));
         };
         self.shared.store.log.append(append, Box::new(done));
     }
@@ -183,7 +183,7 @@ impl SessionState {
         call: PartId,
         message: CallMessage,
     ) -> Result<(), ActorProcessingErr> {
-        let Place { workspace, walls } = match &self.place {
+        let Place { workspace, walls, .. } = match &self.place {
             Ok(place) => place.clone(),
             Err(error) => {
                 let report = CallReport::text(CallOutcome::Failed, error.clone());
@@ -221,6 +221,7 @@ impl SessionState {
                 walls,
             },
             session: myself.clone(),
+            session_id: self.id,
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
@@ -311,7 +312,7 @@ impl SessionState {
             myself.stop(Some(REMOVED.to_owned()));
             let reply = match result {
                 Ok(_) => Ok(Reply::Done),
-                Err(error) => Err(CommandError::Store(error.to_string())),
+                Err(error) => Err(error.into()),
             };
             drop(port.send(reply));
         };

@@ -1,9 +1,20 @@
-//! What the engine logs, kept to be read.
+//! What the engine logs, kept to be read, and messages at which its actors panic.
 
+use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
 
 use playhouse_protocol::SessionId;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Where actors tell with which message they begin.
+const MAILBOX: &str = "playhouse::mailbox";
 
 static LINES: Mutex<String> = Mutex::new(String::new());
 
@@ -23,7 +34,14 @@ impl Write for Kept {
 /// Keeps what is logged from now on. The log is one for the whole process: lines are told apart by their session.
 pub(crate) fn keep() {
     static KEPT: OnceLock<()> = OnceLock::new();
-    KEPT.get_or_init(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Kept).init());
+    KEPT.get_or_init(|| {
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Kept);
+        let mailboxes = Targets::new().with_target(MAILBOX, LevelFilter::TRACE);
+        tracing_subscriber::registry()
+            .with(lines.with_filter(LevelFilter::INFO))
+            .with(Fire.with_filter(mailboxes))
+            .init();
+    });
 }
 
 /// The lines about a session.
@@ -31,4 +49,64 @@ pub(crate) fn of(session: SessionId) -> Vec<String> {
     let session = session.to_string();
     let lines = LINES.lock().unwrap();
     lines.lines().filter(|line| line.contains(&session)).map(str::to_owned).collect()
+}
+
+/// A message at which an actor panics, once: which actor, which message, and of which session where there is one.
+type Fault = (&'static str, &'static str, Option<SessionId>);
+
+static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
+
+/// Lets an actor panic when it begins with the next such message. Needs [`keep`].
+pub(crate) fn set_fire(fault: Fault) {
+    FAULTS.lock().unwrap().push(fault);
+}
+
+/// Whether that is still to come.
+pub(crate) fn is_set(fault: Fault) -> bool {
+    FAULTS.lock().unwrap().contains(&fault)
+}
+
+/// Panics where it was told to.
+struct Fire;
+
+impl<S: Subscriber> Layer<S> for Fire {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut begun = Begun::default();
+        event.record(&mut begun);
+        let mut faults = FAULTS.lock().unwrap();
+        let due = faults.iter().position(|(actor, message, session)| {
+            let session = session.map(|session| session.to_string());
+            begun.actor == *actor
+                && begun.message == *message
+                && (session.is_none() || begun.session == session)
+        });
+        if let Some(due) = due {
+            let (actor, message, _) = faults.swap_remove(due);
+            drop(faults);
+            panic!("{actor} is on fire at {message}");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Begun {
+    actor: String,
+    message: String,
+    session: Option<String>,
+}
+
+impl Visit for Begun {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "actor" => value.clone_into(&mut self.actor),
+            "begins" => value.clone_into(&mut self.message),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "session" {
+            self.session = Some(format!("{value:?}"));
+        }
+    }
 }

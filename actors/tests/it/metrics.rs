@@ -127,3 +127,31 @@ async fn calls_and_attempts_that_end_badly_are_told_by_outcome() {
     told(&recorder, &stage, "playhouse_turns_total{outcome=\"completed\"} 1");
     assert_eq!(count(&recorder, "playhouse_session_crashes_total"), 0, "no session crashed");
 }
+
+#[tokio::test]
+async fn sessions_that_leave_are_counted_and_those_that_are_followed_are_told() {
+    let recorder = recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let stage = Stage::with(Store::memory().unwrap(), folder, Script::new(), |options| {
+        options.idle_after = Some(Duration::from_millis(5));
+    })
+    .await;
+    let (followed, other) = (stage.session("echo").await, stage.session("echo").await);
+    let events = followed.events(None).await.unwrap();
+    other.snapshot().await.unwrap();
+    let asleep = async |number| {
+        let line = format!("playhouse_sessions{{state=\"asleep\"}} {number}");
+        let told = async {
+            while stage.engine.in_memory() > 0 || !tells(&recorder, &stage, &line) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), told).await.expect("they sleep");
+    };
+    asleep(1).await;
+    told(&recorder, &stage, "playhouse_session_evictions_total{reason=\"idle\"} 2");
+    told(&recorder, &stage, "playhouse_session_wake_duration_seconds_count 2");
+    drop(events);
+    asleep(0).await;
+}

@@ -21,7 +21,7 @@ use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::{
-    ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
+    CommandError, ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
 };
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
@@ -71,6 +71,8 @@ pub(crate) struct TestDirectory {
     pub(crate) panic_in_step: AtomicBool,
     /// So many of the next looks at prices panic, in the session actor.
     pub(crate) panics_in_session: AtomicU32,
+    /// How often sessions were woken.
+    pub(crate) woken: AtomicU32,
     pub(crate) prefill: bool,
     pub(crate) limiter: Limiter,
     /// How long a server may take.
@@ -127,6 +129,7 @@ impl Directory for TestDirectory {
     }
 
     fn ground(&self, _: &str, _: &Path) -> Result<Ground, String> {
+        self.woken.fetch_add(1, Ordering::SeqCst);
         Ok(self.ground.lock().unwrap().clone())
     }
 
@@ -143,10 +146,11 @@ impl Directory for TestDirectory {
         model: Option<&ModelRef>,
         fallback_agent: Option<&str>,
         fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, String> {
+    ) -> Result<Choice, CommandError> {
+        let missing = || CommandError::Invalid("no model is chosen".into());
         Ok(Choice {
             agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
-            model: model.or(fallback_model).ok_or("no model is chosen")?.clone(),
+            model: model.or(fallback_model).ok_or_else(missing)?.clone(),
             step_limit: None,
             modalities: modalities(),
         })
@@ -424,6 +428,7 @@ impl Stage {
             ground: Mutex::new(open_ground()),
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
+            woken: AtomicU32::new(0),
             prefill: true,
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),

@@ -14,6 +14,7 @@ pub mod polar;
 pub mod report;
 pub mod signature;
 pub mod time;
+mod turn_time;
 pub mod turns;
 pub mod webhook;
 

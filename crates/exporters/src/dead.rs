@@ -39,6 +39,8 @@ pub struct Retried {
     pub left: u64,
     /// Why not.
     pub reason: Option<String>,
+    /// Whether the sink waited, and what waits with it is tried at once.
+    pub hurried: bool,
     /// The place of the last one, where there are more behind it than were to be sent.
     pub next: Option<Place>,
 }

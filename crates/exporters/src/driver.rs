@@ -11,21 +11,22 @@ use futures::FutureExt as _;
 use playhouse_billing::export::{
     Answer, Answers, Cursor, DeadLetter, Delivery, Effect, Input, Item, Stamp, Trouble,
 };
+use playhouse_protocol::Timestamp;
+use playhouse_protocol::operator::ArchivedRows;
 use playhouse_store::{Shelf, StoreError};
-use reqwest::Client;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Start;
+use crate::begin::{Destination, load, open};
 use crate::exporters::Surroundings;
 use crate::feed::Feed;
 use crate::file::{FileError, Files};
-use crate::http::{Server, client};
 use crate::measure::Measures;
 use crate::reader::Reader;
 use crate::records::{FileMark, RecordError, Records, Saved};
-use crate::sink::{Sink, Target};
+use crate::sink::Sink;
 use crate::status::Board;
 
 /// How often a sink that has nothing to do looks whether its file is old.
@@ -33,7 +34,7 @@ const TICK: Duration = Duration::from_secs(30);
 
 /// Why a life ended.
 #[derive(Debug, Error)]
-enum LifeError {
+pub(crate) enum LifeError {
     #[error(transparent)]
     Records(#[from] RecordError),
     #[error("the ledger cannot be read: {0}")]
@@ -54,7 +55,7 @@ impl LifeError {
         matches!(
             self,
             Self::Records(RecordError::Damaged { .. } | RecordError::Taken { .. })
-                | Self::Files(FileError::Foreign(_) | FileError::Short { .. })
+                | Self::Files(FileError::NoFolder(_) | FileError::Foreign(_) | FileError::Short { .. })
                 | Self::Client(_)
         )
     }
@@ -68,20 +69,12 @@ pub(crate) struct Driver {
     pub(crate) surroundings: Surroundings,
     pub(crate) board: Arc<Board>,
     pub(crate) measures: Measures,
+    /// Somebody wants that what failed is tried now.
+    pub(crate) hurry: Arc<Notify>,
     /// The engine ends: what there is to deliver is delivered at once, and nothing is waited for.
     pub(crate) ending: CancellationToken,
     /// It ends wherever it is.
     pub(crate) stop: CancellationToken,
-}
-
-/// Where entries go.
-enum Destination {
-    Server {
-        server: Arc<Server>,
-        client: Client,
-    },
-    /// Taken while a thread writes.
-    Files(Option<Files>),
 }
 
 /// What one life has.
@@ -92,6 +85,7 @@ struct Life<'a> {
     reader: Option<Reader>,
     delivery: Delivery,
     saved: Cursor,
+    archived: Option<ArchivedRows>,
 }
 
 impl Driver {
@@ -113,14 +107,13 @@ impl Driver {
             };
             failures = failures.saturating_add(1);
             tracing::error!(sink = self.sink.name(), %error, wait_ms = wait, "the sink begins anew");
-            self.board.change(|status| {
-                let since = status.trouble.as_ref().map_or((self.surroundings.clock)(), |old| old.since);
-                let misconfigured = error.is_for_people();
-                status.trouble =
-                    Some(Trouble { misconfigured, reason: error.to_string(), since, tries: failures });
-            });
+            let since = (self.surroundings.clock)();
+            let (misconfigured, reason) = (error.is_for_people(), error.to_string());
+            let trouble = Trouble { misconfigured, reason, since, tries: failures, asked: false };
+            self.board.fail(trouble, later(since, wait));
             tokio::select! {
                 () = self.ending.cancelled() => return,
+                () = self.hurry.notified() => {}
                 () = tokio::time::sleep(Duration::from_millis(wait)) => {}
             }
         }
@@ -185,12 +178,17 @@ impl Driver {
             }
         }
         self.board.show(delivery);
+        if let (Effect::Wait(wait_ms), true) = (next, delivery.trouble().is_some()) {
+            let until = later((self.surroundings.clock)(), *wait_ms);
+            self.board.change(|status| status.waits_until = Some(until));
+        }
     }
 
     /// Waits for more, or until what failed is tried again.
     async fn sleep(&self, millis: u64, failed: bool) -> Option<Input> {
         tokio::select! {
             () = self.ending.cancelled() => (!failed).then_some(Input::Waited),
+            () = self.hurry.notified(), if failed => Some(Input::Waited),
             () = tokio::time::sleep(Duration::from_millis(millis)) => Some(Input::Waited),
         }
     }
@@ -198,10 +196,16 @@ impl Driver {
     async fn begin(&self) -> Result<Life<'_>, LifeError> {
         let (shelf, feed, name) =
             (Arc::clone(&self.shelf), Arc::clone(&self.feed), Arc::clone(&self.sink.name));
-        let (start, target) = (self.sink.start, self.sink.target.clone());
-        let opened = spawn_blocking(move || open(shelf, &*feed, &name, start, target));
-        let (records, saved, letters, destination) = opened.await??;
-        self.board.change(|status| status.dead_letters = letters);
+        let start = self.sink.start;
+        let (mut records, saved, begun) = spawn_blocking(move || load(shelf, &*feed, &name, start)).await??;
+        // What opening its destination may fail with is told beside where it is.
+        self.board.begin(begun);
+        let target = self.sink.target.clone();
+        let (records, saved, destination) = spawn_blocking(move || {
+            let (saved, destination) = open(&mut records, saved, target)?;
+            Ok::<_, LifeError>((records, saved, destination))
+        })
+        .await??;
         let reader = Reader::new(Arc::clone(&self.feed), Arc::clone(&self.sink.shape), saved.cursor);
         Ok(Life {
             driver: self,
@@ -210,51 +214,13 @@ impl Driver {
             reader: Some(reader),
             delivery: Delivery::new(self.sink.policy.clone(), saved.cursor),
             saved: saved.cursor,
+            archived: saved.archived,
         })
     }
 }
 
-/// Everything that a life begins with. Blocks.
-fn open(
-    shelf: Arc<dyn Shelf>,
-    feed: &dyn Feed,
-    name: &str,
-    start: Start,
-    target: Target,
-) -> Result<(Records, Saved, u64, Destination), LifeError> {
-    let mut records = Records::new(shelf, name);
-    let found = records.load()?;
-    let is_new = found.is_none();
-    let mut saved = found.unwrap_or_else(|| match start {
-        Start::Beginning => Saved::default(),
-        Start::Now => Saved { cursor: Cursor::at(feed.end()), file: None },
-    });
-    let destination = match target {
-        Target::Server(server) => {
-            let client = client(&server.url).map_err(LifeError::Client)?;
-            Destination::Server { server, client }
-        }
-        Target::Folder { folder, rotation } => {
-            Destination::Files(Some(Files::open(&folder, rotation, saved.file, is_new)?))
-        }
-    };
-    let has_file = matches!(&destination, Destination::Files(Some(files)) if files.has_active());
-    if is_new || saved.file.is_some() && !has_file {
-        // From now on the file is ours, and "now" stays when it was; and the length of a file that was closed says nothing
-        // of the next one.
-        saved.file = None;
-        records.save(&saved)?;
-    }
-    let mut letters = 0;
-    for letter in records.letters()? {
-        if letter.place.number > saved.cursor.settled {
-            // Buried before the end of the last life, which did not come to save it: it is sent again.
-            records.forget(letter.place)?;
-        } else {
-            letters += 1;
-        }
-    }
-    Ok((records, saved, letters, destination))
+fn later(now: Timestamp, millis: u64) -> Timestamp {
+    Timestamp::from_millis(now.as_millis().saturating_add(millis))
 }
 
 impl Life<'_> {
@@ -304,8 +270,10 @@ impl Life<'_> {
     }
 
     async fn store(&mut self, cursor: Cursor, file: Option<FileMark>) -> Result<(), LifeError> {
-        self.with_records(move |records| records.save(&Saved { cursor, file })).await?;
+        let saved = Saved { cursor, file, archived: self.archived };
+        self.with_records(move |records| records.save(&saved)).await?;
         self.saved = cursor;
+        self.driver.board.saved(cursor.settled);
         Ok(())
     }
 
@@ -351,7 +319,10 @@ impl Life<'_> {
             let number = |item: Option<&&Item>| item.map_or(0, |item| item.place.number);
             let (first, last) = (number(batch.first()), number(batch.last()));
             let now = (self.driver.surroundings.clock)();
-            self.with_files(move |files| files.append(&lines, first, last, now)).await?;
+            if let Some(mark) = self.with_files(move |files| files.prepare(first, now)).await?.flatten() {
+                self.store(self.saved, Some(mark)).await?;
+            }
+            self.with_files(move |files| files.append(&lines, last)).await?;
             Answers::All(Answer::Accepted)
         };
         let accepted = match &answers {
@@ -392,93 +363,5 @@ impl Life<'_> {
         }
         self.driver.board.show(&self.delivery);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use playhouse_protocol::Timestamp;
-    use playhouse_store::Store;
-
-    use super::*;
-    use crate::file::Rotation;
-
-    struct Empty;
-
-    impl Feed for Empty {
-        fn after(
-            &self,
-            _: u64,
-            _: usize,
-        ) -> Result<Vec<(u64, playhouse_billing::export::FeedItem)>, StoreError> {
-            Ok(Vec::new())
-        }
-
-        fn end(&self) -> u64 {
-            7
-        }
-
-        fn grown(&self, _: u64) -> futures::future::BoxFuture<'static, ()> {
-            std::future::pending().boxed()
-        }
-    }
-
-    /// The engine ended between the renaming of a file and the next save, and then before the first save of the next file.
-    #[test]
-    fn the_length_of_a_closed_file_is_not_that_of_the_next_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let shelf = Store::memory().unwrap().shelf;
-        let mark = FileMark { length: 100, first: 1, last: 2, begun: Timestamp::from_millis(1) };
-        let mut records = Records::new(Arc::clone(&shelf), "a");
-        records.save(&Saved { cursor: Cursor::at(2), file: Some(mark) }).unwrap();
-        for length in [50, 150] {
-            let target = Target::Folder {
-                folder: folder.path().to_owned(),
-                rotation: Rotation { bytes: 1_000, millis: 1_000 },
-            };
-            let (_, saved, _, destination) =
-                open(Arc::clone(&shelf), &Empty, "a", Start::Beginning, target).unwrap();
-            assert_eq!(saved, Saved { cursor: Cursor::at(2), file: None });
-            assert_eq!(records.load().unwrap(), Some(saved));
-            let Destination::Files(Some(mut files)) = destination else { panic!("it is a folder") };
-            files.append(&vec![b'x'; length], 3, 4, Timestamp::from_millis(1)).unwrap();
-        }
-    }
-
-    #[test]
-    fn letters_that_the_cursor_has_not_passed_are_sent_again() {
-        let shelf = Store::memory().unwrap().shelf;
-        let mut records = Records::new(Arc::clone(&shelf), "a");
-        records.save(&Saved { cursor: Cursor { after: 1, settled: 4 }, file: None }).unwrap();
-        let report = playhouse_billing::export::TurnReport {
-            id: "rep_1".to_owned(),
-            tenant: "acme".to_owned(),
-            session: "ses_0123456789abABCDEFGHIJKLMN".parse().unwrap(),
-            turn: "msg_0123456789abABCDEFGHIJKLMN".parse().unwrap(),
-            model_id: "p/m".to_owned(),
-            tier: playhouse_protocol::ledger::Tier::Pro,
-            raw_tokens: 1,
-            at: Timestamp::from_millis(1),
-        };
-        for number in [3, 4, 5] {
-            let letter = DeadLetter {
-                place: playhouse_billing::export::Place { number, part: 1 },
-                id: report.id.clone(),
-                status: 422,
-                reason: "no".to_owned(),
-                at: Timestamp::from_millis(1),
-                entry: playhouse_billing::export::Entry::Report(report.clone()),
-            };
-            records.bury(&letter).unwrap();
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let target = Target::Folder {
-            folder: folder.path().to_owned(),
-            rotation: Rotation { bytes: 1_000, millis: 1_000 },
-        };
-        let (records, _, letters, _) = open(shelf, &Empty, "a", Start::Now, target).unwrap();
-        assert_eq!(letters, 2);
-        let left: Vec<u64> = records.letters().unwrap().iter().map(|letter| letter.place.number).collect();
-        assert_eq!(left, [3, 4]);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,19 @@ struct Running {
     sink: Sink,
     board: Arc<Board>,
     measures: Measures,
+    /// Ends a wait after a failure.
+    hurry: Arc<Notify>,
+}
+
+impl Running {
+    /// Ends the wait after a failure, if there is one.
+    fn hurry(&self, end: u64) -> bool {
+        let waits = self.board.read(end).waits_until.is_some();
+        if waits {
+            self.hurry.notify_one();
+        }
+        waits
+    }
 }
 
 impl fmt::Debug for Exporters {
@@ -73,6 +87,7 @@ impl Exporters {
         let start = |sink: Sink| {
             let board = Arc::new(Board::new(sink.name(), sink.kind().name()));
             let measures = Measures::of(&sink.name);
+            let hurry = Arc::new(Notify::new());
             let driver = Driver {
                 sink: sink.clone(),
                 feed: Arc::clone(&feed),
@@ -80,11 +95,12 @@ impl Exporters {
                 surroundings: surroundings.clone(),
                 board: Arc::clone(&board),
                 measures: measures.clone(),
+                hurry: Arc::clone(&hurry),
                 ending: ending.clone(),
                 stop: stop.clone(),
             };
             tasks.push(tokio::spawn(driver.run()));
-            Running { sink, board, measures }
+            Running { sink, board, measures, hurry }
         };
         let sinks = sinks.into_iter().map(start).collect();
         Self { feed, shelf, surroundings, sinks, tasks: Mutex::new(tasks), ending, stop }
@@ -104,7 +120,8 @@ impl Exporters {
         }
     }
 
-    /// Sends dead letters of the sink `name` once more. `None` where there is no such sink.
+    /// Sends dead letters of the sink `name` once more. Where all of them are wanted and the sink waits after a failure, what
+    /// waits with it is tried at once, too. `None` where there is no such sink.
     ///
     /// # Errors
     /// The shelf cannot be read or written.
@@ -112,7 +129,10 @@ impl Exporters {
         let Some(running) = self.sinks.iter().find(|running| running.sink.name() == name) else {
             return Ok(None);
         };
-        let retried = retry(&running.sink, &self.shelf, wanted, &self.surroundings).await?;
+        let hurried =
+            *wanted == Wanted { limit: wanted.limit, ..Wanted::ALL } && running.hurry(self.feed.end());
+        let mut retried = retry(&running.sink, &self.shelf, wanted, &self.surroundings).await?;
+        retried.hurried = hurried;
         running.board.change(|status| {
             status.dead_letters = status.dead_letters.saturating_sub(retried.delivered);
         });

@@ -6,6 +6,9 @@ use std::sync::{Arc, Weak};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_billing::export::FeedItem;
+use playhouse_protocol::ledger::{ArchiveQuery, UsageQuery};
+use playhouse_protocol::operator::ArchivedRows;
+use playhouse_protocol::{Day, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 use tokio::sync::watch;
 
@@ -28,6 +31,15 @@ pub trait Feed: Send + Sync {
     /// Resolves when there is an entry with a number above `number`, at once where there is one already. It may resolve too
     /// often. Dropping it is fine.
     fn grown(&self, number: u64) -> BoxFuture<'static, ()>;
+
+    /// The rows that once were in the feed and were written away; `None` where there are none. May block for as long as it takes
+    /// to look at all entries.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn archived(&self) -> Result<Option<ArchivedRows>, StoreError> {
+        Ok(None)
+    }
 }
 
 /// The feed of a store's ledger. It waits for the store's writer, and looks by itself for nothing.
@@ -81,5 +93,27 @@ impl Feed for LedgerFeed {
             }
         }
         .boxed()
+    }
+
+    /// No count of them is kept. Sums stay when rows are archived, so that it is the difference to the rows that are there.
+    fn archived(&self) -> Result<Option<ArchivedRows>, StoreError> {
+        let Some(before) = self.ledger.archived_before()? else { return Ok(None) };
+        // Sums are of whole days.
+        let last = Timestamp::from_millis(before.as_millis().saturating_sub(1));
+        let to = Day::of(last).next().start();
+        let all = self.ledger.usage(&UsageQuery { to: Some(to), ..UsageQuery::default() })?;
+        let all: u64 = all.groups.iter().map(|group| group.sum.totals.attempts).sum();
+        let mut query = ArchiveQuery { before: to, up_to: Some(0), after: 0, limit: 0 };
+        let mut there = 0;
+        loop {
+            let page = self.ledger.archivable(&query)?;
+            there += page.kept;
+            match page.next {
+                Some(next) => query.after = next,
+                None => break,
+            }
+        }
+        let rows = all.saturating_sub(there);
+        Ok((rows > 0).then_some(ArchivedRows { rows, before }))
     }
 }

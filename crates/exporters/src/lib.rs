@@ -5,7 +5,8 @@
 //! - [`Exporters`]: the sinks of an engine, each in a task of its own with a durable cursor.
 //! - [`SinkStatus`]: how far a sink is; [`status_at_rest`] says it of one that nobody drives, and [`exported_up_to`] what it
 //!   still needs.
-//! - [`letters`] and [`retry`]: what a server did not want.
+//! - [`letters`] and [`retry`]: what a server did not want. [`leftovers`] and [`forget`]: what is kept of sinks that are not
+//!   configured any more.
 //!
 //! What is sent, waited for and given up is decided by `playhouse_billing::export`; here it is done. `driver` is the loop of a
 //! sink, `http` and `file` are where it leads, `records` is what is kept on the shelf, `keys` holds secrets, `measure` tells
@@ -13,7 +14,8 @@
 //!
 //! Delivery is at least once and in the order of the feed. What a sink knows beside its saved cursor is nothing that it
 //! could not read again, so it may end at any point. In files nothing is doubled: they are cut back to the length that was
-//! saved together with the cursor.
+//! saved together with the cursor. (Of a file that others take away in the middle of a write, what was not saved is in the
+//! next one once more.)
 //!
 //! ```
 //! use playhouse_exporters::{Sink, SinkConfig, SinkKind};
@@ -29,6 +31,7 @@
 //! assert_eq!(error.to_string(), "sinks.polar.url is no address of the web: it must begin with https:// or http://");
 //! ```
 
+mod begin;
 mod config;
 mod dead;
 mod driver;
@@ -49,6 +52,7 @@ pub use config::{ConfigError, SinkConfig, SinkKind, Start};
 pub use dead::{Retried, Wanted, letters, retry};
 pub use exporters::{Exporters, Surroundings};
 pub use feed::{Feed, LedgerFeed};
-pub use rest::{exported_up_to, status_at_rest};
+pub use file::ACTIVE;
+pub use rest::{Leftover, exported_up_to, forget, leftovers, status_at_rest};
 pub use sink::Sink;
 pub use status::SinkStatus;

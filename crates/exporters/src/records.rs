@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use playhouse_billing::export::{Cursor, DeadLetter, Place};
 use playhouse_protocol::Timestamp;
+use playhouse_protocol::operator::ArchivedRows;
 use playhouse_store::{Shelf, StoreError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+/// What all keys begin with.
+const ALL: &str = "sinks/";
 
 /// Why a sink cannot go on from what it keeps.
 #[derive(Debug, Error)]
@@ -32,10 +36,13 @@ pub(crate) struct Saved {
     /// The file that is being written, for a sink of files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<FileMark>,
+    /// What had left the ledger when it began with all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) archived: Option<ArchivedRows>,
 }
 
 /// What is certain of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileMark {
     /// Its length, in bytes. What is behind that was not saved.
     pub(crate) length: u64,
@@ -44,6 +51,21 @@ pub(crate) struct FileMark {
     pub(crate) last: u64,
     /// When it was begun.
     pub(crate) begun: Timestamp,
+    /// Its number in its file system: one of another number is another file, or a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) inode: Option<u64>,
+    /// By which it is known again; absent while it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_line: Option<LastLine>,
+}
+
+/// The last line of what is certain of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LastLine {
+    /// Its length, in bytes.
+    pub(crate) bytes: u64,
+    /// Stands for it.
+    pub(crate) digest: String,
 }
 
 /// The records of one sink. Everything here blocks.
@@ -59,12 +81,33 @@ impl Records {
         Self { shelf, name: name.to_owned(), stored: None }
     }
 
+    /// The names of all sinks of which something is kept, in order.
+    pub(crate) fn names(shelf: &dyn Shelf) -> Result<Vec<String>, RecordError> {
+        let keys = shelf.scan(ALL)?.into_iter().filter_map(|(key, _)| {
+            let (name, _) = key.strip_prefix(ALL)?.split_once('/')?;
+            Some(name.to_owned())
+        });
+        let mut names: Vec<String> = keys.collect();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Removes everything, the letters first: what is left after a crash is still found. How many letters there were.
+    pub(crate) fn clear(&self) -> Result<u64, RecordError> {
+        let letters = self.shelf.scan(&self.letters_key())?;
+        for (key, _) in &letters {
+            self.replace(key, None)?;
+        }
+        self.replace(&self.cursor_key(), None)?;
+        Ok(letters.len() as u64)
+    }
+
     fn cursor_key(&self) -> String {
-        format!("sinks/{}/cursor", self.name)
+        format!("{ALL}{}/cursor", self.name)
     }
 
     fn letters_key(&self) -> String {
-        format!("sinks/{}/dead/", self.name)
+        format!("{ALL}{}/dead/", self.name)
     }
 
     fn letter_key(&self, place: Place) -> String {
@@ -93,6 +136,11 @@ impl Records {
     pub(crate) fn letters(&self) -> Result<Vec<DeadLetter>, RecordError> {
         let found = self.shelf.scan(&self.letters_key())?;
         found.iter().map(|(key, bytes)| read(key, bytes)).collect()
+    }
+
+    /// How many letters there are.
+    pub(crate) fn count(&self) -> Result<u64, RecordError> {
+        Ok(self.shelf.scan(&self.letters_key())?.len() as u64)
     }
 
     /// Keeps a letter, in place of one of the same place. Durable on return.
@@ -140,7 +188,7 @@ mod tests {
         let mut two = Records::new(shelf.clone(), "a");
         assert_eq!(one.load().unwrap(), None);
         assert_eq!(two.load().unwrap(), None);
-        let saved = Saved { cursor: Cursor::at(3), file: None };
+        let saved = Saved { cursor: Cursor::at(3), ..Saved::default() };
         one.save(&saved).unwrap();
         let error = two.save(&Saved::default()).unwrap_err().to_string();
         assert!(error.contains("sinks/a/cursor"), "{error}");

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use playhouse_billing::export::{Cursor, FeedItem};
+use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
 
 use crate::config::{SinkConfig, Start};
 use crate::exporters::store_error;
 use crate::feed::Feed;
-use crate::records::Records;
+use crate::records::{Records, Saved};
 use crate::status::SinkStatus;
 
 /// The number up to which the sink `name` needs the feed no more: rows behind it must not be archived. 0 for a sink that never
@@ -33,37 +34,85 @@ pub fn status_at_rest(
 ) -> Result<SinkStatus, StoreError> {
     let mut records = Records::new(Arc::clone(shelf), name);
     let end = feed.end();
-    let cursor = match (records.load().map_err(store_error)?, config.start) {
-        (Some(saved), _) => saved.cursor,
-        (None, Start::Beginning) => Cursor::default(),
-        (None, Start::Now) => Cursor::at(end),
+    let saved = match records.load().map_err(store_error)? {
+        Some(saved) => saved,
+        None => first(config.start, feed)?,
     };
-    let waiting = feed.after(cursor.settled, 1)?;
     Ok(SinkStatus {
         name: name.to_owned(),
         kind: config.kind.name(),
-        settled: cursor.settled,
-        rows_behind: end.saturating_sub(cursor.settled),
-        oldest: waiting.first().map(|(_, item)| match item {
-            FeedItem::Row(row) => row.ended,
-            FeedItem::TurnEnded(end) => end.at,
-        }),
+        settled: saved.cursor.settled,
+        rows_behind: end.saturating_sub(saved.cursor.settled),
+        oldest: oldest(feed, saved.cursor)?,
         dead_letters: records.letters().map_err(store_error)?.len() as u64,
-        delivered: 0,
-        trouble: None,
+        archived: saved.archived,
+        ..SinkStatus::default()
     })
+}
+
+/// Where a sink begins of which nothing is saved.
+pub(crate) fn first(start: Start, feed: &dyn Feed) -> Result<Saved, StoreError> {
+    Ok(match start {
+        Start::Beginning => Saved { archived: feed.archived()?, ..Saved::default() },
+        Start::Now => Saved { cursor: Cursor::at(feed.end()), ..Saved::default() },
+    })
+}
+
+/// The time of the first entry behind a cursor.
+pub(crate) fn oldest(feed: &dyn Feed, cursor: Cursor) -> Result<Option<Timestamp>, StoreError> {
+    let waiting = feed.after(cursor.settled, 1)?;
+    Ok(waiting.first().map(|(_, item)| match item {
+        FeedItem::Row(row) => row.ended,
+        FeedItem::TurnEnded(end) => end.at,
+    }))
+}
+
+/// What is kept of a sink that is not configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leftover {
+    /// Its name.
+    pub name: String,
+    /// The number up to which everything was delivered or given up; 0 where that cannot be read.
+    pub settled: u64,
+    /// Letters that wait for people.
+    pub dead_letters: u64,
+}
+
+/// What is kept of sinks that are not among those, in the order of their names. Blocks.
+///
+/// # Errors
+/// The shelf cannot be read.
+pub fn leftovers(
+    shelf: &Arc<dyn Shelf>,
+    is_configured: &dyn Fn(&str) -> bool,
+) -> Result<Vec<Leftover>, StoreError> {
+    let names = Records::names(&**shelf).map_err(store_error)?;
+    let found = names.into_iter().filter(|name| !is_configured(name)).map(|name| {
+        let mut records = Records::new(Arc::clone(shelf), &name);
+        // It is shown so that it can be removed, also where it is damaged.
+        let settled = records.load().ok().flatten().map_or(0, |saved| saved.cursor.settled);
+        Ok(Leftover { settled, dead_letters: records.count().map_err(store_error)?, name })
+    });
+    found.collect()
+}
+
+/// Removes all that is kept of the sink `name`, which must not be driven: its cursor and its dead letters. How many letters
+/// there were. Blocks.
+///
+/// # Errors
+/// The shelf cannot be read or written.
+pub fn forget(shelf: &Arc<dyn Shelf>, name: &str) -> Result<u64, StoreError> {
+    Records::new(Arc::clone(shelf), name).clear().map_err(store_error)
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
     use playhouse_billing::export::TurnEnd;
-    use playhouse_protocol::Timestamp;
     use playhouse_store::Store;
 
     use super::*;
     use crate::config::SinkKind;
-    use crate::records::Saved;
 
     /// Turns that ended at the second of their number, up to 9.
     struct Nine;
@@ -104,7 +153,7 @@ mod tests {
         let cursor = Cursor { after: 4, settled: 6 };
         let mut records = Records::new(Arc::clone(&shelf), "a");
         records.load().unwrap();
-        records.save(&Saved { cursor, file: None }).unwrap();
+        records.save(&Saved { cursor, ..Saved::default() }).unwrap();
         let old = status(&config);
         assert_eq!((old.settled, old.rows_behind, old.oldest), (6, 3, Some(Timestamp::from_millis(7_000))));
         assert_eq!(exported_up_to(&shelf, "a").unwrap(), 4);

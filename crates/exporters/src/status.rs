@@ -1,9 +1,11 @@
 //! How far a sink is, for metrics.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use playhouse_billing::export::{Delivery, Trouble};
 use playhouse_protocol::Timestamp;
+use playhouse_protocol::operator::ArchivedRows;
 
 /// A sink at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +24,12 @@ pub struct SinkStatus {
     pub dead_letters: u64,
     /// Entries that were delivered since the engine began, those that were sent again counted again.
     pub delivered: u64,
+    /// What it never gets: it had left the ledger when the sink began with all of it.
+    pub archived: Option<ArchivedRows>,
     /// Why nothing gets through, if nothing does.
     pub trouble: Option<Trouble>,
+    /// When what failed is tried again, while that is waited for.
+    pub waits_until: Option<Timestamp>,
 }
 
 impl SinkStatus {
@@ -36,29 +42,72 @@ impl SinkStatus {
 
 /// What a driver tells about itself, and others read.
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<SinkStatus>);
+pub(crate) struct Board {
+    status: Mutex<SinkStatus>,
+    /// The number up to which the shelf says that everything is settled.
+    saved: AtomicU64,
+}
+
+/// Where a sink is at the beginning of a life.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Begun {
+    pub(crate) settled: u64,
+    pub(crate) oldest: Option<Timestamp>,
+    pub(crate) dead_letters: u64,
+    pub(crate) archived: Option<ArchivedRows>,
+}
 
 impl Board {
     pub(crate) fn new(name: &str, kind: &'static str) -> Self {
-        Self(Mutex::new(SinkStatus { name: name.to_owned(), kind, ..SinkStatus::default() }))
+        let status = Mutex::new(SinkStatus { name: name.to_owned(), kind, ..SinkStatus::default() });
+        Self { status, saved: AtomicU64::new(0) }
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut SinkStatus)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What the delivery says.
+    /// What the shelf says, before anything can fail.
+    pub(crate) fn begin(&self, begun: Begun) {
+        let Begun { settled, oldest, dead_letters, archived } = begun;
+        self.change(|status| {
+            status.settled = settled;
+            status.oldest = oldest;
+            status.dead_letters = dead_letters;
+            status.archived = archived;
+        });
+        self.saved(settled);
+    }
+
+    /// The shelf says now that everything up to this number is settled.
+    pub(crate) fn saved(&self, settled: u64) {
+        self.saved.store(settled, Ordering::Relaxed);
+    }
+
+    /// A life ended in the middle: what was not saved is done again.
+    pub(crate) fn fail(&self, trouble: Trouble, waits_until: Timestamp) {
+        let settled = self.saved.load(Ordering::Relaxed);
+        self.change(|status| {
+            let since = status.trouble.as_ref().map_or(trouble.since, |old| old.since);
+            status.trouble = Some(Trouble { since, ..trouble });
+            status.waits_until = Some(waits_until);
+            status.settled = settled;
+        });
+    }
+
+    /// What the delivery says. Nothing is waited for.
     pub(crate) fn show(&self, delivery: &Delivery) {
         self.change(|status| {
             status.settled = delivery.done().settled;
             status.oldest = delivery.oldest();
             status.trouble = delivery.trouble().cloned();
+            status.waits_until = None;
         });
     }
 
     /// The status, where the feed ends at `end`.
     pub(crate) fn read(&self, end: u64) -> SinkStatus {
-        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.rows_behind = end.saturating_sub(status.settled);
         status
     }

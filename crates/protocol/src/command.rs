@@ -251,6 +251,14 @@ pub enum CommandError {
     /// There is no such session.
     #[error("there is no session {0}; `playhouse sessions list` shows those that exist")]
     NotFound(SessionId),
+    /// The session has no such turn.
+    #[error("there is no turn {turn} in session {session}")]
+    NoSuchTurn {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: MessageId,
+    },
     /// The session is busy, and the prompt said `reject`, or it is a command that a person runs.
     #[error("session is busy")]
     Busy,
@@ -270,6 +278,10 @@ pub enum CommandError {
     /// Something that was named is not known, or does not fit.
     #[error("{0}")]
     Invalid(String),
+    /// What was chosen cannot be used as the operator set it up. Only who may read how that is reads the error in full; the
+    /// others read what [`ErrorInfo::for_tenant`] leaves of it.
+    #[error("{0}")]
+    Unusable(Box<ErrorInfo>),
     /// The request for consent was never made, or so long ago that it is not known how it was settled.
     #[error("there is no request for consent {0} that waits in this session")]
     NoSuchConsent(ConsentId),
@@ -295,6 +307,10 @@ pub enum CommandError {
     /// The store failed; the text says so.
     #[error("{0}")]
     Store(String),
+    /// Nothing can be written just now, as the disk is full, for example; the text says why. The engine goes on by itself when
+    /// that is over, and the same may be sent again then.
+    #[error("{0}")]
+    Suspended(String),
     /// The engine stops, or the session did not answer in time: the command was not accepted and may be sent again.
     #[error("not accepted: {0}")]
     NotAccepted(String),

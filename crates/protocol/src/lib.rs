@@ -47,6 +47,7 @@ pub mod question;
 pub mod record;
 pub mod summary;
 pub mod time;
+pub mod upkeep;
 pub mod usage;
 pub mod walls;
 

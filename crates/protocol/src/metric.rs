@@ -86,8 +86,12 @@ const MODELS: &[f64] =
 const MONEY: &[f64] =
     &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What a session in memory does.
-pub const SESSION_STATES: &[&str] = &["idle", "running", "asking", "waking", "parked"];
+/// What a session does that has a place in memory.
+pub const SESSION_STATES: &[&str] = &["idle", "running", "asking", "waking", "parked", "asleep", "suspended"];
+/// Why the store takes no writes.
+pub const SUSPENSION_REASONS: &[&str] = &["full", "read-only", "failed"];
+/// Why sessions leave memory.
+pub const EVICTION_REASONS: &[&str] = &["idle", "room"];
 /// How turns end.
 pub const TURN_OUTCOMES: &[&str] = &["completed", "aborted", "max-steps", "failed"];
 /// Classes of tokens. Each token is in one.
@@ -171,11 +175,13 @@ macro_rules! metrics {
 
 metrics! {
     Sessions = "playhouse_sessions", Kind::Gauge, Count, &[closed("state", SESSION_STATES)], false,
-        "Sessions in memory, by what they do. All but those that are parked or wake are live.";
+        "Sessions with a place in memory, by what they do. Those that are idle, running or asking are live; of one that is asleep only its events are there, since somebody follows them; one that is suspended goes on when the store takes writes again.";
     SessionsCreated = "playhouse_sessions_created_total", Kind::Counter, Count, &[], false,
         "Sessions that were created.";
     SessionCrashes = "playhouse_session_crashes_total", Kind::Counter, Count, &[], false,
         "Actors of sessions that crashed. Each is a bug; the session comes back from its log.";
+    Evictions = "playhouse_session_evictions_total", Kind::Counter, Count, &[closed("reason", EVICTION_REASONS)], false,
+        "Sessions that left memory: they had nothing to do for long (idle), or there were too many (room). They wake when somebody asks for them.";
     WakeDuration = "playhouse_session_wake_duration_seconds", Kind::Histogram(QUICK), Seconds, &[], false,
         "How long it took to read a session from its log, from the request on.";
     Turns = "playhouse_turns_total", Kind::Counter, Count, &[closed("outcome", TURN_OUTCOMES)], true,
@@ -226,6 +232,8 @@ metrics! {
         "Subscribers that fell behind and were told to begin anew, by kind of stream.";
     LogAppend = "playhouse_log_append_duration_seconds", Kind::Histogram(QUICK), Seconds, &[], false,
         "How long appends took until they were durable, as sessions see it.";
+    StoreSuspended = "playhouse_store_suspended", Kind::Gauge, Count, &[closed("reason", SUSPENSION_REASONS)], false,
+        "1 while the store takes no writes for this reason, so that new prompts are refused; it goes on by itself.";
     LogFlush = "playhouse_log_flush_duration_seconds", Kind::Histogram(QUICK), Seconds, &[], false,
         "How long the store took to write and flush one batch.";
     Refused = "playhouse_refused_total", Kind::Counter, Count, &[closed("limit", LIMITS)], false,

@@ -15,10 +15,11 @@ use crate::model::ModelRef;
 use crate::record::Entry;
 use crate::summary::SessionSummary;
 use crate::time::Timestamp;
+use crate::upkeep::{Reclaimed, StoreReport};
 use crate::walls::Sandbox;
 
 /// The version of what stands here. Engines and commands of different versions do not understand each other.
-pub const OPERATOR_PROTOCOL: u32 = 2;
+pub const OPERATOR_PROTOCOL: u32 = 3;
 
 /// Whose the sessions of the operator's own commands are, and of a server without keys.
 pub const LOCAL_TENANT: &str = "local";
@@ -62,6 +63,9 @@ pub enum OperatorRequest {
     Read(SessionId),
     /// Remove a session. Answered with [`OperatorReply::Done`].
     Delete(SessionId),
+    /// Let a session go on with what is unfinished, also if it is parked; absent for all that have something unfinished. Answered
+    /// with [`OperatorReply::Resumed`].
+    Resume(Option<SessionId>),
     /// What people allowed for always: to one tenant, or to all. Answered with [`OperatorReply::Grants`].
     Grants(Option<String>),
     /// Withdraw something that was allowed for always. Answered with [`OperatorReply::Revoked`].
@@ -97,6 +101,18 @@ pub enum OperatorRequest {
     },
     /// Something about the sinks that the ledger is exported to.
     Billing(BillingRequest),
+    /// Something about the upkeep of the store.
+    Store(StoreRequest),
+}
+
+/// What is asked about the upkeep of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreRequest {
+    /// Read everything, and say what is wrong. Answered with [`OperatorReply::Checked`].
+    Check,
+    /// Give back the space of what was removed. Answered with [`OperatorReply::Reclaimed`].
+    Compact,
 }
 
 /// What is asked about the keys of clients.
@@ -131,6 +147,8 @@ pub enum OperatorReply {
     Created(SessionId),
     /// What the session answered.
     Session(Reply),
+    /// The sessions that go on: those of them that have something unfinished.
+    Resumed(Vec<SessionId>),
     /// A page of sessions.
     Sessions(SessionList),
     /// Facts and totals of a session.
@@ -172,6 +190,12 @@ pub enum OperatorReply {
     Letters(LetterPage),
     /// What became of what was sent once more.
     Resent(Resent),
+    /// Nothing is kept of the sink any more: how much it had refused.
+    SinkForgotten(u64),
+    /// What is in the store, and what is wrong with it.
+    Checked(StoreReport),
+    /// The space that came back.
+    Reclaimed(Reclaimed),
     /// It was not done.
     Failed(CommandError),
 }
@@ -200,6 +224,13 @@ pub enum BillingRequest {
         /// Where the last of those ended that were sent already.
         after: Option<LetterPlace>,
     },
+    /// Remove what is kept of a sink that is not configured. Answered with [`OperatorReply::SinkForgotten`].
+    Forget {
+        /// The sink.
+        sink: String,
+        /// Even if there is something that it refused.
+        letters: bool,
+    },
 }
 
 /// A sink, and how far it is.
@@ -209,6 +240,8 @@ pub struct SinkFacts {
     pub sink: String,
     /// What it is.
     pub kind: String,
+    /// Whether it is configured. Of one that is not, what is kept waits for people.
+    pub configured: bool,
     /// Whether this engine drives it.
     pub running: bool,
     /// The number of the last entry of the ledger's feed that it took or refused, as all before it.
@@ -221,9 +254,21 @@ pub struct SinkFacts {
     pub dead_letters: u64,
     /// Entries that were delivered since the engine began.
     pub delivered: u64,
+    /// What it never gets, because it had left the ledger when the sink began with all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<ArchivedRows>,
     /// Why nothing gets through, where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<SinkError>,
+}
+
+/// Rows that were written away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivedRows {
+    /// How many.
+    pub rows: u64,
+    /// All of them ended before this time.
+    pub before: Timestamp,
 }
 
 /// Why nothing gets through to a sink.
@@ -237,6 +282,12 @@ pub struct SinkError {
     pub since: Timestamp,
     /// How often it was tried.
     pub tries: u32,
+    /// When it is tried again; absent while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_until: Option<Timestamp>,
+    /// Whether the server asked for that wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
 }
 
 /// A place in the list of what sinks refused.
@@ -289,6 +340,9 @@ pub struct Resent {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether the sink waited, and what waits with it is tried at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hurried: bool,
     /// Where to go on; absent where nothing is left to be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<LetterPlace>,
@@ -411,8 +465,11 @@ mod tests {
             OperatorRequest::Usage(UsageQuery { by: vec![GroupBy::Day], ..UsageQuery::default() }),
             OperatorRequest::Rows(RowQuery { session: Some(session), ..RowQuery::default() }),
             OperatorRequest::Archive { before: Timestamp::from_millis(5), numbers: vec![1, 2] },
+            OperatorRequest::Resume(None),
+            OperatorRequest::Resume(Some(session)),
             OperatorRequest::Billing(BillingRequest::Status),
             OperatorRequest::Billing(BillingRequest::Resend { sink: "a".into(), id: None, after: None }),
+            OperatorRequest::Billing(BillingRequest::Forget { sink: "a".into(), letters: true }),
         ] {
             let json = serde_json::to_string(&request).unwrap();
             assert_eq!(serde_json::from_str::<OperatorRequest>(&json).unwrap(), request, "{json}");
@@ -427,6 +484,8 @@ mod tests {
             OperatorReply::Archived(3),
             OperatorReply::Letters(LetterPage::default()),
             OperatorReply::Resent(Resent { left: 1, ..Resent::default() }),
+            OperatorReply::SinkForgotten(2),
+            OperatorReply::Resumed(vec![session]),
             OperatorReply::Failed(CommandError::NotFound(session)),
             OperatorReply::Failed(CommandError::ConsentSettled { consent, answer: ConsentAnswer::Once }),
             OperatorReply::Failed(CommandError::Busy),

@@ -194,6 +194,18 @@ pub struct Cost(pub Decimal);
 impl Cost {
     /// Nothing.
     pub const ZERO: Self = Self(Decimal::ZERO);
+
+    /// The same amount without zeros at the end: equal amounts are written the same.
+    #[must_use]
+    pub fn normalized(self) -> Self {
+        Self(self.0.normalize())
+    }
+
+    /// Rounded to so many decimals; an amount that would be nothing then keeps two digits that are not 0.
+    pub fn rounded(self, decimals: u32) -> Decimal {
+        let rounded = self.0.round_dp(decimals);
+        if rounded.is_zero() { self.0.round_sf(2).unwrap_or(self.0).normalize() } else { rounded }
+    }
 }
 
 impl AddAssign for Cost {
@@ -203,9 +215,13 @@ impl AddAssign for Cost {
 }
 
 impl std::fmt::Display for Cost {
-    /// Rounded to a hundredth of a cent: `$0.0123`.
+    /// Rounded to a hundredth of a cent, and what is less to two digits: `$0.0123`, `$0.0000071`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "${:.4}", self.0.round_dp(4))
+        let rounded = self.rounded(4);
+        match rounded.scale() {
+            0..=4 => write!(f, "${rounded:.4}"),
+            _ => write!(f, "${rounded}"),
+        }
     }
 }
 
@@ -271,6 +287,24 @@ mod tests {
         };
         let tokens = Tokens { input: 1, output: 1, cache_read: 1, reasoning: 1, ..Tokens::default() };
         assert_eq!(prices.cost(&tokens), Some(Cost("0.0000007125".parse().unwrap())));
+    }
+
+    #[test]
+    fn an_amount_is_shown_as_nothing_only_where_it_is() {
+        for (amount, shown) in [
+            ("0", "$0.0000"),
+            ("0.00", "$0.0000"),
+            ("12", "$12.0000"),
+            ("0.01234", "$0.0123"),
+            ("0.00012345", "$0.0001"),
+            ("0.00005", "$0.00005"),
+            ("0.0000100", "$0.00001"),
+            ("0.0000000712345", "$0.000000071"),
+            ("-0.00000712345", "$-0.0000071"),
+            ("0.0000000000000000000000000001", "$0.0000000000000000000000000001"),
+        ] {
+            assert_eq!(Cost(amount.parse().unwrap()).to_string(), shown, "{amount}");
+        }
     }
 
     #[test]

@@ -70,6 +70,9 @@ const FIRST: Day = Day(20_000);
 /// Attempts of one sample of the cost of a row, each appended by itself as an engine does it.
 const ATTEMPTS: usize = 2_000;
 
+/// So many with a row follow so many without: what else the machine does harms both alike.
+const ALTERNATE: usize = 50;
+
 /// Counts flushes of the log, and drops all else.
 struct Flushes(Arc<AtomicU64>);
 
@@ -108,6 +111,8 @@ struct Log<'a> {
     tenant: Arc<str>,
     head: Seq,
     entries: Vec<Entry>,
+    /// The turn that runs.
+    turn: MessageId,
 }
 
 impl<'a> Log<'a> {
@@ -117,9 +122,9 @@ impl<'a> Log<'a> {
             let number = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
             bytes.iter_mut().zip(number.iter().rev().cycle()).for_each(|(byte, from)| *byte = *from);
         });
-        let session = ids.next(at);
+        let (session, turn) = (ids.next(at), ids.next(at));
         let mut log =
-            Self { store, ids, session, tenant: tenant.into(), head: Seq::START, entries: Vec::new() };
+            Self { store, ids, session, tenant: tenant.into(), head: Seq::START, entries: Vec::new(), turn };
         log.add(
             at,
             Record::SessionCreated(SessionCreated {
@@ -138,6 +143,7 @@ impl<'a> Log<'a> {
                 metadata: serde_json::Map::new(),
             }),
         );
+        log.add(at, Record::TurnStarted { turn });
         log
     }
 
@@ -159,7 +165,7 @@ impl<'a> Log<'a> {
 
     fn begin(&mut self, at: Timestamp, model: ModelRef, purpose: Purpose, agent: String) -> AttemptId {
         let attempt = self.ids.next(at);
-        let (turn, step): (MessageId, MessageId) = (self.ids.next(at), self.ids.next(at));
+        let (turn, step) = (self.turn, self.ids.next(at));
         let price = |text: &str| text.parse().ok();
         let prices = Prices {
             input: price("3"),
@@ -225,27 +231,31 @@ fn measure(effort: Effort) -> Result<Vec<Measurement>> {
 fn rows(effort: Effort, flushes: &AtomicU64, store: &Store, place: &str) -> Result<Vec<Measurement>> {
     let (attempts, at) = (effort.of(ATTEMPTS), FIRST.start());
     let (mut paid, mut by_hand) = (Log::new(store, "acme", at), Log::new(store, BY_HAND_TENANT, at));
-    // Processor time in microseconds and flushes of an attempt.
-    let sample = |log: &mut Log<'_>| -> Result<(f64, f64)> {
+    // Processor time in microseconds and flushes of so many attempts.
+    let some = |log: &mut Log<'_>, count: usize| -> Result<(f64, f64)> {
         let model = ModelRef::new("provider", "model");
         let (before, flushed) = (processor_microseconds(), flushes.load(Ordering::Relaxed));
-        for _ in 0..attempts {
+        for _ in 0..count {
             let attempt = log.begin(at, model.clone(), Purpose::Turn, "build".to_owned());
             log.write()?;
             log.end(at, attempt, Some(usage()));
             log.write()?;
         }
-        let count = attempts as f64;
         let flushed = (flushes.load(Ordering::Relaxed) - flushed) as f64;
-        Ok(((processor_microseconds() - before) / count, flushed / count))
+        Ok((processor_microseconds() - before, flushed))
     };
     let (mut time, mut flushed) = (Vec::new(), Vec::new());
     for number in 0..=effort.of(20) {
-        let (without, with) = (sample(&mut by_hand)?, sample(&mut paid)?);
+        let mut more = (0.0, 0.0);
+        for _ in 0..attempts.div_ceil(ALTERNATE) {
+            let (without, with) = (some(&mut by_hand, ALTERNATE)?, some(&mut paid, ALTERNATE)?);
+            more = (more.0 + with.0 - without.0, more.1 + with.1 - without.1);
+        }
         // The first one warms up.
         if number > 0 {
-            time.push(with.0 - without.0);
-            flushed.push(with.1 - without.1);
+            let count = attempts.next_multiple_of(ALTERNATE) as f64;
+            time.push(more.0 / count);
+            flushed.push(more.1 / count);
         }
     }
     Ok(vec![

@@ -2,18 +2,21 @@
 //!
 //! A blob of tenant `acme` is `blobs/acme/<first two digits of its hash>/<hash>`. It is written beside its place,
 //! synced, renamed and its folder synced, so that a record may name it. Files that begin with [`UNFINISHED`] were left
-//! by a process that ended in the middle.
+//! by a process that ended in the middle. What no record names any more is removed by a sweep (`sweep`).
 
 use std::fmt::Write;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fs_err as fs;
 use playhouse_protocol::message::BlobRef;
-use sha2::{Digest, Sha256};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
+use sha2::{Digest as _, Sha256};
 
+use crate::in_hand::{Digest, InHand, digest, digits};
 use crate::lock::DataLock;
+use crate::sweep::{Stored, Sweepable};
 use crate::{Blobs, StoreError};
 
 const UNFINISHED: &str = ".new-";
@@ -25,14 +28,15 @@ const LONGEST_NAME: usize = 200;
 /// Blobs as files below one folder.
 pub(crate) struct FileBlobs {
     root: PathBuf,
+    in_hand: Arc<InHand>,
     /// Held as long as somebody may write here.
     _lock: Arc<DataLock>,
 }
 
 impl FileBlobs {
     /// Blobs below `root`, which is created with the first of them. Its parent must exist.
-    pub(crate) fn new(root: PathBuf, lock: Arc<DataLock>) -> Self {
-        Self { root, _lock: lock }
+    pub(crate) fn new(root: PathBuf, in_hand: Arc<InHand>, lock: Arc<DataLock>) -> Self {
+        Self { root, in_hand, _lock: lock }
     }
 
     /// Creates the folder for blobs that begin with `digits`, durably.
@@ -49,22 +53,32 @@ impl FileBlobs {
 
 impl Blobs for FileBlobs {
     fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
-        let blob = reference(content);
+        let (blob, digest) = named(content);
+        // Before it is looked for: from here on no sweep removes it.
+        self.in_hand.hold(digest);
+        self.in_hand.hold_named_in(content);
         let folder = self.make_folder(tenant, &blob.hash[..2])?;
         let path = folder.join(&blob.hash);
         // What is there already is kept only if it is good: a damaged file is replaced.
         let is_there = fs::read(&path).is_ok_and(|found| found == content);
-        if !is_there {
+        if is_there {
+            // For a process that comes after this one and knows nothing of who has it in hand.
+            touch(fs::File::open(&path)?.file())?;
+        } else {
             let mut file = tempfile::Builder::new()
                 .prefix(UNFINISHED)
                 .tempfile_in(&folder)
                 .map_err(|error| name_folder(&folder, error))?;
             file.write_all(content).map_err(|error| name_folder(&folder, error))?;
+            fail_point!(BLOB_WRITTEN);
             file.as_file().sync_all().map_err(|error| name_folder(&folder, error))?;
+            fail_point!(BLOB_SYNCED);
             file.persist(&path).map_err(|error| name_folder(&folder, error.error))?;
+            fail_point!(BLOB_RENAMED);
         }
         // Also for one that was there: whoever renamed it may not have come to this point.
         sync_folder(&folder)?;
+        fail_point!(BLOB_DONE);
         Ok(blob)
     }
 
@@ -86,14 +100,85 @@ impl Blobs for FileBlobs {
     }
 }
 
+impl Sweepable for FileBlobs {
+    fn owner(&self, tenant: &str) -> String {
+        folder_of_tenant(tenant)
+    }
+
+    fn owners(&self) -> Result<Vec<String>, StoreError> {
+        names_in(&self.root)
+    }
+
+    /// Removes on its way what was never finished.
+    fn each(&self, owner: &str, each: &mut dyn FnMut(Stored)) -> Result<(), StoreError> {
+        let folder = self.root.join(owner);
+        for digits in names_in(&folder)? {
+            let folder = folder.join(digits);
+            for name in names_in(&folder)? {
+                let path = folder.join(&name);
+                let found = match fs::symlink_metadata(&path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    result => result?,
+                };
+                // A time to come is one of a clock that jumped.
+                let age = found.modified().ok().and_then(|modified| modified.elapsed().ok());
+                let settled = age.is_some_and(|age| age >= self.in_hand.grace());
+                if name.starts_with(UNFINISHED) && settled {
+                    remove_if_there(&path)?;
+                }
+                if let Some(digest) = digest(name.as_bytes()) {
+                    each(Stored { digest, size: found.len(), settled });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
+        let hash = digits(digest);
+        let path = self.root.join(owner).join(&hash[..2]).join(&hash);
+        self.in_hand.unless_held(digest, || remove_if_there(&path)).transpose().map(|done| done.is_some())
+    }
+}
+
+/// The names in a folder that may not be there.
+fn names_in(folder: &Path) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        result => result?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    Ok(names)
+}
+
+fn remove_if_there(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Says that a file was changed now.
+fn touch(file: &std::fs::File) -> std::io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Ok(futimens(file, &Timestamps { last_access: kept, last_modification: now })?)
+}
+
 /// The name of `content`.
 pub(crate) fn reference(content: &[u8]) -> BlobRef {
-    let mut hash = String::with_capacity(HASH_DIGITS);
-    for byte in Sha256::digest(content) {
-        // Writing to a string cannot fail.
-        let _ = write!(hash, "{byte:02x}");
-    }
-    BlobRef { hash, size: content.len() as u64 }
+    named(content).0
+}
+
+/// The same, with the hash as it is compared.
+pub(crate) fn named(content: &[u8]) -> (BlobRef, Digest) {
+    let digest = Digest::from(Sha256::digest(content));
+    (BlobRef { hash: digits(&digest), size: content.len() as u64 }, digest)
 }
 
 /// Whether `content` is what `blob` names.

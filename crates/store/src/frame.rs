@@ -190,6 +190,47 @@ pub fn decode(
     Ok(Entry { seq, at: Timestamp::from_millis(u64::from_be_bytes(at)), record })
 }
 
+/// Where the record of a frame lies, if that is a blob. The checksum is not looked at: what a damaged frame says may be
+/// true.
+pub(crate) fn spilled(frame: &[u8]) -> Option<Spilled> {
+    let (header, payload) = frame.split_at_checked(HEADER)?;
+    if header[0] != MAGIC || header[2] != IN_BLOB {
+        return None;
+    }
+    serde_json::from_slice(payload).ok()
+}
+
+/// The tenant that the first record of a log says, where it can be read. The checksum is not looked at.
+pub(crate) fn tenant_of_first(
+    frame: &[u8],
+    fetch: impl FnOnce(&Spilled) -> Result<Vec<u8>, StoreError>,
+) -> Option<String> {
+    #[derive(Deserialize)]
+    struct First {
+        data: Tenant,
+    }
+    #[derive(Deserialize)]
+    struct Tenant {
+        tenant: String,
+    }
+    let content;
+    let json = match spilled(frame) {
+        Some(spilled) => {
+            content = fetch(&spilled).ok()?;
+            &content
+        }
+        None => frame.get(HEADER..)?,
+    };
+    if !is_shallow(json) {
+        return None;
+    }
+    let Kind { kind } = parse(json).ok()?;
+    if kind != "session.created" && kind != "session.forked" {
+        return None;
+    }
+    Some(parse::<First>(json).ok()?.data.tenant)
+}
+
 fn checksum(session: SessionId, seq: Seq, checked: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(session.as_str().as_bytes());
@@ -230,15 +271,28 @@ struct Kind {
 
 /// Reads JSON whose depth was checked.
 fn parse<T: for<'de> Deserialize<'de>>(json: &[u8]) -> Result<T, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(json);
+    // All of it at once: a reader of bytes looks at each string by itself.
+    let json = std::str::from_utf8(json).map_err(serde::de::Error::custom)?;
+    let mut reader = serde_json::Deserializer::from_str(json);
     reader.disable_recursion_limit();
     let value = T::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
 
+/// The bit in which the two kinds of brackets differ.
+const DIFFERENCE: u8 = b'[' ^ b'{';
+
 /// Whether brackets outside of strings are nested at most [`MAX_DEPTH`] deep.
 fn is_shallow(json: &[u8]) -> bool {
+    // Nearly all have so few brackets, strings included, that it does not matter where they stand; and counting takes far
+    // less time than looking where that is, most of all in numbers as small as what is counted.
+    let few = |bytes: &[u8]| bytes.iter().map(|byte| u8::from(byte | DIFFERENCE == b'{')).sum::<u8>();
+    let open = json.chunks(u8::MAX.into()).map(|bytes| usize::from(few(bytes))).sum::<usize>();
+    open <= MAX_DEPTH || nests_shallow(json)
+}
+
+fn nests_shallow(json: &[u8]) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
         if in_string {

@@ -8,6 +8,8 @@
 //! The index is a projection: its rows are written in the same batch as the records that change them. A store whose
 //! last opening did not keep the index (an older engine knew nothing of it) gets it anew when it is opened.
 
+mod held;
+
 use std::collections::BTreeMap;
 
 use memchr::memmem::Finder;
@@ -17,6 +19,8 @@ use sha2::{Digest as _, Sha256};
 use crate::projection::Source;
 use crate::table::{Batch, Table, for_each};
 use crate::{Cursor, Kin, ListQuery, StoreError, keys};
+
+pub(crate) use held::Held;
 
 /// Of the rows. Another version makes all of them again.
 const VERSION: u8 = 1;
@@ -50,6 +54,12 @@ fn hash(name: &str) -> Hash {
 /// The lists that a tenant has. Their names end in a byte that is never 255, for [`keys::end_of`].
 fn list_of_all(tenant: &str) -> Vec<u8> {
     [keys::BY_TENANT, &hash(tenant), b"a"].concat()
+}
+
+/// The list of all that a key stands in, if it stands in one.
+fn list_of_row(key: &[u8]) -> Option<&[u8]> {
+    let end = keys::BY_TENANT.len() + HASH + 1;
+    key.get(..end).filter(|list| list.ends_with(b"a") && key.len() > end)
 }
 
 fn list_of_workspace(tenant: &str, workspace: &str) -> Vec<u8> {
@@ -136,6 +146,12 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// The tenant all of whose rows have to be looked at.
+    pub(crate) fn searched(&self) -> Option<&str> {
+        let is_all = self.query.workspace.is_none() && !matches!(self.query.kin, Some(Kin::ChildrenOf(_)));
+        self.query.tenant.as_deref().filter(|_| is_all && self.title.is_some())
+    }
+
     /// Whether the session with this row may be wanted. What is not a row of the index says nothing.
     pub(crate) fn may_match(&self, row: &[u8]) -> bool {
         let Some((head, title)) = row.split_at_checked(TITLE_AT) else { return true };
@@ -186,6 +202,32 @@ pub(crate) fn count(table: &dyn Table, tenant: &str) -> Result<u64, StoreError> 
 
 fn read_count(value: Option<&[u8]>) -> u64 {
     value.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+/// Whether a key of the index is the number of a tenant's sessions.
+pub(crate) fn is_count(key: &[u8]) -> bool {
+    key.len() == keys::BY_TENANT.len() + HASH + 1 && key.ends_with(b"n") && key.starts_with(keys::BY_TENANT)
+}
+
+/// The session that a row's key names.
+pub(crate) fn session_of(key: &[u8]) -> Option<SessionId> {
+    keys::session_at_end(key)
+}
+
+/// Of each tenant, how many sessions it is said to have, and how many are in its list.
+pub(crate) fn counts(table: &dyn Table) -> Result<Vec<(u64, u64)>, StoreError> {
+    let of_tenant = keys::BY_TENANT.len() + HASH;
+    let mut counts = BTreeMap::<Vec<u8>, (u64, u64)>::new();
+    table.visit(keys::BY_TENANT.to_vec(), &keys::end_of(keys::BY_TENANT), &mut |key, value| {
+        let Some((tenant, list)) = key.split_at_checked(of_tenant) else { return Ok(true) };
+        match list.first() {
+            Some(b'a') => counts.entry(tenant.to_vec()).or_default().1 += 1,
+            Some(b'n') => counts.entry(tenant.to_vec()).or_default().0 = read_count(Some(value)),
+            _ => {}
+        }
+        Ok(true)
+    })?;
+    Ok(counts.into_values().collect())
 }
 
 /// Values by key, as a round of the writer sees them: what it staged, else what is in the table.

@@ -11,8 +11,10 @@
 //! | `u/` session | nothing: the sessions with a turn that runs or waits |
 //! | `t/` hash of a tenant, … | its sessions, their number, and those with work (`index`) |
 //! | `m/index` | the version of `t/`, and the generation that kept it |
+//! | `m/removed` | how many bytes of frames and rows were removed since the last compaction |
+//! | `m/reopened` | how often the table was opened again in place after a write failed |
 //! | `k/` key | a value of the shelf |
-//! | `r/`, `y/`, `x/`, `a/`, `b/`, `m/ledger` | rows of what was used, and their sums (`ledger`) |
+//! | `x/`, `i/`, `j/`, `a/`, `b/`, `m/ledger` | rows of what was used, and their sums (`ledger`) |
 //!
 //! Numbers are big-endian, so that the order of keys is the order of numbers. Session ids have a fixed length.
 
@@ -22,10 +24,13 @@ use playhouse_protocol::{Seq, SessionId, SessionSummary, Timestamp};
 use crate::Cursor;
 
 const NUMBER: usize = size_of::<u64>();
+pub(crate) const LOGS: &[u8] = b"l/";
 pub(crate) const CREATED: &[u8] = b"c/";
 pub(crate) const UNFINISHED: &[u8] = b"u/";
 pub(crate) const BY_TENANT: &[u8] = b"t/";
 pub(crate) const INDEX_MARK: &[u8] = b"m/index";
+pub(crate) const REMOVED: &[u8] = b"m/removed";
+pub(crate) const REOPENED: &[u8] = b"m/reopened";
 
 fn with_session(kind: &[u8], session: SessionId) -> Vec<u8> {
     [kind, session.as_str().as_bytes()].concat()
@@ -33,7 +38,7 @@ fn with_session(kind: &[u8], session: SessionId) -> Vec<u8> {
 
 /// All frames of a session's log begin with this.
 pub(crate) fn log(session: SessionId) -> Vec<u8> {
-    with_session(b"l/", session)
+    with_session(LOGS, session)
 }
 
 /// A frame.
@@ -47,6 +52,11 @@ pub(crate) fn frame(session: SessionId, seq: Seq) -> Vec<u8> {
 pub(crate) fn seq_of_frame(key: &[u8]) -> Option<Seq> {
     let number = key.get(2 + ID_LENGTH..)?;
     Some(Seq(u64::from_be_bytes(number.try_into().ok()?)))
+}
+
+/// The session that a frame's key names.
+pub(crate) fn session_of_frame(key: &[u8]) -> Option<SessionId> {
+    session_at_start(key, LOGS.len())
 }
 
 /// The link of a fork.
@@ -116,6 +126,16 @@ pub(crate) fn session_of_place(key: &[u8], list: usize) -> Option<SessionId> {
 /// The session whose id is what a key has from `start` on.
 pub(crate) fn session_at(key: &[u8], start: usize) -> Option<SessionId> {
     parse_session(key.get(start..)?)
+}
+
+/// The session whose id is what a key has from `start` on, with more behind it.
+pub(crate) fn session_at_start(key: &[u8], start: usize) -> Option<SessionId> {
+    parse_session(key.get(start..start + ID_LENGTH)?)
+}
+
+/// The session whose id ends a key.
+pub(crate) fn session_at_end(key: &[u8]) -> Option<SessionId> {
+    parse_session(key.get(key.len().checked_sub(ID_LENGTH)?..)?)
 }
 
 /// The session that a key of the index of unfinished sessions names.

@@ -1,46 +1,62 @@
 //! The ledger: a row for each attempt that used or may have used tokens.
 //!
-//! It is a projection: rows, the feed of them and the running sums are written in the same batch as the records that they
-//! are made from, so that no row is lost or doubled, and it costs no flush of its own. What a session's log says is in it
-//! once; a fork's rows are those of its own records. Rows are never changed, and stay when their session is deleted.
+//! It is a projection: a row is written in the same batch as the records that it is made from, so that no row is lost or
+//! doubled, and it costs no flush of its own. What a session's log says is in it once; a fork's rows are those of its own
+//! records. Rows are never changed, and stay when their session is deleted.
 //!
 //! | key | value |
 //! |---|---|
-//! | `r/` tenant 0, time, row | the row |
-//! | `y/` session, time, row | its tenant: the rows of a session, and those of the tree below it |
-//! | `x/` number | a key of a row, or the end of a turn: what sinks follow |
-//! | `a/` tenant 0, day, provider 0 model 0 purpose 0 agent | the sum of these rows |
+//! | `x/` number | a row, or the end of a turn: the feed that sinks follow |
+//! | `i/` tenant 0, minute, number | the order of rows of the tenant that ended within that minute: times, ids, numbers |
+//! | `j/` session, day, number | the same of a session and of the tree below it |
+//! | `a/` tenant 0, day, provider 0 model 0 purpose 0 agent | the sum of these rows, and up to which number they are counted |
 //! | `b/` tenant 0, session, day, provider 0 … | the same by session |
-//! | `m/ledger` | the version, and the generation that kept it |
+//! | `m/ledger` | the layout, and the generation that kept it |
+//! | `m/ledger/settled` | the number up to which all rows are in lists and sums |
 //! | `m/ledger/feed` | the last number of the feed, as far as entries were archived |
 //! | `m/ledger/archived` | the time before which rows were archived |
 //!
-//! Numbers of the feed are assigned by the one writer and are shown to readers when they are durable. Sums stay when their
-//! rows are archived. `write` stages all of it, `read` and `usage` answer, and `prepare` makes it for a store that was kept
-//! by an engine that knew nothing of it.
+//! A row is one key in the batch of its records, for it is keys that cost time; lists and sums are written later, for many
+//! rows together (`tail`, which tells how readers see all rows all the same). Numbers of the feed are assigned by the one
+//! writer and are shown to readers when they are durable. Sums stay when their rows are archived.
+//!
+//! `entry` is the stored form of the feed, `lists` the order of rows, `sums` what is added up. `write` stages rows, `read` and
+//! `usage` answer, and `prepare` makes it ready when the store is opened, with `migrate` for what its first version wrote.
 
+mod check;
+mod entry;
 mod keys;
+mod lists;
+mod migrate;
 mod prepare;
 mod read;
+mod sums;
+mod tail;
 mod usage;
 mod write;
 
-use playhouse_protocol::LedgerRow;
+#[cfg(test)]
+mod tests;
+
 use playhouse_protocol::Timestamp;
 use playhouse_protocol::ledger::{
-    ArchivePage, ArchiveQuery, FeedItem, Grain, RowPage, RowQuery, UsagePage, UsageQuery, UsageSum,
+    ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-pub(crate) use prepare::prepare;
-pub(crate) use read::{archivable, feed, rows};
+pub(crate) use check::check;
+pub(crate) use prepare::{prepare, settle_behind};
+pub(crate) use read::{archivable, archived_before, feed, rows};
+pub(crate) use tail::{Tail, settle_some};
 pub(crate) use usage::usage;
-pub(crate) use write::{Staging, forget};
+pub(crate) use write::{Archived, Growth, Staging, archive};
 
-/// Of everything that is stored here.
+/// Of the values that are stored here.
 const VERSION: u8 = 1;
+
+/// Of where they stand: another is rewritten when the store is opened.
+const LAYOUT: u8 = 2;
 
 /// Is told the number of the last entry of the feed that is durable, each time that it grew, and says whether it wants to be
 /// told again. The writer calls it between two batches, so that it must neither wait nor use the store.
@@ -87,19 +103,15 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The store failed.
     fn archive(&self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError>;
-}
 
-/// A running sum as it is stored: with what it is of, which its key holds in another form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Running {
-    grain: Grain,
-    sum: UsageSum,
+    /// The latest time before which rows were archived; none where that never happened. Not every row before it needs to be:
+    /// what a sink still needed stayed.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn archived_before(&self) -> Result<Option<Timestamp>, StoreError>;
 }
 
 fn damaged(what: &str, key: &[u8]) -> StoreError {
     StoreError::Backend(format!("the ledger is damaged: {what} {} cannot be read", key.escape_ascii()))
-}
-
-fn decode_row(key: &[u8], value: &[u8]) -> Result<LedgerRow, StoreError> {
-    crate::value::decode(VERSION, key, value).ok_or_else(|| damaged("row", key))
 }

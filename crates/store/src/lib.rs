@@ -14,8 +14,12 @@
 //! A backend is an ordered table with atomic batches (`table`). All else is there once, for every backend: where things
 //! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`, and `draft` for
 //! what one request changes), reading and folding logs (`projection`), logs that share records (`lineage`), the lists by
-//! tenant (`index`), what was used (`ledger`), and the traits on top (`logs`). `open` refuses what is not ours and `lock` keeps other processes out.
-//! Blobs are files of their own (`blobs`).
+//! tenant (`index`), what was used (`ledger`), and the traits on top (`logs`). `open` opens, `format` refuses what is not
+//! ours and `lock` keeps other processes out. Blobs are files of their own (`blobs`). `health` says what happens when the
+//! disk takes no writes.
+//!
+//! Space comes back while the store is in use: the table is copied to a fresh one (`compact` says when, `switch` how, `site`
+//! where), and blobs that no record names are swept (`sweep`, `janitor`; `in_hand` spares those that are about to be named).
 //!
 //! ```
 //! use std::sync::mpsc::sync_channel;
@@ -53,10 +57,31 @@
 //! # Ok::<(), playhouse_store::StoreError>(())
 //! ```
 
+/// A place at which tests make the store fail, by a constant of `fail`. Nothing without the feature `failpoints`.
+#[cfg(feature = "failpoints")]
+macro_rules! fail_point {
+    ($point:ident) => {
+        crate::fail::come(crate::fail::$point)?
+    };
+}
+#[cfg(not(feature = "failpoints"))]
+macro_rules! fail_point {
+    ($point:ident) => {};
+}
+
 mod blobs;
+mod check;
+mod compact;
 mod draft;
+#[cfg(feature = "failpoints")]
+pub mod fail;
+mod format;
 pub mod frame;
+mod handle;
+mod health;
+mod in_hand;
 mod index;
+mod janitor;
 mod keys;
 mod ledger;
 mod lineage;
@@ -65,21 +90,30 @@ mod logs;
 mod memory;
 mod open;
 mod projection;
+mod redb_table;
 mod round;
+mod site;
 mod sled_table;
+mod sweep;
+mod switch;
 mod table;
 mod value;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use playhouse_protocol::message::BlobRef;
-use playhouse_protocol::{Entry, Seq, SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::upkeep::{Reclaimed, StoreReport};
+use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary, Timestamp};
 use thiserror::Error;
 
+pub use format::Backend;
+pub use health::{Suspended, SuspensionReason};
 pub use ledger::{FeedFollower, Ledger};
+pub use open::{Reclaim, StoreOptions};
 
 /// What goes wrong in a store.
 #[derive(Debug, Error)]
@@ -131,9 +165,29 @@ pub enum StoreError {
     /// The backend failed.
     #[error("the store failed: {0}")]
     Backend(String),
+    /// No writes are taken just now, because one failed. It is tried again by itself. What was acknowledged is kept, and
+    /// can be read.
+    #[error(
+        "the store takes no writes for now, and goes on by itself when it can: {reason}. What was acknowledged is kept"
+    )]
+    Suspended {
+        /// Why.
+        reason: SuspensionReason,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> Self {
+        match (error.suspension(), error) {
+            // Without the path of a file: clients read it.
+            (Some(reason), _) => Self::Suspended(StoreError::Suspended { reason }.to_string()),
+            (None, StoreError::Missing(session)) => Self::NotFound(session),
+            (None, error) => Self::Store(error.to_string()),
+        }
+    }
 }
 
 /// A record that cannot be trusted. Everything before it is good.
@@ -175,8 +229,8 @@ pub struct Append {
 }
 
 /// Called once, when an append is flushed or has failed: with the new end of the log (for a delete: the end that it
-/// had). It runs on the writer's thread, or, for a request that does not fit in the queue any more ("overloaded"), on
-/// the caller's before [`Log::append`] returns. It must not block, and a panic in it harms nobody else.
+/// had). It runs on the writer's thread, or, for a request that does not fit in the queue any more ("overloaded") or that
+/// a suspended store refuses, on the caller's before [`Log::append`] returns. It must not block, and a panic in it harms nobody else.
 pub type Done = Box<dyn FnOnce(Result<Seq, StoreError>) + Send>;
 
 /// Which sessions to list: newest first.
@@ -233,8 +287,9 @@ pub trait Log: Send + Sync {
     ///
     /// `done` gets [`StoreError::Conflict`] where the log ends elsewhere (a session that is not there ends at 0), and
     /// [`StoreError::Backend`] where the append is malformed (not a record, a gap, another tenant, a first record that
-    /// is not this session's `SessionCreated`), where the log is damaged, where the queue is full, and where writing
-    /// failed. After a failed write nothing more is taken until the store is opened again.
+    /// is not this session's `SessionCreated`), where the log is damaged, and where the queue is full. Where writing failed,
+    /// this and all that follow get [`StoreError::Suspended`], until [`Log::health`] is well again: what was refused so may
+    /// have become durable all the same.
     fn append(&self, append: Append, done: Done);
 
     /// Entries after `after`, at most `limit` of them. Reading stops at the first record that cannot be trusted or is
@@ -251,6 +306,11 @@ pub trait Log: Send + Sync {
     /// How many writes wait to be begun with. Fast; 0 where that cannot be known.
     fn waiting(&self) -> usize {
         0
+    }
+
+    /// Why no writes are taken just now; `None` while they are. Fast.
+    fn health(&self) -> Option<Suspended> {
+        None
     }
 
     /// All sessions with a turn that runs or waits, from an index (no log is read).
@@ -272,7 +332,7 @@ pub trait Log: Send + Sync {
     fn fork(&self, fork: Append, done: Done);
 
     /// Removes a session's log and summary, damaged or not. Records that forks of it share stay until the last of those is
-    /// gone; nobody else can read them. Its blobs stay. Queued like an append; a session that is
+    /// gone; nobody else can read them. Its blobs are swept later. Queued like an append; a session that is
     /// not there is [`StoreError::Missing`].
     fn delete(&self, session: SessionId, done: Done);
 }
@@ -304,6 +364,28 @@ pub trait Blobs: Send + Sync {
     fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError>;
 }
 
+/// The upkeep of a store.
+pub trait Upkeep: Send + Sync {
+    /// Copies the database to a fresh one without what was removed, and removes blobs that no record names: what else
+    /// happens by itself, some time after enough was removed. Appends and reads go on meanwhile. Returns when the space is
+    /// back. It waits for the writer, so it cannot be called from a [`Done`].
+    ///
+    /// # Errors
+    /// The store failed, or is closed; it is as it was.
+    fn reclaim(&self) -> Result<Reclaimed, StoreError>;
+
+    /// Reads everything: records, summaries, lists, links of forks, the ledger and blobs. Says what is wrong where. Changes
+    /// nothing. It may take long.
+    ///
+    /// # Errors
+    /// The store cannot be read at all.
+    fn check(&self) -> Result<StoreReport, StoreError>;
+
+    /// How many bytes of keys and values were handed to the backend since this store was opened, by kind of key (see the
+    /// page of `keys`): what logs and their projections cost. Copies of a compaction do not count.
+    fn written(&self) -> BTreeMap<char, u64>;
+}
+
 /// Everything that an engine keeps.
 #[derive(Clone)]
 pub struct Store {
@@ -315,6 +397,8 @@ pub struct Store {
     pub shelf: Arc<dyn Shelf>,
     /// The blobs.
     pub blobs: Arc<dyn Blobs>,
+    /// What gives space back, and looks for damage.
+    pub upkeep: Arc<dyn Upkeep>,
     /// How many times this store was opened, this time included: 1 for a new one. Never the same twice.
     pub generation: u64,
 }

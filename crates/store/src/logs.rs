@@ -1,5 +1,6 @@
 //! Logs and shelf on top of a table: reads go to the table, writes to the writer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -7,14 +8,21 @@ use std::sync::mpsc::sync_channel;
 use playhouse_protocol::ledger::{
     ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
 };
+use playhouse_protocol::upkeep::{Reclaimed, StoreReport};
 use playhouse_protocol::{Seq, SessionId, SessionSummary, Timestamp};
 
+use crate::compact::Compactor;
 use crate::index::{self, Wanted};
+use crate::janitor::Janitor;
+use crate::open::Reclaim;
 use crate::projection::Source;
+use crate::sweep::Sweepable;
+use crate::switch::Switch;
 use crate::table::for_each;
 use crate::writer::{Archive, CompareAndSet, Request, Writer};
 use crate::{
-    Append, Done, FeedFollower, Ledger, ListQuery, Log, LogRead, Page, Shelf, StoreError, keys, ledger,
+    Append, Done, FeedFollower, Ledger, ListQuery, Log, LogRead, Page, Shelf, StoreError, Suspended, Upkeep,
+    check, keys, ledger,
 };
 
 const DEFAULT_PAGE: usize = 50;
@@ -24,12 +32,22 @@ pub(crate) struct TableStore {
     /// Dropped first: it still writes what waits.
     writer: Writer,
     source: Arc<Source>,
+    /// Its table.
+    switch: Arc<Switch>,
 }
 
 impl TableStore {
-    pub(crate) fn start(source: Source) -> Result<Self, StoreError> {
+    /// `switch` is the table of `source`, whose blobs are `blobs`.
+    pub(crate) fn start(
+        source: Source,
+        switch: Arc<Switch>,
+        blobs: Arc<dyn Sweepable>,
+        reclaim: Reclaim,
+    ) -> Result<Self, StoreError> {
         let source = Arc::new(source);
-        Ok(Self { writer: Writer::start(Arc::clone(&source))?, source })
+        let janitor = Janitor::start(Arc::clone(&switch), blobs, reclaim)?;
+        let compactor = Compactor::new(Arc::clone(&switch), janitor, reclaim);
+        Ok(Self { writer: Writer::start(Arc::clone(&source), compactor)?, source, switch })
     }
 
     /// Hands a request to the writer and waits for the answer. `what` it does is told where that cannot be.
@@ -74,7 +92,7 @@ impl Log for TableStore {
             None => list.clone(),
         };
         let mut page = Page::default();
-        self.source.table.visit(from, &keys::end_of(&list), &mut |key, row| {
+        let mut take = |key: &[u8], row: &[u8]| {
             if !wanted.may_match(row) {
                 return Ok(true);
             }
@@ -90,7 +108,20 @@ impl Log for TableStore {
             }
             page.sessions.push(summary);
             Ok(true)
-        })?;
+        };
+        let held = match wanted.searched() {
+            Some(tenant) => self.source.held.rows(&*self.source.table, tenant)?,
+            None => None,
+        };
+        let Some(rows) = held else {
+            self.source.table.visit(from, &keys::end_of(&list), &mut take)?;
+            return Ok(page);
+        };
+        for (key, row) in rows.range(from..) {
+            if !take(key, row)? {
+                break;
+            }
+        }
         Ok(page)
     }
 
@@ -104,6 +135,10 @@ impl Log for TableStore {
 
     fn waiting(&self) -> usize {
         self.writer.waiting()
+    }
+
+    fn health(&self) -> Option<Suspended> {
+        self.writer.health()
     }
 
     fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
@@ -127,7 +162,7 @@ impl Log for TableStore {
 
 impl Ledger for TableStore {
     fn rows(&self, query: &RowQuery) -> Result<RowPage, StoreError> {
-        ledger::rows(&*self.source.table, query)
+        ledger::rows(&self.source, query)
     }
 
     fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, FeedItem)>, StoreError> {
@@ -143,7 +178,7 @@ impl Ledger for TableStore {
     }
 
     fn usage(&self, query: &UsageQuery) -> Result<UsagePage, StoreError> {
-        ledger::usage(&*self.source.table, query)
+        ledger::usage(&self.source, query)
     }
 
     fn archivable(&self, query: &ArchiveQuery) -> Result<ArchivePage, StoreError> {
@@ -153,6 +188,10 @@ impl Ledger for TableStore {
     fn archive(&self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
         let archive = Archive { before, numbers: numbers.to_vec() };
         self.wait_for("the ledger was archived", |done| Request::Archive(archive, done))
+    }
+
+    fn archived_before(&self) -> Result<Option<Timestamp>, StoreError> {
+        ledger::archived_before(&*self.source.table)
     }
 }
 
@@ -183,5 +222,19 @@ impl Shelf for TableStore {
             Ok(true)
         })?;
         Ok(found)
+    }
+}
+
+impl Upkeep for TableStore {
+    fn reclaim(&self) -> Result<Reclaimed, StoreError> {
+        self.wait_for("space was reclaimed", Request::Reclaim)
+    }
+
+    fn check(&self) -> Result<StoreReport, StoreError> {
+        check::check(&self.source)
+    }
+
+    fn written(&self) -> BTreeMap<char, u64> {
+        self.switch.written()
     }
 }

@@ -3,52 +3,61 @@
 //! ```text
 //! DATA/format.json   what this is, in which version: written first, in one step
 //! DATA/lock          held by the process that has the store open
-//! DATA/sled/         the table: logs, projections, shelf
+//! DATA/sled/         the table: logs, projections, shelf (or DATA/redb; elsewhere after a compaction: `site`)
+//! DATA/current       where the table lies, after a compaction
 //! DATA/blobs/        content by hash
 //! ```
 //!
 //! `format.json` comes first, so that a creation that was cut off at any point leaves either a directory with nothing
 //! but its lock (and perhaps an unfinished `format.json.new`), which is begun again, or one that says what it is, in
-//! which everything else is made when it is missing. A store is of version 1 until the first fork is made in it, and of
-//! version 2 from then on.
+//! which everything else is made when it is missing.
 
-use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use fs_err as fs;
-use serde::{Deserialize, Serialize};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use crate::blobs::{FileBlobs, sync_folder};
-use crate::lock::{self, DataLock};
+use crate::format::{Backend, FormatFile, inspect};
+use crate::in_hand::InHand;
+use crate::lock::DataLock;
 use crate::logs::TableStore;
 use crate::memory::{MemoryBlobs, MemoryTable};
 use crate::projection::Source;
-use crate::sled_table::SledTable;
+use crate::site::{DiskSite, Site};
+use crate::sweep::Sweepable;
+use crate::switch::Switch;
 use crate::table::Table;
-use crate::{Blobs, Shelf, Store, StoreError, index, keys, ledger};
+use crate::{Shelf, Store, StoreError, index, keys, ledger};
 
-const FORMAT: &str = "playhouse-store";
-/// The newest version that is read.
-const VERSION: u64 = FORKS;
-/// The version of a store in which no log shares records with another.
-const PLAIN: u64 = 1;
-/// The version of a store in which logs may share records: an older engine, which takes a session's records away with
-/// the session, must not open it.
-const FORKS: u64 = 2;
-const BACKEND: &str = "sled";
-const FILE: &str = "format.json";
-const NEW_FILE: &str = "format.json.new";
 const GENERATION: &str = "engine/generation";
 
-/// What `format.json` says.
-#[derive(Serialize, Deserialize)]
-struct Format {
-    format: String,
-    version: u64,
-    backend: String,
+/// How a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    /// What a new data directory gets. One that is there keeps what it has.
+    pub backend: Backend,
+    /// When space is given back.
+    pub reclaim: Reclaim,
+}
+
+/// When a store gives back the space of what was removed. The defaults suit every store; tests take less.
+#[derive(Clone, Copy, Debug)]
+pub struct Reclaim {
+    /// No compaction begins by itself before so many bytes were removed. 8 MB.
+    pub least: u64,
+    /// For how long nothing must have been removed before a compaction, or a sweep of blobs, begins. 3 s.
+    pub quiet: Duration,
+    /// How long a blob that no record names is left alone, so that one may be appended that does: longer than the longest
+    /// append takes. 10 min.
+    pub grace: Duration,
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self { least: 8 * 1024 * 1024, quiet: Duration::from_secs(3), grace: Duration::from_secs(10 * 60) }
+    }
 }
 
 impl Store {
@@ -59,58 +68,81 @@ impl Store {
     /// [`StoreError::Locked`] when another process has it open; [`StoreError::Format`] when the directory holds
     /// something else, or a store that this engine cannot read. In both cases nothing was changed.
     pub fn open(data: &Path) -> Result<Self, StoreError> {
+        Self::open_with(data, &StoreOptions::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// As for [`Store::open`].
+    pub fn open_with(data: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
         inspect(data)?;
         make_directory(data)?;
         let lock = Arc::new(DataLock::take(data)?);
         // Again, now that nobody else can be creating a store here.
-        let version = match inspect(data)? {
-            Found::Store(version) => version,
-            Found::Nothing => {
-                write_format(data, PLAIN)?;
-                PLAIN
-            }
+        let format = match inspect(data)? {
+            Some(format) => format,
+            None => FormatFile::create(data, options.backend)?,
         };
-        let format = FormatFile { data: data.to_owned(), version: AtomicU64::new(version) };
-        let blobs = Arc::new(FileBlobs::new(data.join("blobs"), Arc::clone(&lock)));
-        let directory = data.join(BACKEND);
-        let table = SledTable::open(&directory, lock)?;
-        sync_folder(data)?;
-        Self::start(Box::new(table), blobs, Some(format))
+        let (is, wanted) = (format.backend, options.backend);
+        if is != wanted {
+            tracing::info!("the store in {} stays with {is}; a new one would get {wanted}", data.display());
+        }
+        let format = Arc::new(format);
+        let in_hand = Arc::new(InHand::new(options.reclaim.grace));
+        let blobs = Arc::new(FileBlobs::new(data.join("blobs"), Arc::clone(&in_hand), Arc::clone(&lock)));
+        let (site, table) = DiskSite::open(data, Arc::clone(&format), lock)?;
+        format.raise()?;
+        Self::start(table, blobs, in_hand, Some(Arc::new(site)), options.reclaim)
+    }
+
+    /// Whether there is a store in the directory `data`. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] when the directory holds something else, or a store that this engine cannot read.
+    pub fn is_in(data: &Path) -> Result<bool, StoreError> {
+        Ok(inspect(data)?.is_some())
     }
 
     /// Makes `data` the directory of a store where there is none yet, and opens nothing.
     ///
     /// # Errors
     /// As for [`Store::open`].
-    pub fn prepare(data: &Path) -> Result<(), StoreError> {
-        if let Found::Store(_) = inspect(data)? {
+    pub fn prepare(data: &Path, options: &StoreOptions) -> Result<(), StoreError> {
+        if inspect(data)?.is_some() {
             return Ok(());
         }
         make_directory(data)?;
         let _lock = DataLock::take(data)?;
-        match inspect(data)? {
-            Found::Store(_) => Ok(()),
-            Found::Nothing => write_format(data, PLAIN),
+        if inspect(data)?.is_none() {
+            FormatFile::create(data, options.backend)?;
         }
+        Ok(())
     }
 
     /// A store that lives as long as its handles, without a disk. Everything else is as with [`Store::open`], the
     /// writer's thread included.
     pub fn memory() -> Result<Self, StoreError> {
-        Self::start(Box::new(MemoryTable::default()), Arc::new(MemoryBlobs::default()), None)
+        let reclaim = Reclaim::default();
+        let in_hand = Arc::new(InHand::new(reclaim.grace));
+        let blobs = Arc::new(MemoryBlobs::new(Arc::clone(&in_hand)));
+        Self::start(Box::<MemoryTable>::default(), blobs, in_hand, None, reclaim)
     }
 
-    fn start(
+    fn start<B: Sweepable + 'static>(
         table: Box<dyn Table>,
-        blobs: Arc<dyn Blobs>,
-        format: Option<FormatFile>,
+        blobs: Arc<B>,
+        in_hand: Arc<InHand>,
+        site: Option<Arc<DiskSite>>,
+        reclaim: Reclaim,
     ) -> Result<Self, StoreError> {
-        let mut source = Source::new(table, Arc::clone(&blobs), format);
+        let switch = Arc::new(Switch::new(table, site.map(|site| site as Arc<dyn Site>), in_hand)?);
+        let mut source = Source::new(Arc::clone(&switch) as _, Arc::clone(&blobs) as _);
         let before = source.table.get(&keys::shelf(GENERATION))?;
         let generation = generation_after(before.as_deref())?;
         source.feed_end = AtomicU64::new(ledger::prepare(&source, generation)?);
         index::prepare(&source, generation)?;
-        let tables = Arc::new(TableStore::start(source)?);
+        let tables = Arc::new(TableStore::start(source, switch, Arc::clone(&blobs) as _, reclaim)?);
         // Its flush makes durable what ledger and index needed.
         let new = generation.to_string();
         if !tables.compare_and_set(GENERATION, before.as_deref(), Some(new.as_bytes()))? {
@@ -118,90 +150,10 @@ impl Store {
                 "\"{GENERATION}\" on the shelf was changed by somebody else"
             )));
         }
-        let (log, ledger) = (Arc::clone(&tables) as _, Arc::clone(&tables) as _);
-        Ok(Self { log, ledger, shelf: tables, blobs, generation })
+        let (log, ledger, upkeep) =
+            (Arc::clone(&tables) as _, Arc::clone(&tables) as _, Arc::clone(&tables) as _);
+        Ok(Self { log, ledger, shelf: tables, blobs, upkeep, generation })
     }
-}
-
-/// The file that says what a data directory holds, in which version.
-pub(crate) struct FormatFile {
-    data: PathBuf,
-    version: AtomicU64,
-}
-
-impl FormatFile {
-    /// Says durably that logs may share records, before the first two of them do.
-    pub(crate) fn allow_forks(&self) -> Result<(), StoreError> {
-        if self.version.load(Ordering::Relaxed) < FORKS {
-            write_format(&self.data, FORKS)?;
-            self.version.store(FORKS, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
-enum Found {
-    /// No store yet, and nothing else.
-    Nothing,
-    /// A store that this engine reads, of this version.
-    Store(u64),
-}
-
-/// Looks at the directory without changing anything.
-fn inspect(data: &Path) -> Result<Found, StoreError> {
-    let refuse = |found: String| {
-        let known = format!("{FORMAT} versions {PLAIN} to {VERSION} ({BACKEND})");
-        Err(StoreError::Format { path: data.to_owned(), found, known })
-    };
-    match fs::metadata(data) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(error.into()),
-        Ok(metadata) if !metadata.is_dir() => return refuse("is not a directory".to_owned()),
-        Ok(_) => {}
-    }
-    let text = match fs::read(data.join(FILE)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return match first_foreign(data)? {
-                Some(name) => refuse(format!(
-                    "holds something else ({name}, for one) and no {FILE}; name an empty directory"
-                )),
-                None => Ok(Found::Nothing),
-            };
-        }
-        result => result?,
-    };
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(&text) else {
-        return refuse(format!("has a {FILE} that is not JSON"));
-    };
-    // Looked at by field: a newer format may have changed all but these two.
-    if value["format"] != FORMAT {
-        return refuse(format!("holds the foreign format {}", value["format"]));
-    }
-    let version = value["version"].as_u64().filter(|version| (PLAIN..=VERSION).contains(version));
-    let Some(version) = version else {
-        return refuse(format!("holds {FORMAT} version {}", value["version"]));
-    };
-    if value["backend"] != BACKEND {
-        return refuse(format!("holds {FORMAT} version {version} with the backend {}", value["backend"]));
-    }
-    Ok(Found::Store(version))
-}
-
-/// A file that no interrupted creation of a store leaves behind.
-fn first_foreign(data: &Path) -> Result<Option<String>, StoreError> {
-    for entry in fs::read_dir(data)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_ours = match name.to_str() {
-            Some(lock::FILE) => fs::read(entry.path()).is_ok_and(|content| lock::is_ours(&content)),
-            Some(NEW_FILE) => true,
-            _ => false,
-        };
-        if !is_ours {
-            return Ok(Some(name.to_string_lossy().into_owned()));
-        }
-    }
-    Ok(None)
 }
 
 fn make_directory(data: &Path) -> Result<(), StoreError> {
@@ -217,18 +169,6 @@ fn make_directory(data: &Path) -> Result<(), StoreError> {
         Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
         _ => Ok(()),
     }
-}
-
-fn write_format(data: &Path, version: u64) -> Result<(), StoreError> {
-    let format = Format { format: FORMAT.to_owned(), version, backend: BACKEND.to_owned() };
-    let mut text = serde_json::to_vec(&format).map_err(|error| StoreError::Backend(error.to_string()))?;
-    text.push(b'\n');
-    let path = data.join(NEW_FILE);
-    let mut file = fs::File::create(&path)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&path, data.join(FILE))?;
-    sync_folder(data)
 }
 
 /// The number of the opening after the one that is on the shelf.

@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
 use crate::frame::{self, FrameError};
+use crate::index::Held;
+use crate::ledger::Tail;
 use crate::lineage::{self, Segment};
-use crate::open::FormatFile;
-use crate::table::{Table, for_each};
+use crate::table::Table;
 use crate::{Blobs, Damage, FeedFollower, LogRead, StoreError, keys, value};
 
 /// Another version is made again.
 const VERSION: u8 = 2;
+/// Room for so many entries is made at once, whatever a summary says.
+const MOST_RESERVED: usize = 1_024;
 
 /// The stored form.
 pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
@@ -30,19 +33,28 @@ pub(crate) fn decode(session: SessionId, stored: &[u8]) -> Option<SessionSummary
 
 /// What logs are read from.
 pub(crate) struct Source {
-    pub(crate) table: Box<dyn Table>,
+    pub(crate) table: Arc<dyn Table>,
     pub(crate) blobs: Arc<dyn Blobs>,
-    /// Says which version the store is of; a store in memory is read by nobody else.
-    pub(crate) format: Option<FormatFile>,
     /// The last number of the ledger's feed that is durable. Only the writer changes it.
     pub(crate) feed_end: AtomicU64,
+    /// Rows of the index that are in memory.
+    pub(crate) held: Held,
+    /// Rows of the ledger that may be in no list and no sum yet.
+    pub(crate) tail: Tail,
     /// Who wants to know when it grew.
     followers: Mutex<Vec<FeedFollower>>,
 }
 
 impl Source {
-    pub(crate) fn new(table: Box<dyn Table>, blobs: Arc<dyn Blobs>, format: Option<FormatFile>) -> Self {
-        Self { table, blobs, format, feed_end: AtomicU64::new(0), followers: Mutex::default() }
+    pub(crate) fn new(table: Arc<dyn Table>, blobs: Arc<dyn Blobs>) -> Self {
+        Self {
+            table,
+            blobs,
+            feed_end: AtomicU64::new(0),
+            held: Held::default(),
+            tail: Tail::default(),
+            followers: Mutex::default(),
+        }
     }
 
     /// See [`crate::Ledger::follow`].
@@ -122,6 +134,22 @@ impl Source {
         Ok((summary, damage))
     }
 
+    /// Calls `each` with the entries that the log of a session has itself, until it returns false or one cannot be trusted:
+    /// also of a log that was deleted and kept for its forks.
+    pub(crate) fn walk_own(
+        &self,
+        session: SessionId,
+        mut each: impl FnMut(Entry) -> bool,
+    ) -> Result<Option<Damage>, StoreError> {
+        let link = match lineage::link(&|key| self.look(key), session)? {
+            Ok(link) => link,
+            Err(reason) => return Ok(Some(Damage { seq: Seq(1), reason })),
+        };
+        let first = link.map_or(Seq(1), |link| link.at.next());
+        let segment = Segment { log: session, first, last: None };
+        Ok(self.walk_segment(segment, first, &mut each)?.damage)
+    }
+
     /// At most `limit` entries after `after`.
     pub(crate) fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
         // Read before the log: what the summary counts must then be in the log, even while others append.
@@ -131,6 +159,8 @@ impl Source {
         }
         let mut read = LogRead::default();
         if limit > 0 {
+            let left = head.map_or(0, |head| head.0.saturating_sub(after.0));
+            read.entries.reserve(usize::try_from(left).unwrap_or(limit).min(limit).min(MOST_RESERVED));
             read.damage = self.walk(session, after, |entry| {
                 read.entries.push(entry);
                 read.entries.len() < limit
@@ -213,17 +243,20 @@ impl Source {
             Some(last) => keys::after(&keys::frame(segment.log, last)),
             None => keys::end_of(&keys::log(segment.log)),
         };
-        for_each(&*self.table, keys::frame(segment.log, from), &end, |(key, value)| {
-            match self.check(segment, walked.next, &key, &value)? {
-                Ok(entry) => {
-                    walked.next = Seq(walked.next.0.saturating_add(1));
-                    walked.ended = !each(entry);
-                    Ok(!walked.ended)
-                }
-                Err(reason) => {
-                    walked.damage = Some(Damage { seq: walked.next, reason });
-                    Ok(false)
-                }
+        self.table.visit(keys::frame(segment.log, from), &end, &mut |key, value| match self.check(
+            segment,
+            walked.next,
+            key,
+            value,
+        )? {
+            Ok(entry) => {
+                walked.next = Seq(walked.next.0.saturating_add(1));
+                walked.ended = !each(entry);
+                Ok(!walked.ended)
+            }
+            Err(reason) => {
+                walked.damage = Some(Damage { seq: walked.next, reason });
+                Ok(false)
             }
         })?;
         Ok(walked)

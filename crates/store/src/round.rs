@@ -12,7 +12,7 @@ use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary, 
 
 use crate::draft::Draft;
 use crate::frame::{self, Spilled};
-use crate::ledger::Staging;
+use crate::ledger::{Archived, Growth, Staging};
 use crate::projection::{self, Source};
 use crate::table::{Batch, for_each};
 use crate::{Append, StoreError, index, keys, ledger, lineage};
@@ -30,8 +30,10 @@ pub(crate) struct Round<'a> {
     batch: Batch,
     /// Size of the keys and values in `batch`.
     bytes: usize,
-    /// The last number of the ledger's feed, with what is staged.
-    feed_end: u64,
+    /// How the ledger's feed grows with what is staged.
+    growth: Growth,
+    /// The number up to which rows are settled with what is staged, where that is another now.
+    settled: Option<u64>,
 }
 
 impl<'a> Round<'a> {
@@ -41,7 +43,7 @@ impl<'a> Round<'a> {
             heads.clear();
         }
         let feed_end = source.feed_end.load(Ordering::Relaxed);
-        Self { source, heads, batch: Batch::new(), bytes: 0, feed_end }
+        Self { source, heads, batch: Batch::new(), bytes: 0, growth: Growth::after(feed_end), settled: None }
     }
 
     /// Size of what is staged.
@@ -92,12 +94,10 @@ impl<'a> Round<'a> {
         if self.look(&keys::frame(link.log, link.at))?.is_none() {
             return Err(refusal(fork, &format!("record {} of session {} is missing", link.at, parent.id)));
         }
+        fail_point!(FORK_CHECKED);
         let mut draft = Draft::new(&*self.source.table, &self.batch);
         lineage::add(&mut draft, session, link);
         let staged = draft.changes;
-        if let Some(format) = &self.source.format {
-            format.allow_forks()?;
-        }
         self.stage_entries(fork, Head { summary: None, rebuilt: false }, staged)
     }
 
@@ -106,7 +106,7 @@ impl<'a> Round<'a> {
         let Head { summary: before, rebuilt } = head;
         let mut summary = before.clone();
         let mut draft = Draft::new(&*self.source.table, &self.batch).with(staged);
-        let mut feed_end = self.feed_end;
+        let mut growth = Growth::after(self.growth.end);
         for entry in &append.entries {
             let frame = frame::encode(append.session, entry, |json| {
                 let blob = self.source.blobs.put(&append.tenant, json)?;
@@ -115,9 +115,7 @@ impl<'a> Round<'a> {
             draft.put(keys::frame(append.session, entry.seq), frame);
             match &mut summary {
                 Some(summary) => {
-                    let mut ledger = Staging::new(&mut draft, feed_end);
-                    ledger.record(summary, entry)?;
-                    feed_end = ledger.last();
+                    Staging::new(&mut draft, &mut growth).record(summary, entry)?;
                     summary.apply(entry);
                 }
                 None => summary = SessionSummary::begin(entry),
@@ -140,7 +138,7 @@ impl<'a> Round<'a> {
         index::put(known, &summary, &|key| self.look(key), &mut staged)?;
         let head = summary.head;
         self.heads.insert(append.session, Some(summary));
-        self.feed_end = feed_end;
+        self.growth.add(growth);
         self.stage(staged);
         Ok(head)
     }
@@ -161,11 +159,10 @@ impl<'a> Round<'a> {
             }
         }
         lineage::remove(&mut draft, session)?;
-        let mut ledger = Staging::new(&mut draft, self.feed_end);
+        let mut growth = Growth::after(self.growth.end);
         if let Some(summary) = &known {
-            ledger.removed(summary)?;
+            Staging::new(&mut draft, &mut growth).removed(summary)?;
         }
-        let feed_end = ledger.last();
         let mut staged = draft.changes;
         staged.insert(keys::summary(session), None);
         staged.insert(keys::unfinished(session), None);
@@ -179,8 +176,9 @@ impl<'a> Round<'a> {
                 index::remove_unknown(&*self.source.table, session, &|key| self.look(key), &mut staged)?;
             }
         }
+        fail_point!(DELETE_CHECKED);
         self.heads.insert(session, None);
-        self.feed_end = feed_end;
+        self.growth.add(growth);
         self.stage(staged);
         Ok(known.map_or(Seq::START, |summary| summary.head))
     }
@@ -206,10 +204,13 @@ impl<'a> Round<'a> {
     /// Stages the removal of entries of the ledger's feed from before `before`; how many rows are among them.
     pub(crate) fn archive(&mut self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
         let mut draft = Draft::new(&*self.source.table, &self.batch);
-        let removed = ledger::forget(&mut draft, before, numbers)?;
+        let is_settled = self.settled.is_some();
+        let Archived { rows, settled } =
+            ledger::archive(self.source, &mut draft, is_settled, before, numbers)?;
         let staged = draft.changes;
+        self.settled = self.settled.or(settled);
         self.stage(staged);
-        Ok(removed)
+        Ok(rows)
     }
 
     /// Writes what was staged, durably.
@@ -218,10 +219,19 @@ impl<'a> Round<'a> {
             return Ok(());
         }
         let began = Instant::now();
+        if self.settled.is_none() {
+            self.settled = ledger::settle_some(self.source, &mut self.batch, self.growth.rows.len())?;
+        }
+        fail_point!(APPEND_STAGED);
+        let changes = self.source.held.change(&self.batch);
         self.source.table.apply(std::mem::take(&mut self.batch))?;
+        self.source.held.changed(changes);
+        fail_point!(APPEND_APPLIED);
         self.source.table.flush()?;
-        // Readers of the feed see it from here on.
-        self.source.grown(self.feed_end);
+        fail_point!(FLUSH_DONE);
+        // Readers see what was used, and the feed, from here on.
+        self.source.tail.moved(std::mem::take(&mut self.growth.rows), self.settled);
+        self.source.grown(self.growth.end);
         metrics::histogram!(Metric::LogFlush.name()).record(began.elapsed());
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! The table on disk: sled.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
 
-use crate::table::{Batch, Pair, Table, Visit};
-use crate::{StoreError, lock::DataLock};
+use crate::StoreError;
+use crate::handle::Handle;
+use crate::table::{Batch, Pair, Table, take};
 
 /// How much of the table sled may keep in memory, in bytes.
 const CACHE: u64 = 16 * 1024 * 1024;
@@ -22,22 +23,31 @@ const REOPEN: Duration = Duration::from_secs(5);
 
 /// A table in a sled database.
 pub(crate) struct SledTable {
+    directory: PathBuf,
+    handle: Handle<Opened>,
+}
+
+struct Opened {
     database: sled::Db,
     /// Sled flushes with `sync_file_range` on Linux, which does not make a file's new length durable, nor empties the
     /// disk's own cache. So its file is synced here as well.
     file: fs::File,
-    /// Held until the database is closed.
-    _lock: std::sync::Arc<DataLock>,
 }
 
 impl SledTable {
-    /// Opens or creates the database in `directory`.
-    pub(crate) fn open(directory: &Path, lock: std::sync::Arc<DataLock>) -> Result<Self, StoreError> {
+    /// Opens or creates the database in `directory`. The caller sees to it that no other process does.
+    pub(crate) fn open(directory: &Path) -> Result<Self, StoreError> {
+        Ok(Self { directory: directory.to_owned(), handle: Handle::new(Opened::new(directory)?) })
+    }
+}
+
+impl Opened {
+    fn new(directory: &Path) -> Result<Self, StoreError> {
         let database = open_patiently(directory)?;
         // Sled has created its files by now; their names have to be durable as well.
         fs::File::open(directory)?.sync_all()?;
         let file = fs::OpenOptions::new().read(true).write(true).open(directory.join("db"))?;
-        Ok(Self { database, file, _lock: lock })
+        Ok(Self { database, file })
     }
 }
 
@@ -85,7 +95,11 @@ fn remove_unfinished(directory: &Path) -> Result<bool, StoreError> {
 }
 
 fn backend(error: &sled::Error) -> StoreError {
-    StoreError::Backend(format!("sled: {error}"))
+    let text = format!("sled: {error}");
+    match error {
+        sled::Error::Io(io) => StoreError::of_disk(io, text),
+        _ => StoreError::Backend(text),
+    }
 }
 
 fn range(from: &[u8], to: &[u8]) -> Range<Vec<u8>> {
@@ -94,41 +108,31 @@ fn range(from: &[u8], to: &[u8]) -> Range<Vec<u8>> {
 
 impl Table for SledTable {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.database.get(key).map_err(|error| backend(&error))?.map(|value| value.to_vec()))
+        self.handle.with(|opened| {
+            Ok(opened.database.get(key).map_err(|error| backend(&error))?.map(|value| value.to_vec()))
+        })
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError> {
+    fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, StoreError> {
         if from >= to {
             return Ok(Vec::new());
         }
-        self.database
-            .range(range(from, to))
-            .take(limit)
-            .map(|pair| {
+        self.handle.with(|opened| {
+            let pairs = opened.database.range(range(from, to)).map(|pair| {
                 pair.map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(|error| backend(&error))
-            })
-            .collect()
-    }
-
-    fn visit(&self, from: Vec<u8>, to: &[u8], each: &mut Visit<'_>) -> Result<(), StoreError> {
-        if *from >= *to {
-            return Ok(());
-        }
-        for pair in self.database.range(from..to.to_vec()) {
-            let (key, value) = pair.map_err(|error| backend(&error))?;
-            if !each(&key, &value)? {
-                break;
-            }
-        }
-        Ok(())
+            });
+            take(pairs, limit, bytes)
+        })
     }
 
     fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         if from >= to {
             return Ok(None);
         }
-        let last = self.database.range(range(from, to)).next_back();
-        Ok(last.transpose().map_err(|error| backend(&error))?.map(|(key, _)| key.to_vec()))
+        self.handle.with(|opened| {
+            let last = opened.database.range(range(from, to)).next_back();
+            Ok(last.transpose().map_err(|error| backend(&error))?.map(|(key, _)| key.to_vec()))
+        })
     }
 
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {
@@ -139,14 +143,20 @@ impl Table for SledTable {
                 None => changes.remove(key),
             }
         }
-        self.database.apply_batch(changes).map_err(|error| backend(&error))
+        self.handle.with(|opened| opened.database.apply_batch(changes).map_err(|error| backend(&error)))
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        self.database.flush().map_err(|error| backend(&error))?;
-        if cfg!(target_os = "linux") {
-            self.file.sync_data()?;
-        }
-        Ok(())
+        self.handle.with(|opened| {
+            opened.database.flush().map_err(|error| backend(&error))?;
+            if cfg!(target_os = "linux") {
+                opened.file.sync_data()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reopen(&self) -> Result<(), StoreError> {
+        self.handle.reopen(|| Opened::new(&self.directory))
     }
 }

@@ -20,14 +20,21 @@ pub(crate) trait Table: Send + Sync {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
+    /// The first pairs whose keys are at least `from` and below `to`, in order: at most `limit` of them, and no more once
+    /// they have `bytes` bytes. At least one, where there is one and the limit is not 0.
+    fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, StoreError>;
+
     /// The first `limit` pairs whose keys are at least `from` and below `to`, in order.
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError>;
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError> {
+        self.page(from, to, limit, usize::MAX)
+    }
 
     /// Calls `each` with every key that is at least `from` and below `to`, in order, and its value, until it returns false.
+    /// What is changed meanwhile may be seen or not. Nothing is held while `each` runs, so it may use the table.
     fn visit(&self, from: Vec<u8>, to: &[u8], each: &mut Visit<'_>) -> Result<(), StoreError> {
         let mut from = from;
         loop {
-            let page = self.scan(&from, to, PAGE)?;
+            let page = self.page(&from, to, PAGE, PAGE_BYTES)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             let next = crate::keys::after(last);
             for (key, value) in &page {
@@ -35,11 +42,13 @@ pub(crate) trait Table: Send + Sync {
                     return Ok(());
                 }
             }
-            if page.len() < PAGE {
-                return Ok(());
-            }
             from = next;
         }
+    }
+
+    /// Whether the backend can still be read after a write that failed: some refuse everything from then on.
+    fn can_be_read(&self) -> bool {
+        self.get(crate::keys::REOPENED).is_ok()
     }
 
     /// The last key that is at least `from` and below `to`.
@@ -50,10 +59,34 @@ pub(crate) trait Table: Send + Sync {
 
     /// Makes everything durable that was applied before. A failure leaves open what is durable.
     fn flush(&self) -> Result<(), StoreError>;
+
+    /// Closes the database and opens it again in place: for after a failed write or flush, of which nobody knows what is
+    /// durable. What was flushed is there, what was applied later may be there or not. Readers wait meanwhile. Where it
+    /// cannot be opened everything fails, and this may be tried again.
+    fn reopen(&self) -> Result<(), StoreError>;
 }
 
-/// How many pairs a long scan reads at once.
+/// How many pairs, and about how many bytes, a long scan reads at once.
 const PAGE: usize = 256;
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Takes pairs in order until there are `limit` of them, or they have `bytes` bytes.
+pub(crate) fn take<E>(
+    pairs: impl Iterator<Item = Result<Pair, E>>,
+    limit: usize,
+    bytes: usize,
+) -> Result<Vec<Pair>, E> {
+    let (mut taken, mut size) = (Vec::with_capacity(limit.min(PAGE)), 0_usize);
+    for pair in pairs.take(limit) {
+        let (key, value) = pair?;
+        size = size.saturating_add(key.len() + value.len());
+        taken.push((key, value));
+        if size >= bytes {
+            break;
+        }
+    }
+    Ok(taken)
+}
 
 /// Calls `each` with every pair that is at least `from` and below `to`, in order, until it returns false.
 pub(crate) fn for_each(

@@ -7,14 +7,30 @@ use crate::StoreError;
 
 const HEADER: usize = 1 + size_of::<u32>();
 
+/// More than most values take: a buffer that grows while it is written costs as much as what is written.
+const USUAL: usize = 1536;
+
 /// The stored form of `value` in this version. `name` is what it is stored under: it is part of the checksum, so that a
 /// value in another's place is not taken for it.
 pub(crate) fn encode(version: u8, name: &[u8], value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
-    let mut stored = vec![version, 0, 0, 0, 0];
+    encode_behind(&[], version, name, value)
+}
+
+/// The same, behind something else.
+pub(crate) fn encode_behind(
+    start: &[u8],
+    version: u8,
+    name: &[u8],
+    value: &impl Serialize,
+) -> Result<Vec<u8>, StoreError> {
+    let mut stored = Vec::with_capacity(USUAL);
+    stored.extend(start);
+    stored.extend([version, 0, 0, 0, 0]);
     serde_json::to_writer(&mut stored, value)
         .map_err(|error| StoreError::Backend(format!("{}: {error}", name.escape_ascii())))?;
-    let sum = checksum(name, &stored[HEADER..]).to_be_bytes();
-    stored[1..HEADER].copy_from_slice(&sum);
+    let (_, value) = stored.split_at_mut(start.len());
+    let (header, json) = value.split_at_mut(HEADER);
+    header[1..].copy_from_slice(&checksum(name, json).to_be_bytes());
     Ok(stored)
 }
 

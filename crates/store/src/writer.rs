@@ -2,27 +2,34 @@
 //!
 //! It takes everything that waits, stages it as one batch, writes and flushes that once, and then tells every caller.
 //! So at most one flush is in flight, it starts at once when none is, and what arrives meanwhile shares the next.
-//! After a write or a flush that failed nobody knows what is durable: the writer takes nothing more until the store is
-//! opened again.
+//! After a write or a flush that failed nobody knows what is durable: the writer takes nothing more until it could open the
+//! table again in place (`health`). Between rounds it copies the table to a fresh one, a slice at a time, when much was
+//! removed (`compact`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use playhouse_protocol::{Seq, SessionId, Timestamp};
 
+use crate::compact::{Compactor, ReclaimDone};
+use crate::health::{self, Health};
 use crate::projection::Source;
 use crate::round::{Heads, Round};
-use crate::{Append, Done, StoreError};
+use crate::{Append, Done, StoreError, Suspended};
 
 /// How many requests may wait.
 const QUEUE: usize = 8192;
 
 /// A round that holds this much is written before more is taken, so that no caller waits for an endless batch.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
+
+/// How often a suspended store tries to go on.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A request to the writer.
 pub(crate) enum Request {
@@ -31,6 +38,8 @@ pub(crate) enum Request {
     Delete(SessionId, Done),
     CompareAndSet(CompareAndSet, SetDone),
     Archive(Archive, ArchiveDone),
+    /// Answered when all is done, from another thread.
+    Reclaim(ReclaimDone),
 }
 
 /// See [`crate::Ledger::archive`].
@@ -55,6 +64,8 @@ enum Answer {
     Log(Done, Result<Seq, StoreError>),
     Shelf(SetDone, Result<bool, StoreError>),
     Ledger(ArchiveDone, Result<u64, StoreError>),
+    /// Only ever refused: what is done is told by whoever does it.
+    Reclaim(ReclaimDone, StoreError),
 }
 
 /// The handle of the thread. Dropping it writes what waits, and ends the thread.
@@ -64,16 +75,25 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
     /// Requests that the thread has not taken.
     waiting: Arc<AtomicUsize>,
+    health: Arc<Health>,
 }
 
 impl Writer {
-    pub(crate) fn start(source: Arc<Source>) -> Result<Self, StoreError> {
+    pub(crate) fn start(source: Arc<Source>, compactor: Compactor) -> Result<Self, StoreError> {
         let (sender, receiver) = sync_channel(QUEUE);
         let waiting = Arc::<AtomicUsize>::default();
         let queue = Queue { receiver, waiting: Arc::clone(&waiting) };
-        let thread =
-            thread::Builder::new().name("playhouse-store".to_owned()).spawn(move || run(&source, &queue))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread), waiting })
+        let health = Arc::<Health>::default();
+        let of_thread = Arc::clone(&health);
+        let thread = thread::Builder::new()
+            .name("playhouse-store".to_owned())
+            .spawn(move || run(&source, compactor, &queue, &of_thread))?;
+        Ok(Self { sender: Some(sender), thread: Some(thread), waiting, health })
+    }
+
+    /// Why nothing is taken just now.
+    pub(crate) fn health(&self) -> Option<Suspended> {
+        self.health.suspended()
     }
 
     /// How many requests wait to be taken.
@@ -81,8 +101,12 @@ impl Writer {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Queues a request without waiting. One that does not fit is answered at once, on this thread.
+    /// Queues a request without waiting. One that does not fit, or that is refused anyway, is answered at once, on this
+    /// thread.
     pub(crate) fn submit(&self, request: Request) {
+        if let Some(refusal) = self.health.refusal() {
+            return refuse(request, refusal);
+        }
         let Some(sender) = &self.sender else { return refuse(request, StoreError::Closed) };
         // Before it is there: the thread may take it at once.
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -102,6 +126,9 @@ impl Writer {
 
     /// Queues a request, and waits while the queue is full.
     pub(crate) fn submit_waiting(&self, request: Request) {
+        if let Some(refusal) = self.health.refusal() {
+            return refuse(request, refusal);
+        }
         let Some(sender) = &self.sender else { return refuse(request, StoreError::Closed) };
         self.waiting.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = sender.send(Box::new(request)) {
@@ -131,6 +158,7 @@ impl Drop for Writer {
 
 fn refuse(request: Request, error: StoreError) {
     answer(match request {
+        Request::Reclaim(done) => Answer::Reclaim(done, error),
         Request::Append(_, done) | Request::Fork(_, done) | Request::Delete(_, done) => {
             Answer::Log(done, Err(error))
         }
@@ -144,6 +172,7 @@ fn answer(answer: Answer) {
         Answer::Log(done, result) => done(result),
         Answer::Shelf(done, result) => done(result),
         Answer::Ledger(done, result) => done(result),
+        Answer::Reclaim(done, error) => done(Err(error)),
     }));
     if let Err(panic) = told {
         tracing::error!(panic = panic_text(&*panic), "a caller's answer to a write panicked");
@@ -156,10 +185,30 @@ struct Queue {
     waiting: Arc<AtomicUsize>,
 }
 
+/// What came of waiting for a request.
+enum Taken {
+    Request(Box<Request>),
+    /// None came in time.
+    Nothing,
+    /// There will be none any more.
+    Closed,
+}
+
 impl Queue {
-    /// The next request; `None` when there will be none any more.
-    fn wait(&self) -> Option<Box<Request>> {
-        self.receiver.recv().ok().inspect(|_| self.took())
+    /// The next request. It is waited for until `until`, or as long as it takes.
+    fn wait(&self, until: Option<Instant>) -> Taken {
+        let received = match until {
+            Some(until) => self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())),
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(request) => {
+                self.took();
+                Taken::Request(request)
+            }
+            Err(RecvTimeoutError::Timeout) => Taken::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Taken::Closed,
+        }
     }
 
     /// A request that is there already.
@@ -172,38 +221,123 @@ impl Queue {
     }
 }
 
-fn run(source: &Source, queue: &Queue) {
-    let mut heads = Heads::new();
-    let mut failed: Option<String> = None;
-    while let Some(first) = queue.wait() {
-        if let Some(reason) = &failed {
-            let text = format!("an earlier write failed and the store must be opened again: {reason}");
-            refuse(*first, StoreError::Backend(text));
-            continue;
+fn run(source: &Source, compactor: Compactor, queue: &Queue, health: &Health) {
+    let mut work = Work { source, compactor, heads: Heads::new(), health, again: None };
+    loop {
+        let due = work.again.or_else(|| work.compactor.due());
+        let busy = match queue.wait(due) {
+            Taken::Closed => return,
+            Taken::Nothing => false,
+            Taken::Request(first) => {
+                work.round(first, queue);
+                true
+            }
+        };
+        match work.again {
+            None => work.compact(busy),
+            Some(again) if again <= Instant::now() => work.go_on(queue),
+            Some(_) => {}
         }
-        let mut round = Round::new(source, &mut heads);
-        let mut answers = vec![stage(&mut round, *first)];
-        while round.bytes() < ROUND_BYTES && answers.len() < QUEUE {
-            let Some(next) = queue.next() else { break };
-            answers.push(stage(&mut round, *next));
+    }
+}
+
+/// What the thread keeps between rounds.
+struct Work<'a> {
+    source: &'a Source,
+    compactor: Compactor,
+    heads: Heads,
+    health: &'a Health,
+    /// While nothing is taken: when that is to be tried again.
+    again: Option<Instant>,
+}
+
+impl Work<'_> {
+    /// Serves a request, and those that wait behind it.
+    fn round(&mut self, first: Box<Request>, queue: &Queue) {
+        if let Some(refusal) = self.health.refusal() {
+            return refuse(*first, refusal);
         }
-        if let Err(error) = guarded(|| round.commit()) {
-            let reason = match error {
-                StoreError::Backend(reason) => reason,
-                error => error.to_string(),
-            };
-            tracing::error!(error = reason, "the store takes no more writes");
-            heads.clear();
-            answers = answers.into_iter().map(|answer| fail(answer, &reason)).collect();
-            failed = Some(reason);
+        let mut round = Round::new(self.source, &mut self.heads);
+        let mut answers = Vec::new();
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match *request {
+                Request::Reclaim(done) => self.compactor.ask(done),
+                request => answers.push(stage(&mut round, request)),
+            }
+            let is_full = round.bytes() >= ROUND_BYTES || answers.len() >= QUEUE;
+            next = if is_full { None } else { queue.next() };
+        }
+        // A backend that failed may fail all that follows. It is told apart from what is wrong with a request by asking it.
+        let may_be_broken = answers.iter().any(may_be_broken);
+        let looked = if may_be_broken { look(self.source) } else { Ok(()) };
+        let is_broken = looked.is_err();
+        if let Err(error) = looked.and_then(|()| guarded(|| round.commit())) {
+            self.suspend(&error);
+            let refusal = || self.health.refusal().unwrap_or(StoreError::Closed);
+            answers = answers.into_iter().map(|answer| fail(answer, is_broken, &refusal)).collect();
         }
         answers.into_iter().for_each(answer);
+    }
+
+    /// Does what is due of a compaction.
+    fn compact(&mut self, busy: bool) {
+        let compactor = &mut self.compactor;
+        if let Err(error) = guarded(|| compactor.work(busy)) {
+            self.suspend(&error);
+        }
+    }
+
+    /// Takes no more requests.
+    fn suspend(&mut self, error: &StoreError) {
+        let reason = self.health.suspend(error);
+        tracing::error!(
+            %error, reason = reason.name(), "the store takes no more writes: {reason}. It is tried again every second"
+        );
+        self.heads.clear();
+        self.compactor.give_up(&StoreError::Suspended { reason });
+        if look(self.source).is_err() {
+            // Readers are not to wait for it. Whether it can be written is seen later.
+            let reopened = guarded(|| self.source.table.reopen());
+            tracing::debug!(?reopened, "the table could not be read and was opened again");
+        }
+        self.again = Some(Instant::now() + AGAIN);
+    }
+
+    /// Takes requests again, if the disk is well.
+    fn go_on(&mut self, queue: &Queue) {
+        match guarded(|| health::reopen(self.source)) {
+            Ok(()) => {
+                // Who sent them may know already that what they stand on was refused.
+                while let Some(request) = queue.next() {
+                    refuse(*request, self.health.refusal().unwrap_or(StoreError::Closed));
+                }
+                self.again = None;
+                if let Some(suspended) = self.health.end() {
+                    let seconds = suspended.since.elapsed().as_secs_f64();
+                    tracing::warn!(seconds, "the store takes writes again");
+                }
+            }
+            Err(error) => {
+                let before = self.health.suspended().map(|suspended| suspended.reason);
+                let reason = self.health.suspend(&error);
+                if before != Some(reason) {
+                    tracing::error!(%error, reason = reason.name(), "the store takes no writes yet: {reason}");
+                } else {
+                    tracing::debug!(%error, "the store takes no writes yet");
+                }
+                self.again = Some(Instant::now() + AGAIN);
+            }
+        }
     }
 }
 
 /// Stages one request. A panic on the way is that request's error, and nothing of it is staged.
 fn stage(round: &mut Round<'_>, request: Request) -> Answer {
     match request {
+        Request::Reclaim(done) => {
+            Answer::Reclaim(done, StoreError::Backend("a compaction is no part of a round".to_owned()))
+        }
         Request::Append(append, done) => Answer::Log(done, guarded(|| round.append(&append))),
         Request::Fork(fork, done) => Answer::Log(done, guarded(|| round.fork(&fork))),
         Request::Delete(session, done) => Answer::Log(done, guarded(|| round.delete(session))),
@@ -217,13 +351,43 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
     }
 }
 
-/// What was staged did not become durable; what was refused stays refused.
-fn fail(answer: Answer, reason: &str) -> Answer {
-    let error = || StoreError::Backend(reason.to_owned());
+/// Whether the table can be read.
+fn look(source: &Source) -> Result<(), StoreError> {
+    let look = || match source.table.can_be_read() {
+        true => Ok(()),
+        false => Err(StoreError::Backend("the table cannot be read".to_owned())),
+    };
+    guarded(look)
+}
+
+/// Whether this may be an error of the backend.
+fn may_be_broken(answer: &Answer) -> bool {
+    let error = match answer {
+        Answer::Log(_, result) => result.as_ref().err(),
+        Answer::Shelf(_, result) => result.as_ref().err(),
+        Answer::Ledger(_, result) => result.as_ref().err(),
+        Answer::Reclaim(_, error) => Some(error),
+    };
+    error.is_some_and(is_of_backend)
+}
+
+fn is_of_backend(error: &StoreError) -> bool {
+    matches!(error, StoreError::Backend(_) | StoreError::Io(_))
+}
+
+/// What was staged did not become durable; what was refused stays refused, unless it was the backend, which `is_broken`.
+fn fail(answer: Answer, is_broken: bool, refusal: &dyn Fn() -> StoreError) -> Answer {
+    fn of<T>(result: Result<T, StoreError>, is_broken: bool, refusal: &dyn Fn() -> StoreError) -> StoreError {
+        match result {
+            Err(error) if !(is_broken && is_of_backend(&error)) => error,
+            Ok(_) | Err(_) => refusal(),
+        }
+    }
     match answer {
-        Answer::Log(done, result) => Answer::Log(done, result.and_then(|_| Err(error()))),
-        Answer::Shelf(done, result) => Answer::Shelf(done, result.and_then(|_| Err(error()))),
-        Answer::Ledger(done, result) => Answer::Ledger(done, result.and_then(|_| Err(error()))),
+        Answer::Log(done, result) => Answer::Log(done, Err(of(result, is_broken, refusal))),
+        Answer::Shelf(done, result) => Answer::Shelf(done, Err(of(result, is_broken, refusal))),
+        Answer::Ledger(done, result) => Answer::Ledger(done, Err(of(result, is_broken, refusal))),
+        refused @ Answer::Reclaim(..) => refused,
     }
 }
 
@@ -242,20 +406,22 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
+pub(crate) mod tests {
     use std::sync::{Barrier, Mutex};
 
     use playhouse_protocol::record::{SessionChanged, SessionCreated};
     use playhouse_protocol::{Entry, ModelRef, Record};
 
     use super::*;
+    use crate::in_hand::InHand;
     use crate::logs::TableStore;
     use crate::memory::{MemoryBlobs, MemoryTable};
+    use crate::open::Reclaim;
+    use crate::switch::Switch;
     use crate::table::{Batch, Pair, Table};
     use crate::{Log, Shelf};
 
-    /// A table in memory whose flushes are counted, wait at a barrier, fail or panic, as told.
+    /// A table in memory whose flushes are counted, and wait at a barrier, as told.
     #[derive(Default)]
     struct Disk {
         table: MemoryTable,
@@ -265,8 +431,6 @@ mod tests {
     #[derive(Default)]
     struct Orders {
         flushes: AtomicUsize,
-        fails: AtomicBool,
-        panics: AtomicBool,
         gate: Mutex<Option<Arc<Barrier>>>,
     }
 
@@ -275,8 +439,8 @@ mod tests {
             self.table.get(key)
         }
 
-        fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, StoreError> {
-            self.table.scan(from, to, limit)
+        fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, StoreError> {
+            self.table.page(from, to, limit, bytes)
         }
 
         fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -294,26 +458,34 @@ mod tests {
                 gate.wait();
                 gate.wait();
             }
-            assert!(!self.orders.panics.load(Ordering::SeqCst), "the disk is on fire");
-            match self.orders.fails.load(Ordering::SeqCst) {
-                true => Err(StoreError::Backend("no space left".to_owned())),
-                false => Ok(()),
-            }
+            Ok(())
+        }
+
+        fn reopen(&self) -> Result<(), StoreError> {
+            self.table.reopen()
         }
     }
 
     fn store() -> (Arc<TableStore>, Arc<Orders>) {
         let disk = Disk::default();
         let orders = Arc::clone(&disk.orders);
-        let source = Source::new(Box::new(disk), Arc::new(MemoryBlobs::default()), None);
-        (Arc::new(TableStore::start(source).unwrap()), orders)
+        (store_in(Box::new(disk)), orders)
     }
 
-    fn session(number: usize) -> SessionId {
+    /// A store in this table.
+    pub(crate) fn store_in(table: Box<dyn Table>) -> Arc<TableStore> {
+        let in_hand = Arc::new(InHand::new(std::time::Duration::from_secs(60)));
+        let blobs = Arc::new(MemoryBlobs::new(Arc::clone(&in_hand)));
+        let switch = Arc::new(Switch::new(table, None, in_hand).unwrap());
+        let source = Source::new(Arc::clone(&switch) as _, Arc::clone(&blobs) as _);
+        Arc::new(TableStore::start(source, switch, blobs, Reclaim::default()).unwrap())
+    }
+
+    pub(crate) fn session(number: usize) -> SessionId {
         SessionId::parse(&format!("ses_{number:012x}12345678901234")).unwrap()
     }
 
-    fn creation(number: usize) -> Append {
+    pub(crate) fn creation(number: usize) -> Append {
         let record = Record::SessionCreated(SessionCreated {
             session: session(number),
             tenant: "acme".to_owned(),
@@ -332,7 +504,7 @@ mod tests {
         append(number, 0, record)
     }
 
-    fn change(number: usize, expected: u64) -> Append {
+    pub(crate) fn change(number: usize, expected: u64) -> Append {
         append(number, expected, Record::SessionChanged(SessionChanged::default()))
     }
 
@@ -346,15 +518,15 @@ mod tests {
         }
     }
 
-    type Answers = std::sync::mpsc::Receiver<Result<Seq, StoreError>>;
+    pub(crate) type Answers = std::sync::mpsc::Receiver<Result<Seq, StoreError>>;
 
-    fn begin(log: &dyn Log, append: Append) -> Answers {
+    pub(crate) fn begin(log: &dyn Log, append: Append) -> Answers {
         let (sender, receiver) = sync_channel(1);
         log.append(append, Box::new(move |result| sender.send(result).unwrap()));
         receiver
     }
 
-    fn wait(answers: &Answers) -> Result<Seq, StoreError> {
+    pub(crate) fn wait(answers: &Answers) -> Result<Seq, StoreError> {
         answers.recv().unwrap()
     }
 
@@ -413,32 +585,6 @@ mod tests {
         assert_eq!((read.entries.len(), read.damage), (1, None));
         assert!(matches!(store.read(session(1), Seq::START, 10), Err(StoreError::Missing(_))));
         assert_eq!(store.list(&crate::ListQuery::default()).unwrap().sessions.len(), 1);
-    }
-
-    #[test]
-    fn after_a_failed_flush_nothing_is_acknowledged() {
-        for panics in [false, true] {
-            let (store, orders) = store();
-            wait(&begin(&*store, creation(0))).unwrap();
-            if panics { &orders.panics } else { &orders.fails }.store(true, Ordering::SeqCst);
-            let gate = hold(&orders);
-            let first = begin(&*store, change(0, 1));
-            gate.wait();
-            let second = begin(&*store, creation(1));
-            gate.wait();
-            let expected = if panics { "the disk is on fire" } else { "no space left" };
-            let error = wait(&first).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-            // The disk may be well again: what is durable is not known all the same.
-            orders.panics.store(false, Ordering::SeqCst);
-            orders.fails.store(false, Ordering::SeqCst);
-            for answers in [second, begin(&*store, change(0, 1)), begin(&*store, creation(2))] {
-                let error = wait(&answers).unwrap_err().to_string();
-                assert!(error.contains("opened again") && error.contains(expected), "{error}");
-            }
-            assert!(store.compare_and_set("a", None, Some(b"1")).is_err());
-            assert!(store.summary(session(0)).unwrap().is_some());
-        }
     }
 
     #[test]

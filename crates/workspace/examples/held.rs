@@ -68,7 +68,7 @@ async fn held(mut arguments: Vec<OsString>) -> Result<i32, Box<dyn std::error::E
         roots: Vec::new(),
     };
     let walls = if landlock { Walls::build_of(&spec, Material::Landlock)? } else { Walls::build(&spec)? };
-    println!("{}", walls.in_force());
+    println!("{}", walls.in_force()?);
     let spec = Spec {
         command: command.into_string().map_err(|_| "the command is not text")?,
         workdir: spec.workspace,

@@ -135,13 +135,7 @@ impl Workspace {
     /// # Errors
     /// It is not.
     pub fn check(&self) -> Result<(), WorkspaceError> {
-        let path = || self.root.to_path_buf();
-        match door::hold(&self.root) {
-            Ok(_) => Ok(()),
-            Err(Errno::NOENT) => Err(WorkspaceError::Missing { path: path() }),
-            Err(Errno::LOOP | Errno::NOTDIR) => Err(WorkspaceError::Replaced { path: path() }),
-            Err(error) => Err(WorkspaceError::Unreadable { path: path(), source: error.into() }),
-        }
+        check_root(&self.root)
     }
 
     /// The same, where the outputs that other sessions saved in these folders may be read as its own: those whose records a
@@ -263,6 +257,20 @@ impl Workspace {
             Some((_, zone)) => zone,
             None => Zone::Outside,
         }
+    }
+}
+
+/// Makes sure that the workspace with this root is still where it was, without a link on the way. Blocks.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn check_root(root: &Path) -> Result<(), WorkspaceError> {
+    let path = || root.to_path_buf();
+    match door::hold(root) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOENT) => Err(WorkspaceError::Missing { path: path() }),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(WorkspaceError::Replaced { path: path() }),
+        Err(error) => Err(WorkspaceError::Unreadable { path: path(), source: error.into() }),
     }
 }
 

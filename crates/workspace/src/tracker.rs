@@ -56,6 +56,16 @@ impl FileTracker {
         self.lock().files.remove(path);
     }
 
+    /// How many files it knows.
+    pub fn len(&self) -> usize {
+        self.lock().files.len()
+    }
+
+    /// Whether it knows no file.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

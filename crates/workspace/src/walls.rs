@@ -10,6 +10,9 @@
 //!
 //! With both, a filter denies system calls that only serve to get out, and no program gains rights by starting another.
 //! [`Walls::in_force`] says what holds. What no walls hold are faults of the kernel itself.
+//!
+//! Building takes some milliseconds, and a folder on disk. So a session has [`Walls::when_needed`], which are built by its
+//! first command, or by the first that asks what holds.
 
 mod arrange;
 mod bubblewrap;
@@ -26,12 +29,14 @@ mod view;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed, WallsInForce};
 use thiserror::Error;
 
+use crate::WorkspaceError;
 use crate::process::Environment;
+use crate::root::check_root;
 #[cfg(target_os = "linux")]
 pub use confine::{CONFINE, ConfineError, confined, set_confiner};
 use probe::Bubblewrap;
@@ -40,7 +45,7 @@ use toolchain::Surroundings;
 use view::View;
 
 /// What walls are built from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WallsSpec {
     /// Whether there must be walls.
     pub sandbox: Sandbox,
@@ -64,6 +69,9 @@ pub enum WallsError {
     /// None can be built on this machine, and some are required.
     #[error("commands cannot be held here, and `sandbox = \"required\"`: {0}")]
     Missing(String),
+    /// The workspace is no longer the directory that it was.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
 }
 
 /// What walls are built of.
@@ -82,10 +90,20 @@ impl Material {
 
 /// The walls around the programs of one session. Clones are the same walls; a `/tmp` of their own goes with the last.
 #[derive(Clone, Debug)]
-pub struct Walls(Arc<Built>);
+pub struct Walls(Arc<Lazy>);
 
 #[derive(Debug)]
-struct Built {
+struct Lazy {
+    built: OnceLock<Built>,
+    /// What they are built from, where they were not from the beginning.
+    plan: Option<Arc<WallsSpec>>,
+    /// Held by whoever builds them.
+    building: Mutex<()>,
+}
+
+/// Walls that stand.
+#[derive(Debug)]
+pub(crate) struct Built {
     in_force: WallsInForce,
     of: Of,
 }
@@ -128,13 +146,7 @@ impl Drop for After {
 impl Walls {
     /// No walls at all.
     pub fn open() -> Self {
-        Self::unheld("commands can do what the engine's user can".to_owned())
-    }
-
-    fn unheld(detail: String) -> Self {
-        let in_force =
-            WallsInForce { strength: Strength::None, by: "none".to_owned(), detail, network: true };
-        Self(Arc::new(Built { in_force, of: Of::Nothing }))
+        Built::open().into()
     }
 
     /// Builds walls. Blocks for some milliseconds, more when nothing was built before in this process. Makes the private
@@ -143,6 +155,117 @@ impl Walls {
     /// # Errors
     /// Walls are required, and this machine has nothing to build them of: with what to install.
     pub fn build(spec: &WallsSpec) -> Result<Self, WallsError> {
+        Ok(Built::build(spec)?.into())
+    }
+
+    /// Walls that are built, as [`Walls::build`] does it, when something needs them. Blocks where walls are required and
+    /// nothing was built before in this process: until it is known what there is to build them of.
+    ///
+    /// # Errors
+    /// Those of [`Walls::build`], which nothing has to be built for.
+    pub fn when_needed(spec: &Arc<WallsSpec>) -> Result<Self, WallsError> {
+        match spec.sandbox {
+            Sandbox::Off => return Ok(Self::open()),
+            Sandbox::Required => check_material().map_err(WallsError::Missing)?,
+            Sandbox::BestEffort => {}
+        }
+        let plan = Some(Arc::clone(spec));
+        Ok(Self(Arc::new(Lazy { built: OnceLock::new(), plan, building: Mutex::default() })))
+    }
+
+    /// Builds walls of one material, to try out what they hold: [`Walls::build`] takes the best that there is.
+    ///
+    /// # Errors
+    /// They cannot be built here: with the reason.
+    pub fn build_of(spec: &WallsSpec, material: Material) -> Result<Self, WallsError> {
+        Built::of(spec, material, &[]).map(Self::from).map_err(WallsError::Missing)
+    }
+
+    /// What holds, where it is known without building anything.
+    pub fn known(&self) -> Option<&WallsInForce> {
+        self.0.built.get().map(|built| &built.in_force)
+    }
+
+    /// What holds. Builds the walls if nothing needed them before, and blocks for it.
+    ///
+    /// # Errors
+    /// They cannot be built, or the workspace is not the directory that it was. The next that needs them tries again.
+    pub fn in_force(&self) -> Result<&WallsInForce, WallsError> {
+        Ok(&self.built()?.in_force)
+    }
+
+    /// The walls as they stand. Builds them if nothing needed them before, and blocks for it.
+    ///
+    /// # Errors
+    /// As [`Walls::in_force`] has them.
+    pub(crate) fn built(&self) -> Result<&Built, WallsError> {
+        let Lazy { built, plan, building } = &*self.0;
+        if let Some(built) = built.get() {
+            return Ok(built);
+        }
+        // Whoever panicked built nothing.
+        let _building = building.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(built) = built.get() {
+            return Ok(built);
+        }
+        let Some(spec) = plan else {
+            return Err(WallsError::Missing("nothing says what they are built from".to_owned()));
+        };
+        let new = Built::build(spec)?;
+        // They looked at what is in it.
+        check_root(&spec.workspace)?;
+        Ok(built.get_or_init(|| new))
+    }
+}
+
+impl From<Built> for Walls {
+    fn from(built: Built) -> Self {
+        Self(Arc::new(Lazy { built: OnceLock::from(built), plan: None, building: Mutex::default() }))
+    }
+}
+
+/// Whether there is something to build walls of, or why there is nothing.
+fn check_material() -> Result<(), String> {
+    let Err(bubblewrap) = probe::bubblewrap() else { return Ok(()) };
+    match landlock() {
+        Ok(()) => Ok(()),
+        Err(landlock) => Err(nothing_works(&[bubblewrap, landlock])),
+    }
+}
+
+/// Whether programs can confine themselves, or why not.
+#[cfg(target_os = "linux")]
+fn landlock() -> Result<(), String> {
+    confine::unavailable().map_or(Ok(()), |reason| Err(reason.to_owned()))
+}
+
+#[cfg(not(target_os = "linux"))]
+const NO_LANDLOCK: &str = "there is no Landlock on this system";
+
+/// Whether programs can confine themselves, or why not.
+#[cfg(not(target_os = "linux"))]
+fn landlock() -> Result<(), String> {
+    Err(NO_LANDLOCK.to_owned())
+}
+
+/// Why there are no walls, and what to do about it.
+fn nothing_works(reasons: &[String]) -> String {
+    let reasons = reasons.join(", and ");
+    format!("{reasons}; install bubblewrap (`apt install bubblewrap`), or let it make namespaces")
+}
+
+impl Built {
+    fn open() -> Self {
+        Self::unheld("commands can do what the engine's user can".to_owned())
+    }
+
+    fn unheld(detail: String) -> Self {
+        let in_force =
+            WallsInForce { strength: Strength::None, by: "none".to_owned(), detail, network: true };
+        Self { in_force, of: Of::Nothing }
+    }
+
+    fn build(spec: &WallsSpec) -> Result<Self, WallsError> {
         if spec.sandbox == Sandbox::Off {
             return Ok(Self::open());
         }
@@ -164,16 +287,7 @@ impl Walls {
                 Err(reason) => reasons.push(reason),
             }
         }
-        let reasons = reasons.join(", and ");
-        Err(format!("{reasons}; install bubblewrap (`apt install bubblewrap`), or let it make namespaces"))
-    }
-
-    /// Builds walls of one material, to try out what they hold: [`Walls::build`] takes the best that there is.
-    ///
-    /// # Errors
-    /// They cannot be built here: with the reason.
-    pub fn build_of(spec: &WallsSpec, material: Material) -> Result<Self, WallsError> {
-        Self::of(spec, material, &[]).map_err(WallsError::Missing)
+        Err(nothing_works(&reasons))
     }
 
     /// `better`: why there are no better ones.
@@ -183,7 +297,7 @@ impl Walls {
                 .map_err(|error| format!("what programs need cannot be put together: {error}"))
         };
         let mut lacks: Vec<&str> = better.iter().map(String::as_str).collect();
-        let built = match material {
+        Ok(match material {
             Material::Bubblewrap => {
                 let program = probe::bubblewrap()?.clone();
                 let view = view()?;
@@ -191,38 +305,30 @@ impl Walls {
                     lacks.push("system calls are not filtered on this architecture");
                 }
                 let in_force = in_force("bubblewrap", true, &view, &lacks);
-                Built { in_force, of: Of::Bubblewrap(program, view) }
+                Self { in_force, of: Of::Bubblewrap(program, view) }
             }
             #[cfg(target_os = "linux")]
             Material::Landlock => {
-                if let Some(reason) = confine::unavailable() {
-                    return Err(reason.to_owned());
-                }
+                landlock()?;
                 let view = view()?;
                 lacks.extend(confine::missing(&view));
                 let in_force = in_force("landlock", false, &view, &lacks);
-                Built { in_force, of: Of::Landlock(view) }
+                Self { in_force, of: Of::Landlock(view) }
             }
             #[cfg(not(target_os = "linux"))]
-            Material::Landlock => return Err("there is no Landlock on this system".to_owned()),
-        };
-        Ok(Self(Arc::new(built)))
-    }
-
-    /// What holds.
-    pub fn in_force(&self) -> &WallsInForce {
-        &self.0.in_force
+            Material::Landlock => return Err(NO_LANDLOCK.to_owned()),
+        })
     }
 
     /// Whether the program that stands first is not the command but what holds it, so that its end is the end of all.
     pub(crate) fn have_keeper(&self) -> bool {
-        matches!(self.0.of, Of::Bubblewrap(..))
+        matches!(self.of, Of::Bubblewrap(..))
     }
 
-    /// The directory in which the first of the words of [`Walls::around`] has to start: it is held open from before, so that
+    /// The directory in which the first of the words of [`Built::around`] has to start: it is held open from before, so that
     /// nothing can be put in its place. Bubblewrap goes from the workspace to `workdir` by itself.
     pub(crate) fn first_directory<'a>(&'a self, workdir: &'a Path) -> &'a Path {
-        match &self.0.of {
+        match &self.of {
             Of::Bubblewrap(_, view) => view.workspace(),
             _ => workdir,
         }
@@ -239,7 +345,7 @@ impl Walls {
         user: Option<Vec<OsString>>,
         inner: Vec<OsString>,
     ) -> io::Result<Enclosed> {
-        let (words, absent) = match &self.0.of {
+        let (words, absent) = match &self.of {
             Of::Nothing => (user.into_iter().flatten().chain(inner).collect(), Vec::new()),
             Of::Bubblewrap(program, view) => bubblewrap::words(program, view, workdir, user, inner)?,
             #[cfg(target_os = "linux")]
@@ -254,7 +360,7 @@ impl Walls {
     /// The environment of a command within these walls.
     pub(crate) fn environment(&self, environment: &Environment) -> Environment {
         let environment = environment.clone();
-        match &self.0.of {
+        match &self.of {
             Of::Nothing => environment,
             Of::Bubblewrap(_, view) => {
                 let set = |environment: Environment, (name, value): &(&str, OsString)| {

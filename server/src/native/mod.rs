@@ -50,6 +50,7 @@ operations! {
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
     post "/v1/sessions/{session}/abort" => prompts::abort;
+    post "/v1/sessions/{session}/resume" => prompts::resume;
     get "/v1/sessions/{session}/messages" => messages::page;
     get "/v1/sessions/{session}/attachments/{hash}" => messages::attached;
     get "/v1/sessions/{session}/events" => events::of_one;

@@ -199,3 +199,20 @@ pub(crate) async fn abort(
     };
     Ok(Json(Aborted { turns }))
 }
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Resumed {
+    /// Whether there was something unfinished, with which the session goes on.
+    resumed: bool,
+}
+
+/// `POST /v1/sessions/{session}/resume`
+pub(crate) async fn resume(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+) -> Result<Json<Resumed>, Problem> {
+    app.summary(&principal, id).await?;
+    let _permit = app.admit_turn(&principal, id, None).await?;
+    Ok(Json(Resumed { resumed: app.engine().resume(id).await? }))
+}

@@ -49,7 +49,12 @@ pub(crate) async fn usage(
 ) -> Result<Json<UsageRows>, Problem> {
     let is_operator = principal.key.is_none() && carrier.is_some_and(|Extension(by)| by == Carrier::Unix);
     let query = query(search, &principal, is_operator)?;
-    let page = app.engine().usage_by(query).await?;
+    let page = match &principal.roots {
+        None => app.engine().usage_by(query).await?,
+        Some(_) => {
+            app.engine().usage_of(query, |summary| app.reaches(&principal, &summary.workspace)).await?
+        }
+    };
     let next = page.next.as_ref().map(place).transpose()?;
     Ok(Json(UsageRows { rows: page.groups.into_iter().map(UsageLine::from).collect(), next }))
 }
@@ -64,18 +69,26 @@ fn query(search: UsageSearch, principal: &Principal, is_operator: bool) -> Resul
     let names = by.iter().flat_map(|by| by.split(',')).filter(|name| !name.is_empty());
     let by: BTreeSet<GroupBy> =
         names.map(|name| name.trim().parse().map_err(invalid)).collect::<Result<_, _>>()?;
+    // Sums of all that the tenant has would tell of what lies outside of the key's directories.
+    if principal.roots.is_some() && !by.contains(&GroupBy::Session) {
+        let detail = "this key is limited to directories (--root), and sums of the whole tenant need one that is not: \
+                      ask `by=session` for the sessions in these directories";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
     let limit = limit.unwrap_or(USUAL_PAGE);
     if !(1..=LARGEST_PAGE).contains(&limit) {
         return Err(Problem::invalid(format!("`limit` must be from 1 to {LARGEST_PAGE}")));
     }
-    Ok(UsageQuery {
+    let query = UsageQuery {
         tenant,
         from: from.as_deref().map(time).transpose()?,
         to: to.as_deref().map(time).transpose()?,
         by: by.into_iter().collect(),
         after: after.as_deref().map(key).transpose()?,
         limit,
-    })
+    };
+    query.check().map_err(invalid)?;
+    Ok(query)
 }
 
 fn invalid(error: impl std::fmt::Display) -> Problem {
@@ -149,13 +162,21 @@ mod tests {
         assert_eq!(asked.to, Some(Timestamp::from_millis(1_800_000_000_000)));
         assert_eq!((asked.by, asked.limit), (vec![GroupBy::Model, GroupBy::Day], 5));
         let after = UsageKey { model: Some("a/b".into()), ..UsageKey::default() };
-        let text = format!(r#"{{"after": "{}"}}"#, place(&after).unwrap());
-        assert_eq!(ask(&text, false).unwrap().after, Some(after));
+        let text = |by: &str| format!(r#"{{"by": "{by}", "after": "{}"}}"#, place(&after).unwrap());
+        assert_eq!(ask(&text("model"), false).unwrap().after.as_ref(), Some(&after));
+        for by in ["", "day", "model,day", "session"] {
+            let problem = ask(&text(by), false).unwrap_err();
+            assert!(
+                problem.kind == Kind::Invalid && problem.detail.contains("other groups"),
+                "{by}: {problem}"
+            );
+        }
         for (text, said) in [
             (r#"{"from": "yesterday"}"#, "is not a day"),
             (r#"{"by": "modle"}"#, "did you mean \"model\""),
             (r#"{"after": "x"}"#, "`after` is not"),
             (r#"{"limit": 0}"#, "`limit` must be from 1 to"),
+            (r#"{"from": "2026-11-02", "to": "2026-11-01"}"#, "`from` is after `to`"),
         ] {
             let problem = ask(text, true).unwrap_err();
             assert!(problem.kind == Kind::Invalid && problem.detail.contains(said), "{}", problem.detail);

@@ -8,9 +8,9 @@ use playhouse_actors::Engine;
 use playhouse_protocol::CommandError;
 use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery};
 use playhouse_protocol::operator::{
-    ListPlace, ListSessions, OperatorReply, OperatorRequest, SessionList, SessionLog,
+    ListPlace, ListSessions, OperatorReply, OperatorRequest, SessionList, SessionLog, StoreRequest,
 };
-use playhouse_store::{Cursor, ListQuery, Page};
+use playhouse_store::{Cursor, ListQuery, Page, Upkeep};
 
 use super::Operations;
 use crate::keys::{KeyError, Keys};
@@ -83,6 +83,14 @@ impl Operator {
                 engine.delete(session).await?;
                 OperatorReply::Done
             }
+            OperatorRequest::Resume(Some(session)) => {
+                let goes_on = engine.resume(session).await?;
+                OperatorReply::Resumed(goes_on.then_some(session).into_iter().collect())
+            }
+            OperatorRequest::Resume(None) => {
+                let unfinished = engine.unfinished().await?;
+                OperatorReply::Resumed(engine.resume_each(unfinished).await)
+            }
             OperatorRequest::Grants(tenant) => OperatorReply::Grants(engine.grants(tenant.as_deref()).await?),
             OperatorRequest::Revoke { tenant, grant } => {
                 OperatorReply::Revoked(engine.revoke(tenant.as_deref(), &grant).await?)
@@ -101,6 +109,11 @@ impl Operator {
                 OperatorReply::Archived(engine.archive(before, numbers).await?)
             }
             OperatorRequest::Billing(request) => self.operations.billing(request).await?,
+            OperatorRequest::Store(request) => {
+                let upkeep = self.operations.upkeep();
+                let done = tokio::task::spawn_blocking(move || answer_store(&*upkeep, request)).await;
+                done.map_err(|error| CommandError::Store(format!("the store could not be read: {error}")))??
+            }
             OperatorRequest::Script(calls) => OperatorReply::Scripted(self.operations.script(&calls)?),
             OperatorRequest::Key(request) => {
                 let keys = Arc::clone(&self.keys);
@@ -141,6 +154,17 @@ impl Operator {
     pub(crate) fn observe(&self) {
         self.operations.observe();
     }
+}
+
+/// Does what is asked about the upkeep of a store. It may block for long.
+///
+/// # Errors
+/// The store failed.
+pub fn answer_store(upkeep: &dyn Upkeep, request: StoreRequest) -> Result<OperatorReply, CommandError> {
+    Ok(match request {
+        StoreRequest::Check => OperatorReply::Checked(upkeep.check()?),
+        StoreRequest::Compact => OperatorReply::Reclaimed(upkeep.reclaim()?),
+    })
 }
 
 /// What a store is asked for that shall list these.

@@ -250,6 +250,7 @@ pub(super) fn told(problem: &Value) -> CommandError {
     let detail = problem["detail"].as_str().unwrap_or("the engine does not say why").to_owned();
     match problem["type"].as_str().and_then(|kind| kind.rsplit(':').next()) {
         Some("invalid" | "not-found" | "too-large") => CommandError::Invalid(detail),
+        Some("suspended") => CommandError::Suspended(detail),
         _ => CommandError::Store(detail),
     }
 }

@@ -8,6 +8,8 @@ mod client;
 mod events;
 mod idle;
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
@@ -17,6 +19,7 @@ use playhouse_protocol::operator::{
     BillingRequest, EngineFacts, OperatorReply, OperatorRequest, ScriptedCall,
 };
 use playhouse_protocol::{Command, CommandError, ModelRef};
+use playhouse_store::Upkeep;
 use tower_http::limit::RequestBodyLimitLayer;
 
 use crate::app::App;
@@ -25,7 +28,7 @@ use crate::native::extract::Body;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
-pub use answer::Operator;
+pub use answer::{Operator, answer_store};
 pub use client::{OperatorClient, OperatorError};
 pub use events::OperatorEvents;
 pub(crate) use idle::idle;
@@ -52,6 +55,9 @@ pub trait Operations: Send + Sync {
     /// # Errors
     /// There is no such sink, or the store failed.
     fn billing(&self, request: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>>;
+
+    /// What keeps the store in order.
+    fn upkeep(&self) -> Arc<dyn Upkeep>;
 
     /// By name of each sink, the number of the ledger's feed up to which it needs it no more.
     ///
@@ -99,7 +105,7 @@ async fn answer(
     request: OperatorRequest,
 ) -> Result<OperatorReply, CommandError> {
     let is_work = match &request {
-        OperatorRequest::Create(_) => true,
+        OperatorRequest::Create(_) | OperatorRequest::Resume(_) => true,
         OperatorRequest::Command { command, .. } => matches!(command, Command::Prompt(_)),
         _ => false,
     };

@@ -7,7 +7,7 @@ use playhouse_protocol::id::IdError;
 use playhouse_protocol::{CommandError, SessionId};
 use serde_json::{Value, json};
 
-use crate::problem::{Kind, Problem};
+use crate::problem::{InFull, Kind, Problem};
 
 /// Something that went wrong, in the form that most routes of the wire have for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,22 +58,30 @@ impl Failure {
     }
 
     fn respond(self, named: bool) -> Response {
-        let Self { problem: Problem { kind, detail: message, retry_after }, tagged } = self;
-        // All that the wire knows of are these; the rest is told in the form of what it does not know.
-        let body = match (kind.status(), tagged) {
-            (_, Some((name, field, what))) => json!({"_tag": name, field: what, "message": message}),
-            (StatusCode::NOT_FOUND, None) => error("NotFoundError", &message),
-            (StatusCode::BAD_REQUEST, None) if named => error("BadRequest", &message),
-            (StatusCode::BAD_REQUEST, None) => json!({"_tag": "InvalidRequestError", "message": message}),
-            _ => error("UnknownError", &message),
-        };
-        let mut response = (kind.status(), body.to_string()).into_response();
+        let mut response = (self.problem.kind.status(), self.body(named)).into_response();
+        if let Some(problem) = self.problem.in_full() {
+            let in_full = Self { problem, tagged: self.tagged.clone() };
+            response.extensions_mut().insert(InFull(in_full.body(named)));
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(wait) = retry_after {
+        if let Some(wait) = self.problem.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
         }
         response
+    }
+
+    /// All that the wire knows of are these; the rest is told in the form of what it does not know.
+    fn body(&self, named: bool) -> String {
+        let message = &*self.problem.detail;
+        let body = match (self.problem.kind.status(), &self.tagged) {
+            (_, Some((name, field, what))) => json!({"_tag": name, (*field): what, "message": message}),
+            (StatusCode::NOT_FOUND, None) => error("NotFoundError", message),
+            (StatusCode::BAD_REQUEST, None) if named => error("BadRequest", message),
+            (StatusCode::BAD_REQUEST, None) => json!({"_tag": "InvalidRequestError", "message": message}),
+            _ => error("UnknownError", message),
+        };
+        body.to_string()
     }
 }
 

@@ -102,3 +102,37 @@ async fn who_needs_no_key_reads_what_the_provider_said() {
     assert!(error["message"].as_str().unwrap().contains(SAID), "{error}");
     assert!(!all.contains("ask the operator"), "{all}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn which_variable_holds_no_key_is_told_to_the_operator_only() {
+    let site = Site::new();
+    let key = site.key("acme");
+    for key in [Some(&*key), None] {
+        let site = if key.is_some() { &site } else { &Site::new() };
+        let served = site.serve(script(), |_| {}).await;
+        let (client, wire) = (Client::of(&served, key), Wire::of(&served, key));
+        let session = client.session("m").await;
+        let model = json!({"model": "keyless/m"});
+        let prompt = json!({"text": "Go.", "model": "keyless/m"});
+        let mut told = vec![
+            client.post("/v1/sessions", model.clone()).await.refused(400, "invalid"),
+            client.post(&format!("{session}/prompts"), prompt).await.refused(400, "invalid"),
+            client.ask("PATCH", &session, &[], &model.to_string()).await.refused(400, "invalid"),
+        ];
+        let id = session.rsplit('/').next().unwrap();
+        let parts = json!([{"type": "text", "text": "Go."}]);
+        let prompt = json!({"model": {"providerID": "keyless", "modelID": "m"}, "parts": parts});
+        let answer = wire.ask("POST", &format!("/session/{id}/message"), &[], &prompt.to_string()).await;
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        told.push(answer.body);
+        for told in told {
+            match key {
+                Some(_) => assert!(
+                    told.contains("keyless cannot be spoken to") && !told.contains("API_KEY"),
+                    "{told}"
+                ),
+                None => assert!(told.contains("KEYLESS_API_KEY is not set"), "{told}"),
+            }
+        }
+    }
+}

@@ -19,6 +19,7 @@ mod operator;
 mod support;
 mod tags;
 mod usage;
+mod usage_parts;
 mod who;
 mod wire_client;
 mod wire_coverage;

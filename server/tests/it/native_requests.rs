@@ -1,11 +1,14 @@
 //! Prompts, messages, and what people are asked, over the native API.
 
+use std::time::Duration;
+
 use mock_llm::{Fault, Model, Script, call, text};
+use playhouse_actors::Resume;
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::native_schema::Description;
-use crate::support::{Served, Site};
+use crate::support::{PATIENCE, Served, Site};
 
 async fn served(script: Script) -> (Site, Served, Client) {
     let site = Site::new();
@@ -242,4 +245,37 @@ async fn a_tenant_has_so_many_sessions_and_turns_at_once() {
     client.prompt(&idle, "go").await;
     client.delete(&idle).await.with(204);
     client.session("echo").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_by_hand_where_it_does_not_by_itself() {
+    let model = |delay| Script::new().model("m", Model::new().step(text("Well.").delay(delay)));
+    let mut site = Site::new();
+    let served =
+        site.serve(model(Duration::from_secs(3_600)), |options| options.grace = Duration::ZERO).await;
+    let client = Client::of(&served, None);
+    let session = client.session("m").await;
+    client.prompt(&session, "go").await;
+    served.stop();
+    served.ended().await;
+
+    site.tune = |options| options.resume = Resume::Manual;
+    let served = site.serve(model(Duration::ZERO), |_| {}).await;
+    let client = Client::of(&served, None);
+    let page = client.get(&format!("{session}/messages")).await.with(200);
+    assert_eq!(page["messages"].as_array().unwrap().len(), 2, "{page}");
+    assert!(site.requests().is_empty(), "whoever reads it makes nothing go on");
+    let resume = format!("{session}/resume");
+    let resumed = client.post(&resume, json!({})).await.with(200);
+    Description::of(&client).await.check("Resumed", &resumed);
+    assert_eq!(resumed, json!({"resumed": true}));
+    let idle = async {
+        while client.get(&session).await.with(200)["state"] != "idle" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, idle).await.expect("it goes on");
+    assert_eq!(client.post(&resume, json!({})).await.with(200), json!({"resumed": false}));
+    let missing = "/v1/sessions/ses_0123456789abABCDEFGHIJKLMN/resume";
+    client.post(missing, json!({})).await.refused(404, "not-found");
 }

@@ -16,6 +16,7 @@ use playhouse_protocol::{
     Timestamp,
 };
 use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server, ServerOptions};
+use playhouse_store::{Store, Upkeep};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -47,6 +48,10 @@ impl Operations for TestOperations {
 
     fn billing(&self, _: BillingRequest) -> BoxFuture<'_, Result<OperatorReply, CommandError>> {
         ready(Ok(OperatorReply::Sinks(Vec::new()))).boxed()
+    }
+
+    fn upkeep(&self) -> Arc<dyn Upkeep> {
+        Store::memory().unwrap().upkeep
     }
 
     fn exported(&self) -> BoxFuture<'_, Result<Vec<(String, u64)>, CommandError>> {

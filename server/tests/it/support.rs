@@ -23,7 +23,9 @@ use playhouse_llm::{
 use playhouse_policy::{Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
-use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, NewSession, PriceList, Prices, Sandbox, Timestamp};
+use playhouse_protocol::{
+    CommandError, ErrorCode, ErrorInfo, ModelRef, NewSession, PriceList, Prices, Sandbox, Timestamp,
+};
 use playhouse_server::{
     AgentFacts, AgentMode, App, Ended, Facts, Keys, Listen, ModelView, ProviderView, Server, ServerOptions,
     ToolView,
@@ -92,10 +94,14 @@ impl Directory for TestDirectory {
         model: Option<&ModelRef>,
         fallback_agent: Option<&str>,
         fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, String> {
+    ) -> Result<Choice, CommandError> {
         let model = model.or(fallback_model).cloned().unwrap_or_else(|| ModelRef::new("mock", "greeter"));
+        if model.provider == "keyless" {
+            let error = ErrorInfo::new(ErrorCode::Misconfigured, "no key for it: KEYLESS_API_KEY is not set");
+            return Err(CommandError::Unusable(Box::new(ErrorInfo { model: Some(model), ..error })));
+        }
         if model.provider != "mock" {
-            return Err(format!("there is no model {model}"));
+            return Err(CommandError::Invalid(format!("there is no model {model}")));
         }
         Ok(Choice {
             agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),

@@ -16,7 +16,7 @@ use crate::native_schema::Description;
 use crate::support::{Served, Site, ask_unix};
 
 /// The model `one` answers at once, `two` after a call, and the first answer of `cut` is cut.
-fn script() -> Script {
+pub(crate) fn script() -> Script {
     Script::new()
         .model("one", Model::new().step(text("Hello there, how are you?")).cycle())
         .model(
@@ -27,7 +27,7 @@ fn script() -> Script {
 }
 
 /// Runs a turn to its end; its id.
-async fn turn(client: &Client, session: &str) -> String {
+pub(crate) async fn turn(client: &Client, session: &str) -> String {
     let mut events = client.events(&format!("{session}/events"), None).await;
     let turn = client.prompt(session, "go").await;
     events.until("turn.ended").await;
@@ -41,7 +41,7 @@ async fn session(client: &Client, model: &str, agent: &str) -> String {
 }
 
 /// All rows, page by page of `limit`.
-async fn all(client: &Client, query: &str, limit: usize) -> Vec<Value> {
+pub(crate) async fn all(client: &Client, query: &str, limit: usize) -> Vec<Value> {
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
         let page = client.get(&format!("/v1/usage?{query}&limit={limit}{after}")).await.with(200);
@@ -56,7 +56,7 @@ async fn all(client: &Client, query: &str, limit: usize) -> Vec<Value> {
 }
 
 /// What a group has in common, without its sums.
-fn keys(rows: &[Value], name: &str) -> Vec<String> {
+pub(crate) fn keys(rows: &[Value], name: &str) -> Vec<String> {
     let key = |row: &Value| row[name].as_str().unwrap_or_else(|| panic!("{name}: {row}")).to_owned();
     rows.iter().map(key).collect()
 }
@@ -90,7 +90,7 @@ fn reported(site: &Site) -> (u64, u64) {
     tokens.fold((0, 0), |(input, output), tokens| (input + tokens.input, output + tokens.output))
 }
 
-async fn served(site: &Site) -> (Served, Client) {
+pub(crate) async fn served(site: &Site) -> (Served, Client) {
     let served = site.serve(script(), |_| {}).await;
     let client = Client::of(&served, None);
     (served, client)
@@ -179,7 +179,7 @@ async fn a_range_of_time_is_of_what_ended_in_it() {
         (format!("from={today}&to={later}"), 3),
         (format!("to={today}"), 0),
         (format!("from={later}"), 0),
-        (format!("from={later}&to={today}"), 0),
+        (format!("from={today}&to={today}"), 0),
         (format!("to={middle}"), 1),
         (format!("from={middle}"), 2),
         (format!("from={today}&to={middle}"), 1),
@@ -278,6 +278,8 @@ async fn what_cannot_be_asked_is_a_problem_that_says_why() {
         ("limit=1000000", "`limit` must be from 1 to"),
         ("limit=many", "limit"),
         ("after=nowhere", "`after` is not"),
+        ("from=2026-11-02&to=2026-11-01", "`from` is after `to`"),
+        ("from=1800000000000&to=1700000000000", "`from` is after `to`"),
         ("form=2026-01-01", "from"),
     ] {
         let detail = client.get(&format!("/v1/usage?{query}")).await.refused(400, "invalid");
@@ -288,12 +290,54 @@ async fn what_cannot_be_asked_is_a_problem_that_says_why() {
     client.get(&format!("{nobody}/tree/usage")).await.refused(404, "not-found");
     let turn = "msg_00000000000012345678901234";
     client.get(&format!("{nobody}/turns/{turn}/usage")).await.refused(404, "not-found");
-    let nothing = client.get(&format!("{session}/turns/{turn}/usage")).await.with(200);
-    assert_eq!((&nothing["sum"]["attempts"], &nothing["models"]), (&json!(0), &json!({})));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_asked_about_where_it_ran() {
+    let site = Site::new();
+    let (_served, client) = served(&site).await;
+    let session = client.session_with(json!({"model": "mock/one", "agent": "tester"})).await;
+    let made = turn(&client, &session).await;
+    let other = client.session_with(json!({"model": "mock/one", "agent": "tester"})).await;
+    let of_other = turn(&client, &other).await;
+    let used = client.get(&format!("{session}/turns/{made}/usage")).await.with(200);
+    assert_eq!((&used["sum"]["attempts"], used.get("archived_before")), (&json!(1), None));
+    for nothing in [&*of_other, "msg_00000000000012345678901234"] {
+        let path = format!("{session}/turns/{nothing}/usage");
+        let detail = client.get(&path).await.refused(404, "not-found");
+        assert!(detail.contains("there is no turn") && detail.contains(nothing), "{detail}");
+    }
+    // What a prompt without a turn used nobody can say, and what a turn used that needed no model is nothing.
+    let note = client.post(&format!("{session}/prompts"), json!({"text": "Remember.", "reply": false})).await;
+    let note = note.with(202)["turn"].as_str().unwrap().to_owned();
+    client.get(&format!("{session}/turns/{note}/usage")).await.refused(404, "not-found");
+    let fork = client.post(&format!("{session}/fork"), json!({})).await.with(201);
+    let fork = format!("/v1/sessions/{}", fork["id"].as_str().unwrap());
+    let shared = client.get(&format!("{fork}/turns/{made}/usage")).await.with(200);
+    assert_eq!(shared["sum"]["attempts"], 0, "the session that ran it paid for it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_of_a_page_is_of_its_groups_only() {
+    let site = Site::new();
+    let (_served, client) = served(&site).await;
+    session(&client, "one", "tester").await;
+    session(&client, "two", "tester").await;
+    let page = client.get("/v1/usage?by=model&limit=1").await.with(200);
+    let next = page["next"].as_str().unwrap();
+    let rest = client.get(&format!("/v1/usage?by=model&after={next}")).await.with(200);
+    assert_eq!(keys(rest["rows"].as_array().unwrap(), "model"), ["mock/two"]);
+    for by in ["", "&by=day", "&by=agent", "&by=session", "&by=model,day", "&by=tenant"] {
+        let detail = client.get(&format!("/v1/usage?after={next}{by}")).await.refused(400, "invalid");
+        assert!(
+            detail.contains("`after` is of a page that was told apart by other groups"),
+            "{by}: {detail}"
+        );
+    }
 }
 
 /// A session below `parent`, as a step of it would start one.
-fn below(site: &Site, parent: SessionId, root: SessionId, step: MessageId) -> SessionId {
+pub(crate) fn below(site: &Site, parent: SessionId, root: SessionId, step: MessageId) -> SessionId {
     let mut ids = IdGenerator::new(|bytes| getrandom::fill(bytes).unwrap());
     let (at, log) = (Timestamp::from_millis(1_800_000_000_000), sync_channel(1));
     let session: SessionId = ids.next(at);
@@ -321,12 +365,12 @@ fn below(site: &Site, parent: SessionId, root: SessionId, step: MessageId) -> Se
 }
 
 /// The id at the end of a path.
-fn id<T: serde::de::DeserializeOwned>(path: &str) -> T {
+pub(crate) fn id<T: serde::de::DeserializeOwned>(path: &str) -> T {
     serde_json::from_value(json!(path.rsplit('/').next().unwrap())).unwrap()
 }
 
 /// The steps of a turn.
-async fn steps(client: &Client, session: &str, turn: &str) -> Vec<MessageId> {
+pub(crate) async fn steps(client: &Client, session: &str, turn: &str) -> Vec<MessageId> {
     let page = client.get(&format!("{session}/messages")).await.with(200);
     let messages = page["messages"].as_array().unwrap().iter();
     let answers = messages.filter(|message| message["role"] == "assistant" && message["parent"] == turn);

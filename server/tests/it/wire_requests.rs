@@ -113,6 +113,32 @@ async fn rules_of_a_session_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_outside_of_the_roots_of_a_key_is_not_there_for_it() {
+    let option = |label: &str| json!({"label": label, "description": label});
+    let question = json!({"question": "Pick?", "header": "Pick", "options": [option("A"), option("B")]});
+    let asks = call("question", json!({"questions": [question]}));
+    let model = Model::new().step(asks).step(text("Done."));
+    let site = Site::new();
+    let inner = site.workspace().join("inner");
+    fs_err::create_dir(&inner).unwrap();
+    let (wide, narrow) = (site.key("acme"), site.key_below("acme", &inner));
+    let served = site.serve(Script::new().model("m", model), |_| {}).await;
+    let (wide, narrow) = (Wire::of(&served, Some(&wide)), Wire::of(&served, Some(&narrow)));
+    let session = wide.session("m", "tester").await;
+    let mut events = wide.events("/event", None).await;
+    wide.prompt(&session, "ask").await;
+    let asked = events.until("question.asked").await["id"].as_str().unwrap().to_owned();
+    let unknown = format!("{}{}", &asked[..asked.len() - 4], "0000");
+    let answers = r#"{"answers":[["A"]]}"#;
+    for (end, body) in [("reply", answers), ("reject", "")] {
+        let there = narrow.ask("POST", &format!("/question/{asked}/{end}"), &[], body).await.with(404);
+        let not = narrow.ask("POST", &format!("/question/{unknown}/{end}"), &[], body).await.with(404);
+        assert_eq!(there.to_string().replace(&asked, &unknown), not.to_string());
+    }
+    wide.ask("POST", &format!("/question/{asked}/reply"), &[], answers).await.with(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn questions_are_answered_or_rejected() {
     let asks = || {
         let option = |label: &str| json!({"label": label, "description": label});

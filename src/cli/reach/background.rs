@@ -11,7 +11,7 @@ use std::time::Duration;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use playhouse_protocol::Sandbox;
 use playhouse_server::OperatorClient;
-use playhouse_store::{Store, StoreError};
+use playhouse_store::{Store, StoreError, StoreOptions};
 use rustix::fs::{FlockOperation, flock};
 use tokio::time::{Instant, sleep};
 
@@ -39,6 +39,8 @@ pub(super) struct Plan {
     config: Option<PathBuf>,
     sandbox: Sandbox,
     network: bool,
+    /// What the data directory gets if it is new.
+    store: StoreOptions,
 }
 
 impl Plan {
@@ -58,6 +60,7 @@ impl Plan {
             config,
             sandbox: walls.sandbox.unwrap_or(settings.sandbox),
             network: walls.network || settings.walls.network,
+            store: StoreOptions { backend: settings.store, ..StoreOptions::default() },
         })
     }
 
@@ -83,7 +86,7 @@ pub(super) async fn engine(plan: &Plan) -> Result<OperatorClient, Failure> {
         if let Some(client) = ready(&plan.data).await? {
             return Ok(client);
         }
-        match Store::prepare(&plan.data) {
+        match Store::prepare(&plan.data, &plan.store) {
             Ok(()) => {}
             // Another command is at it, and takes a moment. Nothing else may lie there before it is done.
             Err(StoreError::Locked { .. }) if Instant::now() < deadline => {

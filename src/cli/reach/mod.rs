@@ -11,7 +11,7 @@ use bytes::Bytes;
 use playhouse_actors::{Published, Stopped, Subscription};
 use playhouse_protocol::command::{Reply, Snapshot};
 use playhouse_protocol::consent::Grant;
-use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, UsagePage, UsageQuery};
+use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, RowPage, RowQuery, UsagePage, UsageQuery};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::operator::{
     BillingRequest, LetterPage, LetterPlace, ListSessions, OperatorReply, OperatorRequest, Resent,
@@ -26,7 +26,7 @@ use super::Failure;
 use crate::house::House;
 
 pub(super) use background::keep_log_short;
-pub(super) use open::{SOCKET, ask_key, make_way, open, or_start, outside_if_fit};
+pub(super) use open::{SOCKET, ask_key, ask_store, make_way, open, or_start, outside_if_fit};
 
 /// How long sinks may deliver what there is when a command ends: nobody shall notice. What is left goes out the next time.
 const DELIVERY: Duration = Duration::from_millis(250);
@@ -179,8 +179,17 @@ impl Reach {
         ask!(self, OperatorRequest::Delete(session), OperatorReply::Done => ())
     }
 
+    /// Lets a session go on with what is unfinished, or all that have something. Those that do.
+    pub(super) async fn resume(&self, session: Option<SessionId>) -> Result<Vec<SessionId>, OperatorError> {
+        ask!(self, OperatorRequest::Resume(session), OperatorReply::Resumed(sessions) => sessions)
+    }
+
     pub(super) async fn usage(&self, query: UsageQuery) -> Result<UsagePage, OperatorError> {
         ask!(self, OperatorRequest::Usage(query), OperatorReply::Usage(page) => page)
+    }
+
+    pub(super) async fn rows(&self, query: RowQuery) -> Result<RowPage, OperatorError> {
+        ask!(self, OperatorRequest::Rows(query), OperatorReply::Rows(page) => page)
     }
 
     pub(super) async fn archivable(&self, query: ArchiveQuery) -> Result<ArchivePage, OperatorError> {
@@ -214,6 +223,12 @@ impl Reach {
     ) -> Result<Resent, OperatorError> {
         let request = OperatorRequest::Billing(BillingRequest::Resend { sink, id, after });
         ask!(self, request, OperatorReply::Resent(resent) => resent)
+    }
+
+    /// Removes what is kept of a sink that is not configured. How much it had refused.
+    pub(super) async fn forget_sink(&self, sink: String, letters: bool) -> Result<u64, OperatorError> {
+        let request = OperatorRequest::Billing(BillingRequest::Forget { sink, letters });
+        ask!(self, request, OperatorReply::SinkForgotten(letters) => letters)
     }
 
     pub(super) async fn grants(&self, tenant: Option<String>) -> Result<Vec<Grant>, OperatorError> {

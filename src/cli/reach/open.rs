@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::Sandbox;
-use playhouse_protocol::operator::{EngineFacts, KeyRequest, OperatorReply, OperatorRequest};
-use playhouse_server::{Keys, OperatorClient};
-use playhouse_store::{Store, StoreError};
+use playhouse_protocol::operator::{EngineFacts, KeyRequest, OperatorReply, OperatorRequest, StoreRequest};
+use playhouse_server::{Keys, OperatorClient, answer_store};
+use playhouse_store::{Store, StoreError, StoreOptions};
 use rustix::fs::Access;
 use tokio::time::{Instant, sleep};
 
@@ -53,7 +53,10 @@ pub(in crate::cli) async fn open(common: &Common) -> Result<Held, Failure> {
 /// Asks something about the keys of clients. Needs no configuration, and no engine where there is none.
 pub(in crate::cli) async fn ask_key(common: &Common, request: KeyRequest) -> Result<OperatorReply, Failure> {
     let data = common.data()?;
-    let open = async || match Store::open(&data) {
+    // Should this be what makes the directory.
+    let backend = common.settings().map(|settings| settings.store).unwrap_or_default();
+    let options = StoreOptions { backend, ..StoreOptions::default() };
+    let open = async || match Store::open_with(&data, &options) {
         Ok(store) => Ok(Keys::new(Arc::clone(&store.shelf))),
         Err(error @ StoreError::Locked { .. }) => Err(Err(error)),
         Err(error) => Err(Ok(Failure::usage(error.to_string()))),
@@ -61,6 +64,31 @@ pub(in crate::cli) async fn ask_key(common: &Common, request: KeyRequest) -> Res
     match first_of(common, &data, open).await? {
         Found::Outside(client) => Ok(client.ask(&OperatorRequest::Key(request)).await?),
         Found::Inside(keys) => Ok(keys.answer(request)?),
+    }
+}
+
+/// Asks something about the upkeep of the store. Needs no engine where there is none.
+pub(in crate::cli) async fn ask_store(
+    common: &Common,
+    request: StoreRequest,
+) -> Result<OperatorReply, Failure> {
+    let data = common.data()?;
+    match Store::is_in(&data) {
+        Ok(true) => {}
+        Ok(false) => return Err(Failure::usage(format!("there is no store in {}", data.display()))),
+        Err(error) => return Err(Failure::usage(error.to_string())),
+    }
+    let open = async || match Store::open(&data) {
+        Ok(store) => Ok(store),
+        Err(error @ StoreError::Locked { .. }) => Err(Err(error)),
+        Err(error) => Err(Ok(Failure::usage(error.to_string()))),
+    };
+    match first_of(common, &data, open).await? {
+        Found::Outside(client) => Ok(client.ask(&OperatorRequest::Store(request)).await?),
+        Found::Inside(store) => {
+            let done = tokio::task::spawn_blocking(move || answer_store(&*store.upkeep, request)).await;
+            Ok(done.map_err(|error| Failure::failed(format!("the store could not be read: {error}")))??)
+        }
     }
 }
 
@@ -78,6 +106,7 @@ async fn first_of<T>(
     open: impl AsyncFn() -> Result<T, Result<Failure, StoreError>>,
 ) -> Result<Found<T>, Failure> {
     let began = Instant::now();
+    check(data)?;
     loop {
         if !common.in_process
             && let Some(client) = connect(data).await?
@@ -138,6 +167,7 @@ pub(in crate::cli) async fn or_start(common: &Common, walls: WallsArguments) -> 
 
 /// An engine in this process, which nobody else may have open.
 async fn inside(walls: WallsArguments, settings: Settings, data: &Path) -> Result<Held, Failure> {
+    check(data)?;
     match walls.house(settings).data(data).start().await {
         Ok(house) => Ok(Held::inside(house)),
         Err(HouseError::Store(error @ StoreError::Locked { .. })) => Err(taken(&error, data).await),
@@ -177,7 +207,7 @@ pub(super) async fn connect(data: &Path) -> Result<Option<OperatorClient>, Failu
     Ok(OperatorClient::connect(&socket(data)).await?)
 }
 
-/// Whether `data` is something in which a socket may lie, or is not there yet.
+/// Whether `data` is something in which a socket may lie, or can be made. Every command says the same where it is not.
 fn check(data: &Path) -> Result<(), Failure> {
     let wrong = |reason: &dyn std::fmt::Display| {
         let data = data.display();
@@ -186,7 +216,21 @@ fn check(data: &Path) -> Result<(), Failure> {
         )))
     };
     match std::fs::metadata(data) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let absolute = std::path::absolute(data)?;
+            match absolute.ancestors().skip(1).find(|folder| folder.exists()) {
+                Some(folder) => {
+                    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).or_else(|error| {
+                        let error = std::io::Error::from(error);
+                        wrong(&format_args!(
+                            "it is not there, and cannot be made in {}: {error}",
+                            folder.display()
+                        ))
+                    })
+                }
+                None => Ok(()),
+            }
+        }
         Err(error) => wrong(&error),
         Ok(found) if !found.is_dir() => wrong(&"it is no directory"),
         Ok(_) => rustix::fs::access(data, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
@@ -198,8 +242,9 @@ fn check(data: &Path) -> Result<(), Failure> {
 /// that. Whether there was one.
 ///
 /// # Errors
-/// Somebody needs it.
+/// Somebody needs it, or it cannot be used.
 pub(in crate::cli) async fn make_way(data: &Path) -> Result<bool, Failure> {
+    check(data)?;
     let began = Instant::now();
     let mut was_there = false;
     // Whoever else has the directory is named by the store.

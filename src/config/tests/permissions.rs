@@ -92,7 +92,7 @@ fn what_is_no_rule_is_told_with_its_line() {
         operator/config.toml:2: not valid TOML: duplicate key
         operator/config.toml:3: not valid TOML: duplicate key
         operator/config.toml:1: `permissions` is text, expected a table
-        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, retry, rules, sandbox, server, sinks, timeouts, tools, walls; did you mean "permissions"?
+        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "permissions"?
         "#);
 }
 

@@ -68,6 +68,32 @@ fn periods_are_days_and_months() {
 }
 
 #[test]
+fn small_amounts_are_told_apart_from_nothing() {
+    let ids = attempts(1);
+    let mut book = Book::new(Per::Ever, Day(0));
+    let tiny = |text: &str| Cost(text.parse().unwrap());
+    book.begin(Account::Tenant, Spent { cost: tiny("0.00000012345"), tokens: 0 });
+    let limits = Limits { cost: Some(tiny("0.000000200")), tokens: None };
+    let charge = [Charge { account: Account::Tenant, limits }];
+    let worst = Worst { cost: Some(tiny("0.000125")), tokens: 1 };
+    let Answer::Refused(refusal) = book.reserve(ids[0], &charge, worst) else { panic!("it does not fit") };
+    let told = refusal.to_string();
+    assert!(told.contains("budget of $0.0000002 does not cover"), "{told}");
+    assert!(told.contains("$0.00000012 is used, and the step may need $0.000125"), "{told}");
+}
+
+#[test]
+fn a_budget_of_nothing_lets_nothing_through_but_what_is_free() {
+    let ids = attempts(2);
+    let free = Worst { cost: Some(Cost::ZERO), tokens: 1 };
+    let mut book = Book::new(Per::Ever, Day(0));
+    book.begin(Account::Tenant, Spent::default());
+    assert_eq!(book.reserve(ids[0], &[tenant(0)], free), Answer::Granted);
+    let none = [Charge { account: Account::Tenant, limits: Limits { cost: None, tokens: Some(0) } }];
+    assert!(matches!(book.reserve(ids[1], &none, free), Answer::Refused(_)));
+}
+
+#[test]
 fn what_cannot_fit_is_refused_and_says_why() {
     let ids = attempts(2);
     let mut book = Book::new(Per::Month, Day(0));

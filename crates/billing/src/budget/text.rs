@@ -52,9 +52,9 @@ impl Short {
     }
 }
 
-/// As much as is needed to tell small amounts apart: `$0.5`, `$0.000125`.
+/// As much as is needed to tell small amounts apart: `$0.5`, `$0.000125`, `$0.00000012`.
 fn dollars(cost: Cost) -> String {
-    format!("${}", cost.0.round_dp(6).normalize())
+    format!("${}", cost.rounded(6).normalize())
 }
 
 /// "the turn's budget of $0.5", "the tenant's budget of $20 a month".

@@ -181,6 +181,8 @@ pub struct Trouble {
     pub since: Timestamp,
     /// How often it was tried.
     pub tries: u32,
+    /// Whether the server asked for the wait that follows.
+    pub asked: bool,
 }
 
 /// See the page of this module.
@@ -450,7 +452,6 @@ impl Delivery {
     /// Remembers a failure, and says how long to wait, in milliseconds.
     fn failed(&mut self, misconfigured: bool, reason: String, told: Option<u64>, stamp: Stamp) -> u64 {
         let (since, tries) = self.trouble.as_ref().map_or((stamp.at, 0), |old| (old.since, old.tries));
-        self.trouble = Some(Trouble { misconfigured, reason, since, tries: tries.saturating_add(1) });
         let policy = &self.policy;
         let whole = if misconfigured {
             policy.slow_wait_ms
@@ -461,6 +462,8 @@ impl Delivery {
         // Between a half and the whole of it, so that sinks that failed together do not come back together.
         let spread = whole / 2 + (whole.div_ceil(2) as f64 * stamp.random.clamp(0.0, 1.0)) as u64;
         let told = told.unwrap_or(0).min(policy.longest_told_wait_ms);
+        let asked = told > spread;
+        self.trouble = Some(Trouble { misconfigured, reason, since, tries: tries.saturating_add(1), asked });
         spread.max(told)
     }
 }

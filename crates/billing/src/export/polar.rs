@@ -5,7 +5,8 @@
 //! children. So each batch is two requests: the turns that its rows are of, which are skipped from the second time on, and
 //! then the rows.
 //!
-//! The event of a turn holds no usage. Its time is that of the first row by which Polar learns of it.
+//! The event of a turn holds no usage, and nothing in it depends on the row by which Polar learns of it: whatever rows stand
+//! in a batch, an event of the same id has the same time and body. So its time is made from ids (`turn_time`).
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 
 use super::time::rfc3339;
+use super::turn_time::turn_time;
 use super::{Entry, Item, Request, Shape, Verdict, joined, verdict};
 
 /// The longest text in metadata, in characters.
@@ -107,7 +109,7 @@ impl Polar {
             if !seen.insert((row.session, row.turn)) {
                 continue;
             }
-            let mut event = self.event(&self.turn_name, &turn_id(row), &row.tenant, rfc3339(row.started));
+            let mut event = self.event(&self.turn_name, &turn_id(row), &row.tenant, rfc3339(turn_time(row)));
             let metadata = json!({
                 "session": row.session,
                 "root": row.root,
@@ -206,6 +208,23 @@ mod tests {
         for row in &rows {
             assert!(ids.contains(&&row["parent_id"]), "{row}");
             assert!(!ids.contains(&&row["external_id"]));
+        }
+    }
+
+    #[test]
+    fn the_event_of_a_turn_is_the_same_however_rows_are_batched() {
+        let shape = shape();
+        let rows: Vec<LedgerRow> = (1..=4).map(|number| row(number, 1, "m")).collect();
+        let event = |batch: &[LedgerRow]| {
+            let items: Vec<Item> = batch.iter().map(|row| item(&shape, 1, row.clone())).collect();
+            events(&shape.requests(&items.iter().collect::<Vec<_>>())[0])
+        };
+        let whole = event(&rows);
+        assert_eq!(whole.len(), 1);
+        for from in 0..rows.len() {
+            for to in from + 1..=rows.len() {
+                assert_eq!(event(&rows[from..to]), whole, "{from} to {to}");
+            }
         }
     }
 

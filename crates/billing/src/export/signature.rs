@@ -60,7 +60,7 @@ fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// The first 32 hex digits of the SHA-256 of `parts`, each ended by a 0 byte.
-pub(super) fn fingerprint(parts: &[&[u8]]) -> String {
+pub fn fingerprint(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_exporters::{Retried, Wanted, letters};
+use playhouse_exporters::{Leftover, Retried, Wanted, exported_up_to, forget, leftovers, letters};
 use playhouse_store::{Shelf, Store};
 
 use crate::ledger::{TestFeed, ledger, rows};
@@ -72,4 +72,21 @@ fn a_server_that_is_gone_leaves_the_letters_where_they_are() {
     assert_eq!((retried.delivered, retried.refused, retried.left), (1, 0, 2));
     assert!(retried.reason.unwrap().contains("status 503"));
     assert_eq!(letters(&shelf, "money").unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_kept_of_a_sink_that_is_not_configured_is_found_and_removed() {
+    let (_server, shelf, feed, _) = with_letters(Kind::Webhook);
+    shelf.compare_and_set("sinks/money-2/cursor", None, Some(b"{")).unwrap();
+    let end = playhouse_exporters::Feed::end(&feed);
+    let kept = |name: &str, settled, dead_letters| Leftover { name: name.to_owned(), settled, dead_letters };
+    let damaged = kept("money-2", 0, 0);
+    assert_eq!(leftovers(&shelf, &|_| false).unwrap(), [damaged.clone(), kept("money", end, 3)]);
+    assert_eq!(leftovers(&shelf, &|name| name == "money").unwrap(), [damaged]);
+    assert_eq!(forget(&shelf, "money").unwrap(), 3);
+    assert_eq!(forget(&shelf, "money-2").unwrap(), 0);
+    assert!(
+        leftovers(&shelf, &|_| false).unwrap().is_empty() && letters(&shelf, "money").unwrap().is_empty()
+    );
+    assert_eq!(exported_up_to(&shelf, "money").unwrap(), 0);
 }

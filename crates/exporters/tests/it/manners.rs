@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_billing::export::FeedItem;
-use playhouse_exporters::{Exporters, Feed as _, SinkConfig, SinkKind, Start, exported_up_to, letters};
+use playhouse_exporters::{
+    Exporters, Feed as _, SinkConfig, SinkKind, Start, Wanted, exported_up_to, letters,
+};
 use playhouse_store::{Shelf, Store};
 
 use crate::ledger::{TestFeed, ledger, rows};
@@ -56,6 +58,42 @@ fn the_wait_that_a_server_asks_for_is_kept() {
         let waited = state.requests[1].0.duration_since(state.requests[0].0);
         assert!(waited >= Duration::from_secs(1), "{waited:?}");
     });
+}
+
+#[test]
+fn a_wait_is_told_and_people_can_end_it() {
+    let server = Server::start(Kind::OpenMeter, 1);
+    server.with(|state| state.script = vec![Mood::MuchLater]);
+    let (feed, shelf) = (TestFeed::new(ledger(61, 5)), shelf());
+    let engine = Engine::start(&config(&server), &feed, &shelf);
+    let status = engine.wait("the wait", |status| status.waits_until.is_some());
+    let trouble = status.trouble.unwrap();
+    assert!(trouble.asked && trouble.reason.contains("status 429"), "{trouble:?}");
+    let wait = status.waits_until.unwrap().millis_since(trouble.since);
+    assert!((3_500_000..=3_700_000).contains(&wait), "a day is an hour at most: {wait}");
+    let exporters = engine.exporters.as_ref().unwrap();
+    let retry = |wanted: &Wanted| engine.runtime.block_on(exporters.retry("money", wanted)).unwrap().unwrap();
+    assert!(!retry(&Wanted { id: Some("row_x".to_owned()), ..Wanted::ALL }).hurried, "only one is wanted");
+    assert!(engine.status().waits_until.is_some());
+    assert!(retry(&Wanted::ALL).hurried);
+    let status = engine.wait("the end", |status| status.rows_behind == 0);
+    assert_eq!((status.trouble, status.waits_until), (None, None));
+    assert!(!retry(&Wanted::ALL).hurried, "nothing waits");
+    // The same for a life that cannot begin.
+    let folder = tempfile::tempdir().unwrap();
+    let file = SinkConfig {
+        folder: Some(folder.path().join("usage")),
+        retry_longest_ms: Some(3_600_000),
+        ..SinkConfig::new(SinkKind::File)
+    };
+    fs_err::write(folder.path().join("usage"), "no folder").unwrap();
+    let engine = Engine::start(&file, &feed, &self::shelf());
+    let status = engine.wait("the wait", |status| status.waits_until.is_some());
+    assert!(!status.trouble.unwrap().asked);
+    fs_err::remove_file(folder.path().join("usage")).unwrap();
+    let exporters = engine.exporters.as_ref().unwrap();
+    assert!(engine.runtime.block_on(exporters.retry("money", &Wanted::ALL)).unwrap().unwrap().hurried);
+    engine.finish(&feed);
 }
 
 #[test]

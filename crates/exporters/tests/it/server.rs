@@ -1,5 +1,6 @@
 //! A server that takes what sinks send, and does to it what servers and networks do.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -76,6 +77,8 @@ pub(crate) enum Mood {
     Status(u16),
     /// It asks to be left alone for a second.
     Later,
+    /// The same for a day.
+    MuchLater,
 }
 
 /// What it saw.
@@ -83,8 +86,8 @@ pub(crate) enum Mood {
 pub(crate) struct State {
     /// Bodies by id, each as often as it was taken.
     pub(crate) taken: BTreeMap<String, Vec<Value>>,
-    /// Events of turns, for Polar.
-    pub(crate) turns: BTreeSet<String>,
+    /// Events of turns by id, for Polar.
+    pub(crate) turns: BTreeMap<String, Value>,
     /// Ids that are refused.
     pub(crate) bad: BTreeSet<String>,
     /// Entries are refused in which this stands.
@@ -216,9 +219,10 @@ async fn answer(
             });
             respond(503, json!({ "error": "too busy" }))
         }
-        Mood::Later => {
+        Mood::Later | Mood::MuchLater => {
             let mut response = respond(429, Value::Null);
-            response.headers_mut().insert("retry-after", "1".parse().unwrap());
+            let seconds = if mood == Mood::Later { "1" } else { "86400" };
+            response.headers_mut().insert("retry-after", seconds.parse().unwrap());
             response
         }
         Mood::Status(status) => respond(status, json!({ "error": format!("not now, {}", kind.key()) })),
@@ -307,7 +311,7 @@ impl State {
         let in_batch: BTreeSet<&String> = entries.iter().map(|(id, _)| id).collect();
         for (id, entry) in &entries {
             let Some(parent) = entry["parent_id"].as_str().map(str::to_owned) else { continue };
-            let has = self.turns.contains(&parent);
+            let has = self.turns.contains_key(&parent);
             if in_batch.contains(&parent) && has && !self.taken.contains_key(id) {
                 self.complaints.push("a parent that is there beside a new child".to_owned());
                 return respond(500, Value::Null);
@@ -321,7 +325,11 @@ impl State {
         let count = entries.len();
         for (id, entry) in entries {
             if entry["parent_id"].is_null() {
-                inserted += u64::from(self.turns.insert(id));
+                let known = self.turns.entry(id);
+                inserted += u64::from(matches!(known, Entry::Vacant(_)));
+                if *known.or_insert_with(|| entry.clone()) != entry {
+                    self.complaints.push(format!("a turn in two forms: {entry}"));
+                }
             } else {
                 inserted += u64::from(!self.taken.contains_key(&id));
                 self.taken.entry(id).or_default().push(entry);

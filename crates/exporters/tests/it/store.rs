@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use futures::FutureExt as _;
-use playhouse_exporters::{Feed, LedgerFeed, exported_up_to};
+use playhouse_exporters::{Feed, LedgerFeed, Start, exported_up_to, status_at_rest};
 use playhouse_protocol::id::AttemptId;
 use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::operator::ArchivedRows;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated, TurnEnded, TurnOutcome,
 };
@@ -106,12 +107,27 @@ fn whoever_waits_is_woken_when_it_grew() {
 fn what_was_archived_is_passed_over() {
     let store = Store::memory().unwrap();
     append_a_turn(&store);
-    assert_eq!(store.ledger.archive(Timestamp::from_millis(u64::MAX), &[1, 2]).unwrap(), 1);
     let server = Server::start(Kind::OpenMeter, 1);
     let feed: Arc<dyn Feed> = Arc::new(LedgerFeed::new(Arc::clone(&store.ledger)));
+    assert_eq!(feed.archived().unwrap(), None);
+    let before = Timestamp::from_millis(1_800_000_000_001);
+    assert_eq!(store.ledger.archive(before, &[1, 2]).unwrap(), 1);
+    let gone = ArchivedRows { rows: 1, before };
+    assert_eq!(feed.archived().unwrap(), Some(gone));
+    // Before its first start it is known as well; one that begins now misses nothing.
+    let mut new = config(&server);
+    assert_eq!(status_at_rest("money", &new, &store.shelf, &*feed).unwrap().archived, Some(gone));
+    new.start = Start::Now;
+    assert_eq!(status_at_rest("money", &new, &store.shelf, &*feed).unwrap().archived, None);
     let engine = Engine::over(&config(&server), feed, &store.shelf);
     let status = engine.wait("the end", |status| status.settled == 2);
     assert_eq!((status.rows_behind, status.delivered), (0, 0));
+    assert_eq!(status.archived, Some(gone));
     engine.runtime.block_on(engine.exporters.as_ref().unwrap().stop(GRACE));
     assert_eq!(exported_up_to(&store.shelf, "money").unwrap(), 2);
+    // It stays known, however often the engine begins.
+    let feed: Arc<dyn Feed> = Arc::new(LedgerFeed::new(Arc::clone(&store.ledger)));
+    let engine = Engine::over(&config(&server), Arc::clone(&feed), &store.shelf);
+    engine.wait("what it began with", |status| status.archived == Some(gone));
+    assert_eq!(status_at_rest("money", &config(&server), &store.shelf, &*feed).unwrap().archived, Some(gone));
 }

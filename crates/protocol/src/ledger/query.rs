@@ -131,7 +131,58 @@ pub struct UsageKey {
     pub agent: Option<String>,
 }
 
+/// Why a query is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum QueryError {
+    /// Nothing can be within it.
+    #[error("`from` is after `to`, so that nothing can be in between: swap them, or leave one out")]
+    Backwards,
+    /// A page of other groups said so.
+    #[error(
+        "`after` is of a page that was told apart by other groups: send it with the `by` of that page, or leave it out"
+    )]
+    OtherGroups,
+}
+
+fn check_range(from: Option<Timestamp>, to: Option<Timestamp>) -> Result<(), QueryError> {
+    match (from, to) {
+        (Some(from), Some(to)) if from > to => Err(QueryError::Backwards),
+        _ => Ok(()),
+    }
+}
+
+impl UsageQuery {
+    /// Whether it can be answered.
+    ///
+    /// # Errors
+    /// It ends before it begins, or goes on from a page of other groups.
+    pub fn check(&self) -> Result<(), QueryError> {
+        check_range(self.from, self.to)?;
+        match &self.after {
+            Some(after) if !after.is_of(&self.by) => Err(QueryError::OtherGroups),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl UsageKey {
+    /// Whether it can be that of a group of a page after which another comes, told apart by these.
+    fn is_of(&self, by: &[GroupBy]) -> bool {
+        let has = |group: GroupBy| match group {
+            GroupBy::Tenant => self.tenant.is_some(),
+            GroupBy::Session => self.session.is_some(),
+            GroupBy::Model => self.model.is_some(),
+            GroupBy::Provider => self.provider.is_some(),
+            GroupBy::Day => self.day.is_some(),
+            GroupBy::Purpose => self.purpose.is_some(),
+            GroupBy::Agent => self.agent.is_some(),
+        };
+        let with_tenant = by.contains(&GroupBy::Session);
+        let wanted = |group| by.contains(&group) || (group == GroupBy::Tenant && with_tenant);
+        // One sum over all has no page behind it.
+        !by.is_empty() && GroupBy::ALL.into_iter().all(|group| has(group) == wanted(group))
+    }
+
     /// The group of what has this grain, and belongs to this session where that is known.
     pub fn new(by: &[GroupBy], grain: &Grain, session: Option<SessionId>) -> Self {
         let mut key = Self::default();
@@ -213,7 +264,7 @@ pub struct UsageLine {
     pub output: u64,
     /// Tokens of reasoning.
     pub reasoning: u64,
-    /// US dollars, of the rows whose cost is known.
+    /// US dollars, of the rows whose cost is known: exact, without zeros at the end.
     pub cost: Cost,
     /// Attempts.
     pub rows: u64,
@@ -235,7 +286,7 @@ impl From<UsageGroup> for UsageLine {
             cache_write: tokens.cache_write_5m.saturating_add(tokens.cache_write_1h),
             output: tokens.output,
             reasoning: tokens.reasoning,
-            cost: totals.cost,
+            cost: totals.cost.normalized(),
             rows: totals.attempts,
             estimated_rows: totals.estimated,
             unpriced_rows: totals.unpriced,
@@ -255,6 +306,10 @@ pub struct TreeUsage {
     pub models: BTreeMap<String, UsageSum>,
     /// How many sub-sessions used something of it.
     pub sub_sessions: u64,
+    /// Rows that ended before this time were written away, and some of them may belong to it: of what its sub-sessions used
+    /// before, nothing is in these sums. What it used itself is there in full. Absent where nothing can be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_before: Option<Timestamp>,
 }
 
 /// Which rows are wanted: by tenant and time; those of one session or tree by time.
@@ -284,6 +339,16 @@ pub struct RowQuery {
     pub after: Option<RowPlace>,
     /// At most so many; 0 stands for the usual page.
     pub limit: usize,
+}
+
+impl RowQuery {
+    /// Whether it can be answered.
+    ///
+    /// # Errors
+    /// It ends before it begins.
+    pub fn check(&self) -> Result<(), QueryError> {
+        check_range(self.from, self.to)
+    }
 }
 
 /// The place of a row in the ledger.
@@ -343,6 +408,9 @@ pub struct ArchivePage {
     /// The number after which the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
+    /// The time before which rows were written away so far; absent where none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_before: Option<Timestamp>,
 }
 
 #[cfg(test)]
@@ -357,6 +425,55 @@ mod tests {
         }
         let error = "modl".parse::<GroupBy>().unwrap_err().to_string();
         assert!(error.contains("tenant, session") && error.contains("did you mean \"model\""), "{error}");
+    }
+
+    #[test]
+    fn a_place_fits_the_groups_that_it_is_of() {
+        let mut ids = crate::IdGenerator::new(|bytes| bytes.fill(3));
+        let grain = Grain {
+            tenant: "acme".into(),
+            day: 7,
+            provider: "p".into(),
+            model: "m".into(),
+            purpose: Purpose::Turn,
+            agent: "build".into(),
+        };
+        let session = Some(ids.next(Timestamp::from_millis(1)));
+        let groupings = [
+            vec![GroupBy::Tenant],
+            vec![GroupBy::Session],
+            vec![GroupBy::Model, GroupBy::Day],
+            vec![GroupBy::Model],
+            vec![GroupBy::Provider],
+            vec![GroupBy::Purpose, GroupBy::Agent],
+            vec![],
+        ];
+        for by in &groupings {
+            for of in &groupings {
+                let after = Some(UsageKey::new(of, &grain, session));
+                let query = UsageQuery { by: by.clone(), after, ..UsageQuery::default() };
+                let fits = if by == of && !by.is_empty() { Ok(()) } else { Err(QueryError::OtherGroups) };
+                assert_eq!(query.check(), fits, "{of:?} for {by:?}");
+            }
+        }
+        let both = UsageKey::new(&[GroupBy::Tenant, GroupBy::Session], &grain, session);
+        let by = vec![GroupBy::Session];
+        assert_eq!(UsageQuery { by, after: Some(both), ..UsageQuery::default() }.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_range_does_not_end_before_it_begins() {
+        let at = |millis| Some(Timestamp::from_millis(millis));
+        for (from, to, fits) in [
+            (at(5), at(4), false),
+            (at(5), at(5), true),
+            (at(4), at(5), true),
+            (at(5), None, true),
+            (None, at(5), true),
+        ] {
+            assert_eq!(UsageQuery { from, to, ..UsageQuery::default() }.check().is_ok(), fits);
+            assert_eq!(RowQuery { from, to, ..RowQuery::default() }.check().is_ok(), fits);
+        }
     }
 
     #[test]

@@ -4,18 +4,18 @@
 //! the order stays.
 
 use playhouse_protocol::id::ID_LENGTH;
-use playhouse_protocol::ledger::{Grain, RowId};
-use playhouse_protocol::{Day, LedgerRow, SessionId, Timestamp};
+use playhouse_protocol::ledger::Grain;
+use playhouse_protocol::{Day, SessionId};
 
-pub(super) const ROWS: &[u8] = b"r/";
+pub(super) const LISTS: &[u8] = b"i/";
 pub(super) const FEED: &[u8] = b"x/";
 pub(super) const SUMS: &[u8] = b"a/";
 pub(super) const SESSION_SUMS: &[u8] = b"b/";
 pub(super) const MARK: &[u8] = b"m/ledger";
 pub(super) const FEED_MARK: &[u8] = b"m/ledger/feed";
 pub(super) const ARCHIVED_MARK: &[u8] = b"m/ledger/archived";
-const OF_SESSION: &[u8] = b"y/";
-const NUMBER: usize = size_of::<u64>();
+pub(super) const SETTLED_MARK: &[u8] = b"m/ledger/settled";
+pub(super) const OF_SESSION: &[u8] = b"j/";
 
 fn push_text(key: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
@@ -41,48 +41,27 @@ pub(super) fn tenant_prefix<'a>(kind: &[u8], key: &'a [u8]) -> Option<&'a [u8]> 
     key.get(..=kind.len() + end)
 }
 
-/// The place `time` in a list whose keys begin with `list`.
-pub(super) fn at(list: &[u8], time: u64) -> Vec<u8> {
-    [list, &time.to_be_bytes()].concat()
+/// The tenant of a key of this kind.
+pub(super) fn tenant(kind: &[u8], key: &[u8]) -> Option<String> {
+    let prefix = tenant_prefix(kind, key)?;
+    let (mut bytes, mut tenant) = (prefix.get(kind.len()..prefix.len() - 1)?.iter(), Vec::new());
+    while let Some(byte) = bytes.next() {
+        tenant.push(match byte {
+            1 => bytes.next()?.checked_sub(1)?,
+            other => *other,
+        });
+    }
+    String::from_utf8(tenant).ok()
 }
 
-fn placed(list: Vec<u8>, ended: Timestamp, id: &RowId) -> Vec<u8> {
-    let mut key = list;
-    key.extend(ended.as_millis().to_be_bytes());
-    key.extend(id.0.as_bytes());
-    key
-}
-
-/// A row.
-pub(super) fn row(tenant: &str, ended: Timestamp, id: &RowId) -> Vec<u8> {
-    placed(of_tenant(ROWS, tenant), ended, id)
-}
-
-/// The time that a row's key names.
-pub(super) fn time_of_row(key: &[u8]) -> Option<Timestamp> {
-    time_at(key, tenant_prefix(ROWS, key)?.len())
-}
-
-fn time_at(key: &[u8], start: usize) -> Option<Timestamp> {
-    key.get(start..)?.first_chunk().map(|number| Timestamp::from_millis(u64::from_be_bytes(*number)))
+/// The place `number` in a list whose keys begin with `list`.
+pub(super) fn at(list: &[u8], number: u64) -> Vec<u8> {
+    [list, &number.to_be_bytes()].concat()
 }
 
 /// The list of the rows of a session, and of the tree below it.
 pub(super) fn of_session(session: SessionId) -> Vec<u8> {
     [OF_SESSION, session.as_str().as_bytes()].concat()
-}
-
-/// A row in that list.
-pub(super) fn row_of_session(session: SessionId, ended: Timestamp, id: &RowId) -> Vec<u8> {
-    placed(of_session(session), ended, id)
-}
-
-/// The key of the row that an entry of a list of a session names, whose value is the row's tenant.
-pub(super) fn row_of_listed(key: &[u8], tenant: &[u8]) -> Option<Vec<u8>> {
-    let start = OF_SESSION.len() + ID_LENGTH;
-    let ended = time_at(key, start)?;
-    let id = std::str::from_utf8(key.get(start + NUMBER..)?).ok()?;
-    Some(row(std::str::from_utf8(tenant).ok()?, ended, &RowId(id.to_owned())))
 }
 
 /// An entry of the feed.
@@ -130,13 +109,6 @@ pub(super) fn day(list: &[u8], day: Day) -> Vec<u8> {
     at(list, day.0)
 }
 
-/// The lists of sessions that a row stands in.
-pub(super) fn lists_of(row: &LedgerRow) -> impl Iterator<Item = Vec<u8>> {
-    let root = (row.root != row.session).then_some(row.root);
-    let (ended, id) = (row.ended, row.id.clone());
-    [Some(row.session), root].into_iter().flatten().map(move |session| row_of_session(session, ended, &id))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,11 +116,12 @@ mod tests {
     #[test]
     fn tenants_of_any_form_are_told_apart_and_keep_their_order() {
         let tenants = ["", "\0", "\0a", "\u{1}", "\u{1}\u{1}", "a", "a\0", "a\0b", "a\u{1}", "ab", "é"];
-        let keys = tenants.map(|tenant| of_tenant(ROWS, tenant));
+        let keys = tenants.map(|tenant| of_tenant(LISTS, tenant));
         assert!(keys.is_sorted(), "{keys:?}");
         for (index, key) in keys.iter().enumerate() {
             let longer = at(key, 5);
-            assert_eq!(tenant_prefix(ROWS, &longer), Some(&key[..]));
+            assert_eq!(tenant_prefix(LISTS, &longer), Some(&key[..]));
+            assert_eq!(tenant(LISTS, &longer).as_deref(), Some(tenants[index]));
             let others = keys.iter().enumerate().filter(|(other, _)| *other != index);
             assert!(others.map(|(_, other)| other).all(|other| !longer.starts_with(other)));
         }
@@ -156,18 +129,10 @@ mod tests {
 
     #[test]
     fn keys_are_read_back() {
-        let id = RowId("row_1".to_owned());
-        let (ended, session) = (Timestamp::from_millis(7), "ses_00000000000012345678901234");
-        let session = SessionId::parse(session).unwrap();
-        let key = row("a\0b", ended, &id);
-        assert_eq!(time_of_row(&key), Some(ended));
-        let listed = row_of_session(session, ended, &id);
-        assert_eq!(row_of_listed(&listed, b"a\0b"), Some(key));
         assert_eq!(number_of_feed(&feed(9)), Some(9));
-        for foreign in [&b""[..], b"r/", b"x/1", b"y/ses", b"b/a"] {
-            assert_eq!(time_of_row(foreign), None);
+        for foreign in [&b""[..], b"i/", b"x/1", b"i/a\x01\0", b"b/a"] {
+            assert_eq!(tenant(LISTS, foreign), None);
             assert_eq!(number_of_feed(foreign), None);
-            assert_eq!(row_of_listed(foreign, b"a"), None);
             assert_eq!(session_of_sum(b"b/a", foreign), None);
         }
     }

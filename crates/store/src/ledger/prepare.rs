@@ -1,11 +1,15 @@
-//! Makes the ledger for a store whose last opening did not keep it: from the logs, once.
+//! Makes the ledger ready when a store is opened: settles what the opening before left in the tail, and for a store whose
+//! last opening did not keep the ledger makes it from the logs, once.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use playhouse_protocol::{LedgerRow, MessageId, Record, Timestamp};
 
-use super::write::{Staging, read_number};
-use super::{VERSION, keys};
+use super::read::each_entry;
+use super::tail::{MANY, Pending, stage_all};
+use super::write::{Growth, Staging, raise, read_number};
+use super::{LAYOUT, entry, keys, lists, migrate};
 use crate::draft::Draft;
 use crate::keys::{CREATED, after, created, cursor_of_created, end_of};
 use crate::projection::{self, Source};
@@ -15,13 +19,15 @@ use crate::{Cursor, StoreError};
 /// How many sessions are listed at once.
 const SLICE: usize = 1_000;
 
-/// Makes the ledger good, if it was not kept by the opening before, and marks it as kept by `generation`, the one that opens
-/// now. The last number of the feed. What it writes is durable with the next flush.
+/// Makes the ledger good and marks it as kept by `generation`, the one that opens now. The last number of the feed. What it
+/// writes is durable with the next flush.
 pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreError> {
-    let mark = |generation: u64| [&[VERSION][..], &generation.to_be_bytes()].concat();
+    let mark = |generation: u64| [&[LAYOUT][..], &generation.to_be_bytes()].concat();
     let (table, kept) = (&*source.table, mark(generation.saturating_sub(1)));
     let mut last = last_number(table)?;
+    settle_rest(source, last)?;
     if generation > 1 && table.get(keys::MARK)?.as_deref() != Some(&kept) {
+        migrate::migrate(source)?;
         tracing::info!("the ledger is made from the logs");
         last = fold(source, last)?;
     }
@@ -29,16 +35,59 @@ pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreErro
     Ok(last)
 }
 
+/// Settles all rows of a table that was opened again in place, whatever was under way before. The last number of the feed.
+/// What it writes is durable with the next flush; [`super::Tail::forget`] then.
+pub(crate) fn settle_behind(source: &Source) -> Result<u64, StoreError> {
+    let last = last_number(&*source.table)?;
+    settle_rest(source, last)?;
+    Ok(last)
+}
+
+fn number_at(table: &dyn Table, key: &[u8]) -> Result<u64, StoreError> {
+    Ok(read_number(table.get(key)?.as_deref()))
+}
+
 fn last_number(table: &dyn Table) -> Result<u64, StoreError> {
     let last = table.last_key(keys::FEED, &end_of(keys::FEED))?;
     let last = last.and_then(|key| keys::number_of_feed(&key)).unwrap_or(0);
-    Ok(last.max(read_number(table.get(keys::FEED_MARK)?.as_deref())))
+    Ok(last.max(number_at(table, keys::FEED_MARK)?).max(number_at(table, keys::SETTLED_MARK)?))
+}
+
+/// Writes lists and sums of the rows behind the mark.
+fn settle_rest(source: &Source, last: u64) -> Result<(), StoreError> {
+    let table = &*source.table;
+    let mut settled = number_at(table, keys::SETTLED_MARK)?;
+    while settled < last {
+        let mut rows = Vec::new();
+        let mut looked_at = last;
+        each_entry(table, settled, last, &mut |number, key, stored| {
+            if entry::is_row(stored) {
+                match entry::row(key, stored) {
+                    Ok(row) => rows.push(Arc::new(Pending::new(number, &row))),
+                    Err(error) => tracing::error!(%error, "a row of the ledger is in no list and in no sum"),
+                }
+            }
+            looked_at = number;
+            Ok(rows.len() < MANY)
+        })?;
+        let is_full = rows.len() >= MANY;
+        let batch = Batch::new();
+        let mut draft = Draft::new(table, &batch);
+        if !rows.is_empty() {
+            stage_all(source, &mut draft, &rows)?;
+        }
+        settled = if is_full { looked_at } else { last };
+        raise(&mut draft, keys::SETTLED_MARK, settled)?;
+        let changes = draft.changes;
+        table.apply(changes)?;
+    }
+    Ok(())
 }
 
 /// Adds the rows of all logs that are not there. The others stay as they are: those of sessions that were deleted are in no
 /// log, and numbers of the feed are not given again.
 fn fold(source: &Source, mut last: u64) -> Result<u64, StoreError> {
-    let archived = Timestamp::from_millis(read_number(source.table.get(keys::ARCHIVED_MARK)?.as_deref()));
+    let archived = Timestamp::from_millis(number_at(&*source.table, keys::ARCHIVED_MARK)?);
     let mut place: Option<Cursor> = None;
     loop {
         let from = place.as_ref().map_or_else(|| CREATED.to_vec(), |place| after(&created(place)));
@@ -61,20 +110,23 @@ fn fold_session(
 ) -> Result<u64, StoreError> {
     let round = Batch::new();
     let mut draft = Draft::new(&*source.table, &round);
-    let mut staging = Staging::new(&mut draft, last);
-    let mut turns = HashSet::<MessageId>::new();
+    let mut growth = Growth::after(last);
+    let mut staging = Staging::new(&mut draft, &mut growth);
+    let (mut turns, mut seen) = (HashSet::<MessageId>::new(), HashSet::new());
     let mut failed = None;
     let (summary, damage) = source.fold_with(session, |before, entry| {
         let staged = match &entry.record {
             Record::AttemptEnded(ended) => match LedgerRow::new(before, ended, entry.at) {
-                Some(row) if row.ended >= archived => staging.row(&row).and_then(|is_new| {
-                    if is_new && before.turn == Some(row.turn) {
-                        turns.insert(row.turn);
-                    } else if is_new {
-                        staging.turn_ended(before, row.turn, entry.at)?;
-                    }
-                    Ok(())
-                }),
+                Some(row) if row.ended >= archived && seen.insert((row.ended, row.id.clone())) => {
+                    add_missing(source, &mut staging, &row).and_then(|is_new| {
+                        if is_new && before.turn == Some(row.turn) {
+                            turns.insert(row.turn);
+                        } else if is_new {
+                            staging.turn_ended(before, row.turn, entry.at)?;
+                        }
+                        Ok(())
+                    })
+                }
                 _ => Ok(()),
             },
             Record::TurnEnded(ended) if turns.remove(&ended.turn) => {
@@ -88,7 +140,10 @@ fn fold_session(
     if let Some(error) = failed {
         return Err(error);
     }
-    let last = staging.last();
+    if growth.end > last {
+        stage_all(source, &mut draft, &growth.rows)?;
+        raise(&mut draft, keys::SETTLED_MARK, growth.end)?;
+    }
     // Read again and again otherwise, until the session changes.
     if let Some(summary) = summary.filter(|_| damage.is_none())
         && source.stored_summary(session)?.is_none()
@@ -98,5 +153,18 @@ fn fold_session(
     if !draft.changes.is_empty() {
         source.table.apply(draft.changes)?;
     }
-    Ok(last)
+    Ok(growth.end)
+}
+
+/// Adds a row, unless it is there: false then.
+fn add_missing(
+    source: &Source,
+    staging: &mut Staging<'_, '_, '_>,
+    row: &LedgerRow,
+) -> Result<bool, StoreError> {
+    if lists::has(&*source.table, &row.tenant, row.ended, &row.id)? {
+        return Ok(false);
+    }
+    staging.row(row)?;
+    Ok(true)
 }

@@ -1,16 +1,18 @@
 //! Reading rows and the feed.
 
-use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, FeedItem, RowPage, RowPlace, RowQuery, TurnEnd};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, FeedItem, RowPage, RowPlace, RowQuery};
 use playhouse_protocol::{LedgerRow, SessionId, Timestamp};
 
-use super::{damaged, decode_row, keys};
+use super::lists::{List, Range, each_number};
+use super::tail::Pending;
+use super::{damaged, entry, keys};
 use crate::StoreError;
-use crate::keys::{after, end_of};
+use crate::keys::end_of;
+use crate::projection::Source;
 use crate::table::Table;
-
-/// What an entry of the feed begins with: what follows is the key of a row, or the end of a turn.
-pub(super) const ROW: u8 = 0;
-pub(super) const TURN_END: u8 = 1;
 
 /// How many rows a page has when nobody says, and the most that it has.
 const USUAL_ROWS: usize = 100;
@@ -21,87 +23,77 @@ pub(super) fn page(limit: usize, usual: usize) -> usize {
     if limit == 0 { usual } else { limit.min(MOST_ROWS) }
 }
 
-/// The key of the row that an entry of the feed names.
-pub(super) fn row_key(entry: &[u8]) -> Option<&[u8]> {
-    entry.split_first().filter(|(tag, _)| **tag == ROW).map(|(_, key)| key)
+/// What a query reads: the tail as it was when it began, and the table from then on.
+pub(super) struct Reader<'a> {
+    pub(super) table: &'a dyn Table,
+    /// What the query may want of the tail.
+    pub(super) pending: Vec<Arc<Pending>>,
 }
 
-fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
-    let (_, content) = entry.split_first().filter(|(tag, _)| **tag == TURN_END)?;
-    serde_json::from_slice(content).ok()
-}
-
-/// The time that an entry of the feed is of.
-pub(super) fn time(entry: &[u8]) -> Option<Timestamp> {
-    match row_key(entry) {
-        Some(key) => keys::time_of_row(key),
-        None => turn_end(entry).map(|end| end.at),
+impl<'a> Reader<'a> {
+    /// For rows and sums of a tenant, or of all.
+    pub(super) fn of_tenant(source: &'a Source, tenant: Option<&str>) -> Self {
+        let pending = source.tail.rows(|row| tenant.is_none_or(|tenant| *tenant == row.grain.tenant));
+        Self { table: &*source.table, pending }
     }
-}
 
-/// Calls `each` with what all keys of this kind of each tenant begin with: of this one, else of all from `first` on, in
-/// order. It says whether to go on.
-pub(super) fn each_tenant(
-    table: &dyn Table,
-    kind: &[u8],
-    tenant: Option<&str>,
-    first: Option<&str>,
-    each: &mut dyn FnMut(&[u8]) -> Result<bool, StoreError>,
-) -> Result<(), StoreError> {
-    if let Some(tenant) = tenant {
-        return each(&keys::of_tenant(kind, tenant)).map(drop);
+    /// For rows of a session and of the tree below it.
+    fn of_session(source: &'a Source, session: SessionId) -> Self {
+        let pending = source.tail.rows(|row| row.session == session || row.root == session);
+        Self { table: &*source.table, pending }
     }
-    let mut from = first.map_or_else(|| kind.to_vec(), |first| keys::of_tenant(kind, first));
-    let end = end_of(kind);
-    while let Some((key, _)) = table.scan(&from, &end, 1)?.into_iter().next() {
-        let prefix = keys::tenant_prefix(kind, &key).ok_or_else(|| damaged("key", &key))?;
-        if !each(prefix)? {
-            break;
+
+    /// Calls `each` with each tenant that has keys of this kind, or rows in the tail: with this one, else with all from
+    /// `first` on, in order. It says whether to go on.
+    pub(super) fn each_tenant(
+        &self,
+        kind: &[u8],
+        tenant: Option<&str>,
+        first: Option<&str>,
+        each: &mut dyn FnMut(&str) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        if let Some(tenant) = tenant {
+            return each(tenant).map(drop);
         }
-        from = end_of(prefix);
+        let pending: BTreeSet<Vec<u8>> =
+            self.pending.iter().map(|row| keys::of_tenant(kind, &row.grain.tenant)).collect();
+        let mut from = first.map_or_else(|| kind.to_vec(), |first| keys::of_tenant(kind, first));
+        let end = end_of(kind);
+        loop {
+            let stored = self.table.scan(&from, &end, 1)?.into_iter().next().map(|(key, _)| key);
+            let pending = pending.range::<Vec<u8>, _>(&from..).next().cloned();
+            let Some(key) = [stored, pending].into_iter().flatten().min() else { return Ok(()) };
+            let tenant = keys::tenant(kind, &key).ok_or_else(|| damaged("key", &key))?;
+            if !each(&tenant)? {
+                return Ok(());
+            }
+            from = end_of(&keys::of_tenant(kind, &tenant));
+        }
     }
-    Ok(())
-}
 
-/// Calls `each` with the rows of a tenant (named by what their keys begin with) that ended within these milliseconds, in
-/// order, until it returns false.
-pub(super) fn each_row(
-    table: &dyn Table,
-    list: &[u8],
-    (from, to): (u64, u64),
-    after_row: Option<&RowPlace>,
-    each: &mut dyn FnMut(LedgerRow) -> Result<bool, StoreError>,
-) -> Result<(), StoreError> {
-    let mut start = keys::at(list, from);
-    if let Some(place) = after_row {
-        start = start.max(after(&keys::row(&place.tenant, place.ended, &place.id)));
+    /// Calls `each` with the rows of a list that ended within these milliseconds, and their numbers, in order, until it
+    /// returns false.
+    pub(super) fn each_row(
+        &self,
+        list: &List,
+        span: (u64, u64),
+        after: Option<&RowPlace>,
+        each: &mut dyn FnMut(u64, LedgerRow) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let waiting = self.pending.iter().filter(|row| list.has(row));
+        let waiting = waiting.map(|row| (row.place(), row.number)).collect();
+        let after = after.map(|place| (place.ended.as_millis(), place.id.clone()));
+        each_number(self.table, list, waiting, &Range { span, after }, &mut |number| {
+            let key = keys::feed(number);
+            // It may have been archived since.
+            let Some(entry) = self.table.get(&key)? else { return Ok(true) };
+            each(number, entry::row(&key, &entry)?)
+        })
     }
-    table.visit(start, &keys::at(list, to), &mut |key, value| each(decode_row(key, value)?))
-}
-
-/// The same for the rows of a session and of the tree below it.
-pub(super) fn each_row_of_session(
-    table: &dyn Table,
-    session: SessionId,
-    (from, to): (u64, u64),
-    after_row: Option<&RowPlace>,
-    each: &mut dyn FnMut(LedgerRow) -> Result<bool, StoreError>,
-) -> Result<(), StoreError> {
-    let list = keys::of_session(session);
-    let mut start = keys::at(&list, from);
-    if let Some(place) = after_row {
-        start = start.max(after(&keys::row_of_session(session, place.ended, &place.id)));
-    }
-    table.visit(start, &keys::at(&list, to), &mut |key, tenant| {
-        let row = keys::row_of_listed(key, tenant).ok_or_else(|| damaged("entry", key))?;
-        // It may have been archived since.
-        let Some(value) = table.get(&row)? else { return Ok(true) };
-        each(decode_row(&row, &value)?)
-    })
 }
 
 /// See [`super::Ledger::rows`].
-pub(crate) fn rows(table: &dyn Table, query: &RowQuery) -> Result<RowPage, StoreError> {
+pub(crate) fn rows(source: &Source, query: &RowQuery) -> Result<RowPage, StoreError> {
     let limit = page(query.limit, USUAL_ROWS);
     let span = span(query.from, query.to);
     let mut found = RowPage::default();
@@ -121,20 +113,27 @@ pub(crate) fn rows(table: &dyn Table, query: &RowQuery) -> Result<RowPage, Store
         Ok(true)
     };
     let place = query.after.as_ref();
-    match query.session.or(query.root) {
-        Some(session) => each_row_of_session(table, session, span, place, &mut take)?,
-        None => {
-            let first = place.map(|place| place.tenant.as_str());
-            each_tenant(table, keys::ROWS, query.tenant.as_deref(), first, &mut |list| {
-                let mut goes_on = true;
-                each_row(table, list, span, place, &mut |row| {
-                    goes_on = take(row)?;
-                    Ok(goes_on)
-                })?;
-                Ok(goes_on)
-            })?;
-        }
+    if let Some(session) = query.session.or(query.root) {
+        let reader = Reader::of_session(source, session);
+        reader.each_row(&List::of_session(session), span, place, &mut |_, row| take(row))?;
+        return Ok(found);
     }
+    let reader = Reader::of_tenant(source, query.tenant.as_deref());
+    let first = place.map(|place| place.tenant.as_str());
+    reader.each_tenant(keys::LISTS, query.tenant.as_deref(), first, &mut |tenant| {
+        // Tenants before the one where the page before ended are done, those behind it begin with their first row.
+        let ended = place.map(|place| keys::of_tenant(keys::LISTS, &place.tenant));
+        if ended.is_some_and(|ended| ended > keys::of_tenant(keys::LISTS, tenant)) {
+            return Ok(true);
+        }
+        let place = place.filter(|place| place.tenant == tenant);
+        let mut goes_on = true;
+        reader.each_row(&List::of_tenant(tenant), span, place, &mut |_, row| {
+            goes_on = take(row)?;
+            Ok(goes_on)
+        })?;
+        Ok(goes_on)
+    })?;
     Ok(found)
 }
 
@@ -154,31 +153,27 @@ pub(crate) fn feed(
     if limit == 0 {
         return Ok(found);
     }
-    each_entry(table, from, end, &mut |number, entry| {
-        let item = match row_key(entry) {
-            Some(key) => match table.get(key)? {
-                Some(value) => FeedItem::Row(Box::new(decode_row(key, &value)?)),
-                // It was archived since.
-                None => return Ok(true),
-            },
-            None => FeedItem::TurnEnded(
-                turn_end(entry).ok_or_else(|| damaged("entry of the feed", &keys::feed(number)))?,
-            ),
-        };
-        found.push((number, item));
+    each_entry(table, from, end, &mut |number, key, stored| {
+        found.push((number, entry::item(key, stored)?));
         Ok(found.len() < limit)
     })?;
     Ok(found)
 }
 
-/// What is called with each entry of the feed and its number, and says whether to go on.
-type EachEntry<'a> = dyn FnMut(u64, &[u8]) -> Result<bool, StoreError> + 'a;
+/// What is called with the number, the key and the value of each entry, and says whether to go on.
+pub(super) type EachEntry<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<bool, StoreError> + 'a;
 
-fn each_entry(table: &dyn Table, from: u64, end: u64, each: &mut EachEntry<'_>) -> Result<(), StoreError> {
+/// The entries of the feed behind `from`, up to `end`.
+pub(super) fn each_entry(
+    table: &dyn Table,
+    from: u64,
+    end: u64,
+    each: &mut EachEntry<'_>,
+) -> Result<(), StoreError> {
     let (Some(first), Some(last)) = (from.checked_add(1), end.checked_add(1)) else { return Ok(()) };
-    table.visit(keys::feed(first), &keys::feed(last), &mut |key, entry| {
+    table.visit(keys::feed(first), &keys::feed(last), &mut |key, stored| {
         let number = keys::number_of_feed(key).ok_or_else(|| damaged("entry of the feed", key))?;
-        each(number, entry)
+        each(number, key, stored)
     })
 }
 
@@ -191,27 +186,30 @@ pub(crate) fn archivable(
     let limit = page(query.limit, USUAL_ROWS);
     let up_to = query.up_to.unwrap_or(u64::MAX);
     let (mut found, mut looked_at) = (ArchivePage::default(), query.after);
-    each_entry(table, query.after, end, &mut |number, entry| {
+    each_entry(table, query.after, end, &mut |number, key, stored| {
         if found.numbers.len() == limit {
             found.next = Some(looked_at);
             return Ok(false);
         }
         looked_at = number;
-        if time(entry).is_none_or(|time| time >= query.before) {
+        if entry::time(stored).is_none_or(|time| time >= query.before) {
             return Ok(true);
         }
-        let row = row_key(entry);
         if number > up_to {
-            found.kept += u64::from(row.is_some());
+            found.kept += u64::from(entry::is_row(stored));
             return Ok(true);
         }
-        if let Some(key) = row
-            && let Some(value) = table.get(key)?
-        {
-            found.rows.push(decode_row(key, &value)?);
+        if entry::is_row(stored) {
+            found.rows.push(entry::row(key, stored)?);
         }
         found.numbers.push(number);
         Ok(true)
     })?;
     Ok(found)
+}
+
+/// See [`super::Ledger::archived_before`].
+pub(crate) fn archived_before(table: &dyn Table) -> Result<Option<Timestamp>, StoreError> {
+    let stored = table.get(keys::ARCHIVED_MARK)?;
+    Ok(stored.map(|stored| Timestamp::from_millis(super::write::read_number(Some(&stored)))))
 }

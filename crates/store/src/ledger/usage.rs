@@ -1,16 +1,20 @@
 //! Sums by groups: of whole days from running sums, at the edges from rows.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use playhouse_protocol::day::DAY;
 use playhouse_protocol::ledger::{Grain, GroupBy, UsageGroup, UsageKey, UsagePage, UsageQuery, UsageSum};
 use playhouse_protocol::{Day, LedgerRow, SessionId};
 
-use super::read::{each_row, each_row_of_session, each_tenant, page, span};
-use super::{Running, VERSION, damaged, keys};
+use super::lists::List;
+use super::read::{Reader, page, span};
+use super::sums::Running;
+use super::tail::{BySum, by_sum};
+use super::{damaged, keys};
+use crate::StoreError;
 use crate::keys::end_of;
-use crate::table::Table;
-use crate::{StoreError, value};
+use crate::projection::Source;
 
 /// How many groups a page has when nobody says.
 const USUAL_GROUPS: usize = 1_000;
@@ -40,7 +44,9 @@ impl Spans {
 
 /// What is wanted, made ready for many sums.
 struct Wanted<'a> {
-    table: &'a dyn Table,
+    reader: &'a Reader<'a>,
+    /// The rows of the tail by their running sums.
+    pending: BySum,
     by: &'a [GroupBy],
     spans: Spans,
 }
@@ -50,14 +56,23 @@ impl Wanted<'_> {
         *groups.entry(UsageKey::new(self.by, grain, session)).or_default() += sum;
     }
 
-    /// Adds up the running sums that stand in a list by day.
+    /// Adds up the running sums that stand in a list by day, and the rows that they do not count yet.
     fn days(&self, groups: &mut Groups, list: &[u8], session: Option<SessionId>) -> Result<(), StoreError> {
         let Some((first, last)) = self.spans.days else { return Ok(()) };
-        self.table.visit(keys::day(list, first), &keys::day(list, last), &mut |key, stored| {
-            let running: Running = value::decode(VERSION, key, stored).ok_or_else(|| damaged("sum", key))?;
+        let (from, to) = (keys::day(list, first), keys::day(list, last));
+        let mut pending: BTreeMap<_, _> = self.pending.range(from.clone()..to.clone()).collect();
+        self.reader.table.visit(from, &to, &mut |key, stored| {
+            let mut running = Running::decode(key, stored).ok_or_else(|| damaged("sum", key))?;
+            if let Some(rows) = pending.remove(&key.to_vec()) {
+                running.count(rows);
+            }
             self.add(groups, &running.grain, session, running.sum);
             Ok(true)
-        })
+        })?;
+        for row in pending.into_values().flatten() {
+            self.add(groups, &row.grain, session, row.sum);
+        }
+        Ok(())
     }
 
     fn row(&self, groups: &mut Groups, row: &LedgerRow) {
@@ -65,11 +80,10 @@ impl Wanted<'_> {
     }
 
     /// Adds up what a tenant used.
-    fn tenant(&self, groups: &mut Groups, sums: &[u8]) -> Result<(), StoreError> {
-        self.days(groups, sums, None)?;
-        let rows = [keys::ROWS, &sums[keys::SUMS.len()..]].concat();
+    fn tenant(&self, groups: &mut Groups, tenant: &str) -> Result<(), StoreError> {
+        self.days(groups, &keys::of_tenant(keys::SUMS, tenant), None)?;
         for edge in &self.spans.edges {
-            each_row(self.table, &rows, *edge, None, &mut |row| {
+            self.reader.each_row(&List::of_tenant(tenant), *edge, None, &mut |_, row| {
                 self.row(groups, &row);
                 Ok(true)
             })?;
@@ -77,19 +91,35 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Adds up what a session used.
-    fn session(&self, groups: &mut Groups, tenant: &[u8], session: SessionId) -> Result<(), StoreError> {
-        self.days(groups, &keys::session_sums(tenant, session), Some(session))?;
+    /// Adds up what a session used. All keys of sums by session of its tenant begin with `of_tenant`.
+    fn session(
+        &self,
+        groups: &mut Groups,
+        tenant: &str,
+        of_tenant: &[u8],
+        session: SessionId,
+    ) -> Result<(), StoreError> {
+        self.days(groups, &keys::session_sums(of_tenant, session), Some(session))?;
         for edge in &self.spans.edges {
-            each_row_of_session(self.table, session, *edge, None, &mut |row| {
-                let of_tenant = || keys::of_tenant(keys::SESSION_SUMS, &row.tenant);
-                if row.session == session && of_tenant() == tenant {
+            self.reader.each_row(&List::of_session(session), *edge, None, &mut |_, row| {
+                if row.session == session && row.tenant == tenant {
                     self.row(groups, &row);
                 }
                 Ok(true)
             })?;
         }
         Ok(())
+    }
+
+    /// The first key from `from` to before `to` at which a sum stands, or will.
+    fn first_sum(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let stored = self.reader.table.scan(from, to, 1)?.into_iter().next().map(|(key, _)| key);
+        let pending = self
+            .pending
+            .range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)))
+            .next()
+            .map(|(key, _)| key.clone());
+        Ok([stored, pending].into_iter().flatten().min())
     }
 }
 
@@ -109,32 +139,36 @@ fn take(page: &mut UsagePage, groups: Groups, after: Option<&UsageKey>, limit: u
 }
 
 /// See [`super::Ledger::usage`].
-pub(crate) fn usage(table: &dyn Table, query: &UsageQuery) -> Result<UsagePage, StoreError> {
+pub(crate) fn usage(source: &Source, query: &UsageQuery) -> Result<UsagePage, StoreError> {
     let (limit, after) = (page(query.limit, USUAL_GROUPS), query.after.as_ref());
-    let wanted = Wanted { table, by: &query.by, spans: Spans::of(span(query.from, query.to)) };
+    let reader = Reader::of_tenant(source, query.tenant.as_deref());
+    let pending = by_sum(&reader.pending);
+    let spans = Spans::of(span(query.from, query.to));
+    let wanted = Wanted { reader: &reader, pending, by: &query.by, spans };
     let mut found = UsagePage::default();
     if !query.by.contains(&GroupBy::Session) {
         let mut groups = Groups::new();
-        each_tenant(table, keys::SUMS, query.tenant.as_deref(), None, &mut |sums| {
-            wanted.tenant(&mut groups, sums)?;
+        reader.each_tenant(keys::SUMS, query.tenant.as_deref(), None, &mut |tenant| {
+            wanted.tenant(&mut groups, tenant)?;
             Ok(true)
         })?;
         take(&mut found, groups, after, limit);
         return Ok(found);
     }
     let first = after.and_then(|after| after.tenant.as_deref());
-    each_tenant(table, keys::SESSION_SUMS, query.tenant.as_deref(), first, &mut |tenant| {
-        let is_first = first.is_some_and(|first| keys::of_tenant(keys::SESSION_SUMS, first) == tenant);
-        let begin = after.and_then(|after| after.session).filter(|_| is_first);
-        let mut from = begin.map_or_else(|| tenant.to_vec(), |session| keys::session_sums(tenant, session));
-        while let Some((key, _)) = table.scan(&from, &end_of(tenant), 1)?.into_iter().next() {
-            let session = keys::session_of_sum(tenant, &key).ok_or_else(|| damaged("sum", &key))?;
+    reader.each_tenant(keys::SESSION_SUMS, query.tenant.as_deref(), first, &mut |tenant| {
+        let of_tenant = keys::of_tenant(keys::SESSION_SUMS, tenant);
+        let begin = after.and_then(|after| after.session).filter(|_| first == Some(tenant));
+        let mut from =
+            begin.map_or_else(|| of_tenant.clone(), |session| keys::session_sums(&of_tenant, session));
+        while let Some(key) = wanted.first_sum(&from, &end_of(&of_tenant))? {
+            let session = keys::session_of_sum(&of_tenant, &key).ok_or_else(|| damaged("sum", &key))?;
             let mut groups = Groups::new();
-            wanted.session(&mut groups, tenant, session)?;
+            wanted.session(&mut groups, tenant, &of_tenant, session)?;
             if !take(&mut found, groups, after, limit) {
                 return Ok(false);
             }
-            from = end_of(&keys::session_sums(tenant, session));
+            from = end_of(&keys::session_sums(&of_tenant, session));
         }
         Ok(true)
     })?;

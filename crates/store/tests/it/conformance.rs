@@ -19,6 +19,14 @@ macro_rules! conformance {
             })*
         }
 
+        mod redb {
+            $(#[test]
+            fn $check() {
+                let directory = tempfile::tempdir().unwrap();
+                super::$check(&crate::samples::open(directory.path(), Some(playhouse_store::Backend::Redb)));
+            })*
+        }
+
         mod memory {
             $(#[test]
             fn $check() {
@@ -39,6 +47,7 @@ conformance!(
     the_index_of_unfinished_sessions_follows_the_turns,
     a_tenant_finds_its_few_sessions_among_those_of_others,
     the_lists_of_a_tenant_follow_what_changes,
+    a_title_is_searched_as_it_is_now,
     sessions_are_counted_by_tenant,
     a_deleted_session_leaves_nothing,
     a_session_that_is_not_there_is_missing,
@@ -340,6 +349,38 @@ fn sessions_are_counted_by_tenant(store: &Store) {
     assert_eq!(counts(), [18, 0, 0]);
     create(store, session(1));
     assert_eq!(counts(), [19, 0, 0]);
+}
+
+fn a_title_is_searched_as_it_is_now(store: &Store) {
+    let found = |title: &str, after: Option<Cursor>| {
+        let query = ListQuery {
+            tenant: Some(TENANT.to_owned()),
+            title: Some(title.to_owned()),
+            limit: 2,
+            after,
+            ..ListQuery::default()
+        };
+        let page = store.log.list(&query).unwrap();
+        (page.sessions.iter().map(|summary| summary.id).collect::<Vec<_>>(), page.next)
+    };
+    assert_eq!(found("haus", None), (vec![], None));
+    for number in 1..=4 {
+        create(store, session(number));
+        append(store, session(number), 1, vec![titled("Ein Haus")]).unwrap();
+    }
+    let (first, next) = found("HAUS", None);
+    let (second, end) = found("haus", next);
+    let all: std::collections::BTreeSet<_> = [first, second].concat().into_iter().collect();
+    assert_eq!((all, end), ((1..=4).map(session).collect(), None));
+    append(store, session(1), 2, vec![titled("Ein Hof")]).unwrap();
+    delete(store, session(2)).unwrap();
+    append(store, session(3), 2, vec![titled("Ein Hof")]).unwrap();
+    assert_eq!(found("haus", None), (vec![session(4)], None));
+    create(store, session(5));
+    append(store, session(5), 1, vec![titled("Haus")]).unwrap();
+    let (mut both, _) = found("haus", None);
+    both.sort();
+    assert_eq!(both, [4, 5].map(session));
 }
 
 fn a_deleted_session_leaves_nothing(store: &Store) {

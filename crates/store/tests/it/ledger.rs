@@ -1,6 +1,8 @@
-//! The ledger: what every backend promises of it. `histories` holds that it is what the logs say after any history.
+//! The ledger: what every backend promises of it. `histories` holds that it is what the logs say after any history,
+//! `versions` that nothing is lost of what an older engine wrote.
 
 mod histories;
+mod versions;
 
 use std::collections::BTreeMap;
 
@@ -303,6 +305,7 @@ fn what_was_archived_stays_in_the_sums(store: &Store) {
     let (sums, end) = (usage(store, query.clone()), store.ledger.feed_end());
     assert_eq!((sums.len(), end), (8, 10));
     let before = Timestamp::from_millis(NOON + 2 * DAY);
+    assert_eq!(store.ledger.archived_before().unwrap(), None);
     let archive = ArchiveQuery { before, up_to: Some(6), after: 0, limit: 1 };
     let (mut query_of_page, mut away, mut kept) = (archive.clone(), Vec::new(), 0);
     loop {
@@ -323,6 +326,7 @@ fn what_was_archived_stays_in_the_sums(store: &Store) {
     assert_eq!(numbers, [3, 4, 5, 7, 8, 9, 10]);
     // What is too young stays, whoever names it.
     assert_eq!(store.ledger.archive(before, &[1, 4, 9, 99]).unwrap(), 0);
+    assert_eq!(store.ledger.archived_before().unwrap(), Some(before));
     let all = ArchiveQuery { before: Timestamp::from_millis(u64::MAX), up_to: None, after: 0, limit: 0 };
     let page = store.ledger.archivable(&all).unwrap();
     assert_eq!((page.numbers.len(), page.rows.len(), page.next), (7, 5, None));

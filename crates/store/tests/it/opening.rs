@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use fs_err as fs;
 use playhouse_protocol::Seq;
-use playhouse_store::{Store, StoreError};
+use playhouse_store::{Backend, Store, StoreError, StoreOptions};
 
 use crate::samples::*;
 
@@ -38,9 +38,10 @@ fn a_store_is_found_again_with_the_next_generation() {
         }
         assert_eq!(append(&store, session(1), generation, vec![titled("a")]).unwrap(), Seq(generation + 1));
     }
-    assert_eq!(fs::read_to_string(data.join("format.json")).unwrap().trim(), FORMAT_1);
+    assert_eq!(fs::read_to_string(data.join("format.json")).unwrap().trim(), FORMAT_3);
 }
 
+const FORMAT_3: &str = r#"{"format":"playhouse-store","version":3,"backend":"sled"}"#;
 const FORMAT_1: &str = r#"{"format":"playhouse-store","version":1,"backend":"sled"}"#;
 
 #[test]
@@ -68,7 +69,7 @@ fn a_store_is_held_until_its_last_part_is_dropped() {
 
 #[test]
 fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
-    let newer = r#"{"format":"playhouse-store","version":3,"backend":"granite","more":[]}"#;
+    let newer = r#"{"format":"playhouse-store","version":4,"backend":"granite","more":[]}"#;
     for (name, content, found) in [
         ("notes.txt", "mine", "holds something else (notes.txt, for one) and no format.json"),
         ("lock", "a lock of another program", "holds something else (lock, for one)"),
@@ -76,11 +77,11 @@ fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
         (
             "format.json",
             newer,
-            "holds playhouse-store version 3; this engine reads playhouse-store versions 1 to 2",
+            "holds playhouse-store version 4; this engine reads playhouse-store versions 1 to 3 (sled, redb)",
         ),
         ("format.json", r#"{"format":"cookbook","version":1}"#, "holds the foreign format \"cookbook\""),
         ("format.json", r#"{"version":1}"#, "holds the foreign format null"),
-        ("format.json", &FORMAT_1.replace("sled", "redb"), "with the backend \"redb\""),
+        ("format.json", &FORMAT_1.replace("sled", "granite"), "with the backend \"granite\""),
         ("format.json", r#"{"format":"#, "has a format.json that is not JSON"),
         ("format.json", "", "has a format.json that is not JSON"),
     ] {
@@ -95,6 +96,38 @@ fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
         assert!(text.contains(found) && text.contains("Nothing was changed"), "expected {found:?} in {text}");
         assert_eq!(contents(directory.path()), before);
     }
+}
+
+#[test]
+fn a_database_that_nothing_names_is_neither_used_nor_removed() {
+    for backend in Backend::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let options = StoreOptions { backend, ..StoreOptions::default() };
+        let store = Store::open_with(directory.path(), &options).unwrap();
+        create(&store, session(1));
+        store.upkeep.reclaim().unwrap();
+        drop(store);
+        let pointer = directory.path().join("current");
+        let named = fs::read(&pointer).unwrap();
+        fs::remove_file(&pointer).unwrap();
+        let error = Store::open(directory.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Format { .. }), "{error}");
+        let text = error.to_string();
+        let moved = format!("{backend}-1");
+        assert!(text.contains(&format!("the database {moved}, and no file \"current\"")), "{text}");
+        assert!(!directory.path().join(backend.name()).exists());
+        fs::write(&pointer, named).unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(read_all(&store, session(1)).len(), 1);
+    }
+}
+
+#[test]
+fn a_store_of_before_is_of_this_version_once_it_was_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("format.json"), FORMAT_1).unwrap();
+    drop(Store::open(directory.path()).unwrap());
+    assert_eq!(fs::read_to_string(directory.path().join("format.json")).unwrap().trim(), FORMAT_3);
 }
 
 #[test]

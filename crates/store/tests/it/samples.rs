@@ -21,10 +21,25 @@ use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
 use playhouse_protocol::{
     Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
-use playhouse_store::{Append, Store, StoreError};
+use playhouse_store::{Append, Backend, Store, StoreError, StoreOptions};
 use serde_json::{Map, Value, json};
 
 pub(crate) const TENANT: &str = "acme";
+
+/// The store in a directory, which gets this backend if it is new; in memory without one.
+pub(crate) fn open(data: &std::path::Path, backend: Option<Backend>) -> Store {
+    match backend {
+        Some(backend) => {
+            Store::open_with(data, &StoreOptions { backend, ..StoreOptions::default() }).unwrap()
+        }
+        None => Store::memory().unwrap(),
+    }
+}
+
+/// Every kind of store.
+pub(crate) fn backends() -> impl proptest::strategy::Strategy<Value = Option<Backend>> {
+    proptest::sample::select(vec![Some(Backend::Sled), Some(Backend::Redb), None])
+}
 
 pub(crate) fn session(number: u64) -> SessionId {
     SessionId::parse(&format!("ses_{number:012x}Sess1234567890")).unwrap()

@@ -21,7 +21,7 @@ use super::mark::Scope;
 use super::tree::Tree;
 use super::{Exit, Input, ProcessError, Receive, Spec, bounded, mark, program, shell, shell_words, starter};
 use crate::door;
-use crate::walls::{After, Walls};
+use crate::walls::{After, Walls, WallsError};
 
 /// How much is read at once, in bytes: what a pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -93,13 +93,16 @@ pub(super) async fn start(
     let (variable, command) = (scope.variable(), scope.clone());
     let (walls, workdir, inner) = (spec.walls.clone(), spec.workdir.clone(), shell_words(&spec.command));
     let prepare = move || {
-        let first = door::hold(walls.first_directory(&workdir)).map_err(io::Error::from);
+        let built = walls.built()?;
+        let first = door::hold(built.first_directory(&workdir)).map_err(io::Error::from);
         let hold = hold(&command);
-        let enclosed = walls.around(&workdir, hold.user_words(), inner);
-        (first, hold, enclosed)
+        let enclosed = built.around(&workdir, hold.user_words(), inner);
+        Ok((first, hold, enclosed))
     };
-    let (first_directory, hold, enclosed) =
-        tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
+    let no_walls = |error: WallsError| ProcessError::Walls(io::Error::other(error));
+    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
+    let (first_directory, hold, enclosed) = prepared.map_err(no_walls)?;
+    let built = spec.walls.built().map_err(no_walls)?;
     let not_started =
         |source| ProcessError::Start { shell: shell().to_owned(), workdir: spec.workdir.clone(), source };
     let first_directory = first_directory.map_err(not_started)?;
@@ -111,7 +114,7 @@ pub(super) async fn start(
         .args(rest)
         .current_dir(as_path(&first_directory, spec))
         .env_clear()
-        .envs(spec.walls.environment(&spec.environment).variables())
+        .envs(built.environment(&spec.environment).variables())
         .env(mark::NAME, variable)
         .stdin(match input {
             Input::Empty => Stdio::null(),
@@ -125,7 +128,7 @@ pub(super) async fn start(
     let child = starter::start(command).await.map_err(not_started)?;
     drop(first_directory);
     // From here on, dropping `child` on an error kills the shell.
-    let tree = Tree::of(child.id(), scope, hold.group(), spec.walls.have_keeper());
+    let tree = Tree::of(child.id(), scope, hold.group(), built.have_keeper());
     let (id, pipe) = (child.id().unwrap_or_default(), receiver(reader)?);
     Ok(Started {
         child,

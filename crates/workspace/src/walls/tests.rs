@@ -28,8 +28,13 @@ fn where_nothing_works_it_is_refused_or_said() {
     {
         assert!(error.contains(part), "{error}");
     }
+    let when_needed = |sandbox| Walls::when_needed(&Arc::new(spec(folder.path(), sandbox)));
+    assert_eq!(when_needed(Sandbox::Required).unwrap_err().to_string(), error, "it is known before");
+    assert!(when_needed(Sandbox::BestEffort).unwrap().known().is_none());
+    let put_off = when_needed(Sandbox::BestEffort).unwrap();
     let walls = Walls::build(&spec(folder.path(), Sandbox::BestEffort)).unwrap();
-    let in_force = walls.in_force();
+    assert_eq!(put_off.in_force().unwrap(), walls.in_force().unwrap());
+    let in_force = walls.in_force().unwrap();
     assert_eq!((in_force.strength, &*in_force.by, in_force.network), (Strength::None, "none", true));
     assert!(in_force.detail.contains("apt install bubblewrap"), "{in_force}");
 }

@@ -52,7 +52,7 @@ impl House {
         let walls = Walls::build(&self.spec);
         let walls =
             walls.unwrap_or_else(|error| panic!("{error}: these tests need it (`apt install bubblewrap`)"));
-        assert_eq!(walls.in_force().by, "bubblewrap", "{}", walls.in_force().detail);
+        assert_eq!(walls.in_force().unwrap().by, "bubblewrap", "{}", walls.in_force().unwrap().detail);
         walls
     }
 

@@ -12,5 +12,6 @@ mod ends;
 mod files;
 mod house;
 mod levels;
+mod needed;
 mod repository;
 mod system;

@@ -179,7 +179,7 @@ async fn a_worktree_works_where_its_repository_is_allowed() {
     git(&main, &["worktree", "add", "--quiet", house.spec.workspace.to_str().unwrap(), "-b", "side"]);
     // Not allowed: not there, and what holds says so.
     house.fails("git status").await;
-    let detail = house.walls().in_force().detail.clone();
+    let detail = house.walls().in_force().unwrap().detail.clone();
     assert!(detail.contains("git does not work") && detail.contains("[walls] roots"), "{detail}");
     house.fails(&format!("ls {}", quoted(&main))).await;
     house.spec.roots = vec![house.root.join("repositories")];
@@ -237,5 +237,5 @@ async fn a_workspace_cannot_name_the_repository_of_another() {
     house.write(".git", &format!("gitdir: {}\n", victim.join(".git").display()));
     house.fails("git status").await;
     house.fails(&format!("ls {}", quoted(&victim))).await;
-    assert!(house.walls().in_force().detail.contains("does not say that it belongs"));
+    assert!(house.walls().in_force().unwrap().detail.contains("does not say that it belongs"));
 }

@@ -58,7 +58,7 @@ async fn there_is_no_network_unless_it_is_allowed() {
     house.spec.allowed.network = true;
     assert_eq!(house.done(&connect).await, "connected\n");
     assert!(listener.accept().is_ok());
-    assert!(house.walls().in_force().network);
+    assert!(house.walls().in_force().unwrap().network);
 }
 
 /// Numbers of system calls: name, x86_64, aarch64.

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::Path;
+use playhouse_actors::SessionHandle;
 use playhouse_protocol::{CommandError, ConsentAnswer, ConsentId, QuestionId, SessionId};
 use serde::Deserialize;
 
@@ -81,7 +82,7 @@ async fn answer(asked: &Asked, request: &str, answer: ConsentAnswer) -> Result<J
             waiting(asked, |waiting| waiting.consents.iter().any(|asked| asked.consent == consent)).await?
         }
     };
-    let handle = asked.app.session(&asked.principal, of.ok_or_else(missing)?).await?;
+    let handle = of_request(asked, of, missing).await?;
     settle(handle.answer(consent, answer).await, missing)
 }
 
@@ -120,8 +121,21 @@ async fn answer_question(
             waiting(asked, |waiting| waiting.questions.iter().any(|asked| asked.question == question)).await?
         }
     };
-    let handle = asked.app.session(&asked.principal, of.ok_or_else(missing)?).await?;
+    let handle = of_request(asked, of, missing).await?;
     settle(handle.answer_question(question, answers).await, missing)
+}
+
+/// The session of a request. Where it is not the client's to use, there is no such request for it.
+async fn of_request(
+    asked: &Asked,
+    session: Option<SessionId>,
+    missing: impl Fn() -> Failure,
+) -> Result<SessionHandle, Failure> {
+    let session = session.ok_or_else(&missing)?;
+    match asked.app.session(&asked.principal, session).await {
+        Err(problem) if problem.kind == Kind::NotFound => Err(missing()),
+        found => Ok(found?),
+    }
 }
 
 /// The session of a request that the feed has not heard of yet.

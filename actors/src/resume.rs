@@ -1,0 +1,92 @@
+//! Going on with what an engine before this one left unfinished.
+//!
+//! The index of unfinished sessions says which they are, so no log is read to find them. They are woken at a bounded rate, a
+//! few at a time: an engine that starts with thousands of them answers its clients meanwhile.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use playhouse_protocol::{CommandError, SessionId};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::engine::Engine;
+
+/// One session is begun with after another, so long apart.
+const APART: Duration = Duration::from_millis(10);
+/// So many are read from their logs at once.
+const AT_ONCE: usize = 4;
+
+/// When sessions go on with what is unfinished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// By themselves, when the engine starts.
+    Auto,
+    /// When they are woken, by whatever wakes them.
+    #[default]
+    OnDemand,
+    /// When somebody wants something of their turns, or says so. Who only reads one does not make it go on.
+    Manual,
+}
+
+impl Resume {
+    /// Whether a session that wakes goes on.
+    pub(crate) fn by_itself(self) -> bool {
+        self != Self::Manual
+    }
+}
+
+impl Engine {
+    /// Makes a session go on with what is unfinished. One that is parked gets another chance: how often it crashed is forgotten.
+    /// On return it is in memory. Whether it had something unfinished.
+    ///
+    /// # Errors
+    /// There is none with this id, or its log cannot be trusted: then it is parked, with the reason.
+    pub async fn resume(&self, id: SessionId) -> Result<bool, CommandError> {
+        let unfinished = self.summary(id).await?.open_turns > 0;
+        self.handle(id).resume().await?;
+        Ok(unfinished)
+    }
+
+    /// Makes these sessions go on, at a bounded rate; those that do. The others are said in the log.
+    pub async fn resume_each(&self, sessions: Vec<SessionId>) -> Vec<SessionId> {
+        let mut pace = interval(APART);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let resumed = stream::iter(sessions)
+            .zip(stream::unfold(pace, |mut pace| async move {
+                pace.tick().await;
+                Some(((), pace))
+            }))
+            .map(|(session, ())| async move {
+                match self.resume(session).await {
+                    Ok(unfinished) => unfinished.then_some(session),
+                    // It was removed meanwhile.
+                    Err(CommandError::NotFound(_)) => None,
+                    Err(error) => {
+                        tracing::warn!(%session, %error, "cannot go on with what is unfinished");
+                        None
+                    }
+                }
+            });
+        resumed.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// Does so with all that are unfinished, behind the caller's back, where the engine is to do that when it starts.
+    pub(crate) fn resume_by_itself(&self) {
+        if self.shared.resume != Resume::Auto {
+            return;
+        }
+        let engine = self.clone();
+        tokio::spawn(async move {
+            match engine.unfinished().await {
+                Ok(sessions) if sessions.is_empty() => {}
+                Ok(sessions) => {
+                    let count = sessions.len();
+                    tracing::info!(count, "sessions go on with what is unfinished");
+                    let resumed = engine.resume_each(sessions).await.len();
+                    tracing::info!(resumed, of = count, "all sessions that were unfinished are looked after");
+                }
+                Err(error) => tracing::error!(%error, "what is unfinished cannot be looked for"),
+            }
+        });
+    }
+}

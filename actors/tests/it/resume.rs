@@ -1,0 +1,344 @@
+//! What an engine left unfinished when it was killed, and what the next one makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mock_llm::{Model, Script, call, text};
+use playhouse_actors::Resume;
+use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::record::{AttemptOutcome, SessionChanged, TurnOutcome};
+use playhouse_protocol::{Command, CommandError, ConsentAnswer, Prompt, Record, Seq, SessionId, question};
+use playhouse_store::Store;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::consents::THERE;
+use crate::support::{Stage, bare_ground, kinds, until};
+
+fn question() -> Value {
+    json!({"questions": [{
+        "question": "Which?", "header": "Which", "options": [{"label": "This", "description": "one"}],
+    }]})
+}
+
+/// Models that are in the middle of something for ever, for the engine that is killed; or that end, for the one after it.
+fn script(slow: bool) -> Script {
+    let mode = |one: &str| json!({"mode": if slow { format!("{one}wait") } else { format!("{one}once") }});
+    let pause = if slow { Duration::from_secs(600) } else { Duration::ZERO };
+    let calls = |input| Model::new().step(call("probe", input)).step(text("Done."));
+    Script::new()
+        .model("streams", Model::new().step(text("A whole answer.").delay(pause)))
+        .model("reads", calls(mode("free-")))
+        .model("writes", calls(mode("")))
+        .model("asks", Model::new().step(call("question", question())).step(text("Thanks.")))
+        .model("dares", Model::new().step(call("danger", json!({"to": THERE}))).step(text("Done.")))
+}
+
+/// A store and a folder that outlive their engines.
+struct Ground {
+    store: Store,
+    folder: Arc<tempfile::TempDir>,
+}
+
+impl Ground {
+    fn new() -> Self {
+        Self { store: Store::memory().unwrap(), folder: Arc::new(tempfile::tempdir().unwrap()) }
+    }
+
+    async fn stage(&self, script: Script, resume: Resume) -> Stage {
+        Stage::with(self.store.clone(), Arc::clone(&self.folder), script, |options| {
+            options.resume = resume;
+            options.idle_after = Some(Duration::from_millis(20));
+        })
+        .await
+    }
+
+    /// Runs an engine up to the end of `work`, and kills it there: nothing of it runs any more.
+    fn killed<T>(&self, work: impl AsyncFnOnce(&Stage) -> T) -> T {
+        let runtime = Runtime::new().unwrap();
+        let done = runtime.block_on(async {
+            let stage = self.stage(script(true), Resume::OnDemand).await;
+            *stage.directory.ground.lock().unwrap() = bare_ground();
+            work(&stage).await
+        });
+        runtime.shutdown_timeout(Duration::from_secs(20));
+        done
+    }
+}
+
+async fn ended(stage: &Stage, session: SessionId) -> Vec<TurnOutcome> {
+    let mut events = stage.engine.session(session).await.unwrap().events(Some(Seq::START)).await.unwrap();
+    let turns = stage.engine.summary(session).await.unwrap();
+    let mut outcomes = Vec::new();
+    while outcomes.len() < (turns.turns + turns.open_turns) as usize {
+        let Record::TurnEnded(ended) =
+            until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await
+        else {
+            unreachable!()
+        };
+        outcomes.push(ended.outcome);
+    }
+    outcomes
+}
+
+/// Waits until nothing is unfinished, without asking any session for anything.
+async fn all_is_finished(stage: &Stage) {
+    let finished = async {
+        while !stage.engine.unfinished().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), finished).await.expect("the sessions go on by themselves");
+}
+
+/// Begins a turn, and waits for a record of it.
+async fn begin(stage: &Stage, model: &str, kind: &str) -> SessionId {
+    let session = stage.session(model).await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    until(&mut events, |record| record.kind() == kind).await;
+    session.id()
+}
+
+#[test]
+fn an_engine_that_starts_goes_on_with_all_that_was_left() {
+    let ground = Ground::new();
+    let [streams, reads, writes] = ground.killed(async |stage| {
+        let streams = begin(stage, "streams", "attempt.started").await;
+        let reads = begin(stage, "reads", "call.intended").await;
+        let writes = begin(stage, "writes", "call.intended").await;
+        stage.probe.begun().await;
+        stage.probe.begun().await;
+        // Another one waits behind it.
+        stage.engine.session(writes).await.unwrap().prompt(Prompt::text("and then")).await.unwrap();
+        let idle = stage.session("echo").await;
+        idle.run(Prompt::text("hi")).await.unwrap();
+        [streams, reads, writes]
+    });
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Auto).await;
+        // The call that only reads runs again, as it was proposed.
+        stage.probe.begun().await;
+        stage.probe.release(1);
+        all_is_finished(&stage).await;
+        assert_eq!(stage.directory.woken.load(Ordering::SeqCst), 3, "one without work is left alone");
+        let records = async |session| stage.engine.read(session).await.unwrap().0;
+        for (session, turns) in [(streams, 1), (reads, 1), (writes, 2)] {
+            assert_eq!(ended(&stage, session).await, vec![TurnOutcome::Completed; turns]);
+        }
+        // The streaming step was made again, and both attempts stand in the log.
+        let attempts: Vec<AttemptOutcome> = records(streams)
+            .await
+            .into_iter()
+            .filter_map(|entry| match entry.record {
+                Record::AttemptEnded(ended) => Some(ended.outcome),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(attempts, [AttemptOutcome::Lost, AttemptOutcome::Finished]);
+        let mut results = Vec::new();
+        for session in [reads, writes] {
+            let settled = records(session).await.into_iter().filter_map(|entry| match entry.record {
+                Record::CallSettled { result, .. } => Some((result.outcome, result.output)),
+                _ => None,
+            });
+            results.push(settled.collect::<Vec<_>>());
+        }
+        assert_eq!(results[0], [(CallOutcome::Done, "did free-wait".to_owned())], "it ran again");
+        // The second prompt's turn makes no call.
+        let (outcome, output) = &results[1][0];
+        assert_eq!(*outcome, CallOutcome::Interrupted);
+        assert!(output.contains("effects unknown: check before you repeat it"), "{output}");
+    });
+}
+
+#[test]
+fn what_waits_for_people_still_waits_and_has_all_its_time_again() {
+    let ground = Ground::new();
+    let begun = ground.killed(async |stage| {
+        let consent =
+            [begin(stage, "dares", "consent.asked").await, begin(stage, "dares", "consent.asked").await];
+        let asks = begin(stage, "asks", "question.asked").await;
+        (consent, asks, stage.engine.waiting("local").await.unwrap())
+    });
+    let ([answered, left], asks, before) = begun;
+    Runtime::new().unwrap().block_on(async {
+        let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), script(false), |options| {
+            (options.resume, options.asking_wait) = (Resume::Auto, Duration::from_secs(2));
+        })
+        .await
+        .bare();
+        let after = stage.engine.waiting("local").await.unwrap();
+        assert_eq!(after, before, "the same requests, by the same names");
+        let of = |session| after.iter().find(|waiting| waiting.session == session).unwrap();
+        let handle = stage.engine.session(answered).await.unwrap();
+        handle.answer(of(answered).consents[0].consent, ConsentAnswer::Once).await.unwrap();
+        let handle = stage.engine.session(asks).await.unwrap();
+        let this = Some(vec![vec!["This".to_owned()]]);
+        handle.answer_question(of(asks).questions[0].question, this).await.unwrap();
+        all_is_finished(&stage).await;
+        assert_eq!(stage.danger.went(), [THERE], "one was answered, and the other's time passed");
+        let told = |session| {
+            let engine = stage.engine.clone();
+            async move {
+                let entries = engine.read(session).await.unwrap().0;
+                entries.into_iter().find_map(|entry| match entry.record {
+                    Record::ConsentSettled { answer, .. } => Some(answer),
+                    _ => None,
+                })
+            }
+        };
+        assert_eq!(told(left).await, Some(ConsentAnswer::TimedOut));
+        assert_eq!(told(answered).await, Some(ConsentAnswer::Once));
+        let entries = stage.engine.read(asks).await.unwrap().0;
+        let settled = entries.iter().filter_map(|entry| match &entry.record {
+            Record::QuestionSettled { answer, .. } => Some(answer),
+            _ => None,
+        });
+        assert!(matches!(settled.collect::<Vec<_>>()[..], [question::QuestionAnswer::Answered { .. }]));
+    });
+}
+
+#[test]
+fn many_that_were_left_all_go_on() {
+    const SESSIONS: usize = 120;
+    let ground = Ground::new();
+    ground.killed(async |stage| {
+        for _ in 0..SESSIONS {
+            begin(stage, "streams", "attempt.started").await;
+        }
+    });
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Auto).await;
+        // Somebody who comes meanwhile is served.
+        let session = stage.session("echo").await;
+        let ended = session.run(Prompt::text("hi")).await.unwrap().ended;
+        assert_eq!(ended.outcome, TurnOutcome::Completed);
+        all_is_finished(&stage).await;
+        assert_eq!(stage.directory.mock.journal().count(), SESSIONS as u64 + 1, "each once");
+    });
+}
+
+#[test]
+fn by_hand_nothing_goes_on_until_somebody_wants_it() {
+    let ground = Ground::new();
+    let [resumed, prompted, aborted, removed] = ground.killed(async |stage| {
+        let mut sessions = [None; 4];
+        for (number, model) in ["reads", "streams", "reads", "streams"].into_iter().enumerate() {
+            let kind = if model == "reads" { "call.intended" } else { "attempt.started" };
+            sessions[number] = Some(begin(stage, model, kind).await);
+        }
+        sessions.map(Option::unwrap)
+    });
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Manual).await;
+        let heads = async || {
+            let mut heads = Vec::new();
+            for session in [resumed, prompted, aborted, removed] {
+                heads.push(stage.engine.summary(session).await.unwrap().head);
+            }
+            heads
+        };
+        let before = heads().await;
+        // Whoever only looks makes nothing go on.
+        for session in [resumed, prompted, aborted, removed] {
+            let handle = stage.engine.session(session).await.unwrap();
+            assert_eq!(handle.snapshot().await.unwrap().summary.open_turns, 1);
+            let mut events = handle.events(Some(Seq::START)).await.unwrap();
+            until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
+        }
+        stage.engine.waiting("local").await.unwrap();
+        let asleep = async {
+            while stage.engine.in_memory() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), asleep).await.expect("they need no memory");
+        assert_eq!(heads().await, before, "nothing was appended");
+        assert_eq!(stage.directory.mock.journal().count(), 0);
+        // A change of the session is none of its turns.
+        let changed = SessionChanged { title: Some("Later".into()), ..SessionChanged::default() };
+        let handle = stage.engine.session(resumed).await.unwrap();
+        handle.command(Command::Change(changed)).await.unwrap();
+        assert_eq!(stage.engine.summary(resumed).await.unwrap().open_turns, 1);
+        assert_eq!(
+            (stage.directory.mock.journal().count(), stage.probe.executed.load(Ordering::SeqCst)),
+            (0, 0)
+        );
+
+        assert_eq!(stage.engine.resume(resumed).await, Ok(true));
+        stage.probe.begun().await;
+        stage.probe.release(1);
+        assert_eq!(ended(&stage, resumed).await, [TurnOutcome::Completed]);
+        assert_eq!(stage.engine.resume(resumed).await, Ok(false), "nothing is left");
+        let handle = stage.engine.session(prompted).await.unwrap();
+        handle.prompt(Prompt::text("and now")).await.unwrap();
+        assert_eq!(ended(&stage, prompted).await, [TurnOutcome::Completed; 2]);
+        let asked = stage.directory.mock.journal().count();
+        assert_eq!(stage.engine.session(aborted).await.unwrap().abort().await, Ok(1));
+        assert_eq!(ended(&stage, aborted).await, [TurnOutcome::Aborted]);
+        stage.engine.delete(removed).await.unwrap();
+        assert_eq!(stage.directory.mock.journal().count(), asked, "nobody was asked for what was not wanted");
+        assert!(stage.engine.unfinished().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn those_that_are_left_by_hand_go_on_together() {
+    let ground = Ground::new();
+    let sessions = ground.killed(async |stage| {
+        let mut sessions = Vec::new();
+        for _ in 0..5 {
+            sessions.push(begin(stage, "streams", "attempt.started").await);
+        }
+        sessions
+    });
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Manual).await;
+        let mut unfinished = stage.engine.unfinished().await.unwrap();
+        unfinished.push(SessionId::parse("ses_0123456789abABCDEFGHIJKLMN").unwrap());
+        let mut resumed = stage.engine.resume_each(unfinished).await;
+        resumed.sort_unstable();
+        all_is_finished(&stage).await;
+        let mut expected = sessions.clone();
+        expected.sort_unstable();
+        assert_eq!(resumed, expected, "one that there is not is left out");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_parked_gets_another_chance() {
+    let script = Script::new()
+        .model("m", Model::new().step(call("probe", json!({"mode": "wait"}))).step(text("Done.")));
+    let stage = Stage::new(script).await;
+    let session = stage.session("m").await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.begun().await;
+    stage.directory.panics_in_session.store(1_000, Ordering::SeqCst);
+    stage.probe.release(1);
+    let parked = async {
+        loop {
+            match events.next().await {
+                Ok(event) => assert!(event.is_some()),
+                Err(error) => return error,
+            }
+        }
+    };
+    let parked = tokio::time::timeout(Duration::from_secs(20), parked).await.expect("it is parked");
+    assert!(matches!(parked, CommandError::Parked { .. }), "{parked}");
+    // It crashes again as long as the reason lasts.
+    assert_eq!(stage.engine.resume(session.id()).await, Ok(true));
+    let parked_again = async {
+        while !matches!(session.snapshot().await, Err(CommandError::Parked { .. })) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), parked_again).await.expect("it is parked again");
+    stage.directory.panics_in_session.store(0, Ordering::SeqCst);
+    assert_eq!(stage.engine.resume(session.id()).await, Ok(true));
+    assert_eq!(ended(&stage, session.id()).await, [TurnOutcome::Completed]);
+    assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 1, "what had run did not run again");
+    assert!(kinds(&stage.records(&session).await).contains(&"call.settled"));
+}

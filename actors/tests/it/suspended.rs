@@ -1,0 +1,258 @@
+//! A store that takes no writes for a while: what runs is suspended, what is new is refused, and all goes on by itself.
+
+use std::io::{Error, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mock_llm::{Model, Script, call, text};
+use playhouse_actors::SessionHandle;
+use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::record::{Record, TurnOutcome};
+use playhouse_protocol::{CommandError, Prompt, Seq, SessionId, SessionSummary};
+use playhouse_store::{
+    Append, Done, ListQuery, Log, LogRead, Page, Store, StoreError, Suspended, SuspensionReason,
+};
+use serde_json::json;
+
+use crate::support::{Stage, until};
+
+/// A log on a disk that may be full.
+struct Disk {
+    log: Arc<dyn Log>,
+    full: Mutex<Option<Instant>>,
+    /// How many writes were refused.
+    refused: AtomicU32,
+    /// A record of this kind does not fit, so many times; all others do.
+    too_large: AtomicU32,
+    /// The writes that come are done, and those who sent them are told that they were not.
+    keeps: AtomicBool,
+}
+
+impl Disk {
+    fn fill(&self) {
+        *self.full.lock().unwrap() = Some(Instant::now());
+    }
+
+    fn free(&self) {
+        *self.full.lock().unwrap() = None;
+    }
+
+    fn refused(&self) -> u32 {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    /// How this write is refused.
+    fn refusal(&self, append: Option<&Append>) -> Option<StoreError> {
+        if self.health().is_some() {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Some(StoreError::Suspended { reason: SuspensionReason::Full });
+        }
+        let settles = append?.entries.iter().any(|entry| matches!(entry.record, Record::CallSettled { .. }));
+        let left = self.too_large.load(Ordering::SeqCst);
+        if settles && left > 0 {
+            self.too_large.store(left - 1, Ordering::SeqCst);
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Some(Error::from(ErrorKind::StorageFull).into());
+        }
+        None
+    }
+
+    async fn refuses_more_than(&self, before: u32) {
+        let refused = async {
+            while self.refused() <= before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), refused).await.expect("a write is refused");
+    }
+}
+
+impl Log for Disk {
+    fn append(&self, append: Append, done: Done) {
+        match self.refusal(Some(&append)) {
+            None => self.log.append(append, done),
+            Some(error) if self.keeps.load(Ordering::SeqCst) => {
+                self.log.append(append, Box::new(move |_| done(Err(error))));
+            }
+            Some(error) => done(Err(error)),
+        }
+    }
+
+    fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
+        self.log.read(session, after, limit)
+    }
+
+    fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
+        self.log.summary(session)
+    }
+
+    fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
+        self.log.list(query)
+    }
+
+    fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
+        self.log.unfinished()
+    }
+
+    fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError> {
+        self.log.unfinished_of(tenant)
+    }
+
+    fn count(&self, tenant: &str) -> Result<u64, StoreError> {
+        self.log.count(tenant)
+    }
+
+    fn fork(&self, fork: Append, done: Done) {
+        match self.refusal(None) {
+            None => self.log.fork(fork, done),
+            Some(error) => done(Err(error)),
+        }
+    }
+
+    fn delete(&self, session: SessionId, done: Done) {
+        match self.refusal(None) {
+            None => self.log.delete(session, done),
+            Some(error) => done(Err(error)),
+        }
+    }
+
+    fn health(&self) -> Option<Suspended> {
+        let since = (*self.full.lock().unwrap())?;
+        Some(Suspended { reason: SuspensionReason::Full, since })
+    }
+}
+
+async fn stage(script: Script) -> (Stage, Arc<Disk>) {
+    let mut store = Store::memory().unwrap();
+    let disk = Arc::new(Disk {
+        log: Arc::clone(&store.log),
+        full: Mutex::default(),
+        refused: AtomicU32::new(0),
+        too_large: AtomicU32::new(0),
+        keeps: AtomicBool::new(false),
+    });
+    store.log = Arc::clone(&disk) as _;
+    (Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), script, 1 << 20).await, disk)
+}
+
+fn waits(mode: &str) -> Script {
+    Script::new().model("m", Model::new().step(call("probe", json!({"mode": mode}))).step(text("Done.")))
+}
+
+fn is_refused(error: &CommandError) -> bool {
+    matches!(error, CommandError::Suspended(text) if text.contains("make room") && text.contains("goes on by itself"))
+}
+
+async fn outcomes(stage: &Stage, session: &SessionHandle) -> Vec<CallOutcome> {
+    let records = stage.records(session).await;
+    let settled = records.iter().filter_map(|record| match record {
+        Record::CallSettled { result, .. } => Some(result.outcome),
+        _ => None,
+    });
+    settled.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_is_suspended_and_goes_on_and_what_is_new_is_refused() {
+    for keeps in [false, true] {
+        let (stage, disk) = stage(waits("wait")).await;
+        disk.keeps.store(keeps, Ordering::SeqCst);
+        let (session, idle) = (stage.session("m").await, stage.session("echo").await);
+        let mut events = session.events(None).await.unwrap();
+        session.prompt(Prompt::text("go")).await.unwrap();
+        stage.probe.begun().await;
+        disk.fill();
+        assert_eq!(stage.engine.suspended().map(|suspended| suspended.reason), Some(SuspensionReason::Full));
+        // What has nothing to write goes on running.
+        assert_eq!(disk.refused(), 0);
+        stage.probe.release(1);
+        disk.refuses_more_than(0).await;
+        for handle in [&session, &idle] {
+            assert!(is_refused(&handle.prompt(Prompt::text("more")).await.unwrap_err()));
+            assert!(is_refused(&handle.abort().await.unwrap_err()));
+        }
+        let refused = stage.engine.create(stage.new_session("echo")).await.unwrap_err();
+        assert!(is_refused(&refused), "{refused}");
+        assert!(is_refused(&stage.engine.delete(idle.id()).await.unwrap_err()));
+        // Both can be read, and reading begins nothing.
+        let before = disk.refused();
+        for _ in 0..10 {
+            assert!(session.snapshot().await.unwrap().summary.open_turns > 0);
+            idle.snapshot().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        assert_eq!(disk.refused(), before, "nobody tries again before the store says so");
+        disk.free();
+        let ended = until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+        let Record::TurnEnded(ended) = ended else { unreachable!() };
+        assert_eq!(ended.outcome, TurnOutcome::Completed);
+        let expected = if keeps { CallOutcome::Done } else { CallOutcome::Interrupted };
+        assert_eq!(outcomes(&stage, &session).await, [expected]);
+        assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 1, "it ran once");
+        let ended = session.run(Prompt::text("again")).await.unwrap().ended;
+        assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+        assert_eq!(idle.run(Prompt::text("hi")).await.unwrap().ended.outcome, TurnOutcome::Completed);
+        stage.engine.delete(idle.id()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_meets_a_full_disk_is_told_and_can_be_sent_again() {
+    let (stage, disk) = stage(Script::new()).await;
+    let session = stage.session("echo").await;
+    // It is on its way when the disk is full.
+    disk.keeps.store(true, Ordering::SeqCst);
+    let id = session.prompt(Prompt::text("first")).await.unwrap().turn;
+    let mut prompt = Prompt::text("first");
+    prompt.message = Some(id);
+    disk.fill();
+    assert!(is_refused(&session.prompt(prompt.clone()).await.unwrap_err()));
+    disk.free();
+    assert!(session.prompt(prompt).await.unwrap().repeated);
+    let admitted = stage.records(&session).await;
+    assert_eq!(admitted.iter().filter(|record| matches!(record, Record::PromptAdmitted(_))).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_record_that_finds_no_room_harms_no_other_session_and_parks_none() {
+    let (stage, disk) = stage(waits("free")).await;
+    let (session, other) = (stage.session("m").await, stage.session("echo").await);
+    // More often than a session may crash.
+    disk.too_large.store(4, Ordering::SeqCst);
+    let running = tokio::spawn({
+        let session = session.clone();
+        async move { session.run(Prompt::text("go")).await }
+    });
+    for failed in 0..3 {
+        disk.refuses_more_than(failed).await;
+        let ended = other.run(Prompt::text("hi")).await.unwrap().ended;
+        assert_eq!(ended.outcome, TurnOutcome::Completed);
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap().unwrap().unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+    assert_eq!(disk.refused(), 4);
+    assert_eq!(outcomes(&stage, &session).await, [CallOutcome::Done]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_sessions_are_suspended_and_all_go_on() {
+    let (stage, disk) = stage(waits("wait")).await;
+    let mut running = Vec::new();
+    for _ in 0..40 {
+        let session = stage.session("m").await;
+        let events = session.events(None).await.unwrap();
+        session.prompt(Prompt::text("go")).await.unwrap();
+        stage.probe.begun().await;
+        running.push((session, events));
+    }
+    disk.fill();
+    stage.probe.release(running.len());
+    disk.refuses_more_than(39).await;
+    disk.free();
+    for (session, events) in &mut running {
+        until(events, |record| matches!(record, Record::TurnEnded(_))).await;
+        assert_eq!(outcomes(&stage, session).await, [CallOutcome::Interrupted]);
+    }
+    assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 40);
+}

@@ -1,0 +1,279 @@
+//! Looks through a whole store and says what is wrong where. It changes nothing, and the store may be in use meanwhile.
+//!
+//! Logs come first, each with its summary and its places in lists; then lists that name what is not there, the ledger, and
+//! keys that nobody knows. What is found wrong is looked at again a moment later: a session that changed between two looks
+//! is not damaged.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::Duration;
+
+use playhouse_protocol::message::{BlobRef, Part};
+use playhouse_protocol::upkeep::{StoreProblem, StoreReport};
+use playhouse_protocol::{Record, Seq, SessionId, SessionSummary};
+
+use crate::projection::Source;
+use crate::table::{Batch, Table};
+use crate::{StoreError, index, keys, ledger, lineage};
+
+mod lists;
+
+/// The most problems that are told.
+const MOST: usize = 1_000;
+
+/// How often something is looked at before it counts as wrong, and how long is waited in between.
+const LOOKS: usize = 3;
+const BETWEEN: Duration = Duration::from_millis(50);
+
+/// See the page of this module.
+pub(crate) fn check(source: &Source) -> Result<StoreReport, StoreError> {
+    let mut check =
+        Check { source, table: &*source.table, report: StoreReport::default(), blobs: HashSet::new() };
+    check.logs()?;
+    check.lists()?;
+    check.ledger()?;
+    check.unknown()?;
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    source: &'a Source,
+    table: &'a dyn Table,
+    report: StoreReport,
+    /// Blobs that were read and are good, by tenant.
+    blobs: HashSet<(String, BlobRef)>,
+}
+
+/// What was found in one place.
+#[derive(Default)]
+struct Found {
+    is_session: bool,
+    records: u64,
+    problems: Vec<StoreProblem>,
+}
+
+impl Found {
+    fn wrong(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.problems.push(StoreProblem { place: place.into(), what: what.into() });
+    }
+}
+
+impl Check<'_> {
+    fn tell(&mut self, problems: Vec<StoreProblem>) {
+        for problem in problems {
+            match self.report.problems.len() < MOST {
+                true => self.report.problems.push(problem),
+                false => self.report.more += 1,
+            }
+        }
+    }
+
+    /// Looks until nothing is wrong, or it is so for good.
+    fn look(&mut self, look: impl Fn(&mut Self) -> Result<Found, StoreError>) -> Result<Found, StoreError> {
+        let mut found = look(self)?;
+        for _ in 1..LOOKS {
+            if found.problems.is_empty() {
+                break;
+            }
+            thread::sleep(BETWEEN);
+            found = look(self)?;
+        }
+        Ok(found)
+    }
+
+    /// Every log.
+    fn logs(&mut self) -> Result<(), StoreError> {
+        let end = keys::end_of(keys::LOGS);
+        let mut from = keys::LOGS.to_vec();
+        loop {
+            let first = self.table.scan(&from, &end, 1)?;
+            let Some((key, _)) = first.first() else { return Ok(()) };
+            let Some(session) = keys::session_of_frame(key) else {
+                self.tell(vec![unknown(key)]);
+                from = keys::after(key);
+                continue;
+            };
+            let found = self.look(|check| check.log(session))?;
+            self.report.sessions += u64::from(found.is_session);
+            self.report.records += found.records;
+            self.tell(found.problems);
+            from = keys::end_of(&keys::log(session));
+        }
+    }
+
+    /// One log, and what is made from it.
+    fn log(&mut self, session: SessionId) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        let place = format!("session {session}");
+        let look = |key: &[u8]| self.source.table.get(key);
+        let is_rest = lineage::is_rest(&look, session)?;
+        if let Err(broken) = lineage::link(&look, session)? {
+            found.wrong(&place, broken);
+            return Ok(found);
+        }
+        let (mut summary, mut blobs): (Option<SessionSummary>, Vec<BlobRef>) = (None, Vec::new());
+        let damage = self.source.walk_own(session, |entry| {
+            found.records += 1;
+            blobs.extend(attachments(&entry.record).cloned());
+            match &mut summary {
+                Some(summary) => summary.apply(&entry),
+                None => summary = SessionSummary::begin(&entry),
+            }
+            true
+        })?;
+        if let Some(damage) = damage {
+            found.wrong(format!("{place}, record {}", damage.seq), damage.reason);
+        }
+        let Some(summary) = summary else { return Ok(found) };
+        for blob in blobs {
+            self.blob(&summary.tenant, &place, blob, &mut found)?;
+        }
+        if is_rest {
+            self.rest(session, summary.head, &mut found)?;
+            return Ok(found);
+        }
+        found.is_session = true;
+        // What is shared with other logs as well.
+        if let Some(damage) = self.source.read(session, Seq::START, usize::MAX)?.damage
+            && found.problems.is_empty()
+        {
+            found.wrong(format!("{place}, record {}", damage.seq), damage.reason);
+        }
+        if found.problems.is_empty() {
+            self.projections(&summary, &place, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// The summary of a good log, and its places in lists.
+    fn projections(
+        &self,
+        summary: &SessionSummary,
+        place: &str,
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        match self.source.stored_summary(summary.id)? {
+            None => {
+                found.wrong(place, "its summary is missing or damaged; it is made again with the next record")
+            }
+            Some(stored) if stored != *summary => {
+                found.wrong(place, "its summary is not what its records say");
+            }
+            Some(_) => {}
+        }
+        if self.table.get(&keys::created(&keys::cursor(summary)))?.is_none() {
+            found.wrong(place, "it is not in the list of all sessions");
+        }
+        let is_listed = self.table.get(&keys::unfinished(summary.id))?.is_some();
+        match (summary.open_turns > 0, is_listed) {
+            (true, false) => {
+                found.wrong(
+                    place,
+                    "it has work to do and is not in the list of those: it is not resumed by itself",
+                );
+            }
+            (false, true) => found.wrong(place, "it is in the list of those with work to do, and has none"),
+            _ => {}
+        }
+        // What the index would have of it.
+        let mut rows = Batch::new();
+        index::put(None, summary, &|key| self.table.get(key), &mut rows)?;
+        for (key, row) in rows {
+            if !index::is_count(&key) && self.table.get(&key)? != row {
+                found.wrong(
+                    place,
+                    format!("its row {} in the index of its tenant is not good", key.escape_ascii()),
+                );
+            }
+        }
+        if lineage::link(&|key| self.table.get(key), summary.id)?
+            .ok()
+            .flatten()
+            .is_some_and(|link| !self.is_marked(link, summary.id))
+        {
+            found.wrong(place, "the log that it was forked from does not know of it, and may be removed");
+        }
+        Ok(())
+    }
+
+    fn is_marked(&self, link: lineage::Link, fork: SessionId) -> bool {
+        self.table.get(&keys::dependent(link.log, link.at, fork)).is_ok_and(|mark| mark.is_some())
+    }
+
+    /// A log that was kept for its forks, and ends at `head`.
+    fn rest(&self, session: SessionId, head: Seq, found: &mut Found) -> Result<(), StoreError> {
+        let place = format!("session {session}, which was deleted");
+        let prefix = keys::dependents(session);
+        let last = self.table.last_key(&prefix, &keys::end_of(&prefix))?;
+        match last.and_then(|key| keys::seq_of_dependent(&key)) {
+            None => found.wrong(place, "its records were kept for forks, of which there is none"),
+            Some(needed) if needed != head => {
+                found.wrong(
+                    place,
+                    format!("its forks need its records up to {needed}; it has them up to {head}"),
+                );
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    fn blob(
+        &mut self,
+        tenant: &str,
+        place: &str,
+        blob: BlobRef,
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        let named = (tenant.to_owned(), blob);
+        if self.blobs.contains(&named) {
+            return Ok(());
+        }
+        match self.source.blobs.get(tenant, &named.1) {
+            Ok(_) => {
+                self.report.blobs += 1;
+                self.blobs.insert(named);
+            }
+            Err(error @ StoreError::Blob { .. }) => found.wrong(place, format!("it names {error}")),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// The blobs that a record names.
+fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
+    let (parts, attachments) = match record {
+        Record::PromptAdmitted(admitted) => (&admitted.parts[..], &[][..]),
+        Record::CallSettled { result, .. } => (&[][..], &result.attachments[..]),
+        _ => (&[][..], &[][..]),
+    };
+    let files = parts.iter().filter_map(|part| match part {
+        Part::File { file, .. } => Some(file),
+        _ => None,
+    });
+    files.chain(attachments).map(|attachment| &attachment.blob)
+}
+
+fn unknown(key: &[u8]) -> StoreProblem {
+    StoreProblem {
+        place: format!("key {}", key.escape_ascii()),
+        what: "nothing of this form is known to this engine".to_owned(),
+    }
+}
+
+impl Check<'_> {
+    /// Rows and the feed of the ledger.
+    fn ledger(&mut self) -> Result<(), StoreError> {
+        let table = self.table;
+        let mut rows = 0;
+        let mut wrong = Vec::new();
+        ledger::check(table, &mut |place: String, what: Option<String>| match what {
+            None => rows += 1,
+            Some(what) => wrong.push(StoreProblem { place, what }),
+        })?;
+        self.report.rows = rows;
+        self.tell(wrong);
+        Ok(())
+    }
+}

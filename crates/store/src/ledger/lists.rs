@@ -1,0 +1,237 @@
+//! In which order rows stand: lists of a tenant's rows and of a session's, which name them by their numbers in the feed.
+//!
+//! A list is written in blocks, because a key costs the table more than what stands behind it: a block holds rows of one
+//! tenant within one minute, or of one session (with the tree below it) within one day. Where several blocks are of the same
+//! minute or day they are read together and sorted. A row that stands in two of them is one row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use playhouse_protocol::day::DAY;
+use playhouse_protocol::ledger::RowId;
+use playhouse_protocol::{SessionId, Timestamp};
+
+use super::tail::Pending;
+use super::{VERSION, damaged, keys};
+use crate::draft::Draft;
+use crate::table::Table;
+use crate::{StoreError, value};
+
+const MINUTE: u64 = 60_000;
+
+/// The most rows of a block.
+const BLOCK: usize = 256;
+
+/// Where a row stands in a list: when it ended, in milliseconds, and its id.
+pub(super) type Place = (u64, RowId);
+
+/// Rows of a list in order, with their numbers in the feed.
+pub(super) type Places = BTreeMap<Place, u64>;
+
+/// Whose rows a list has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Tenant(String),
+    /// With the tree below it.
+    Session(SessionId),
+}
+
+/// A list of rows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct List {
+    owner: Owner,
+    /// What keys of its blocks begin with. A step of time follows, and a number.
+    prefix: Vec<u8>,
+    /// Such a step, in milliseconds.
+    width: u64,
+}
+
+impl List {
+    /// The rows of a tenant.
+    pub(super) fn of_tenant(tenant: &str) -> Self {
+        let prefix = keys::of_tenant(keys::LISTS, tenant);
+        Self { owner: Owner::Tenant(tenant.to_owned()), prefix, width: MINUTE }
+    }
+
+    /// The rows of a session, and of the tree below it.
+    pub(super) fn of_session(session: SessionId) -> Self {
+        Self { owner: Owner::Session(session), prefix: keys::of_session(session), width: DAY }
+    }
+
+    /// The lists that a row stands in.
+    fn of(row: &Pending) -> impl Iterator<Item = Self> {
+        let root = (row.root != row.session).then_some(row.root);
+        let sessions = [Some(row.session), root].into_iter().flatten().map(Self::of_session);
+        std::iter::once(Self::of_tenant(&row.grain.tenant)).chain(sessions)
+    }
+
+    /// Whether it has this row.
+    pub(super) fn has(&self, row: &Pending) -> bool {
+        match &self.owner {
+            Owner::Tenant(tenant) => *tenant == row.grain.tenant,
+            Owner::Session(session) => *session == row.session || *session == row.root,
+        }
+    }
+
+    fn step(&self, time: u64) -> u64 {
+        time / self.width
+    }
+
+    /// Where the blocks of this step begin.
+    fn at(&self, step: u64) -> Vec<u8> {
+        keys::at(&self.prefix, step)
+    }
+
+    /// The step that the key of a block names.
+    fn step_of(&self, key: &[u8]) -> Result<u64, StoreError> {
+        let number = key.get(self.prefix.len()..).and_then(|rest| rest.first_chunk());
+        number.map(|number| u64::from_be_bytes(*number)).ok_or_else(|| damaged("block", key))
+    }
+}
+
+fn encode(key: &[u8], places: &[(Place, u64)]) -> Result<Vec<u8>, StoreError> {
+    value::encode(VERSION, key, &places)
+}
+
+fn decode(key: &[u8], block: &[u8]) -> Result<Vec<(Place, u64)>, StoreError> {
+    value::decode(VERSION, key, block).ok_or_else(|| damaged("block", key))
+}
+
+/// The numbers of the rows that a block names.
+pub(super) fn numbers(key: &[u8], block: &[u8]) -> Result<Vec<u64>, StoreError> {
+    Ok(decode(key, block)?.into_iter().map(|(_, number)| number).collect())
+}
+
+/// Whether the block at `key` names this row, looked at now.
+pub(super) fn still_names(table: &dyn Table, key: &[u8], number: u64) -> Result<bool, StoreError> {
+    let Some(block) = table.get(key)? else { return Ok(false) };
+    Ok(numbers(key, &block)?.contains(&number))
+}
+
+/// A block of one list and one step: its key, and its rows, no more than are allowed.
+pub(super) type Block = (Vec<u8>, Vec<(Place, u64)>);
+
+/// Rows as blocks of the lists that they stand in.
+pub(super) fn blocks(rows: impl IntoIterator<Item = impl AsRef<Pending>>) -> Vec<Block> {
+    let mut steps = BTreeMap::<Vec<u8>, Places>::new();
+    for row in rows {
+        let row = row.as_ref();
+        for list in List::of(row) {
+            let step = list.at(list.step(row.ended.as_millis()));
+            steps.entry(step).or_default().insert(row.place(), row.number);
+        }
+    }
+    let mut blocks = Vec::new();
+    for (step, places) in steps {
+        let places: Vec<_> = places.into_iter().collect();
+        for block in places.chunks(BLOCK) {
+            // Numbers are given once: no other block has the least of these.
+            let least = block.iter().map(|(_, number)| *number).min().unwrap_or_default();
+            blocks.push((keys::at(&step, least), block.to_vec()));
+        }
+    }
+    blocks
+}
+
+/// Stages a block.
+pub(super) fn put(draft: &mut Draft<'_>, key: Vec<u8>, places: &[(Place, u64)]) -> Result<(), StoreError> {
+    let block = encode(&key, places)?;
+    draft.put(key, block);
+    Ok(())
+}
+
+/// Stages that these rows stand in no list any more.
+pub(super) fn remove(
+    draft: &mut Draft<'_>,
+    rows: impl IntoIterator<Item = Pending>,
+) -> Result<(), StoreError> {
+    let mut steps = BTreeMap::<(List, u64), BTreeSet<Place>>::new();
+    for row in rows {
+        for list in List::of(&row) {
+            let step = list.step(row.ended.as_millis());
+            steps.entry((list, step)).or_default().insert(row.place());
+        }
+    }
+    for ((list, step), gone) in steps {
+        for key in draft.keys(&list.at(step), &list.at(step.saturating_add(1)))? {
+            let Some(block) = draft.get(&key)? else { continue };
+            let mut places = decode(&key, &block)?;
+            let before = places.len();
+            places.retain(|(place, _)| !gone.contains(place));
+            match places.len() {
+                0 => draft.remove(key),
+                after if after < before => put(draft, key, &places)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which rows of a list are wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Range {
+    /// The milliseconds within which they ended, without the last.
+    pub(super) span: (u64, u64),
+    /// The row behind which they stand.
+    pub(super) after: Option<Place>,
+}
+
+impl Range {
+    fn has(&self, place: &Place) -> bool {
+        let (from, to) = self.span;
+        place.0 >= from && place.0 < to && self.after.as_ref().is_none_or(|after| place > after)
+    }
+}
+
+/// Calls `each` with the numbers of the rows of a list, in order, until it returns false. `waiting` are those of its rows
+/// that may stand in no block yet.
+pub(super) fn each_number(
+    table: &dyn Table,
+    list: &List,
+    waiting: Places,
+    range: &Range,
+    each: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    let mut waiting = waiting;
+    waiting.retain(|place, _| range.has(place));
+    let (mut goes_on, (from, to)) = (true, range.span);
+    let from = range.after.as_ref().map_or(from, |(time, _)| from.max(*time));
+    let end = list.at(to.div_ceil(list.width));
+    table.visit(list.at(list.step(from)), &end, &mut |key, block| {
+        // Nothing that follows stands before this.
+        let begin = list.step_of(key)?.saturating_mul(list.width);
+        goes_on = tell(&mut waiting, begin, each)?;
+        waiting.extend(decode(key, block)?.into_iter().filter(|(place, _)| range.has(place)));
+        Ok(goes_on)
+    })?;
+    if goes_on {
+        tell(&mut waiting, u64::MAX, each)?;
+    }
+    Ok(())
+}
+
+/// Tells what ended before `end`, and forgets it; whether to go on.
+fn tell(
+    waiting: &mut Places,
+    end: u64,
+    each: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+) -> Result<bool, StoreError> {
+    while let Some(first) = waiting.first_entry().filter(|first| first.key().0 < end) {
+        if !each(first.remove())? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a row stands in the list of its tenant.
+pub(super) fn has(table: &dyn Table, tenant: &str, ended: Timestamp, id: &RowId) -> Result<bool, StoreError> {
+    let list = List::of_tenant(tenant);
+    let (step, mut found) = (list.step(ended.as_millis()), false);
+    table.visit(list.at(step), &list.at(step.saturating_add(1)), &mut |key, block| {
+        let is_it = |((time, other), _): &(Place, u64)| *time == ended.as_millis() && other == id;
+        found = decode(key, block)?.iter().any(is_it);
+        Ok(!found)
+    })?;
+    Ok(found)
+}

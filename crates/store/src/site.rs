@@ -1,0 +1,303 @@
+//! Where the database lies in a data directory, and how it moves.
+//!
+//! ```text
+//! DATA/sled       the database, of a store that was never compacted (or DATA/redb)
+//! DATA/sled-3     the one that the third compaction made
+//! DATA/current    names the one that counts; without it, it is the first
+//! ```
+//!
+//! The pointer is written beside, synced, renamed, and its folder synced. Whatever else has a name of this form is what a
+//! compaction left that was cut off, and is removed when the store is opened.
+
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs_err as fs;
+
+use crate::StoreError;
+use crate::blobs::sync_folder;
+use crate::format::{Backend, FormatFile, write_beside};
+use crate::lock::DataLock;
+use crate::redb_table::RedbTable;
+use crate::sled_table::SledTable;
+use crate::table::Table;
+
+const POINTER: &str = "current";
+const NEW_POINTER: &str = "current.new";
+
+/// So many bytes have to fit on the disk before a database that failed is opened again: a backend writes when it is opened.
+const ROOM: usize = 4 * 1024 * 1024;
+
+/// How it stands with a pointer that was changed.
+#[derive(Debug)]
+pub(crate) enum Pointed {
+    /// It is durable.
+    Durably,
+    /// It was renamed, and nobody knows what a crash would leave: [`Site::sync`] has to succeed before anything else is
+    /// acknowledged.
+    Perhaps(StoreError),
+}
+
+/// Where databases lie, by number. One of them counts.
+pub(crate) trait Site: Send + Sync {
+    /// The number of the one that counts.
+    fn current(&self) -> u64;
+
+    /// What the one that counts takes up, in bytes.
+    fn size(&self) -> Result<u64, StoreError>;
+
+    /// Makes an empty one beside it.
+    fn make(&self) -> Result<(u64, Box<dyn Table>), StoreError>;
+
+    /// Makes this one count. After an error it does not.
+    fn point_at(&self, number: u64) -> Result<Pointed, StoreError>;
+
+    /// Whether what is written beside the databases becomes durable, some megabytes of it.
+    fn try_writing(&self) -> Result<(), StoreError>;
+
+    /// Makes the pointer durable as it is.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// Removes one that does not count and is closed.
+    fn remove(&self, number: u64) -> Result<(), StoreError>;
+}
+
+/// A data directory.
+pub(crate) struct DiskSite {
+    data: PathBuf,
+    format: Arc<FormatFile>,
+    current: AtomicU64,
+    /// Held as long as somebody may open databases here.
+    _lock: Arc<DataLock>,
+}
+
+impl DiskSite {
+    /// Finds the database that counts, removes the others, and opens or creates it.
+    pub(crate) fn open(
+        data: &Path,
+        format: Arc<FormatFile>,
+        lock: Arc<DataLock>,
+    ) -> Result<(Self, Box<dyn Table>), StoreError> {
+        let backend = format.backend;
+        let current = read_pointer(data, backend)?;
+        remove_others(data, backend, current)?;
+        let table = open_table(backend, &data.join(directory(backend, current)))?;
+        sync_folder(data)?;
+        Ok((Self { data: data.to_owned(), format, current: AtomicU64::new(current), _lock: lock }, table))
+    }
+
+    fn place(&self, number: u64) -> PathBuf {
+        self.data.join(directory(self.format.backend, number))
+    }
+}
+
+fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn Table>, StoreError> {
+    Ok(match backend {
+        Backend::Sled => Box::new(SledTable::open(directory)?),
+        Backend::Redb => Box::new(RedbTable::open(directory)?),
+    })
+}
+
+fn directory(backend: Backend, number: u64) -> String {
+    match number {
+        0 => backend.name().to_owned(),
+        number => format!("{backend}-{number}"),
+    }
+}
+
+/// The number that a name of this form holds.
+fn number_of(backend: Backend, name: &str) -> Option<u64> {
+    let number = match name.strip_prefix(backend.name())? {
+        "" => 0,
+        rest => rest.strip_prefix('-')?.parse().ok()?,
+    };
+    // Not `sled-03`, nor `sled-0`.
+    (directory(backend, number) == name).then_some(number)
+}
+
+fn read_pointer(data: &Path, backend: Backend) -> Result<u64, StoreError> {
+    let path = data.join(POINTER);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return without_pointer(data, backend),
+        result => result?,
+    };
+    let refuse = |found: &str| StoreError::Format {
+        path: path.clone(),
+        found: format!("{found}: \"{}\"", text.trim_ascii_end().escape_ascii()),
+        known: format!("the name of a directory beside it, as in {backend}-1"),
+    };
+    let name = std::str::from_utf8(&text).ok().map(str::trim_end);
+    let number = name.and_then(|name| number_of(backend, name));
+    let number = number.ok_or_else(|| refuse("does not name a database"))?;
+    // An empty one in its place would hide that all is lost.
+    match data.join(directory(backend, number)).is_dir() {
+        true => Ok(number),
+        false => Err(refuse("names a database that is not there")),
+    }
+}
+
+/// The first one counts. Where there are only others, a compaction had moved the database, and what named it is lost.
+fn without_pointer(data: &Path, backend: Backend) -> Result<u64, StoreError> {
+    if data.join(directory(backend, 0)).exists() {
+        return Ok(0);
+    }
+    for entry in fs::read_dir(data)? {
+        let name = entry?.file_name();
+        if let Some(name) = name.to_str().filter(|name| number_of(backend, name).is_some()) {
+            return Err(StoreError::Format {
+                path: data.to_owned(),
+                found: format!(
+                    "holds the database {name}, and no file \"{POINTER}\" that says whether it counts"
+                ),
+                known: format!(
+                    "\"{POINTER}\" with the name of the database in it: restore it from a copy of the directory, or write \
+                     {name} into it if that is the only one"
+                ),
+            });
+        }
+    }
+    Ok(0)
+}
+
+fn remove_others(data: &Path, backend: Backend, current: u64) -> Result<(), StoreError> {
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| number_of(backend, name));
+        if number.is_some_and(|number| number != current) {
+            tracing::info!("{} is what a compaction left, and is removed", entry.path().display());
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory that may be half gone already.
+fn remove_all(directory: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// What the files in a directory take up on the disk.
+fn size(directory: &Path) -> Result<u64, StoreError> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        bytes += match fs::symlink_metadata(&path) {
+            // A backend may remove a file at any time.
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(error.into()),
+            Ok(found) if found.is_dir() => size(&path)?,
+            Ok(found) => found.blocks() * 512,
+        };
+    }
+    Ok(bytes)
+}
+
+impl Site for DiskSite {
+    fn current(&self) -> u64 {
+        self.current.load(Ordering::Acquire)
+    }
+
+    fn size(&self) -> Result<u64, StoreError> {
+        size(&self.place(self.current()))
+    }
+
+    fn make(&self) -> Result<(u64, Box<dyn Table>), StoreError> {
+        let number = self.current() + 1;
+        let place = self.place(number);
+        remove_all(&place)?;
+        let table = open_table(self.format.backend, &place)?;
+        // Its name has to be durable before the pointer has it.
+        sync_folder(&self.data)?;
+        Ok((number, table))
+    }
+
+    fn point_at(&self, number: u64) -> Result<Pointed, StoreError> {
+        let name = directory(self.format.backend, number);
+        write_beside(&self.data, NEW_POINTER, format!("{name}\n").as_bytes())?;
+        fail_point!(REWRITE_POINTER_WRITTEN);
+        if let Err(error) = fs::rename(self.data.join(NEW_POINTER), self.data.join(POINTER)) {
+            // It may have been done all the same.
+            return match read_pointer(&self.data, self.format.backend) {
+                Ok(found) if found != number => Err(error.into()),
+                Ok(_) | Err(_) => {
+                    self.current.store(number, Ordering::Release);
+                    Ok(Pointed::Perhaps(error.into()))
+                }
+            };
+        }
+        self.current.store(number, Ordering::Release);
+        let sync = || -> Result<(), StoreError> {
+            fail_point!(REWRITE_POINTER_RENAMED);
+            sync_folder(&self.data)
+        };
+        Ok(match sync() {
+            Ok(()) => Pointed::Durably,
+            Err(error) => Pointed::Perhaps(error),
+        })
+    }
+
+    fn try_writing(&self) -> Result<(), StoreError> {
+        // It has no name, so nothing is left of it however this ends.
+        let mut file = tempfile::tempfile_in(&self.data)?;
+        let piece = [0; 64 * 1024];
+        for _ in 0..ROOM / piece.len() {
+            file.write_all(&piece)?;
+        }
+        Ok(file.sync_all()?)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let (found, current) = (read_pointer(&self.data, self.format.backend)?, self.current());
+        if found != current {
+            return Err(StoreError::Backend(format!(
+                "{} names database {found}, but {current} is in use: open the store again",
+                self.data.join(POINTER).display()
+            )));
+        }
+        sync_folder(&self.data)
+    }
+
+    fn remove(&self, number: u64) -> Result<(), StoreError> {
+        if number == self.current() {
+            return Err(StoreError::Backend(format!("database {number} is in use and cannot be removed")));
+        }
+        fail_point!(REWRITE_EXCHANGED);
+        remove_all(&self.place(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_compaction_gives_are_names_of_databases() {
+        for (name, number) in [("sled", 0), ("sled-1", 1), ("sled-17", 17)] {
+            assert_eq!(number_of(Backend::Sled, name), Some(number));
+            assert_eq!(directory(Backend::Sled, number), name);
+        }
+        for name in [
+            "sled-",
+            "sled-0",
+            "sled-01",
+            "sled-+1",
+            "sled-1.new",
+            "sled1",
+            "sledge",
+            "redb",
+            "redb-1",
+            "",
+            "blobs",
+        ] {
+            assert_eq!(number_of(Backend::Sled, name), None, "{name}");
+        }
+        assert_eq!(number_of(Backend::Redb, "redb-1"), Some(1));
+    }
+}

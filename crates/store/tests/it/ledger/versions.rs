@@ -1,0 +1,126 @@
+//! A ledger that its first version wrote is taken over whole.
+
+use std::path::Path;
+
+use super::*;
+use crate::damage::tamper;
+
+/// The stored form of a value of the ledger.
+fn sealed(key: &[u8], json: &[u8]) -> Vec<u8> {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(json);
+    [&[1][..], &hasher.finalize().to_be_bytes(), json].concat()
+}
+
+/// Rewrites a ledger, of which all is settled, as the first version had it: rows with numbers above `from`, and all sums.
+fn as_first_version(data: &Path, from: u64) -> usize {
+    let mut rewritten = 0;
+    tamper(data, |database| {
+        let pairs = |kind: &str| -> Vec<_> { database.scan_prefix(kind).map(Result::unwrap).collect() };
+        for (key, entry) in pairs("x/") {
+            let number = u64::from_be_bytes(key[2..].try_into().unwrap());
+            if entry[0] != 2 || number <= from {
+                continue;
+            }
+            let json = &entry[1 + 8 + 1 + 4..];
+            let row: LedgerRow = serde_json::from_slice(json).unwrap();
+            let (time, id) = (row.ended.as_millis().to_be_bytes(), row.id.0.as_bytes());
+            let tenant = row.tenant.as_bytes();
+            let row_key = [&b"r/"[..], tenant, &[0], &time, id].concat();
+            database.insert(&row_key, sealed(&row_key, json)).unwrap();
+            for session in [row.session, row.root] {
+                let listed = [&b"y/"[..], session.as_str().as_bytes(), &time, id].concat();
+                database.insert(listed, tenant).unwrap();
+            }
+            database.insert(key, [&[0][..], &row_key].concat()).unwrap();
+            rewritten += 1;
+        }
+        for (key, block) in [pairs("i/"), pairs("j/")].concat() {
+            let mut places: Vec<((u64, String), u64)> = serde_json::from_slice(&block[5..]).unwrap();
+            places.retain(|(_, number)| *number <= from);
+            match places.is_empty() {
+                true => database.remove(&key).unwrap(),
+                false => {
+                    let json = serde_json::to_vec(&places).unwrap();
+                    database.insert(&key, sealed(&key, &json)).unwrap()
+                }
+            };
+        }
+        for (key, sum) in [pairs("a/"), pairs("b/")].concat() {
+            let mut json: serde_json::Value = serde_json::from_slice(&sum[5..]).unwrap();
+            json.as_object_mut().unwrap().remove("up_to");
+            database.insert(&key, sealed(&key, &serde_json::to_vec(&json).unwrap())).unwrap();
+        }
+        let generation = database.get("m/ledger").unwrap().unwrap()[1..].to_vec();
+        database.insert("m/ledger", [&[1][..], &generation].concat()).unwrap();
+        if from == 0 {
+            database.remove("m/ledger/settled").unwrap().expect("all is settled");
+        }
+    });
+    rewritten
+}
+
+/// All that can be asked.
+fn answers(store: &Store) -> impl PartialEq + std::fmt::Debug + use<> {
+    let by = vec![GroupBy::Session, GroupBy::Day, GroupBy::Model];
+    let tree = RowQuery { root: Some(session(1)), limit: 1, ..RowQuery::default() };
+    (
+        rows(store, RowQuery::default()),
+        rows(store, tree),
+        rows(store, RowQuery { session: Some(session(3)), ..RowQuery::default() }),
+        usage(store, UsageQuery { by, ..UsageQuery::default() }),
+        store.ledger.feed(0, 1_000).unwrap(),
+        store.ledger.feed_end(),
+    )
+}
+
+#[test]
+fn what_the_first_version_wrote_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    for number in 1..=3 {
+        let begin = match number {
+            2 => child(2, 1, 1, 8),
+            _ => created(session(number), TENANT, "/w"),
+        };
+        write(&store, number, TENANT, NOON, vec![begin, turn(1)]);
+        for day in 0..4 {
+            let attempt = number * 10 + day;
+            write(
+                &store,
+                number,
+                TENANT,
+                NOON + day * DAY,
+                vec![started(attempt, 1), used(attempt, attempt)],
+            );
+        }
+        write(&store, number, TENANT, NOON + 4 * DAY, vec![ended(1)]);
+    }
+    // Its rows are in no log any more.
+    delete(&store, session(3)).unwrap();
+    let before = Timestamp::from_millis(NOON + DAY);
+    let page = store.ledger.archivable(&ArchiveQuery { before, up_to: None, after: 0, limit: 0 }).unwrap();
+    assert_eq!(store.ledger.archive(before, &page.numbers).unwrap(), 3);
+    let expected = answers(&store);
+    drop(store);
+    // All of it; and as a takeover leaves it that ended halfway.
+    for (from, count) in [(0, 9), (8, 4)] {
+        drop(Store::open(directory.path()).unwrap());
+        assert_eq!(as_first_version(directory.path(), from), count);
+        for _ in 0..2 {
+            let store = Store::open(directory.path()).unwrap();
+            assert_eq!(answers(&store), expected);
+            assert_eq!(store.upkeep.check().unwrap().problems, []);
+        }
+        tamper(directory.path(), |database| {
+            assert_eq!(["r/", "y/"].map(|kind| database.scan_prefix(kind).count()), [0, 0]);
+        });
+    }
+    let store = Store::open(directory.path()).unwrap();
+    let end = store.ledger.feed_end();
+    write(&store, 1, TENANT, NOON + 5 * DAY, vec![turn(3), started(50, 3), used(50, 1)]);
+    assert_eq!(store.ledger.feed(0, 100).unwrap().last().unwrap().0, end + 1);
+    let sums = usage(&store, UsageQuery::default());
+    assert_eq!(sums[&UsageKey::default()].totals.attempts, 13);
+}

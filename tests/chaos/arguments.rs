@@ -1,0 +1,110 @@
+//! The arguments: its own, and those that `cargo test` gives to every test program.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+/// How it is run.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    /// For how long the server is killed.
+    pub(crate) duration: Duration,
+    pub(crate) seed: u64,
+    /// Sessions at once.
+    pub(crate) sessions: usize,
+    /// What a new data directory gets.
+    pub(crate) store: Option<String>,
+    /// The server's program; absent for the one that was built with this.
+    pub(crate) binary: Option<std::path::PathBuf>,
+    /// Whether writes of the store fail, too.
+    pub(crate) write_errors: bool,
+    /// Whether the data is kept when all is well, too.
+    pub(crate) keep: bool,
+    /// The only fail points that are used, by the beginning of their names; all where it is empty.
+    pub(crate) points: Vec<String>,
+}
+
+/// What is wanted of this program.
+pub(crate) enum Wanted {
+    Run(Arguments),
+    /// Only that this is said.
+    Nothing(&'static str),
+}
+
+/// Whether an engine goes on by itself after a write that failed. Until it does, sessions are parked then.
+const WRITE_ERRORS: bool = false;
+
+const HELP: &str = "chaos: kills a server again and again, and checks that nothing is lost
+
+    --duration TIME   for how long it is killed: 20s (default), 5m, 1h
+    --seed NUMBER     what is done; without one a seed is made up and printed
+    --sessions COUNT  sessions at once (default 200)
+    --store BACKEND   what keeps the data, as `store` in the configuration
+    --binary PATH     the server, built with the feature failpoints (default: the one of this build)
+    --write-errors    let writes of the store fail, too
+    --keep            keep the data when all is well, too
+    --point NAME      use only fail points that begin so (may be repeated)
+";
+
+/// What `cargo test` may pass on, with a value or without.
+const WITH_VALUE: [&str; 6] = ["--skip", "--test-threads", "--format", "--color", "--logfile", "-Z"];
+
+impl Arguments {
+    pub(crate) fn read(mut given: impl Iterator<Item = String>) -> Result<Wanted, String> {
+        let mut arguments = Self {
+            duration: Duration::from_secs(20),
+            seed: RandomState::new().hash_one(std::process::id()) % 1_000_000,
+            sessions: 200,
+            store: None,
+            keep: false,
+            write_errors: WRITE_ERRORS,
+            binary: None,
+            points: Vec::new(),
+        };
+        let mut filters = Vec::new();
+        while let Some(argument) = given.next() {
+            let (name, value) = match argument.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
+                _ => (argument, None),
+            };
+            let mut value = || value.clone().or_else(|| given.next()).ok_or(format!("{name} needs a value"));
+            match name.as_str() {
+                "--duration" => arguments.duration = duration(&value()?)?,
+                "--seed" => arguments.seed = number(&name, &value()?)?,
+                "--sessions" => arguments.sessions = number(&name, &value()?)?,
+                "--store" => arguments.store = Some(value()?),
+                "--binary" => {
+                    let path = value()?;
+                    let there = fs_err::canonicalize(&path).map_err(|error| error.to_string())?;
+                    arguments.binary = Some(there);
+                }
+                "--write-errors" => arguments.write_errors = true,
+                "--keep" => arguments.keep = true,
+                "--point" => arguments.points.push(value()?),
+                "--help" | "-h" => return Ok(Wanted::Nothing(HELP)),
+                "--list" => return Ok(Wanted::Nothing("chaos: test\n")),
+                "--ignored" => return Ok(Wanted::Nothing("")),
+                other if WITH_VALUE.contains(&other) => drop(value()?),
+                other if other.starts_with('-') => {}
+                filter => filters.push(filter.to_owned()),
+            }
+        }
+        if filters.is_empty() || filters.iter().any(|filter| "chaos".contains(filter.as_str())) {
+            Ok(Wanted::Run(arguments))
+        } else {
+            Ok(Wanted::Nothing(""))
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{name} is \"{text}\", expected a whole number"))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3_600)];
+    let time = units.iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(Duration::from_secs(count * seconds))
+    });
+    time.ok_or_else(|| format!("--duration is \"{text}\": write a number and s, m or h, as in 60s"))
+}

@@ -1,0 +1,301 @@
+//! A disk that is full or fails while sessions work: the engine refuses what is new, suspends what runs, says so, and goes on
+//! by itself when the disk is well. Nothing that was acknowledged is lost.
+//!
+//! For the full one the data directory lies in a small file system of its own, in memory, which takes `bwrap` (`apt install
+//! bubblewrap`).
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fs_err as fs;
+use mock_llm::{Model, call, text};
+use playhouse::protocol::record::TurnOutcome;
+use playhouse::protocol::{MessageId, Record};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::serve::Serving;
+use crate::stage::{Stage, finish, until};
+
+const DISK: usize = 96 * 1024 * 1024;
+const SESSIONS: usize = 20;
+/// Between two looks at a session.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A server, and its disk.
+struct Engine {
+    stage: Stage,
+    serving: Serving,
+    /// What the data directory lies in, as this process sees it.
+    disk: PathBuf,
+}
+
+impl Engine {
+    /// One whose disk fails at these times: see `playhouse_store::fail`.
+    fn failing(plan: &str, model: Model) -> Self {
+        let stage = Stage::new(model);
+        stage.configure("[permissions]\nbash = \"allow\"");
+        let mut command = stage.command(["serve", "--sandbox", "off", "--port", "0"]);
+        command.env("PLAYHOUSE_FAIL", plan);
+        let (serving, disk) = (Serving::of(command), stage.root());
+        Self { stage, serving, disk }
+    }
+
+    /// One whose disk is small.
+    fn confined(backend: &str, model: Model) -> Self {
+        let mut stage = Stage::new(model);
+        let configuration = fs::read_to_string(&stage.config).unwrap();
+        let configuration =
+            format!("store = \"{backend}\"\n{configuration}\n[permissions]\nbash = \"allow\"\n");
+        fs::write(&stage.config, configuration).unwrap();
+        let disk = stage.root().join("disk");
+        fs::create_dir(&disk).unwrap();
+        stage.data = disk.join("data");
+        let inner = stage.command(["serve", "--sandbox", "off", "--port", "0"]);
+        let mut command = stage.program("bwrap");
+        command.args(["--dev-bind", "/", "/", "--size", &DISK.to_string(), "--tmpfs"]).arg(&disk);
+        command.args(["--unshare-pid", "--die-with-parent", "--"]);
+        // Through the shell others can see the disk: the engine keeps its own process to itself.
+        command.args(["sh", "-c", "\"$0\" \"$@\"; exit $?"]).arg(inner.get_program()).args(inner.get_args());
+        let serving = Serving::of(command);
+        assert!(serving.has_begun(), "{:?}", serving.ended());
+        let disk = seen_from_outside(serving.process(), &disk);
+        Self { stage, serving, disk }
+    }
+
+    /// Takes up all that is left.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.disk.join("filler")).unwrap();
+        let (mut size, bytes) = (1024 * 1024, vec![1; 1024 * 1024]);
+        while size > 0 {
+            match file.write(&bytes[..size]) {
+                Ok(0) | Err(_) => size /= 2,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.disk.join("filler")).unwrap();
+    }
+
+    fn create(&self) -> String {
+        let workspace = json!({"workspace": self.stage.workspace}).to_string();
+        let (status, session) = self.serving.ask("POST", "/v1/sessions", &[], &workspace);
+        assert_eq!(status, 201, "{session}");
+        let session: Value = serde_json::from_str(&session).unwrap();
+        session["id"].as_str().unwrap().to_owned()
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.serving.ask("GET", path, &[], "")
+    }
+
+    /// A command that asks this engine, or says why it cannot.
+    fn asks<const N: usize>(&self, arguments: [&str; N]) -> String {
+        let mut command = self.stage.program(env!("CARGO_BIN_EXE_playhouse"));
+        command
+            .arg("--data")
+            .arg(self.disk.join("data"))
+            .arg("--config")
+            .arg(&self.stage.config)
+            .args(arguments);
+        finish(command).is(0).stdout
+    }
+}
+
+/// The directory as it is in the file systems of a process that this one started.
+fn seen_from_outside(process: u32, directory: &Path) -> PathBuf {
+    let mut processes = vec![process];
+    while let Some(process) = processes.pop() {
+        let inside = PathBuf::from(format!("/proc/{process}/root{}", directory.display()));
+        if inside.join("data").is_dir() {
+            return inside;
+        }
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+        processes.extend(children.split_whitespace().map(|child| child.parse::<u32>().unwrap()));
+    }
+    panic!("no process of the server shows its disk");
+}
+
+/// What clients were told.
+#[derive(Default)]
+struct Told {
+    acknowledged: Mutex<Vec<BTreeSet<MessageId>>>,
+    /// No more prompts.
+    enough: AtomicBool,
+}
+
+/// Sends one prompt after the other, each until it is acknowledged, and waits for its end.
+fn work(engine: &Engine, session: &str, number: usize, told: &Told) {
+    let path = format!("/v1/sessions/{session}/prompts");
+    for prompt in 1_u64.. {
+        let (key, body) =
+            (format!("idempotency-key: msg_{prompt:012x}{number:014}"), json!({"text": "go"}).to_string());
+        let accepted: Value = loop {
+            let (status, answer) = engine.serving.ask("POST", &path, &[&key], &body);
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            if status == 202 {
+                break answer;
+            }
+            assert_eq!(
+                (status, &answer["type"]),
+                (503, &"urn:playhouse:problem:suspended".into()),
+                "{answer}"
+            );
+            thread::sleep(PAUSE);
+        };
+        let turn = serde_json::from_value(accepted["turn"].clone()).unwrap();
+        told.acknowledged.lock().unwrap()[number].insert(turn);
+        until("its turn is over", || {
+            let (status, summary) = engine.get(&format!("/v1/sessions/{session}"));
+            assert_eq!(status, 200, "reads go on: {summary}");
+            thread::sleep(PAUSE);
+            summary.contains("\"idle\"")
+        });
+        if told.enough.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+fn everybody(told: &Told, counts: impl Fn(usize) -> bool) -> bool {
+    told.acknowledged.lock().unwrap().iter().all(|acknowledged| counts(acknowledged.len()))
+}
+
+/// Every acknowledged prompt has run once, to its end, and nothing else has.
+fn check(engine: &Engine, session: &str, acknowledged: &BTreeSet<MessageId>) {
+    let exported = engine.asks(["sessions", "export", session]);
+    let (mut admitted, mut ended) = (Vec::new(), Vec::new());
+    for (index, line) in exported.lines().enumerate() {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["seq"], index + 1, "{line}");
+        match serde_json::from_value(line["record"].take()).unwrap() {
+            Record::PromptAdmitted(prompt) => admitted.push(prompt.message),
+            Record::TurnEnded(turn) => {
+                assert_eq!(turn.outcome, TurnOutcome::Completed, "{turn:?}");
+                ended.push(turn.turn);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(admitted, ended, "all ran, in order");
+    assert_eq!(admitted.len(), acknowledged.len());
+    assert_eq!(admitted.iter().copied().collect::<BTreeSet<_>>(), *acknowledged);
+}
+
+fn check_all(engine: &Engine, sessions: &[String], told: Told) {
+    let acknowledged = told.acknowledged.into_inner().unwrap();
+    for (session, acknowledged) in sessions.iter().zip(&acknowledged) {
+        check(engine, session, acknowledged);
+    }
+    let report: Value = serde_json::from_str(&engine.asks(["store", "check", "--format", "json"])).unwrap();
+    assert_eq!(report["problems"], json!([]), "{report}");
+    assert!(engine.get("/metrics").1.contains("playhouse_session_crashes_total 0"), "none counts as a crash");
+}
+
+#[test]
+fn a_full_disk_suspends_what_works_and_all_goes_on_when_there_is_room() {
+    for backend in ["sled", "redb"] {
+        let command = json!({"command": "echo working"});
+        let answer = "All is well. ".repeat(200);
+        let model = Model::new().step(call("bash", command)).step(text(&answer)).cycle();
+        let engine = Engine::confined(backend, model);
+        let workspace = json!({"workspace": engine.stage.workspace}).to_string();
+        let sessions: Vec<String> = (0..SESSIONS).map(|_| engine.create()).collect();
+        let told = Told { acknowledged: Mutex::new(vec![BTreeSet::new(); SESSIONS]), ..Told::default() };
+        thread::scope(|scope| {
+            let clients: Vec<_> = sessions
+                .iter()
+                .enumerate()
+                .map(|(number, session)| {
+                    scope.spawn({
+                        let (engine, told) = (&engine, &told);
+                        move || work(engine, session, number, told)
+                    })
+                })
+                .collect();
+            // However this ends, they do.
+            let alive = || assert!(!clients.iter().any(|client| client.is_finished()), "a client gave up");
+            until("all work", || {
+                alive();
+                everybody(&told, |count| count > 0)
+            });
+            engine.fill();
+            let mut why = String::new();
+            until("the server says that it is not ready", || {
+                alive();
+                let (status, said) = engine.get("/readyz");
+                why = said;
+                status == 503
+            });
+            let why: Value = serde_json::from_str(&why).unwrap();
+            assert_eq!(why["type"], "urn:playhouse:problem:suspended");
+            assert!(
+                why["detail"].as_str().unwrap().contains("the disk of the data directory is full"),
+                "{why}"
+            );
+            assert!(engine.get("/metrics").1.contains("playhouse_store_suspended{reason=\"full\"} 1"));
+            let (status, refused) = engine.serving.ask("POST", "/v1/sessions", &[], &workspace);
+            assert!(status == 503 && refused.contains("make room"), "{refused}");
+            let (path, body) = (
+                format!("/session/{}/prompt_async", sessions[0]),
+                json!({"parts": [{"type": "text", "text": "go"}]}),
+            );
+            let (status, refused) = engine.serving.ask("POST", &path, &[], &body.to_string());
+            assert!(status == 503 && refused.contains("make room"), "{status} {refused}");
+            // Some looks at the disk later it still refuses, and reads go on.
+            let key = format!("idempotency-key: msg_{:012x}{:014}", 0, 99);
+            let path = format!("/v1/sessions/{}/prompts", sessions[0]);
+            for _ in 0..25 {
+                let (status, refused) = engine.serving.ask("POST", &path, &[&key], r#"{"text": "go"}"#);
+                assert!(status == 503 && refused.contains("problem:suspended"), "{status} {refused}");
+                assert_eq!(engine.get("/readyz").0, 503);
+                assert_eq!(engine.get(&format!("/v1/sessions/{}/messages", sessions[1])).0, 200);
+                thread::sleep(PAUSE * 5);
+            }
+            let counts: Vec<usize> = told.acknowledged.lock().unwrap().iter().map(BTreeSet::len).collect();
+            engine.free();
+            until("the server is ready again", || engine.get("/readyz").0 == 200);
+            until("all work again", || {
+                alive();
+                told.acknowledged.lock().unwrap().iter().zip(&counts).all(|(now, before)| now.len() > *before)
+            });
+            told.enough.store(true, Ordering::SeqCst);
+        });
+        check_all(&engine, &sessions, told);
+        engine.serving.signal(Signal::KILL);
+        engine.serving.ended().says(["the store takes no more writes", "the store takes writes again"]);
+    }
+}
+
+#[test]
+fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
+    // Blobs for answers, so that their places come up.
+    let model = Model::new().step(text("All is well. ".repeat(8_000))).cycle();
+    let plan = "append.staged=error@25,append.applied=error@40,flush.done=error@55,blob.written=error@7,blob.done=error@12";
+    let engine = Engine::failing(plan, model);
+    let sessions: Vec<String> = (0..4).map(|_| engine.create()).collect();
+    let told = Told { acknowledged: Mutex::new(vec![BTreeSet::new(); sessions.len()]), ..Told::default() };
+    thread::scope(|scope| {
+        for (number, session) in sessions.iter().enumerate() {
+            let (engine, told) = (&engine, &told);
+            scope.spawn(move || work(engine, session, number, told));
+        }
+        until("all have worked for a while", || everybody(&told, |count| count >= 12));
+        told.enough.store(true, Ordering::SeqCst);
+    });
+    check_all(&engine, &sessions, told);
+    engine.serving.signal(Signal::TERM);
+    let ended = engine.serving.ended().is(0);
+    for point in ["append.staged", "append.applied", "flush.done", "blob.written", "blob.done"] {
+        assert!(ended.stderr.contains(&format!("the fail point {point}")), "{point}: {}", ended.stderr);
+    }
+    assert_eq!(ended.stderr.matches("the store takes writes again").count(), 3, "{}", ended.stderr);
+}
