@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mock_llm::{Fault, Model, Script, call, text};
 use rustix::process::{Pid, Signal, getsid, kill_process};
@@ -266,9 +266,14 @@ fn an_engine_that_goes_away_is_told_and_loses_nothing() {
             let list = stage.playhouse(["sessions", "list", "--format", "json"]).is(0);
             let summary: Value = serde_json::from_str(&list.stdout).unwrap();
             assert_eq!((&summary["state"], &summary["title"]), (&json!("busy"), &json!("Count.")));
-            // Another engine goes on with it.
+            // Another engine goes on with it, and takes the next prompt.
             let child = start(&stage, ["-c", "Go on."]);
             stage.wait_for(|asked| asked.len() == 2);
+            let (session, begun) = (summary["id"].as_str().unwrap(), Instant::now());
+            while !stage.playhouse(["sessions", "export", session]).stdout.contains("Go on.") {
+                assert!(begun.elapsed() < Duration::from_secs(30), "the prompt is not admitted");
+                std::thread::sleep(Duration::from_millis(50));
+            }
             signal(&child, Signal::INT);
             end(child).is(3);
             assert_ne!(stage.engine().unwrap().0, engine);
