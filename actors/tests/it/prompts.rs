@@ -215,7 +215,8 @@ async fn a_command_by_hand_that_a_stop_cuts_off_is_not_run_again() {
     session.shell(shell("echo ran >> ran; sleep 100")).await.unwrap();
     until(&mut events, |record| matches!(record, Record::CallIntended(_))).await;
     let ran = folder.path().join("workspace/ran");
-    while !ran.exists() {
+    // It is there before anything is in it.
+    while fs_err::read_to_string(&ran).unwrap_or_default() != "ran\n" {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let id = session.id();
