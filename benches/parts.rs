@@ -52,6 +52,7 @@ impl Log {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         }));
         let turn: MessageId = log.ids.next(Self::NOW);
@@ -67,6 +68,7 @@ impl Log {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            handed: None,
         }));
         log.push(Record::TurnStarted { turn });
         for number in 1..=steps {
@@ -119,6 +121,7 @@ impl Log {
             call,
             effect: Effect::None,
             recovery: Recovery::Rerun,
+            delegate: None,
         }));
         let result = CallResult {
             outcome: CallOutcome::Done,

@@ -49,6 +49,7 @@ pub(crate) async fn play(host: &'static str) -> Result<Vec<String>, Box<dyn Erro
         }],
         unattended: true,
         walls: None,
+        system: None,
         metadata: serde_json::Map::new(),
     };
     let session = house.engine().create(new).await?;

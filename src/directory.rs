@@ -1,29 +1,35 @@
 //! The engine's view of the settings: which agents and models there are, and what a request to one is made of.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use jiff::tz::TimeZone;
-use playhouse_actors::{Choice, Directory, Ground, Profile, ProfileRequest};
+use playhouse_actors::{Aside, Choice, Directory, FilledTemplate, Ground, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
     ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Transport,
 };
 use playhouse_policy::{Policy, Rules};
-use playhouse_prompts::{self as prompts, Agent, Agents, Environment, MAX_STEPS, system_prompt};
+use playhouse_prompts::{self as prompts, Agent, Agents, Family, MAX_STEPS, Origin, lists_skills};
 use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
-use playhouse_protocol::ledger::Tier;
+use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::message::CallInput;
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, PriceList, Timestamp};
+use playhouse_protocol::operator::LOCAL_TENANT;
+use playhouse_protocol::template::TemplateList;
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, IdGenerator, ModelRef, PriceList};
 use playhouse_tools::{Registry, Tool};
 
+use crate::clock::now;
 use crate::config::{
-    ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings,
+    ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings, check_agent,
     check_agents, check_names,
 };
 use crate::mock::{self, ByHand, MockTransport};
+use crate::system::{self, SKILL, System};
+use crate::templates;
 
 /// Reads the process's environment, or a test's.
 pub(crate) type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -36,7 +42,14 @@ enum Keys {
     Platform(Arc<dyn Credentials>),
 }
 
+/// The agents and models of an engine, or of those of its sessions whose workspace has agents of its own.
 pub(crate) struct SettingsDirectory {
+    resources: Arc<Resources>,
+    set: Arc<AgentSet>,
+}
+
+/// What is the same wherever a session works.
+pub(crate) struct Resources {
     pub(crate) settings: Settings,
     variables: Variables,
     keys: Keys,
@@ -47,10 +60,34 @@ pub(crate) struct SettingsDirectory {
     limiters: Limiters,
     /// All tools.
     pub(crate) tools: Registry,
+}
+
+impl Deref for SettingsDirectory {
+    type Target = Resources;
+
+    fn deref(&self) -> &Resources {
+        &self.resources
+    }
+}
+
+/// The agents that there are.
+#[derive(Clone)]
+struct AgentSet {
+    agents: Agents,
     /// What the operator's rules and those of each agent leave of the tools that it may use.
     shown: BTreeMap<String, Arc<[ToolSpec]>>,
     /// The rules of each agent that brings some.
-    agent_rules: BTreeMap<String, Rules>,
+    rules: BTreeMap<String, Rules>,
+    /// Those of agents that come from a workspace, and can only make things stricter.
+    restrictions: BTreeMap<String, Rules>,
+}
+
+/// What a session would be told.
+pub(crate) struct Preview {
+    pub(crate) agent: String,
+    pub(crate) model: ModelRef,
+    pub(crate) system: System,
+    pub(crate) tools: Arc<[ToolSpec]>,
 }
 
 /// A model, its server, and how to reach it.
@@ -77,18 +114,13 @@ impl SettingsDirectory {
     ) -> Result<Self, ConfigError> {
         check_names(&settings.permission_names, &tools)?;
         check_agents(&settings.agents, &tools)?;
-        let agent_rules: BTreeMap<String, Rules> = settings
-            .agents
-            .iter()
-            .filter(|agent| !agent.permissions.is_empty())
-            .map(|agent| (agent.name.clone(), settings.expanded(&agent.permissions)))
-            .collect();
+        let agents = settings.agents.clone();
         let read = Arc::clone(&variables);
         let keys = credentials.map_or_else(
             || Keys::Environment(EnvironmentCredentials::new(&settings, move |name: &str| read(name))),
             Keys::Platform,
         );
-        let mut directory = Self {
+        let resources = Resources {
             settings,
             variables,
             keys,
@@ -97,23 +129,79 @@ impl SettingsDirectory {
             by_hand: ByHand::default(),
             limiters: Limiters::default(),
             tools,
-            shown: BTreeMap::new(),
-            agent_rules,
         };
-        let shown = directory.settings.agents.iter().map(|agent| {
+        let set = AgentSet::empty(agents.clone());
+        Ok(Self { resources: Arc::new(resources), set: Arc::new(set) }.with_agents(agents))
+    }
+
+    /// The same with these agents: those that there are, and perhaps more.
+    fn with_agents(&self, agents: Agents) -> Self {
+        let mut set = AgentSet { agents, ..AgentSet::clone(&self.set) };
+        let all: Vec<Agent> =
+            set.agents.iter().filter(|agent| !set.shown.contains_key(&agent.name)).cloned().collect();
+        for agent in all.iter().filter(|agent| !agent.permissions.is_empty()) {
+            let rules = self.settings.expanded(&agent.permissions);
+            let is_local = matches!(set.agents.origin(&agent.name), Origin::Workspace(_));
+            let kept = if is_local { &mut set.restrictions } else { &mut set.rules };
+            kept.insert(agent.name.clone(), rules);
+        }
+        let mut directory = Self { resources: Arc::clone(&self.resources), set: Arc::new(set) };
+        let mut shown = directory.set.shown.clone();
+        shown.extend(all.iter().map(|agent| {
             let policy = directory.settings.policy(&agent.name, Rules::new());
             (agent.name.clone(), directory.shown_by(agent, &policy))
-        });
-        directory.shown = shown.collect();
-        Ok(directory)
+        }));
+        Arc::make_mut(&mut directory.set).shown = shown;
+        directory
     }
 
     /// What `agent` is shown of the tools: those that it may use and that `policy` does not deny altogether.
     fn shown_by(&self, agent: &Agent, policy: &Policy) -> Arc<[ToolSpec]> {
-        let shown = |tool: &&Arc<dyn Tool>| {
-            agent.tools.allows(&tool.spec().name) && !policy.is_hidden(tool.permission())
+        let restricted = self
+            .set
+            .restrictions
+            .get(&agent.name)
+            .map(|restrictions| Policy { workspace: restrictions.clone(), ..policy.clone() });
+        let hides = |permission: &str| {
+            let restricted = restricted.as_ref();
+            policy.is_hidden(permission) || restricted.is_some_and(|policy| policy.is_hidden(permission))
         };
-        self.tools.iter().filter(shown).map(|tool| tool.spec().clone()).collect()
+        let shown =
+            |tool: &&Arc<dyn Tool>| agent.tools.allows(&tool.spec().name) && !hides(tool.permission());
+        self.tools.iter().filter(shown).filter_map(|tool| self.spec_of(tool.as_ref())).collect()
+    }
+
+    /// What a model is told of a tool; of one that hands work over also to whom. `None` where nobody takes any.
+    fn spec_of(&self, tool: &dyn Tool) -> Option<ToolSpec> {
+        let spec = tool.spec().clone();
+        if tool.delegation(&CallInput::Object(serde_json::Map::new())).is_none() {
+            return Some(spec);
+        }
+        let takers: Vec<String> = self
+            .set
+            .agents
+            .iter()
+            .filter(|agent| takes_tasks(agent))
+            .map(|agent| {
+                let changes = if agent.read_only { " (changes nothing)" } else { "" };
+                format!("- {}{changes}: {}", agent.name, agent.description)
+            })
+            .collect();
+        (!takers.is_empty()).then(|| ToolSpec {
+            description: format!("{}\n\nThe agents:\n{}", spec.description.trim_end(), takers.join("\n")),
+            ..spec
+        })
+    }
+
+    /// The agents that there are in the workspace `root`, where it has some of its own or files that cannot be used as one.
+    /// Reads files.
+    pub(crate) fn agents_in(&self, root: &Path) -> Option<Agents> {
+        self.settings.agents_in(root, &|agent| check_agent(agent, &self.tools))
+    }
+
+    /// The agents that there are.
+    pub(crate) fn agents(&self) -> &Agents {
+        &self.set.agents
     }
 
     /// Whether a request to `model` could be made, as far as that is known at once.
@@ -177,11 +265,7 @@ impl SettingsDirectory {
     }
 
     fn agent(&self, name: &str) -> Result<&Agent, String> {
-        self.settings.agents.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
-            let meant = did_you_mean(name, names.iter().copied());
-            format!("unknown agent \"{}\"; there are {}{meant}", name.escape_debug(), names.join(", "))
-        })
+        self.set.agents.find(name)
     }
 
     /// The settings with what the workspace `root` chose. Reads files.
@@ -189,6 +273,81 @@ impl SettingsDirectory {
         let settings = self.settings.with_workspace(root)?;
         check_names(&settings.permission_names, &self.tools)?;
         Ok(settings)
+    }
+
+    /// The system prompt and the tools of `agent` in a session. Reads files, unless the prompt is settled.
+    fn told(
+        &self,
+        request: &ProfileRequest,
+        agent: &Agent,
+        settings: &Settings,
+    ) -> (System, Arc<[ToolSpec]>) {
+        let session = self.settings.expanded(&request.permissions);
+        let tools = self.shown_by(agent, &settings.policy(&agent.name, session));
+        let system = match &request.settled {
+            Some(text) => System { text: text.clone(), problems: Vec::new() },
+            None => system::make(request, agent, &self.settings, settings, &tools),
+        };
+        let tools = with_skills(tools, &system.text);
+        (system, tools)
+    }
+
+    /// What a new session of the operator's in `root` is told: its agent and model, the system prompt with what was left out and
+    /// why, and the tools. No key is needed for it. Reads files.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace's configuration, with the agent, or with the model.
+    pub(crate) fn preview(
+        &self,
+        root: &Path,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+    ) -> Result<Preview, String> {
+        let local = self.agents_in(root).map(|agents| self.with_agents(agents));
+        let directory = local.as_ref().unwrap_or(self);
+        let settings = self.settings_in(root).map_err(|error| error.to_string())?;
+        let named = directory.named(agent, model, settings.agent.as_deref(), settings.model.as_ref());
+        let (agent, model) = named?;
+        if model.provider != mock::PROVIDER {
+            self.settings.resolve_with(model, None, &*self.variables).map_err(|error| error.to_string())?;
+        }
+        let created = now();
+        let request = ProfileRequest {
+            session: IdGenerator::new(|bytes| bytes.fill(0)).next(created),
+            tenant: LOCAL_TENANT.to_owned(),
+            workspace: root.to_string_lossy().into_owned(),
+            agent: agent.name.clone(),
+            model: model.clone(),
+            created,
+            permissions: Vec::new(),
+            system: None,
+            settled: None,
+            kept_to: None,
+        };
+        let (system, tools) = directory.told(&request, agent, &settings);
+        Ok(Preview { agent: request.agent, model: request.model, system, tools })
+    }
+
+    /// The agent and the model of which [`Directory::choose`] makes a choice, whether the model can be used or not.
+    fn named<'a>(
+        &'a self,
+        agent: Option<&str>,
+        model: Option<&'a ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&'a ModelRef>,
+    ) -> Result<(&'a Agent, &'a ModelRef), String> {
+        let name = agent.or(fallback_agent).or(self.settings.agent.as_deref()).unwrap_or(Agents::DEFAULT);
+        let chosen = self.agent(name)?;
+        // An agent that was asked for by name brings its model; a session's own model stands before its agent's.
+        let of_agent = chosen.model.as_ref();
+        let wanted = match agent {
+            Some(_) => model.or(of_agent).or(fallback_model),
+            None => model.or(fallback_model).or(of_agent),
+        };
+        let model = wanted.or(self.settings.model.as_ref()).ok_or(
+            "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration",
+        )?;
+        Ok((chosen, model))
     }
 
     /// What `model` reads beside text.
@@ -213,7 +372,26 @@ fn refused(error: &ConfigError, model: &ModelRef) -> CommandError {
     }
 }
 
+/// Whether an agent may be handed work by others.
+fn takes_tasks(agent: &Agent) -> bool {
+    agent.mode.takes_tasks() && !agent.hidden
+}
+
+impl AgentSet {
+    /// With what is made of none of them yet.
+    fn empty(agents: Agents) -> Self {
+        Self { agents, shown: BTreeMap::new(), rules: BTreeMap::new(), restrictions: BTreeMap::new() }
+    }
+}
+
 impl Directory for SettingsDirectory {
+    fn local(self: Arc<Self>, workspace: &Path) -> Result<Arc<dyn Directory>, String> {
+        Ok(match self.agents_in(workspace) {
+            Some(agents) => Arc::new(self.with_agents(agents)),
+            None => self,
+        })
+    }
+
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
         Ok((settings.agent, settings.model))
@@ -233,7 +411,35 @@ impl Directory for SettingsDirectory {
     }
 
     fn agent_rules(&self, agent: &str) -> Rules {
-        self.agent_rules.get(agent).cloned().unwrap_or_default()
+        self.set.rules.get(agent).cloned().unwrap_or_default()
+    }
+
+    fn agent_restrictions(&self, agent: &str) -> Rules {
+        self.set.restrictions.get(agent).cloned().unwrap_or_default()
+    }
+
+    fn takes_tasks(&self, name: &str) -> Result<(), String> {
+        let agents = &self.set.agents;
+        let refused = agents.refused().iter().find(|refused| refused.name == name);
+        if let (None, Some(refused)) = (agents.get(name), refused) {
+            return Err(format!("the agent \"{}\" cannot be used: {}", name.escape_debug(), refused.error));
+        }
+        if agents.get(name).is_some_and(takes_tasks) {
+            return Ok(());
+        }
+        let takers: Vec<&str> =
+            agents.iter().filter(|agent| takes_tasks(agent)).map(|agent| agent.name.as_str()).collect();
+        let meant = did_you_mean(name, takers.iter().copied());
+        let shown: String = name.chars().take(64).collect();
+        Err(format!(
+            "no agent \"{}\" takes tasks; there are {}{meant}",
+            shown.escape_debug(),
+            takers.join(", ")
+        ))
+    }
+
+    fn is_read_only(&self, agent: &str) -> bool {
+        self.set.agents.get(agent).is_some_and(|agent| agent.read_only)
     }
 
     fn choose(
@@ -243,20 +449,8 @@ impl Directory for SettingsDirectory {
         fallback_agent: Option<&str>,
         fallback_model: Option<&ModelRef>,
     ) -> Result<Choice, CommandError> {
-        let name = agent.or(fallback_agent).or(self.settings.agent.as_deref()).unwrap_or(Agents::DEFAULT);
-        let chosen = self.agent(name).map_err(CommandError::Invalid)?;
-        // An agent that was asked for by name brings its model; a session's own model stands before its agent's.
-        let of_agent = chosen.model.as_ref();
-        let wanted = match agent {
-            Some(_) => model.or(of_agent).or(fallback_model),
-            None => model.or(fallback_model).or(of_agent),
-        };
-        let model = wanted.or(self.settings.model.as_ref()).ok_or_else(|| {
-            CommandError::Invalid(
-                "no model is chosen: name one with -m PROVIDER/MODEL, or set `model` in the configuration"
-                    .into(),
-            )
-        })?;
+        let named = self.named(agent, model, fallback_agent, fallback_model);
+        let (chosen, model) = named.map_err(CommandError::Invalid)?;
         self.check(model).map_err(|error| refused(&error, model))?;
         Ok(Choice {
             agent: chosen.name.clone(),
@@ -267,7 +461,7 @@ impl Directory for SettingsDirectory {
     }
 
     fn allows(&self, agent: &str, tool: &str) -> bool {
-        self.settings.agents.get(agent).is_some_and(|agent| agent.tools.allows(tool))
+        self.set.agents.get(agent).is_some_and(|agent| agent.tools.allows(tool))
     }
 
     fn prices(&self, model: &ModelRef) -> PriceList {
@@ -293,8 +487,42 @@ impl Directory for SettingsDirectory {
         Some(facts.input.unwrap_or(facts.context)).filter(|tokens| *tokens > 0)
     }
 
+    fn room(&self, model: &ModelRef) -> Option<u64> {
+        self.window(model).map(|window| {
+            let kept = u128::from(window) * u128::from(self.settings.context_keep) / 100;
+            window - u64::try_from(kept).unwrap_or(window)
+        })
+    }
+
+    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<Aside> {
+        let name = match purpose {
+            Purpose::Title => "title",
+            Purpose::Summary => "summary",
+            Purpose::Compaction => "compaction",
+            Purpose::Turn | Purpose::Subagent => return None,
+        };
+        let agent = self.set.agents.get(name)?;
+        // A conversation that goes on needs its summary; titles cost nothing unless somebody wants them.
+        let usual = match purpose {
+            Purpose::Compaction => Some(model),
+            _ => self.settings.small_model.as_ref(),
+        };
+        let model = agent.model.as_ref().or(usual)?.clone();
+        let system = agent.prompt.clone().unwrap_or_default();
+        Some(Aside { agent: agent.name.clone(), model, system })
+    }
+
+    fn templates(&self, workspace: &Path) -> TemplateList {
+        templates::list(&templates::read(&self.settings, workspace))
+    }
+
+    fn template(&self, workspace: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+        templates::fill(&templates::read(&self.settings, workspace), name, arguments)
+    }
+
     fn overhead_tokens(&self, agent: &str) -> u64 {
         let tools: usize = self
+            .set
             .shown
             .get(agent)
             .into_iter()
@@ -302,8 +530,10 @@ impl Directory for SettingsDirectory {
             .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len())
             .sum();
         let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
-        let prompt = self.settings.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
-        (tools + rules + prompt.map_or(2_000, String::len)) as u64 / 4
+        let prompt = self.set.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
+        let append = self.settings.append.as_ref().map_or(0, String::len);
+        let family = Family::Default.prompt().len();
+        (tools + rules + append + prompt.map_or(family, String::len)) as u64 / 4
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
@@ -314,14 +544,10 @@ impl Directory for SettingsDirectory {
             .map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error.to_string()))?;
         let agent =
             self.agent(&request.agent).map_err(|error| ErrorInfo::new(ErrorCode::BadRequest, error))?;
-        let session = self.settings.expanded(&request.permissions);
-        let environment = Environment {
-            workspace: request.workspace.clone(),
-            platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-            git: root.ancestors().any(|folder| folder.join(".git").exists()),
-            date: date(request.created),
-            model: request.model.clone(),
-        };
+        let (system, tools) = self.told(request, agent, &settings);
+        for problem in &system.problems {
+            tracing::warn!(session = %request.session, %problem, "left out of a system prompt");
+        }
         let Server { facts, preferences, .. } = server;
         // What is known of the server stands before what its models want on other servers.
         let reasoning_field = server.chat.reasoning_field.or(facts.reasoning_field);
@@ -331,8 +557,8 @@ impl Directory for SettingsDirectory {
         let sampling = |number: Option<f64>| number.filter(|_| facts.temperature);
         let head = Head {
             model: request.model.model.clone(),
-            system: system_prompt(agent, &environment, &settings.rules),
-            tools: self.shown_by(agent, &settings.policy(&agent.name, session)),
+            system: system.text,
+            tools,
             max_output: facts.answer_limit(),
             chat: ChatFacts { reasoning_field, ..server.chat },
             modalities: facts.modalities,
@@ -355,6 +581,14 @@ impl Directory for SettingsDirectory {
     }
 }
 
+/// The tools without the one that loads skills, where the system prompt lists none.
+fn with_skills(tools: Arc<[ToolSpec]>, prompt: &str) -> Arc<[ToolSpec]> {
+    if lists_skills(prompt) || tools.iter().all(|tool| tool.name != SKILL) {
+        return tools;
+    }
+    tools.iter().filter(|tool| tool.name != SKILL).cloned().collect()
+}
+
 /// What a provider's wire is told.
 fn reasoning(wanted: prompts::Reasoning) -> Reasoning {
     match wanted {
@@ -373,13 +607,4 @@ fn unusable(error: &ConfigError) -> ErrorInfo {
         _ => ErrorCode::UnknownModel,
     };
     ErrorInfo::new(code, error.to_string())
-}
-
-/// The day of `time` where this machine is, as in `2026-07-04`.
-fn date(time: Timestamp) -> String {
-    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-    match jiff::Timestamp::from_millisecond(millis) {
-        Ok(time) => time.to_zoned(TimeZone::system()).date().to_string(),
-        Err(_) => "unknown".to_owned(),
-    }
 }

@@ -1,12 +1,14 @@
 //! What a request is made of: whose key, which limiter, what the model is told.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mock_llm::{Mock, Script};
 use playhouse_actors::{Directory as _, Moderate, Profile, ProfileRequest};
-use playhouse_llm::{Credentials, DialectKind, Reasoning};
+use playhouse_llm::{Credentials, DialectKind, Head, Reasoning, ToolChoice, Transcript};
+use playhouse_prompts::Agents;
 use playhouse_protocol::capability::Effort;
+use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::consent::{Action, PermissionRule};
 use playhouse_protocol::{ErrorCode, ErrorInfo, Sandbox, SessionId, Timestamp};
 use playhouse_tools::Registry;
@@ -86,6 +88,9 @@ impl Place {
             model: model.parse().unwrap(),
             created: Timestamp::from_millis(0),
             permissions: permissions.to_vec(),
+            system: None,
+            settled: None,
+            kept_to: None,
         })
     }
 }
@@ -159,7 +164,7 @@ fn an_agents_wishes_stand_before_the_models() {
 #[test]
 fn requests_of_a_session_share_a_cache_key_where_the_server_knows_such() {
     let config = "[providers.local]\ndialect = \"openai-chat\"\nbase_url = \"http://a/v1\"\n\
-                  [providers.local.models.m]\ncontext = 1000\noutput = 900\n";
+                  [providers.local.models.m]\ncontext = 2000\noutput = 900\n";
     let place = Place::new(config, &[], None);
     let openai = place.profile("t", "plan", "openai/gpt-5.3-codex").unwrap();
     assert_eq!(openai.endpoint.dialect, DialectKind::OpenaiResponses);
@@ -211,13 +216,13 @@ fn a_rule_about_a_permission_that_there_is_not_is_told_where_it_stands() {
             error("", &[("a.md", &agent("{ multiedit: ask }"))]),
         ]
         .join("\n"), @r#"
-        config.toml:3: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
-        config.toml:2: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:3: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:2: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
         config.toml:1: `permissions.write` is covered by `edit`: write `edit` instead
         config.toml:1: `permissions.apply_patch` is covered by `edit`: write `edit` instead
-        config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch
-        config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch
-        agents/a.md: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
+        config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
+        agents/a.md: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
         agents/a.md: `permission.multiedit` is covered by `edit`: write `edit` instead
         "#);
     let known = "[permissions]\n\"*\" = \"ask\"\n\"web*\" = \"deny\"\n\"todo????\" = \"ask\"\ntask = \"ask\"\n\
@@ -263,4 +268,151 @@ fn a_model_is_not_shown_what_every_rule_denies() {
     let stricter = shown("sisyphus", &[]);
     assert!(!has(&stricter, "bash") && has(&stricter, "edit"), "{stricter:?}");
     assert!(place.directory.overhead_tokens("writer") < place.directory.overhead_tokens("sisyphus"));
+}
+
+/// A model of each family, as the catalogue has it.
+const FAMILIES: [(&str, &str); 6] = [
+    ("anthropic", "anthropic/claude-sonnet-5"),
+    ("gpt", "openai/gpt-5.5"),
+    ("codex", "openai/gpt-5.3-codex"),
+    ("gemini", "google/gemini-3.5-flash"),
+    ("qwen", "alibaba/qwen3.7-max"),
+    ("default", "deepseek/deepseek-v4-pro"),
+];
+
+/// The first request of a session, to be read: what tools say of themselves stands in `prompts/tools/`, and is named; the workspace
+/// is named as well; long texts have a line for each of theirs.
+fn whole_request(place: &Place, agent: &str, model: &str) -> String {
+    let profile = place.profile("acme", agent, model).unwrap();
+    let mut transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
+    let prompt = UserPart::Text { text: "What does this do?".to_owned() };
+    transcript.push(&ChatMessage::User { parts: vec![prompt] }, &|_| None);
+    let request = transcript.request(ToolChoice::Auto, None);
+    let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+    let mut text = format!("{request:#}");
+    for tool in profile.head.tools.iter() {
+        let told = serde_json::Value::from(tool.description.as_str()).to_string();
+        assert_eq!(text.matches(&told).count(), 1, "{} is described once, and as it is", tool.name);
+        text = text.replace(&told, &format!("<prompts/tools/{}.md>", tool.name));
+    }
+    let workspace = place.workspace.path().to_string_lossy();
+    // Midnight of the first day is another day west of Greenwich.
+    let text = text.replace(&*workspace, "<workspace>").replace("1969-12-31", "1970-01-01");
+    text.replace("\\n", "\n")
+}
+
+#[test]
+fn the_whole_request_of_each_family() {
+    let place = Place::new("", &[], Some(Arc::new(Vault)));
+    for (family, model) in FAMILIES {
+        insta::assert_snapshot!(format!("request_{family}"), whole_request(&place, "sisyphus", model));
+    }
+}
+
+#[test]
+fn the_whole_request_of_each_agent() {
+    let place = Place::new("", &[], Some(Arc::new(Vault)));
+    for agent in Agents::builtin().iter() {
+        let request = whole_request(&place, &agent.name, FAMILIES[0].1);
+        insta::assert_snapshot!(format!("request_of_{}", agent.name), request);
+    }
+}
+
+fn system(place: &Place, agent: &str) -> String {
+    place.profile("acme", agent, "openai/gpt-5").unwrap().head.system
+}
+
+#[test]
+fn a_system_prompt_has_everything_in_its_order_and_a_settled_one_stays() {
+    let config = "rules = [\"house.md\"]\n[prompt]\nappend = \"Answer in French.\"\n";
+    let operator = tempfile::tempdir().unwrap();
+    let write = |path: &Path, text: &str| {
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, text).unwrap();
+    };
+    let skill = |name: &str| format!("---\nname: {name}\ndescription: about {name}\n---\nDo it.");
+    write(&operator.path().join("config.toml"), config);
+    write(&operator.path().join("house.md"), "RULES OF THE HOUSE");
+    write(&operator.path().join("AGENTS.md"), "RULES OF THE USER");
+    write(&operator.path().join("skills/release/SKILL.md"), &skill("release"));
+    let top = tempfile::tempdir().unwrap();
+    let root = top.path().canonicalize().unwrap().join("apps/web");
+    write(&top.path().join(".git/HEAD"), "ref: refs/heads/analytical\n");
+    write(&top.path().join(".git/objects/info/x"), "");
+    write(&top.path().join("AGENTS.md"), "RULES OF THE TOP");
+    write(&root.join("AGENTS.md"), "RULES OF THE WORKSPACE");
+    write(&root.join(".claude/skills/pdf/SKILL.md"), &skill("pdf"));
+    write(&root.join(".claude/skills/bad/SKILL.md"), "---\nname: bad\n");
+    let settings = Settings::load(Some(&operator.path().join("config.toml")), &|_| None).unwrap();
+    let variables = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
+    let tools = Registry::native_with(settings.native_tools(&|_| None).unwrap());
+    let mock = Mock::new(Script::new());
+    let directory = SettingsDirectory::new(settings, Arc::new(variables), None, mock, tools).unwrap();
+    let request = |kept_to: Option<Vec<PathBuf>>, settled: Option<&str>| ProfileRequest {
+        session: session(),
+        tenant: "acme".to_owned(),
+        workspace: root.to_string_lossy().into_owned(),
+        agent: "sisyphus".to_owned(),
+        model: "openai/gpt-5".parse().unwrap(),
+        created: Timestamp::from_millis(0),
+        permissions: Vec::new(),
+        system: Some("Be quick.".to_owned()),
+        settled: settled.map(str::to_owned),
+        kept_to,
+    };
+    let head = |request: ProfileRequest| directory.profile(&request).unwrap().head;
+    let has_skill = |head: &Head| head.tools.iter().any(|tool| tool.name == "skill");
+
+    let whole = head(request(None, None));
+    let order = [
+        "Git: branch analytical",
+        "RULES OF THE USER",
+        "RULES OF THE HOUSE",
+        "RULES OF THE TOP",
+        "RULES OF THE WORKSPACE",
+        "- pdf: about pdf\n- release: about release",
+        "Answer in French.",
+        "Be quick.",
+    ];
+    let places: Vec<usize> = order.iter().map(|part| whole.system.find(part).expect(part)).collect();
+    assert!(places.is_sorted(), "{}", whole.system);
+    assert!(has_skill(&whole));
+    let preview = directory.preview(&root, None, Some(&"openai/gpt-5".parse().unwrap())).unwrap();
+    let before = whole.system.split("Date: ").next().unwrap();
+    assert!(preview.system.text.starts_with(before));
+    let [problem] = preview.system.problems.as_slice() else { panic!("{:?}", preview.system.problems) };
+    assert!(problem.to_string().ends_with("bad/SKILL.md:1: the head that begins here has no closing `---`"));
+
+    // A tenant that is kept to its workspace learns nothing of what lies above it.
+    let kept = head(request(Some(Vec::new()), None)).system;
+    assert!(
+        !kept.contains("RULES OF THE TOP")
+            && kept.contains("Git: no\n")
+            && kept.contains("RULES OF THE WORKSPACE")
+    );
+    let kept = head(request(Some(vec![root.clone()]), None)).system;
+    assert!(!kept.contains("RULES OF THE TOP"));
+    let kept = head(request(Some(vec![top.path().canonicalize().unwrap()]), None)).system;
+    assert!(kept.contains("RULES OF THE TOP"));
+
+    // What is settled is used as it is, whatever became of the files.
+    write(&top.path().join(".git/HEAD"), "ref: refs/heads/other\n");
+    write(&root.join("AGENTS.md"), "changed");
+    let again = head(request(None, Some(&whole.system)));
+    assert_eq!((&again.system, &again.tools), (&whole.system, &whole.tools));
+    assert!(head(request(None, None)).system.contains("Git: branch other"));
+}
+
+#[test]
+fn skills_are_offered_to_those_who_can_load_them() {
+    let place = Place::new("", &[("mute.md", "---\ndescription: d\ntools: [read]\n---")], None);
+    let folder = place.workspace.path().join(".agents/skills/pdf");
+    assert!(!system(&place, "sisyphus").contains("<skills>"));
+    let tools = |agent: &str| place.profile("acme", agent, "openai/gpt-5").unwrap().head.tools;
+    assert!(tools("sisyphus").iter().all(|tool| tool.name != "skill"), "there is none to be loaded");
+    fs_err::create_dir_all(&folder).unwrap();
+    fs_err::write(folder.join("SKILL.md"), "---\nname: pdf\ndescription: d\n---\n").unwrap();
+    assert!(system(&place, "sisyphus").contains("\n- pdf: d\n</skills>"));
+    assert!(tools("sisyphus").iter().any(|tool| tool.name == "skill"));
+    assert!(!system(&place, "mute").contains("<skills>"));
 }

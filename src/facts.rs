@@ -1,33 +1,61 @@
 //! What clients of the server may know of agents, tools and models.
 
+use std::path::Path;
+
 use playhouse_catalogue::ModelFacts;
-use playhouse_prompts::{self as prompts, Agent, Agents};
+use playhouse_prompts::{self as prompts, Agent, Agents, Origin, ToolFilter};
 use playhouse_protocol::ModelRef;
-use playhouse_server::{AgentFacts, AgentMode, Facts, ModelView, ProviderView, ToolView};
+use playhouse_server::{
+    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, ModelView, ProviderView, RefusedAgent, ToolView,
+};
 
 use crate::directory::SettingsDirectory;
 
-impl Facts for SettingsDirectory {
-    fn agents(&self) -> Vec<AgentFacts> {
-        let agents = &self.settings.agents;
+impl SettingsDirectory {
+    /// What clients may know of these agents, the usual one first.
+    fn listed(&self, agents: &Agents) -> Vec<AgentFacts> {
         let usual = self.settings.agent.as_deref().unwrap_or(Agents::DEFAULT);
         let mut sorted: Vec<&Agent> = agents.iter().collect();
         // They come in the order of their names, which the others keep.
         sorted.sort_by_key(|agent| agent.name != usual);
-        sorted
-            .into_iter()
-            .map(|agent| AgentFacts {
-                name: agent.name.clone(),
-                description: agent.description.clone(),
-                mode: mode(agent.mode),
-                native: agents.file(&agent.name).is_none(),
-                hidden: false,
-                color: None,
-                variant: None,
-                model: agent.model.clone(),
-                steps: agent.steps,
-            })
-            .collect()
+        let listed = sorted.into_iter().map(|agent| AgentFacts {
+            name: agent.name.clone(),
+            description: agent.description.clone(),
+            mode: mode(agent.mode),
+            origin: match agents.origin(&agent.name) {
+                Origin::Builtin => AgentOrigin::Builtin,
+                Origin::Operator(_) => AgentOrigin::Operator,
+                Origin::Workspace(_) => AgentOrigin::Workspace,
+            },
+            hidden: agent.hidden,
+            color: agent.color.clone(),
+            variant: agent.reasoning.map(|reasoning| reasoning.to_string()),
+            read_only: agent.read_only,
+            tools: match &agent.tools {
+                ToolFilter::All => None,
+                ToolFilter::Only(tools) => Some(tools.clone()),
+            },
+            model: agent.model.clone(),
+            steps: agent.steps,
+        });
+        listed.collect()
+    }
+}
+
+impl Facts for SettingsDirectory {
+    fn agents(&self) -> Vec<AgentFacts> {
+        self.listed(self.agents())
+    }
+
+    fn agents_in(&self, workspace: &Path) -> AgentList {
+        let Some(agents) = SettingsDirectory::agents_in(self, workspace) else {
+            return AgentList { agents: Facts::agents(self), ..AgentList::default() };
+        };
+        let refused = agents
+            .refused()
+            .iter()
+            .map(|refused| RefusedAgent { name: refused.name.clone(), error: refused.error.to_string() });
+        AgentList { agents: self.listed(&agents), refused: refused.collect() }
     }
 
     fn tools(&self) -> Vec<ToolView> {

@@ -9,7 +9,7 @@ use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::{CommandError, Sandbox};
 use playhouse_server::{Facts, Keys, Operations, Operator};
-use playhouse_store::{Shelf, Store, StoreError, StoreOptions, Upkeep};
+use playhouse_store::{Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
@@ -26,7 +26,15 @@ const DELIVERY: Duration = Duration::from_secs(3);
 pub enum HouseError {
     /// The data directory could not be opened.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+    /// The disk of the data directory takes no writes. What there is to do comes first.
+    #[error("{reason}. It said: {error}")]
+    Disk {
+        /// Why it takes none.
+        reason: SuspensionReason,
+        /// What failed.
+        error: StoreError,
+    },
     /// What is configured cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -35,10 +43,28 @@ pub enum HouseError {
     Tool(#[from] RegistryError),
     /// A folder for outputs could not be made.
     #[error("{0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     /// The actors could not be started.
     #[error(transparent)]
     Engine(#[from] CommandError),
+}
+
+impl From<StoreError> for HouseError {
+    fn from(error: StoreError) -> Self {
+        match error.suspension() {
+            Some(reason) => Self::Disk { reason, error },
+            None => Self::Store(error),
+        }
+    }
+}
+
+impl From<std::io::Error> for HouseError {
+    fn from(error: std::io::Error) -> Self {
+        match Self::from(StoreError::from(error)) {
+            Self::Store(StoreError::Io(error)) => Self::Io(error),
+            other => other,
+        }
+    }
 }
 
 /// What a house is made of. See [`House::builder`].
@@ -274,6 +300,7 @@ impl HouseBuilder {
             resume => resume,
         };
         let tenant_metrics = settings.metrics.by_tenant;
+        let tasks = settings.tasks;
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
@@ -291,6 +318,7 @@ impl HouseBuilder {
         options.keep_outputs = keep_outputs;
         (options.resume, options.idle_after, options.max_live) = (resume, idle_after, max_live);
         options.tenant_metrics = tenant_metrics;
+        options.tasks = tasks;
         options.budgets = budgets;
         if let Some(attempts) = attempts {
             options.retry.attempts = attempts;

@@ -32,6 +32,7 @@
 //!         permissions: Vec::new(),
 //!         unattended: false,
 //!         walls: None,
+//!         system: None,
 //!         metadata: Default::default(),
 //!     })
 //!     .await
@@ -55,6 +56,8 @@ mod logging;
 mod mock;
 mod operations;
 mod sinks;
+mod system;
+mod templates;
 
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;

@@ -297,7 +297,7 @@ fn facts(status: SinkStatus, running: bool) -> SinkFacts {
 fn facts_of_leftover(kept: Leftover) -> SinkFacts {
     SinkFacts {
         sink: kept.name,
-        kind: UNKNOWN.to_owned(),
+        kind: kept.kind.unwrap_or_else(|| UNKNOWN.to_owned()),
         configured: false,
         running: false,
         cursor: kept.settled,

@@ -55,6 +55,23 @@ impl Bounds {
     }
 }
 
+impl Bounds {
+    /// The directories that `tenant` is kept to beside the workspaces of its sessions; `None` for one that is free.
+    pub(crate) fn keep_to(&self, tenant: &str) -> Option<Vec<PathBuf>> {
+        self.get().roots_of(tenant).map(<[PathBuf]>::to_vec)
+    }
+}
+
+impl Within {
+    fn roots_of(&self, tenant: &str) -> Option<&[PathBuf]> {
+        match (self.tenants.get(tenant), &self.others) {
+            (Some(roots), _) => Some(roots),
+            (None, Others::Kept { but }) if !but.iter().any(|own| own == tenant) => Some(&[]),
+            (None, _) => None,
+        }
+    }
+}
+
 /// What bounds one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
@@ -69,11 +86,7 @@ impl Bound {
     /// among them: walls hold that.
     pub(crate) fn refuses(&self, wants: &[Want]) -> Option<String> {
         let within = self.bounds.get();
-        let roots = match (within.tenants.get(&*self.tenant), &within.others) {
-            (Some(roots), _) => roots.as_slice(),
-            (None, Others::Kept { but }) if !but.iter().any(|own| **own == *self.tenant) => &[],
-            (None, _) => return None,
-        };
+        let roots = within.roots_of(&self.tenant)?;
         // It may be awake since before the operator withdrew the directory.
         if !self.bounds.hold_workspace(&self.tenant, &self.workspace) {
             return Some(format!("the workspace {} {OUT_OF_BOUNDS}", self.workspace.display()));
@@ -129,6 +142,8 @@ mod tests {
         ] {
             assert_eq!(refuses(tenant, path), refused, "{tenant} {path}");
         }
+        assert_eq!(bounds.keep_to("acme").unwrap(), [Path::new("/roots/a"), Path::new("/shared")]);
+        assert_eq!((bounds.keep_to("gone"), bounds.keep_to("local")), (Some(Vec::new()), None));
         assert!(bounds.hold_workspace("acme", Path::new("/roots/a/b")));
         assert!(!bounds.hold_workspace("acme", Path::new("/etc")));
         assert!(bounds.hold_workspace("local", Path::new("/etc")));

@@ -16,11 +16,11 @@ use playhouse_billing::budget::{
     Account, Answer, Book, Budgets, Charge, Decision, Limits, Refusal, Short, Spent, TenantBudget, Used,
     Wait, Worst,
 };
-use playhouse_protocol::id::AttemptId;
+use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
-use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, Record, SessionId};
-use playhouse_session::{AttemptOrder, Session};
+use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
+use playhouse_session::Session;
 use rust_decimal::prelude::ToPrimitive as _;
 use tokio::sync::{Notify, oneshot};
 
@@ -41,8 +41,8 @@ struct Tenant {
     book: Book,
     /// Sessions in memory, by the one at the top of their tree.
     live: HashMap<SessionId, usize>,
-    /// The sessions for which something is reserved. Each has one attempt at a time.
-    open: HashMap<SessionId, AttemptId>,
+    /// The attempts for which something is reserved, and their sessions.
+    open: HashMap<AttemptId, SessionId>,
     /// Those that wait to be told.
     told: HashMap<AttemptId, (SessionId, oneshot::Sender<Result<(), Refusal>>)>,
     /// Rows on their way to the ledger, by what they are charged to.
@@ -99,7 +99,7 @@ impl Purses {
     }
 
     /// The purse of a session that was woken. None where it has no budget.
-    pub(crate) fn enter(self: &Arc<Self>, session: &Session, open: Option<AttemptId>) -> Option<Arc<Purse>> {
+    pub(crate) fn enter(self: &Arc<Self>, session: &Session, open: &[AttemptId]) -> Option<Arc<Purse>> {
         let summary = &session.summary;
         let (turn_limits, session_limits) = (self.budgets.turn, self.budgets.session);
         let of_tenant = self.budgets.of(&summary.tenant);
@@ -122,8 +122,8 @@ impl Purses {
         let tenant = tenants.entry(Arc::clone(&purse.tenant)).or_insert_with(|| Tenant::new(of_tenant));
         *tenant.live.entry(purse.root).or_default() += 1;
         // The actor before this one crashed while the end of its attempt was on its way.
-        if let Some(lost) = tenant.open.get(&purse.session).copied().filter(|lost| open != Some(*lost)) {
-            tenant.settle(purse.session, lost, &purse.accounts(), Used::Unknown, Day::of(now()));
+        for lost in tenant.reserved(purse.session).into_iter().filter(|lost| !open.contains(lost)) {
+            tenant.settle(lost, &purse.accounts(), Used::Unknown, Day::of(now()));
         }
         Some(Arc::new(purse))
     }
@@ -131,8 +131,8 @@ impl Purses {
     /// A session cannot go on: what is reserved for it is free.
     pub(crate) fn abandon(&self, session: SessionId) {
         for tenant in self.lock().values_mut() {
-            if let Some(attempt) = tenant.open.get(&session).copied() {
-                tenant.settle(session, attempt, &[], Used::Nothing, Day::of(now()));
+            for attempt in tenant.reserved(session) {
+                tenant.settle(attempt, &[], Used::Nothing, Day::of(now()));
             }
         }
     }
@@ -165,8 +165,16 @@ impl Tenant {
         }
     }
 
-    fn settle(&mut self, session: SessionId, attempt: AttemptId, accounts: &[Account], used: Used, day: Day) {
-        self.open.remove(&session);
+    /// The attempts of a session for which something is reserved.
+    fn reserved(&self, session: SessionId) -> Vec<AttemptId> {
+        let mut open: Vec<AttemptId> =
+            self.open.iter().filter(|(_, of)| **of == session).map(|(attempt, _)| *attempt).collect();
+        open.sort_unstable();
+        open
+    }
+
+    fn settle(&mut self, attempt: AttemptId, accounts: &[Account], used: Used, day: Day) {
+        self.open.remove(&attempt);
         let decided = self.book.settle(attempt, accounts, used, day);
         self.tell(decided);
     }
@@ -175,7 +183,7 @@ impl Tenant {
         for Decision { attempt, outcome } in decided {
             let Some((session, told)) = self.told.remove(&attempt) else { continue };
             if outcome.is_ok() {
-                self.open.insert(session, attempt);
+                self.open.insert(attempt, session);
             }
             // One that was cancelled in this moment is settled when its end is durable.
             drop(told.send(outcome));
@@ -198,13 +206,13 @@ impl Purse {
         of_session.into_iter().chain(of_tenant).collect()
     }
 
-    fn charges(&self, order: &AttemptOrder) -> Vec<Charge> {
+    fn charges(&self, turn: Option<MessageId>) -> Vec<Charge> {
+        let turn = turn.map(|turn| Charge { account: Account::Turn(turn), limits: self.turn_limits });
         let charges = [
-            Charge { account: Account::Turn(order.turn), limits: self.turn_limits },
             Charge { account: Account::Session(self.root), limits: self.session_limits },
             Charge { account: Account::Tenant, limits: self.of_tenant.limits },
         ];
-        charges.into_iter().filter(|charge| !charge.limits.is_none()).collect()
+        turn.into_iter().chain(charges).filter(|charge| !charge.limits.is_none()).collect()
     }
 
     /// Does something with the tenant's book. It is there as long as this is.
@@ -236,7 +244,7 @@ impl Purse {
                         self.arrived(tenant, 1);
                     }
                     let (accounts, day) = (self.accounts(), Day::of(entry.at));
-                    tenant.settle(self.session, ended.attempt, &accounts, used(ended), day);
+                    tenant.settle(ended.attempt, &accounts, used(ended), day);
                 });
                 self.purses.arrived.notify_waiters();
             }
@@ -253,7 +261,7 @@ impl Purse {
         }
     }
 
-    /// Reserves what an attempt may use at most, of so many tokens of input and output. Waits while that fits only without
+    /// Reserves what an attempt of `turn`, or of none, may use at most, of so many tokens of input and output. Waits while that fits only without
     /// what others have reserved; `waits` is told so, once. It is settled when the end of the attempt is durable.
     ///
     /// # Errors
@@ -261,28 +269,28 @@ impl Purse {
     pub(crate) async fn reserve(
         &self,
         shared: &Shared,
-        order: &AttemptOrder,
+        (attempt, model, turn): (AttemptId, &ModelRef, Option<MessageId>),
         before: Before,
         (input, output): (u64, u64),
         waits: impl FnOnce(&Wait),
     ) -> Result<(), ErrorInfo> {
-        let worst = Worst::of(&shared.directory.prices(&order.model), input, output);
+        let worst = Worst::of(&shared.directory.prices(model), input, output);
         self.load(shared, before.session).await?;
-        let charges = self.charges(order);
+        let charges = self.charges(turn);
         let reserved = self.with(|tenant| {
-            if !self.turn_limits.is_none() {
-                tenant.book.begin(Account::Turn(order.turn), before.turn);
+            if let Some(turn) = turn.filter(|_| !self.turn_limits.is_none()) {
+                tenant.book.begin(Account::Turn(turn), before.turn);
             }
             let decided = tenant.book.roll(Day::of(now()));
             tenant.tell(decided);
-            match tenant.book.reserve(order.attempt, &charges, worst) {
+            match tenant.book.reserve(attempt, &charges, worst) {
                 Answer::Granted => {
-                    tenant.open.insert(self.session, order.attempt);
+                    tenant.open.insert(attempt, self.session);
                     Ok(None)
                 }
                 Answer::Waits(wait) => {
                     let (told, decided) = oneshot::channel();
-                    tenant.told.insert(order.attempt, (self.session, told));
+                    tenant.told.insert(attempt, (self.session, told));
                     Ok(Some((wait, decided)))
                 }
                 Answer::Refused(refusal) => Err(refusal),
@@ -293,7 +301,7 @@ impl Purse {
             Err(refusal) => Err(refusal),
             Ok(Some((wait, decided))) => {
                 waits(&wait);
-                let _waiting = Waiting { purse: self, attempt: order.attempt };
+                let _waiting = Waiting { purse: self, attempt };
                 match decided.await {
                     Ok(outcome) => outcome,
                     Err(_) => {
@@ -302,7 +310,7 @@ impl Purse {
                 }
             }
         };
-        outcome.map_err(|refusal| refused(&refusal, order))
+        outcome.map_err(|refusal| refused(&refusal, model))
     }
 }
 
@@ -359,9 +367,8 @@ fn used(ended: &AttemptEnded) -> Used {
 }
 
 /// What the turn ends with.
-fn refused(refusal: &Refusal, order: &AttemptOrder) -> ErrorInfo {
+fn refused(refusal: &Refusal, model: &ModelRef) -> ErrorInfo {
     counter!(Metric::BudgetRefusals.name(), "budget" => refusal.scope.name()).increment(1);
-    let model = &order.model;
     let message = match refusal.short {
         Short::Unpriced { .. } => format!(
             "{refusal}: set `input` and `output` in [providers.{}.models.\"{}\".cost] (0 for one that costs nothing)",

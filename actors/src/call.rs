@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
-use playhouse_protocol::{SessionId, WallsInForce};
+use playhouse_protocol::{Delegate, SessionId, WallsInForce};
 use playhouse_session::{CallReport, PreparedCall};
 use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -27,8 +27,8 @@ pub(crate) enum CallMessage {
         /// Whether the model goes round in circles with it.
         looping: bool,
     },
-    /// Do what was prepared.
-    Execute,
+    /// Do what was prepared; with to whom it hands work over.
+    Execute(Option<Delegate>),
 }
 
 /// What the actor of one call stands on.
@@ -74,14 +74,18 @@ impl Actor for CallActor {
         state: &mut CallState,
     ) -> Result<(), ActorProcessingErr> {
         let (call, span) = (state.arguments.call, state.arguments.span.clone());
-        let name = if matches!(message, CallMessage::Execute) { "execute" } else { "prepare" };
+        let name = if matches!(message, CallMessage::Execute(_)) { "execute" } else { "prepare" };
         begins("call", name, Some(state.arguments.session_id));
         let report = match message {
             CallMessage::Prepare { tool, input, looping } => {
                 let prepared = Box::pin(prepare(state, &tool, &input, looping).instrument(span)).await;
                 SessionMessage::Prepared(call, Box::new(prepared))
             }
-            CallMessage::Execute => {
+            CallMessage::Execute(delegate) => {
+                if let Some(delegate) = delegate {
+                    // It is told once.
+                    let _ = state.arguments.host.delegate.set(delegate);
+                }
                 let report = Box::pin(execute(state).instrument(span.clone())).await;
                 span.record("outcome", measure::outcome(report.outcome));
                 span.in_scope(|| tracing::debug!("a call ended"));
@@ -107,6 +111,10 @@ async fn prepare(
     let (tool, prepared) =
         runner::prepare(&shared.tools, name, input, context).await.map_err(|error| failure(&error))?;
     let walls = if tool.starts_programs() { Some(in_force(context).await?) } else { None };
+    let holds = walls.is_some() && context.walls.keep_the_workspace();
+    if let Some(refusal) = host.changes_nothing(tool.as_ref(), &prepared, holds) {
+        return Err(CallReport::text(CallOutcome::Declined, refusal));
+    }
     let judged = PreparedCall {
         effect: prepared.effect,
         recovery: prepared.recovery,
@@ -115,6 +123,7 @@ async fn prepare(
         preview: prepared.preview.clone(),
         diff: is_diff(tool.as_ref(), &prepared.preview),
         walls,
+        delegation: tool.delegation(input),
     };
     state.prepared = Some((tool, prepared));
     Ok(judged)
@@ -155,15 +164,14 @@ async fn execute(state: &mut CallState) -> CallReport {
 
 /// Stores what the tool attached, and makes the result.
 async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> CallReport {
-    let ToolOutput { title, output, metadata, attachments, todos, seen: _ } = output;
+    let ToolOutput { title, output, metadata, attachments, todos, seen: _, rules: _ } = output;
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {
         let (blobs, tenant) = (Arc::clone(&shared.store.blobs), Arc::clone(tenant));
         let content = attachment.content;
         match shared.pool.run(move || blobs.put(&tenant, &content)).await {
             Ok(blob) => {
-                let (mime, filename) = (attachment.mime, attachment.filename);
-                stored.push(Attachment { mime, filename, blob });
+                stored.push(Attachment::new(attachment.mime, attachment.filename, blob));
             }
             Err(error) => {
                 let text = format!("{} could not be stored: {error}", attachment.filename);

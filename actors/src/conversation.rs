@@ -1,16 +1,23 @@
 //! A session's conversation in the wire format of one model: kept between steps, handed to the step actor and back.
+//!
+//! It begins with the system prompt. That is made once for each agent and model of a session, and then stands in the log, from
+//! which it is read when the session wakes again: nothing that it was made of changes it any more.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use playhouse_llm::{Head, Reminder, ToolChoice, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
-use playhouse_protocol::message::BlobRef;
-use playhouse_protocol::{ErrorInfo, ModelRef};
-use playhouse_tools::Registry;
+use playhouse_protocol::message::{BlobRef, CallInput};
+use playhouse_protocol::record::SystemSettled;
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
+use playhouse_store::Log;
+use playhouse_tools::{Registry, Tool};
+use ractor::ActorRef;
 
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
+use crate::session::SessionMessage;
 use crate::shared::Shared;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
@@ -20,6 +27,8 @@ const LARGE: usize = 256 * 1024;
 pub(crate) struct Conversation {
     pub(crate) agent: String,
     pub(crate) model: ModelRef,
+    /// The record that changed last what is read of older messages, when it was begun.
+    pub(crate) revision: Seq,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,
     /// Made when it is first needed.
@@ -32,15 +41,19 @@ struct Ready {
 }
 
 impl Conversation {
-    pub(crate) fn new(agent: String, model: ModelRef) -> Self {
-        Self { agent, model, messages: 0, ready: None }
+    pub(crate) fn new(agent: String, model: ModelRef, revision: Seq) -> Self {
+        Self { agent, model, revision, messages: 0, ready: None }
     }
 
-    /// Adds the `new` messages, which bring it up to `messages` of the session's.
+    /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
+    /// log, or is made, and `session` is told of it before the request can leave.
+    #[allow(clippy::too_many_arguments, reason = "what a conversation is made of comes from all sides")]
     pub(crate) async fn extend(
         &mut self,
         shared: &Arc<Shared>,
-        request: ProfileRequest,
+        mut request: ProfileRequest,
+        settled: Option<Seq>,
+        session: &ActorRef<SessionMessage>,
         judge: Arc<Judge>,
         new: Vec<ChatMessage>,
         messages: usize,
@@ -51,13 +64,26 @@ impl Conversation {
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
-                let (directory, tools) = (Arc::clone(&shared.directory), Arc::clone(&shared.tools));
+                let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(&shared.tools));
+                let log = Arc::clone(&shared.store.log);
                 let profile = move || {
+                    request.settled =
+                        settled.map(|seq| settled_text(&*log, request.session, seq)).transpose()?;
                     let mut profile = directory.profile(&request)?;
-                    hide(&mut profile.head, &tools, judge.hides(&request.agent));
+                    let hides = judge.hides(&request.agent);
+                    hide(&mut profile.head, &tools, |tool| {
+                        hides(tool.permission()) || (judge.too_deep().is_some() && hands_over(tool))
+                    });
                     Ok(profile)
                 };
                 let profile = shared.pool.run(profile).await?;
+                if settled.is_none() {
+                    let (agent, model, text) =
+                        (self.agent.clone(), self.model.clone(), profile.head.system.clone());
+                    let made = Box::new(SystemSettled { agent, model, text });
+                    // A session that is gone settles nothing.
+                    drop(session.send_message(SessionMessage::SystemMade(made)));
+                }
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
                 Ready { profile: Arc::new(profile), transcript }
             }
@@ -99,12 +125,30 @@ impl Conversation {
     }
 }
 
+/// The system prompt that stands in the log. Blocks.
+fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, ErrorInfo> {
+    let failed = |error: String| {
+        ErrorInfo::new(ErrorCode::Internal, format!("the system prompt cannot be read: {error}"))
+    };
+    let read =
+        log.read(session, Seq(seq.0.saturating_sub(1)), 1).map_err(|error| failed(error.to_string()))?;
+    match read.entries.into_iter().next().map(|entry| entry.record) {
+        Some(Record::SystemSettled(settled)) => Ok(settled.text),
+        _ => Err(failed(format!("record {seq} of the log is not there"))),
+    }
+}
+
 /// Takes those tools out of what the model is shown of which no call could ever run.
-fn hide(head: &mut Head, tools: &Registry, hides: impl Fn(&str) -> bool) {
-    let is_shown = |spec: &&ToolSpec| tools.get(&spec.name).is_none_or(|tool| !hides(tool.permission()));
+fn hide(head: &mut Head, tools: &Registry, hides: impl Fn(&dyn Tool) -> bool) {
+    let is_shown = |spec: &&ToolSpec| tools.get(&spec.name).is_none_or(|tool| !hides(tool.as_ref()));
     if !head.tools.iter().all(|spec| is_shown(&spec)) {
         head.tools = head.tools.iter().filter(is_shown).cloned().collect();
     }
+}
+
+/// Whether calls of a tool hand work over to other sessions.
+fn hands_over(tool: &dyn Tool) -> bool {
+    tool.delegation(&CallInput::Object(serde_json::Map::new())).is_some()
 }
 
 /// About how many bytes a message will have.

@@ -7,7 +7,8 @@ use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::record::SessionCreated;
 use playhouse_protocol::summary::{SessionState, UNTITLED};
 use playhouse_protocol::{
-    CommandError, Entry, Event, EventBody, EventId, Metric, NewSession, Record, Seq, SessionId, WallsAllowed,
+    CommandError, Entry, Event, EventBody, EventId, MessageId, Metric, NewSession, Record, Seq, SessionId,
+    WallsAllowed,
 };
 use playhouse_store::{Append, Done, Log};
 use playhouse_workspace::Workspace;
@@ -34,6 +35,8 @@ const MOST_DIRECTORIES: usize = 64;
 /// The most that clients may keep with a session, in bytes of JSON; and how deep it may be nested.
 const MOST_METADATA: usize = 16 * 1_024;
 const DEEPEST_METADATA: usize = 16;
+/// The longest text that system prompts of a session end with, in bytes.
+const MOST_SYSTEM: usize = 32 * 1_024;
 /// The longest path of one of them, in bytes.
 const LONGEST_PATH: usize = 4_096;
 
@@ -43,6 +46,20 @@ impl Engine {
     /// # Errors
     /// A directory, agent, model or parent that does not exist; rules or walls that cannot be; a store that failed.
     pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CommandError> {
+        // Clients do not say which step they started it for.
+        self.create_as(self.ids.next(), new, None).await
+    }
+
+    /// Makes a session with this id, for a call of this step of its parent. On return it is durable.
+    ///
+    /// # Errors
+    /// As [`Self::create`] has them; and there is a session of this id.
+    pub(crate) async fn create_as(
+        &self,
+        id: SessionId,
+        new: NewSession,
+        parent_step: Option<MessageId>,
+    ) -> Result<SessionHandle, CommandError> {
         let NewSession {
             tenant,
             workspace,
@@ -53,14 +70,15 @@ impl Engine {
             permissions,
             unattended,
             walls,
+            system,
             metadata,
         } = new;
         check_metadata(&metadata)?;
+        check_system(system.as_deref())?;
         check_rules(&permissions)?;
         if let Some(walls) = &walls {
             check_walls(walls)?;
         }
-        let id: SessionId = self.ids.next();
         let output = self.shared.outputs.join(id.as_str());
         let (shared, of) = (Arc::clone(&self.shared), tenant.clone());
         let open = move || {
@@ -72,15 +90,12 @@ impl Engine {
                 return Err(CommandError::Invalid(format!("the workspace {path} {OUT_OF_BOUNDS}")));
             }
             let defaults = shared.directory.defaults(workspace.root()).map_err(CommandError::Invalid)?;
-            Ok::<_, CommandError>((workspace, defaults, root))
+            let directory = Arc::clone(&shared.directory).local(workspace.root());
+            Ok::<_, CommandError>((workspace, defaults, root, directory.map_err(CommandError::Invalid)?))
         };
-        let (workspace, defaults, root) = self.shared.pool.run(open).await?;
-        let choice = self.shared.directory.choose(
-            agent.as_deref(),
-            model.as_ref(),
-            defaults.0.as_deref(),
-            defaults.1.as_ref(),
-        )?;
+        let (workspace, defaults, root, directory) = self.shared.pool.run(open).await?;
+        let choice =
+            directory.choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())?;
         let created = SessionCreated {
             session: id,
             tenant: tenant.clone(),
@@ -90,11 +105,11 @@ impl Engine {
             model: choice.model,
             parent,
             root,
-            // Clients do not say which step they started it for.
-            parent_step: None,
+            parent_step,
             permissions,
             unattended,
             walls,
+            system,
             metadata,
         };
         let owner = Owner { tenant: tenant.as_str().into(), workspace: created.workspace.as_str().into() };
@@ -157,6 +172,16 @@ pub(crate) fn check_rules(rules: &[PermissionRule]) -> Result<(), CommandError> 
         }
     }
     Ok(())
+}
+
+/// Whether system prompts may end with this.
+fn check_system(system: Option<&str>) -> Result<(), CommandError> {
+    match system.map_or(0, str::len) {
+        0..=MOST_SYSTEM => Ok(()),
+        bytes => Err(CommandError::Invalid(format!(
+            "`system` has {bytes} bytes, and a session's part of the system prompt at most {MOST_SYSTEM}: put the rest into a file of rules"
+        ))),
+    }
 }
 
 /// Whether clients may keep this with a session.

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use playhouse_llm::{Endpoint, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
-use playhouse_protocol::ledger::Tier;
+use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
     CommandError, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
 };
+
+use crate::templates::FilledTemplate;
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +45,12 @@ pub struct ProfileRequest {
     pub created: Timestamp,
     /// The session's own rules.
     pub permissions: Vec<PermissionRule>,
+    /// What whoever made the session wants its system prompt to end with.
+    pub system: Option<String>,
+    /// The system prompt, where it is settled: it is used as it is.
+    pub settled: Option<String>,
+    /// Directories below which its tenant is kept, absolute, links resolved; `None` for a tenant that is free.
+    pub kept_to: Option<Vec<PathBuf>>,
 }
 
 /// Everything that a request to a model needs beside the conversation.
@@ -61,6 +70,17 @@ pub struct Profile {
     pub prefill: bool,
     /// What the model reads at the step limit.
     pub max_steps: String,
+}
+
+/// Who is asked for a title or a summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aside {
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// All of the system prompt.
+    pub system: String,
 }
 
 /// What holds for every session in a workspace, by configuration.
@@ -101,6 +121,14 @@ impl From<Moderate> for Action {
 
 /// The agents and models that an engine may use.
 pub trait Directory: Send + Sync {
+    /// The same for sessions in `workspace`, with the agents that it has of its own. May read files: it is called where that
+    /// may block, when a session is made and when one is woken. What is wrong with one of those agents is told to whoever asks
+    /// for that one.
+    ///
+    /// # Errors
+    /// What is wrong with the workspace's own configuration.
+    fn local(self: Arc<Self>, workspace: &Path) -> Result<Arc<dyn Directory>, String>;
+
     /// The agent and the model that sessions in `workspace` begin with, as far as it or the configuration chooses them.
     /// May read files: it is called where that may block.
     ///
@@ -117,6 +145,25 @@ pub trait Directory: Send + Sync {
 
     /// The rules that `agent` brings. Fast, and without I/O.
     fn agent_rules(&self, agent: &str) -> Rules;
+
+    /// The rules of `agent` that can only make things stricter, as it comes from a workspace. Fast, and without I/O.
+    fn agent_restrictions(&self, _agent: &str) -> Rules {
+        Rules::new()
+    }
+
+    /// Whether `agent` can change nothing in the workspace: calls that would are refused, and commands run in walls in which
+    /// nothing can be written there, or not at all. Fast, and without I/O.
+    fn is_read_only(&self, _agent: &str) -> bool {
+        false
+    }
+
+    /// Whether other agents may hand work over to `agent`. Fast, and without I/O.
+    ///
+    /// # Errors
+    /// There is no such agent, or it takes none: with those that do.
+    fn takes_tasks(&self, _agent: &str) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
     /// `fallback_model` are the session's. Fast, and without I/O.
@@ -151,6 +198,32 @@ pub trait Directory: Send + Sync {
     /// The most input tokens that a request to `model` may have, where that is known. Fast, and without I/O.
     fn window(&self, _model: &ModelRef) -> Option<u64> {
         None
+    }
+
+    /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None` where
+    /// the window is not known: then room is made only when a provider says that a request is too long. Fast, and without I/O.
+    fn room(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
+
+    /// Who is asked for a title or a summary in a session that uses `model`; `None` where nobody is asked. Fast, and without
+    /// I/O.
+    fn aside(&self, _purpose: Purpose, _model: &ModelRef) -> Option<Aside> {
+        None
+    }
+
+    /// The command templates for sessions in `workspace`. Reads files: it is called where that may block.
+    fn templates(&self, _workspace: &Path) -> TemplateList {
+        TemplateList::default()
+    }
+
+    /// The template `name` for a session in `workspace`, with what was typed behind it. Reads files: it is called where that may
+    /// block.
+    ///
+    /// # Errors
+    /// There is none of this name, its file cannot be used, or the arguments do not fit.
+    fn template(&self, _workspace: &Path, name: &str, _arguments: &str) -> Result<FilledTemplate, String> {
+        Err(format!("unknown command \"{}\"; there are none", name.escape_debug()))
     }
 
     /// Estimated tokens of the system prompt and the tools of `agent`.

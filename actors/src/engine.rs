@@ -8,9 +8,9 @@ use playhouse_billing::budget::Budgets;
 use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::{CommandError, Entry, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
 use playhouse_session::{RetryPolicy, Session};
-use playhouse_store::{Damage, ListQuery, Page, Store, StoreError};
+use playhouse_store::{ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
 use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::rpc::CallResult;
@@ -25,11 +25,14 @@ use crate::handle::SessionHandle;
 use crate::hub::Hub;
 use crate::measure::{Count, Measures};
 use crate::metering::{Metering, MeteringMessage, UsageReport};
+use crate::parked::ParkedSessions;
 use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
 use crate::sweeper::Sweeper;
+use crate::tasks::TaskLimits;
+use crate::wake::DEEPEST;
 
 /// How long the engine's own actors may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
@@ -56,6 +59,8 @@ pub struct EngineOptions {
     pub retry: RetryPolicy,
     /// How long a request for consent or with questions waits for an answer.
     pub asking_wait: Duration,
+    /// How far and how widely sessions may hand work over to others.
+    pub tasks: TaskLimits,
     /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
     pub keep_outputs: Option<Duration>,
     /// Threads for the engine's own blocking work, and as many again for that of tools.
@@ -90,7 +95,8 @@ impl EngineOptions {
             hidden: Vec::new(),
             user_home: None,
             retry: RetryPolicy::default(),
-            asking_wait: Duration::from_secs(60),
+            asking_wait: ASKING_WAIT,
+            tasks: TaskLimits::default(),
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             threads: 8,
             ring_bytes: 1024 * 1024,
@@ -103,6 +109,10 @@ impl EngineOptions {
         }
     }
 }
+
+/// How long a request for consent or with questions usually waits for an answer: people who work with a session go away for a
+/// meal, and for a night.
+pub const ASKING_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 /// What a shutdown ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +153,7 @@ impl Engine {
             user_home,
             retry,
             asking_wait,
+            tasks,
             keep_outputs,
             threads,
             ring_bytes,
@@ -166,6 +177,7 @@ impl Engine {
             tools: Arc::new(tools),
             locks: PathLocks::of_this_process(),
             processes: Processes::new(),
+            tasks: TaskLimits { depth: tasks.depth.min(DEEPEST), ..tasks },
             asking_wait_ms: u64::try_from(asking_wait.as_millis()).unwrap_or(u64::MAX),
             pool: Pool::new(threads),
             sweeper: Sweeper::start(outputs.clone(), keep_outputs, tool_pool.clone()),
@@ -183,6 +195,7 @@ impl Engine {
             max_live,
             resume,
             seen: Seen::default(),
+            parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
             children: Children::default(),
             measures,
@@ -191,6 +204,17 @@ impl Engine {
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
         let engine = Self { shared, supervisor, ids: Ids::after(now()) };
         engine.forget_by_hand().await;
+        let pool = engine.shared.pool.clone();
+        // Nothing waits for it.
+        tokio::spawn(async move {
+            let removed = pool.run(playhouse_workspace::walls::remove_leftovers).await;
+            if removed > 0 {
+                tracing::info!(
+                    removed,
+                    "folders were removed that killed processes left in the directory for temporary files"
+                );
+            }
+        });
         engine.resume_by_itself();
         Ok(engine)
     }
@@ -390,11 +414,19 @@ impl Engine {
     /// Stops all sessions and their children. Turns that run go on when their session is woken again.
     pub async fn shutdown(&self) -> Stopped {
         self.shared.sweeper.stop();
-        self.shared.measures.census.enter(Count::Supervisor);
-        let mut stopped = match ask(&self.supervisor, SupervisorMessage::Stop).await {
-            Ok(stopped) => stopped,
-            Err(error) => Stopped { sessions: 0, stragglers: vec![format!("supervisor: {error}")] },
+        let stop = || {
+            self.shared.measures.census.enter(Count::Supervisor);
+            ask(&self.supervisor, SupervisorMessage::Stop)
         };
+        let stopped = match stop().await {
+            // A bug costs one message.
+            Err(_) => stop().await,
+            stopped => stopped,
+        };
+        let mut stopped = stopped.unwrap_or_else(|error| Stopped {
+            sessions: 0,
+            stragglers: vec![format!("supervisor: {error}")],
+        });
         let deadline = tokio::time::Instant::now() + CHILDREN_WAIT;
         while self.shared.children.count() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -419,8 +451,8 @@ impl Engine {
     }
 }
 
-/// The session that a log makes, up to the first record that does not fit, with the reason.
-pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<String>) {
+/// The session that a log makes, up to the first record that does not fit, which is given as well.
+pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<Damage>) {
     let mut session: Option<Session> = None;
     for entry in entries {
         let applied = match &mut session {
@@ -428,7 +460,7 @@ pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<String>) {
             None => Session::begin(entry).map(|begun| session = Some(begun)),
         };
         if let Err(error) = applied {
-            return (session, Some(error.to_string()));
+            return (session, Some(error.into()));
         }
     }
     (session, None)

@@ -2,11 +2,14 @@
 //!
 //! Closing it and going in exclude each other, so no command is ever on its way to an actor that leaves: either the command
 //! came first and the session stays, or its caller finds the gate closed and asks the supervisor for the actor after this
-//! one. Beside that it says since when the session rests, which nobody has to ask its actor for.
+//! one. Beside that it says since when the session rests, which nobody has to ask its actor for, and when the store has
+//! nothing of it in hand any more: only then the log can be read from which the next actor begins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 /// Set in the count of callers when the session leaves.
 const CLOSED: usize = 1 << (usize::BITS - 1);
@@ -22,6 +25,9 @@ pub(crate) struct Gate {
     began: Instant,
     /// The actor was asked to leave, and has not decided.
     asked: AtomicBool,
+    /// Appends that the store has in hand.
+    writes: AtomicUsize,
+    written: Notify,
 }
 
 /// Somebody who asks the session something. It stays in memory until this is dropped.
@@ -34,6 +40,18 @@ impl Drop for Caller {
     }
 }
 
+/// An append that the store has in hand, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Writing(Arc<Gate>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.0.writes.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.written.notify_waiters();
+        }
+    }
+}
+
 impl Gate {
     /// The gate of a session that wakes.
     pub(crate) fn new() -> Arc<Self> {
@@ -42,7 +60,26 @@ impl Gate {
             resting: AtomicU64::new(AT_WORK),
             began: Instant::now(),
             asked: AtomicBool::new(false),
+            writes: AtomicUsize::new(0),
+            written: Notify::new(),
         })
+    }
+
+    /// The store gets an append.
+    pub(crate) fn writing(self: &Arc<Self>) -> Writing {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        Writing(Arc::clone(self))
+    }
+
+    /// Waits until the store has none in hand. The actor must be gone: one that lives gives it more.
+    pub(crate) async fn written(&self) {
+        loop {
+            let written = self.written.notified();
+            if self.writes.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            written.await;
+        }
     }
 
     /// Goes in; `None` when the session leaves.
@@ -119,6 +156,21 @@ mod tests {
             drop(entered);
             assert_ne!(gate.close(), closed, "it closes when they are out, and once");
         }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_store_waits_for_all_that_it_has_in_hand() {
+        let gate = Gate::new();
+        gate.written().await;
+        let (one, two) = (gate.writing(), gate.writing());
+        let mut waiting = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.written().await }
+        });
+        drop(one);
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
+        std::thread::spawn(|| drop(two)).join().unwrap();
+        waiting.await.unwrap();
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
-    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, Prompt, QuestionId,
-    Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
+    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, ModelRef, Prompt,
+    QuestionId, Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -29,7 +29,7 @@ const TRIES: u32 = 5;
 #[derive(Clone)]
 pub struct SessionHandle {
     id: SessionId,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     supervisor: ActorRef<SupervisorMessage>,
     /// The session's actor, as it was last found.
     live: Arc<Mutex<Option<Live>>>,
@@ -99,6 +99,9 @@ impl SessionHandle {
     /// # Errors
     /// Why it was not carried out. After [`CommandError::NotAccepted`] the same command may be sent again.
     pub async fn command(&self, mut command: Command) -> Result<Reply, CommandError> {
+        if let Command::Template(template) = command {
+            return Box::pin(self.template(*template)).await.map(Reply::Accepted);
+        }
         let message = match &mut command {
             Command::Prompt(prompt) => Some(&mut prompt.message),
             Command::Shell(shell) => Some(&mut shell.message),
@@ -188,6 +191,19 @@ impl SessionHandle {
         }
     }
 
+    /// Lets a summary stand for the conversation so far, where models are concerned; written by `model`, or by the one of the
+    /// agent `compaction`. On return its request is durable, and events tell how it ends: `context.compacted`, or the failure of
+    /// its attempt, which leaves the conversation as it was.
+    ///
+    /// # Errors
+    /// The session is busy, or has nothing to summarize.
+    pub async fn compact(&self, model: Option<ModelRef>) -> Result<(), CommandError> {
+        match self.command(Command::Compact { model }).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Answers a request for consent: once, always, or decline. On return it is durable, and with "always" also what was
     /// allowed.
     ///
@@ -259,7 +275,12 @@ impl SessionHandle {
         self.end_of(accepted, events).await
     }
 
-    async fn end_of(&self, accepted: Accepted, mut events: Subscription) -> Result<Finished, CommandError> {
+    /// Waits for the end of a turn. `events` are those since before it was accepted.
+    pub(crate) async fn end_of(
+        &self,
+        accepted: Accepted,
+        mut events: Subscription,
+    ) -> Result<Finished, CommandError> {
         let Accepted { mut turn, repeated } = accepted;
         if repeated {
             // It was admitted before, so its turn may be over already.

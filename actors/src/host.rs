@@ -1,6 +1,6 @@
 //! What a session does for its running calls.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -8,13 +8,18 @@ use playhouse_policy::{Verdict, loop_want, wants};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
-use playhouse_tools::{Host, Prepared, Tool, ToolError};
+use playhouse_protocol::record::Effect;
+use playhouse_protocol::{Delegate, HandedOver, Mandate};
+use playhouse_tools::{Host, Prepared, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::judge::Judge;
+use crate::rules::ShownRules;
 use crate::session::SessionMessage;
 use crate::shared::Shared;
+use crate::tasks::Giver;
 
 /// The session's list of things to do, as its calls see it. The session actor sets it, calls read it.
 #[derive(Clone, Debug)]
@@ -41,8 +46,17 @@ pub(crate) struct SessionHost {
     pub(crate) agent: Option<String>,
     /// The tools that are turned off for the turn.
     pub(crate) tools: ToolSwitches,
+    /// Where the turn's prompt comes from, if another session sent it.
+    pub(crate) handed: Option<Box<HandedOver>>,
+    /// Who hands work over, for a call that does.
+    pub(crate) giver: Option<Arc<Giver>>,
+    /// To whom it does, once that is in the log.
+    pub(crate) delegate: OnceLock<Delegate>,
+    /// Ends the call.
+    pub(crate) cancel: CancellationToken,
     pub(crate) judge: Arc<Judge>,
     pub(crate) todos: TodoList,
+    pub(crate) rules: ShownRules,
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -53,7 +67,7 @@ impl SessionHost {
         let Self { judge, shared, .. } = self;
         let agent = self.agent.as_deref();
         let permission = shared.tools.get(tool)?.permission();
-        if let Some(by) = judge.hidden_by(agent, permission) {
+        if let Some(by) = judge.hidden_by(agent, self.mandates(), permission) {
             return Some(format!("the tool {tool} is denied by {by}"));
         }
         if turns_off(&self.tools, tool) {
@@ -62,8 +76,45 @@ impl SessionHost {
             ));
         }
         let agent = agent?;
-        let allowed = shared.directory.allows(agent, tool);
-        (!allowed).then(|| format!("the agent {agent} may not use the tool {tool}"))
+        let allowed = judge.directory().allows(agent, tool);
+        (!allowed).then(|| {
+            format!("the agent {agent} may not use the tool {tool}: go on with the tools that you were given")
+        })
+    }
+
+    /// What those may do who handed the turn's work over.
+    fn mandates(&self) -> &[Mandate] {
+        self.handed.as_ref().map_or(&[][..], |handed| &handed.mandates)
+    }
+
+    /// Whether the call is one of an agent that changes nothing, or was handed over by one.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.mandates().iter().any(|mandate| mandate.read_only)
+            || self.agent.as_deref().is_some_and(|agent| self.judge.directory().is_read_only(agent))
+    }
+
+    /// Why a call that would change the workspace is not made: its agent changes nothing. Commands run where that holds;
+    /// `holds` says whether it does.
+    pub(crate) fn changes_nothing(
+        &self,
+        tool: &dyn Tool,
+        prepared: &Prepared,
+        holds: bool,
+    ) -> Option<String> {
+        if !self.is_read_only() || prepared.effect != Effect::Workspace || (tool.starts_programs() && holds) {
+            return None;
+        }
+        let agent = self.agent.as_deref().unwrap_or_default();
+        Some(if tool.starts_programs() {
+            format!(
+                "the agent {agent} changes nothing, and nothing on this machine can hold commands to that: go on without them (the operator can install bubblewrap)"
+            )
+        } else {
+            format!(
+                "the agent {agent} changes nothing, and {} would change the workspace: say in your answer what should be changed instead",
+                tool.spec().name
+            )
+        })
     }
 
     /// May a call of `tool` run? `looping` says whether the model goes round in circles with it.
@@ -71,7 +122,7 @@ impl SessionHost {
         match wants(tool.permission(), tool.risk(), &prepared.accesses) {
             Ok(mut wants) => {
                 wants.extend(looping.then(|| loop_want(&tool.spec().name)));
-                self.judge.verdict(self.agent.as_deref(), &wants)
+                self.judge.verdict(self.agent.as_deref(), self.mandates(), &wants)
             }
             Err(verdict) => verdict,
         }
@@ -98,6 +149,29 @@ impl Host for SessionHost {
 
     fn todos(&self) -> Arc<[Todo]> {
         self.todos.get()
+    }
+
+    fn claims_rules(&self, file: &str) -> bool {
+        // What a person does is not shown to a model.
+        self.agent.is_some() && self.rules.claim(file, self.call)
+    }
+
+    fn takes_tasks(&self, agent: &str) -> Result<(), ToolError> {
+        if let Some(too_deep) = self.judge.too_deep() {
+            return Err(ToolError::Failed(too_deep));
+        }
+        self.judge.directory().takes_tasks(agent).map_err(ToolError::Invalid)
+    }
+
+    fn hand_over(&self, work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
+        async move {
+            let (Some(giver), Some(delegate)) = (&self.giver, self.delegate.get()) else {
+                // A batch has no intent of its own for it.
+                return Err(ToolError::Failed("work is handed over by a call of its own only".to_owned()));
+            };
+            Arc::clone(giver).hand_over(*delegate, work, self.cancel.clone()).await
+        }
+        .boxed()
     }
 
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {

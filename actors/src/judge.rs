@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use playhouse_policy::{Policy, Rules, Verdict, Want};
+use playhouse_protocol::Mandate;
 use playhouse_protocol::consent::PermissionRule;
 
 use crate::bounds::Bound;
@@ -21,6 +22,9 @@ pub(crate) struct Judge {
     home: Option<String>,
     /// What no rule and nobody's consent leads out of.
     bound: Bound,
+    /// How many sessions stand above this one, and how many may at most.
+    depth: usize,
+    deepest: usize,
 }
 
 impl Judge {
@@ -32,9 +36,37 @@ impl Judge {
         home: Option<String>,
         bound: Bound,
     ) -> Self {
-        let judge = Self { directory, ground, own: RwLock::default(), book, home, bound };
+        let judge =
+            Self { directory, ground, own: RwLock::default(), book, home, bound, depth: 0, deepest: 0 };
         judge.set_own(own);
         judge
+    }
+
+    /// The same for a session below so many others, of which there may be so many at most.
+    #[must_use]
+    pub(crate) fn below(self, depth: usize, deepest: usize) -> Self {
+        Self { depth, deepest, ..self }
+    }
+
+    /// Why no work can be handed over to another session from here.
+    pub(crate) fn too_deep(&self) -> Option<String> {
+        (self.depth >= self.deepest).then(|| {
+            format!(
+                "tasks stand at most {} deep, and this is one of the deepest: do it yourself",
+                self.deepest
+            )
+        })
+    }
+
+    /// What `agent` may do in this session, for work that it hands over.
+    pub(crate) fn mandate(&self, agent: &str, read_only: bool) -> Mandate {
+        let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
+        Mandate {
+            agent: written(&self.directory.agent_rules(agent)),
+            session: written(&own),
+            restrictions: written(&self.directory.agent_restrictions(agent)),
+            read_only,
+        }
     }
 
     /// The session has these rules from now on.
@@ -52,33 +84,55 @@ impl Judge {
         &self.book
     }
 
-    /// The rules that hold for `agent`, without what people allowed for always. Without an agent those that hold for
-    /// people: an agent's rules are about what its model does.
-    fn policy(&self, agent: Option<&str>) -> Policy {
+    /// The agents and models that this session may use.
+    pub(crate) fn directory(&self) -> &Arc<dyn Directory> {
+        &self.directory
+    }
+
+    /// The rules that hold for `agent`, without what people allowed for always: all of them hold, so the strictest judgement
+    /// counts. Without an agent those that hold for people: an agent's rules are about what its model does. `mandates` are what
+    /// those may do who handed the turn's work over.
+    fn policies(&self, agent: Option<&str>, mandates: &[Mandate]) -> Vec<Policy> {
         let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
-        Policy {
+        let policy = Policy {
             configuration: self.ground.configuration.clone(),
             agent: agent.map_or_else(Rules::new, |agent| self.directory.agent_rules(agent)),
             session: Rules::clone(&own),
             workspace: self.ground.workspace.clone(),
             moderate: self.ground.moderate.into(),
             ..Policy::default()
-        }
+        };
+        let restrictions = agent.map_or_else(Rules::new, |agent| self.directory.agent_restrictions(agent));
+        let restricted =
+            (!restrictions.is_empty()).then(|| Policy { workspace: restrictions, ..policy.clone() });
+        let above = mandates.iter().flat_map(|mandate| {
+            let above = Policy {
+                agent: mandate.agent.iter().collect(),
+                session: mandate.session.iter().collect(),
+                ..policy.clone()
+            };
+            let restrictions: Rules = mandate.restrictions.iter().collect();
+            let restricted =
+                (!restrictions.is_empty()).then(|| Policy { workspace: restrictions, ..above.clone() });
+            std::iter::once(above).chain(restricted)
+        });
+        let above: Vec<Policy> = above.collect();
+        std::iter::once(policy).chain(restricted).chain(above).collect()
     }
 
     /// What the rules say of a call of `agent`. What people allowed for always answers what would be asked; it does not
     /// stand against a rule that denies, of whatever layer.
-    pub(crate) fn verdict(&self, agent: Option<&str>, wants: &[Want]) -> Verdict {
+    pub(crate) fn verdict(&self, agent: Option<&str>, mandates: &[Mandate], wants: &[Want]) -> Verdict {
         if let Some(reason) = self.out_of_bounds(wants) {
             return Verdict::Deny { reason };
         }
-        let mut policy = self.policy(agent);
-        let verdict = policy.judge(wants);
+        let mut policies = self.policies(agent, mandates);
+        let verdict = strictest(&policies, wants);
         if !matches!(verdict, Verdict::Ask { .. }) {
             return verdict;
         }
-        self.book.extend(&mut policy.session);
-        policy.judge(wants)
+        policies.iter_mut().for_each(|policy| self.book.extend(&mut policy.session));
+        strictest(&policies, wants)
     }
 
     /// Why what is wanted is never done, whatever rules and people say.
@@ -87,31 +141,70 @@ impl Judge {
     }
 
     /// Whether what a person is asked about needs nobody's consent any more.
-    pub(crate) fn covers(&self, agent: &str, wants: &[Want]) -> bool {
+    pub(crate) fn covers(&self, agent: &str, mandates: &[Mandate], wants: &[Want]) -> bool {
         // A request of an older log does not say what it is about.
-        !wants.is_empty() && self.verdict(Some(agent), wants) == Verdict::Allow
+        !wants.is_empty() && self.verdict(Some(agent), mandates, wants) == Verdict::Allow
     }
 
     /// Who says that nothing under `permission` can run; `None` when it can.
-    pub(crate) fn hidden_by(&self, agent: Option<&str>, permission: &str) -> Option<&'static str> {
-        let policy = self.policy(agent);
-        if !policy.is_hidden(permission) {
+    pub(crate) fn hidden_by(
+        &self,
+        agent: Option<&str>,
+        mandates: &[Mandate],
+        permission: &str,
+    ) -> Option<&'static str> {
+        let policies = self.policies(agent, mandates);
+        if !policies.iter().any(|policy| policy.is_hidden(permission)) {
             return None;
         }
+        let policy = policies.into_iter().next().unwrap_or_default();
         let here = Policy { agent: Rules::new(), session: Rules::new(), ..policy };
         let everywhere = Policy { workspace: Rules::new(), ..here.clone() };
         Some(if everywhere.is_hidden(permission) {
             "the configuration"
         } else if here.is_hidden(permission) {
             "the workspace's own configuration"
-        } else {
+        } else if mandates.is_empty() {
             "the rules of the session or its agent"
+        } else {
+            "the rules of the session or its agent, or of those above that handed this work over"
         })
     }
 
     /// Tells of permissions whether nothing under them can run.
     pub(crate) fn hides(&self, agent: &str) -> impl Fn(&str) -> bool + use<> {
-        let policy = self.policy(Some(agent));
-        move |permission| policy.is_hidden(permission)
+        // What a mandate denies is refused: the tools that a model is shown stay the same from turn to turn.
+        let policies = self.policies(Some(agent), &[]);
+        move |permission| policies.iter().any(|policy| policy.is_hidden(permission))
     }
+}
+
+/// Rules as they are written down.
+fn written(rules: &Rules) -> Vec<PermissionRule> {
+    let written = rules.iter().map(|rule| PermissionRule {
+        permission: rule.permission.as_str().to_owned(),
+        pattern: rule.pattern.as_str().to_owned(),
+        action: rule.action,
+    });
+    written.collect()
+}
+
+/// What all of them together say: nothing is allowed that one of them does not allow.
+fn strictest(policies: &[Policy], wants: &[Want]) -> Verdict {
+    let mut asked: Option<(String, Vec<Want>)> = None;
+    for policy in policies {
+        match policy.judge(wants) {
+            Verdict::Allow => {}
+            Verdict::Ask { reason, wants } => {
+                let (_, all) = asked.get_or_insert_with(|| (reason, Vec::new()));
+                for want in wants {
+                    if !all.contains(&want) {
+                        all.push(want);
+                    }
+                }
+            }
+            denied @ Verdict::Deny { .. } => return denied,
+        }
+    }
+    asked.map_or(Verdict::Allow, |(reason, wants)| Verdict::Ask { reason, wants })
 }

@@ -5,6 +5,7 @@
 //!   those that crash, parks those that crash too often, and stops them all at the end.
 //! - A *session* actor owns one session's turn machine and carries out its effects. It never waits for a model or a tool.
 //! - A *step* actor carries one request to a model and streams the answer into the session's [`Ring`].
+//! - An *aside* actor asks a model for a title or a summary.
 //! - A *call* actor carries one tool call through its two phases.
 //! - The [`Hub`] has the events of all sessions, for those who watch many at once.
 //! - The *metering* actor adds up the usage of the attempts that ended.
@@ -13,6 +14,7 @@
 //! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
 
 mod accounts;
+mod aside;
 mod bounds;
 mod budget;
 mod call;
@@ -30,10 +32,13 @@ mod judge;
 mod load;
 mod looking;
 mod measure;
+mod mentions;
 mod metering;
+mod parked;
 mod reading;
 mod resume;
 mod ring;
+mod rules;
 mod seen;
 mod session;
 mod shared;
@@ -41,11 +46,14 @@ mod step;
 mod subscription;
 mod supervisor;
 mod sweeper;
+mod tasks;
+mod templates;
 mod wake;
 
 pub use bounds::{Others, Within};
-pub use directory::{Choice, Directory, Ground, Moderate, Profile, ProfileRequest};
-pub use engine::{Engine, EngineOptions, Stopped, fold};
+pub use directory::{Aside, Choice, Directory, Ground, Moderate, Profile, ProfileRequest};
+pub use engine::{ASKING_WAIT, Engine, EngineOptions, Stopped, fold};
+pub use forking::ForkAt;
 pub use handle::SessionHandle;
 pub use hub::{Heard, Hub, Listener, Owner, Shout};
 pub use load::Load;
@@ -59,3 +67,5 @@ pub use reading::Waiting;
 pub use resume::Resume;
 pub use ring::{Published, Ring};
 pub use subscription::Subscription;
+pub use tasks::TaskLimits;
+pub use templates::{FilledTemplate, TemplatePiece};

@@ -1,4 +1,5 @@
-//! Reading sessions for clients: one that is parked is read from its log, up to where that is good.
+//! Reading sessions for clients: one that is parked is read from its log, up to where that is good, and it is said where
+//! that is.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,9 +8,11 @@ use futures::{StreamExt as _, stream};
 use playhouse_protocol::command::{MessagePage, MessagesQuery, Snapshot};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, CommandError, ConsentAsked, Reply, Seq, SessionId, SessionSummary, question::QuestionAsked,
+    Command, CommandError, ConsentAsked, Damage, Reply, Seq, SessionId, SessionSummary,
+    question::QuestionAsked,
 };
 use playhouse_session::Session;
+use playhouse_store::LogRead;
 
 use crate::engine::{Engine, fold};
 use crate::handle::unexpected;
@@ -28,6 +31,14 @@ pub struct Waiting {
     pub questions: Vec<QuestionAsked>,
 }
 
+/// That something is not there, of a session whose log cannot be read from `damage` on: it may be behind that.
+pub(crate) fn past(missing: String, damage: Option<&Damage>) -> String {
+    match damage {
+        Some(damage) => format!("{missing}, as far as its log can be read ({damage})"),
+        None => missing,
+    }
+}
+
 impl Engine {
     /// A session as it stands, without its messages. Of one that is parked what its log says up to there.
     ///
@@ -38,7 +49,8 @@ impl Engine {
             Ok(Reply::Snapshot(snapshot)) => Ok(*snapshot),
             Ok(other) => Err(unexpected(&other)),
             Err(parked @ CommandError::Parked { .. }) => {
-                self.parked(id, parked, |session| Ok(session.outline())).await
+                let outline = |session: &Session, damage| Ok(Snapshot { damage, ..session.outline() });
+                self.readable(id, parked, outline).await
             }
             Err(error) => Err(error),
         }
@@ -53,45 +65,57 @@ impl Engine {
             Ok(Reply::Messages(page)) => Ok(page),
             Ok(other) => Err(unexpected(&other)),
             Err(parked @ CommandError::Parked { .. }) => {
-                let page = move |session: &Session| session.page(&query).map_err(CommandError::Invalid);
-                self.parked(id, parked, page).await
+                let page = move |session: &Session, damage: Option<Damage>| {
+                    let told = |error: String| CommandError::Invalid(past(error, damage.as_ref()));
+                    let page = session.page(&query).map_err(told)?;
+                    Ok(MessagePage { damage, ..page })
+                };
+                self.readable(id, parked, page).await
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Reads something of a session that cannot be woken.
-    async fn parked<T: Send + 'static>(
+    /// Reads something of a session that cannot be woken: as far as its log can be read, and where that stops before its end.
+    async fn readable<T: Send + 'static>(
         &self,
         id: SessionId,
         parked: CommandError,
-        read: impl FnOnce(&Session) -> Result<T, CommandError> + Send + 'static,
+        read: impl FnOnce(&Session, Option<Damage>) -> Result<T, CommandError> + Send + 'static,
     ) -> Result<T, CommandError> {
         let log = Arc::clone(&self.shared.store.log);
         let work = move || {
-            let entries = log.read(id, Seq::START, usize::MAX);
-            let entries = entries?.entries;
+            let LogRead { entries, damage } = log.read(id, Seq::START, usize::MAX)?;
+            let (session, misfit) = fold(&entries);
             // Where not even the first record is good there is nothing to read.
-            let Some(mut session) = fold(&entries).0 else { return Err(parked) };
+            let Some(mut session) = session else { return Err(parked) };
             if session.summary.id != id {
                 // Only records are good that it shares, and they are another session's.
                 let summary = log.summary(id)?;
                 session.summary = summary.ok_or(CommandError::NotFound(id))?;
             }
-            read(&session)
+            read(&session, misfit.or(damage))
         };
         self.shared.pool.run(work).await
     }
 
-    /// The sessions of a tenant with turns that run or wait, in no order.
+    /// Why a session is parked, if it is. One that nobody asked anything of since the engine started is not known to be.
+    pub fn parked(&self, id: SessionId) -> Option<Arc<str>> {
+        self.shared.parked.reason(id)
+    }
+
+    /// The sessions of a tenant with turns that run or wait, in no order. Those that are parked are not: nothing runs there,
+    /// and nothing will.
     ///
     /// # Errors
     /// The store failed.
     pub async fn busy(&self, tenant: &str) -> Result<Vec<SessionSummary>, CommandError> {
-        let (log, tenant) = (Arc::clone(&self.shared.store.log), tenant.to_owned());
+        let (shared, tenant) = (Arc::clone(&self.shared), tenant.to_owned());
         let work = move || {
-            let unfinished = log.unfinished_of(&tenant)?.into_iter().map(|id| log.summary(id));
-            let of_tenant = unfinished.filter_map(|summary| match summary {
+            let log = &shared.store.log;
+            let unfinished = log.unfinished_of(&tenant)?.into_iter();
+            let unfinished = unfinished.filter(|id| shared.parked.reason(*id).is_none());
+            let of_tenant = unfinished.map(|id| log.summary(id)).filter_map(|summary| match summary {
                 Ok(Some(summary)) if summary.tenant != tenant || summary.state != SessionState::Busy => None,
                 summary => summary.transpose(),
             });

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use playhouse_protocol::operator::Resumed;
 use playhouse_protocol::{CommandError, SessionId};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -47,8 +48,8 @@ impl Engine {
         Ok(unfinished)
     }
 
-    /// Makes these sessions go on, at a bounded rate; those that do. The others are said in the log.
-    pub async fn resume_each(&self, sessions: Vec<SessionId>) -> Vec<SessionId> {
+    /// Makes these sessions go on, at a bounded rate. Those that cannot are told with the reason, and said in the log.
+    pub async fn resume_each(&self, sessions: Vec<SessionId>) -> Resumed {
         let mut pace = interval(APART);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let resumed = stream::iter(sessions)
@@ -57,17 +58,30 @@ impl Engine {
                 Some(((), pace))
             }))
             .map(|(session, ())| async move {
-                match self.resume(session).await {
-                    Ok(unfinished) => unfinished.then_some(session),
-                    // It was removed meanwhile.
-                    Err(CommandError::NotFound(_)) => None,
-                    Err(error) => {
-                        tracing::warn!(%session, %error, "cannot go on with what is unfinished");
-                        None
-                    }
+                let resumed = self.resume(session).await;
+                if let Err(error) = &resumed
+                    && !matches!(error, CommandError::NotFound(_))
+                {
+                    tracing::warn!(%session, %error, "cannot go on with what is unfinished");
                 }
+                (session, resumed)
             });
-        resumed.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+        let mut told = Resumed::default();
+        let resumed: Vec<_> = resumed.buffer_unordered(AT_ONCE).collect().await;
+        for (session, resumed) in resumed {
+            match resumed {
+                Ok(true) => told.sessions.push(session),
+                // Its end came in between, or that of the session.
+                Ok(false) | Err(CommandError::NotFound(_)) => {}
+                Err(CommandError::Parked { reason, .. }) => {
+                    told.passed_over.insert(session, reason);
+                }
+                Err(error) => {
+                    told.passed_over.insert(session, error.to_string());
+                }
+            }
+        }
+        told
     }
 
     /// Does so with all that are unfinished, behind the caller's back, where the engine is to do that when it starts.
@@ -82,7 +96,7 @@ impl Engine {
                 Ok(sessions) => {
                     let count = sessions.len();
                     tracing::info!(count, "sessions go on with what is unfinished");
-                    let resumed = engine.resume_each(sessions).await.len();
+                    let resumed = engine.resume_each(sessions).await.sessions.len();
                     tracing::info!(resumed, of = count, "all sessions that were unfinished are looked after");
                 }
                 Err(error) => tracing::error!(%error, "what is unfinished cannot be looked for"),

@@ -20,8 +20,9 @@ use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;
-/// While its session sleeps a ring keeps at most such a part of what it may keep.
-const ASLEEP: usize = 16;
+/// While its session sleeps a ring keeps at most such a part of what it may keep: its subscribers have had time to read it, and
+/// there may be thousands.
+const ASLEEP: usize = 64;
 /// The most open requests of sub-sessions that are kept for later subscribers; the oldest make room.
 const MOST_REQUESTS: usize = 256;
 
@@ -196,6 +197,7 @@ impl Ring {
         {
             let mut inner = self.lock();
             for Entry { seq, at, record } in entries {
+                let record = record.into_event();
                 let bytes = record_bytes(&record);
                 inner.durable = seq;
                 inner.provisional = 0;
@@ -421,6 +423,10 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
         | Record::SessionChanged(SessionChanged { metadata: Some(metadata), .. }) => {
             512 + serde_json::to_string(metadata).map_or(0, |written| written.len())
         }
+        Record::ContextCompacted(compacted) => compacted.text.len() + 512,
+        Record::ContextCleared(cleared) => (cleared.calls.len() + cleared.shortened.len()) * 48 + 256,
+        // Its text is left out.
+        Record::SystemSettled(settled) => 96 + settled.text.len(),
         Record::CallProposed(proposed) => 256 + input_bytes(&proposed.input),
         _ => 512,
     }

@@ -7,12 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::ledger::Tier;
+use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::{Question, QuestionAnswer};
+use playhouse_protocol::record::SystemSettled;
 use playhouse_protocol::{
-    Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Seq, SessionId,
+    Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, HandedOver, MessageId, ModelRef, Prompt,
+    Record, Reply, Seq, SessionId,
 };
 use playhouse_session::{
     AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, PreparedCall, Session,
@@ -24,6 +26,7 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, Supervi
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::aside::AsideMessage;
 use crate::budget::Purse;
 use crate::call::CallMessage;
 use crate::conversation::Conversation;
@@ -35,16 +38,19 @@ use crate::judge::Judge;
 use crate::measure::{self, Count, Leaving};
 use crate::metering::MeteringMessage;
 use crate::ring::Ring;
+use crate::rules::ShownRules;
 use crate::seen::Kept;
 use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
 use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage};
 use crate::wake::{Loaded, Place};
 
+mod attach;
 mod commands;
 mod consents;
 mod effects;
 mod follow;
+mod reports;
 
 use self::follow::Following;
 
@@ -53,12 +59,18 @@ pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 pub(crate) enum SessionMessage {
     /// From a handle.
     Command(Command, ReplyPort),
+    /// From beside the session: a prompt with what is attached to it, or why it cannot be.
+    Attached(Box<Result<Prompt, CommandError>>, ReplyPort),
+    /// From beside the session, when its work in the background is ended: end what runs.
+    Abort(ReplyPort),
     /// From the engine: remove the session.
     Delete(ReplyPort),
     /// From the store: an append was flushed, up to here, or failed.
     Flushed(Result<Seq, StoreError>),
     /// From a step actor: how its attempt ended. The conversation comes back with it.
     Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
+    /// From a step actor, before its request leaves: the system prompt that the request begins with.
+    SystemMade(Box<SystemSettled>),
     /// From a call actor: what the call would do.
     Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
     /// From a running call: it asks, and waits for the answer.
@@ -84,9 +96,12 @@ impl SessionMessage {
     const fn name(&self) -> &'static str {
         match self {
             Self::Command(..) => "command",
+            Self::Attached(..) => "attached",
+            Self::Abort(_) => "abort",
             Self::Delete(_) => "delete",
             Self::Flushed(_) => "flushed",
             Self::Attempt(..) => "attempt",
+            Self::SystemMade(_) => "system-made",
             Self::Prepared(..) => "prepared",
             Self::Ask(..) => "ask",
             Self::Call(..) => "call",
@@ -114,6 +129,13 @@ pub(crate) struct SessionArguments {
 struct LiveStep {
     attempt: AttemptId,
     actor: ActorRef<StepMessage>,
+    cancel: CancellationToken,
+}
+
+/// An actor at work on an attempt beside the steps of turns.
+struct LiveAside {
+    attempt: AttemptId,
+    actor: ActorRef<AsideMessage>,
     cancel: CancellationToken,
 }
 
@@ -151,6 +173,8 @@ pub(crate) struct SessionState {
     /// Effects that wait for a flush up to the place beside them.
     gated: VecDeque<(Seq, Effect)>,
     step: Option<LiveStep>,
+    /// Attempts beside the steps of turns.
+    asides: Vec<LiveAside>,
     calls: HashMap<PartId, LiveCall>,
     /// Calls that wait for an answer of the people behind the session.
     asking: HashMap<PartId, oneshot::Sender<QuestionAnswer>>,
@@ -160,12 +184,16 @@ pub(crate) struct SessionState {
     consents_changed: bool,
     /// The session's list of things to do, for its calls.
     todos: TodoList,
+    /// The rules files of subdirectories that its models were shown.
+    rules: ShownRules,
     /// The conversation in the model's wire format, while no step has it.
     conversation: Option<Box<Conversation>>,
     /// Models of the attempts under way, for metering.
     models: HashMap<AttemptId, ModelRef>,
     /// What its attempts are charged to, where there is a budget.
     purse: Option<Arc<Purse>>,
+    /// Its prompts of whose end another session is to be told.
+    reports: Vec<(MessageId, Box<HandedOver>)>,
     /// What metrics and traces tell of it.
     following: Following,
 }
@@ -197,6 +225,14 @@ impl Facts for DirectoryFacts<'_> {
     fn catalogue(&self, model: &ModelRef) -> Option<String> {
         self.0.catalogue(model)
     }
+
+    fn room(&self, model: &ModelRef) -> Option<u64> {
+        self.0.room(model)
+    }
+
+    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {
+        self.0.aside(purpose, model).map(|aside| (aside.agent, aside.model))
+    }
 }
 
 pub(crate) struct SessionActor;
@@ -214,13 +250,17 @@ impl Actor for SessionActor {
         let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
         let Loaded { session, place, judge, root, files, unsure: _ } = loaded;
         let summary = &session.summary;
-        let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().collect();
-        let purse = shared.purses.enter(&session, models.keys().next().copied());
-        let todos = TodoList::new(&session.todos);
+        let asides = session.asides.iter().map(|aside| (aside.id, aside.model.clone()));
+        let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().chain(asides).collect();
+        let purse = shared.purses.enter(&session, &models.keys().copied().collect::<Vec<_>>());
+        let (todos, rules) = (TodoList::new(&session.todos), ShownRules::of(&session));
         let tenant: Arc<str> = summary.tenant.as_str().into();
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
+        let reports = reports::awaited(&session);
         let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
-        let machine = Machine::new(session, shared.retry).asking_wait_ms(shared.asking_wait_ms);
+        let machine = Machine::new(session, shared.retry)
+            .asking_wait_ms(shared.asking_wait_ms)
+            .most_tasks(shared.tasks.children);
         let machine = if goes_on { machine } else { machine.suspended() };
         Ok(Box::new(SessionState {
             supervisor,
@@ -241,14 +281,17 @@ impl Actor for SessionActor {
             unpublished: VecDeque::new(),
             gated: VecDeque::new(),
             step: None,
+            asides: Vec::new(),
             calls: HashMap::new(),
             asking: HashMap::new(),
             waiting: None,
             consents_changed: false,
             todos,
+            rules,
             conversation: None,
             models,
             purse,
+            reports,
             following,
         }))
     }
@@ -300,18 +343,30 @@ impl SessionState {
                 Some(input) => input,
                 None => return Ok(()),
             },
-            SessionMessage::Delete(port) => Input::Delete(self.ticket(port)),
+            SessionMessage::Attached(prompt, port) => match self.attached(*prompt, port) {
+                Some(input) => input,
+                None => return Ok(()),
+            },
+            SessionMessage::Abort(port) => Input::Abort(self.ticket(port)),
+            SessionMessage::Delete(port) => {
+                self.abandon_background();
+                Input::Delete(self.ticket(port))
+            }
             SessionMessage::Flushed(Ok(seq)) => return self.on_flushed(myself, seq).await,
             SessionMessage::Flushed(Err(error)) => return self.store_failed(myself, error),
             SessionMessage::Attempt(attempt, report, conversation) => {
                 if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
                     step.actor.stop(None);
                 }
+                if let Some(aside) = self.take_aside(|aside| aside.attempt == attempt) {
+                    aside.actor.stop(None);
+                }
                 if conversation.is_some() {
                     self.conversation = conversation;
                 }
                 Input::Attempt(attempt, *report)
             }
+            SessionMessage::SystemMade(made) => Input::SystemMade(*made),
             SessionMessage::Prepared(call, prepared) => {
                 if prepared.is_err() {
                     self.dismiss(call);
@@ -340,6 +395,7 @@ impl SessionState {
                 if self.machine.is_suspended() {
                     return Ok(());
                 }
+                self.look_after_background();
                 self.consents_changed = true;
                 Input::Resume
             }
@@ -375,6 +431,18 @@ impl SessionState {
             let input = Input::Attempt(step.attempt, AttemptReport::Failed(report));
             return self.feed(myself, input).await;
         }
+        if let Some(aside) = self.take_aside(|aside| aside.actor.get_id() == who) {
+            let text = format!("a bug in the engine: the actor of a title or a summary crashed: {why}");
+            let report = FailedAttempt {
+                error: ErrorInfo::new(ErrorCode::Internal, text),
+                parts: Vec::new(),
+                usage: None,
+                streamed_bytes: 0,
+                may_have_used: true,
+            };
+            let input = Input::Attempt(aside.attempt, AttemptReport::Failed(report));
+            return self.feed(myself, input).await;
+        }
         let crashed = self.calls.iter().find(|(_, live)| live.actor.get_id() == who).map(|(call, _)| *call);
         let Some(call) = crashed else { return Ok(()) };
         self.calls.remove(&call);
@@ -388,7 +456,8 @@ impl SessionState {
     /// Whether there is nothing to do, and nobody waits for anything.
     fn rests(&self) -> bool {
         let is_through = self.machine.session().is_idle() || self.machine.is_suspended();
-        let nobody_works = self.step.is_none() && self.calls.is_empty() && self.asking.is_empty();
+        let nobody_works =
+            self.step.is_none() && self.asides.is_empty() && self.calls.is_empty() && self.asking.is_empty();
         let all_is_flushed = self.unpublished.is_empty() && self.gated.is_empty();
         is_through && nobody_works && all_is_flushed && self.tickets.is_empty()
     }
@@ -434,7 +503,7 @@ impl SessionState {
         let was_suspended = self.machine.is_suspended();
         let effects = {
             let mut ids = self.ids.lock();
-            let facts = DirectoryFacts(self.shared.directory.as_ref());
+            let facts = DirectoryFacts(self.judge.directory().as_ref());
             let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: random_fraction() };
             self.machine.on(input, &mut stamp)?
         };
@@ -463,6 +532,9 @@ impl SessionState {
             let model = self.meter(&entry.record);
             self.following.note(entry, model.as_ref(), &self.shared);
             self.announce(&entry.record);
+            if let Record::TurnEnded(ended) = &entry.record {
+                self.tell_end(ended);
+            }
         }
         self.ring.publish(entries);
         self.following.published(self.flushed);
@@ -517,10 +589,17 @@ impl SessionState {
         }
         tracing::warn!(session = %self.id, error = text, "what runs is suspended: it cannot be written down");
         let running = self.step.iter().map(|step| &step.cancel);
+        let running = running.chain(self.asides.iter().map(|aside| &aside.cancel));
         running.chain(self.calls.values().map(|call| &call.cancel)).for_each(CancellationToken::cancel);
         self.keep_seen();
         myself.stop(Some(HELD_UP.to_owned()));
         Ok(())
+    }
+
+    /// Takes an attempt beside the steps of turns out of those at work.
+    fn take_aside(&mut self, is_it: impl Fn(&LiveAside) -> bool) -> Option<LiveAside> {
+        let place = self.asides.iter().position(is_it)?;
+        Some(self.asides.swap_remove(place))
     }
 
     /// Stops a call's actor, whose report has come.

@@ -20,9 +20,11 @@ use crate::grants::Grants;
 use crate::hub::Hub;
 use crate::measure::Measures;
 use crate::metering::MeteringMessage;
+use crate::parked::ParkedSessions;
 use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::sweeper::Sweeper;
+use crate::tasks::TaskLimits;
 
 /// What all actors of one engine share.
 pub(crate) struct Shared {
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     /// Removes old outputs.
     pub(crate) sweeper: Sweeper,
     pub(crate) retry: RetryPolicy,
+    /// How far and how widely work may be handed over.
+    pub(crate) tasks: TaskLimits,
     /// How long a request for consent or with questions waits for an answer, in milliseconds.
     pub(crate) asking_wait_ms: u64,
     /// Bytes of events that each session keeps for its subscribers.
@@ -65,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) resume: Resume,
     /// What sessions that left had seen of files.
     pub(crate) seen: Seen,
+    /// The sessions that are parked.
+    pub(crate) parked: ParkedSessions,
     /// The events of all sessions.
     pub(crate) hub: Arc<Hub>,
     pub(crate) metering: ActorRef<MeteringMessage>,

@@ -16,7 +16,7 @@ use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::StepPart;
 use playhouse_protocol::usage::Quality;
-use playhouse_protocol::{ErrorCode, ErrorInfo, SessionId, Timestamp, Usage};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, SessionId, Timestamp, Usage};
 use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
@@ -34,7 +34,7 @@ use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, begins, now};
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
-const COOL_DOWN: Duration = Duration::from_secs(1);
+pub(crate) const COOL_DOWN: Duration = Duration::from_secs(1);
 
 /// All that an attempt needs.
 pub(crate) struct StepWork {
@@ -43,6 +43,8 @@ pub(crate) struct StepWork {
     /// Messages that the conversation does not hold yet.
     pub(crate) new: Vec<ChatMessage>,
     pub(crate) request: ProfileRequest,
+    /// Where the system prompt stands in the log, once it is settled.
+    pub(crate) settled: Option<Seq>,
     pub(crate) judge: Arc<Judge>,
     pub(crate) ring: Arc<Ring>,
     pub(crate) ids: Ids,
@@ -107,7 +109,7 @@ fn span(work: &StepWork) -> Span {
 }
 
 /// Tells the span of an attempt how it ended.
-fn record(report: &AttemptReport) {
+pub(crate) fn record(report: &AttemptReport) {
     let span = Span::current();
     let usage = match report {
         AttemptReport::Finished(answer) => {
@@ -134,6 +136,7 @@ async fn run(work: StepWork) {
         mut conversation,
         new,
         request,
+        settled,
         judge,
         ring,
         ids,
@@ -152,7 +155,9 @@ async fn run(work: StepWork) {
             &mut conversation,
             new,
             request,
+            settled,
             judge,
+            &session,
             &ring,
             &ids,
             &shared,
@@ -222,19 +227,19 @@ fn log(repairs: &Repairs, session: SessionId, order: &AttemptOrder) {
 
 /// What is known of an attempt while it runs, and when it is cut.
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     /// The request may have left.
-    sent: bool,
+    pub(crate) sent: bool,
     /// The answer began.
-    answering: bool,
-    usage: Option<Usage>,
+    pub(crate) answering: bool,
+    pub(crate) usage: Option<Usage>,
     /// What belongs to reasoning parts.
     opaque: HashMap<PartId, Value>,
 }
 
 impl Progress {
     /// A server that could not be reached or refused the request used nothing.
-    fn may_have_used(&self, error: &ErrorInfo) -> bool {
+    pub(crate) fn may_have_used(&self, error: &ErrorInfo) -> bool {
         let unsent = matches!(
             error.code,
             ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
@@ -255,7 +260,9 @@ async fn attempt(
     conversation: &mut Conversation,
     new: Vec<ChatMessage>,
     request: ProfileRequest,
+    settled: Option<Seq>,
     judge: Arc<Judge>,
+    session: &ActorRef<SessionMessage>,
     ring: &Ring,
     ids: &Ids,
     shared: &Arc<Shared>,
@@ -263,15 +270,16 @@ async fn attempt(
     progress: &mut Progress,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let tenant = request.tenant.clone();
-    conversation.extend(shared, request, judge, new, order.messages).await?;
+    conversation.extend(shared, request, settled, session, judge, new, order.messages).await?;
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
     // Before the provider's limits: whoever waits here holds up nobody there.
     if let Some((purse, before)) = purse {
-        let most = most_tokens(shared, order, &body, &profile);
+        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
         let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
-        purse.reserve(shared, order, before, most, waits).await?;
+        let of = (order.attempt, &order.model, Some(order.turn));
+        purse.reserve(shared, of, before, most, waits).await?;
     }
     let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
     progress.sent = true;
@@ -377,9 +385,15 @@ fn tell_waiting(order: &AttemptOrder, ring: &Ring, until: Option<Timestamp>, rea
 
 /// The most tokens that a request and its answer can have. A token of text has a byte at least, so there are no more of them
 /// than bytes, and a request that does not fit its model is refused by the provider. What it answers at most it was told.
-fn most_tokens(shared: &Shared, order: &AttemptOrder, body: &Bytes, profile: &Profile) -> (u64, u64) {
-    let bytes = (body.len() as u64).max(order.estimated_input);
-    let window = shared.directory.window(&order.model).unwrap_or(u64::MAX);
+pub(crate) fn most_tokens(
+    shared: &Shared,
+    model: &ModelRef,
+    estimated_input: u64,
+    body: &Bytes,
+    profile: &Profile,
+) -> (u64, u64) {
+    let bytes = (body.len() as u64).max(estimated_input);
+    let window = shared.directory.window(model).unwrap_or(u64::MAX);
     (bytes.min(window), profile.head.max_output)
 }
 

@@ -136,7 +136,7 @@ impl Subscription {
                 generation: self.ring.generation(),
                 session,
                 at: entry.at,
-                body: EventBody::Durable(Arc::new(entry.record)),
+                body: EventBody::Durable(Arc::new(entry.record.into_event())),
             };
             self.waiting.push_back(Published::new(event));
         }

@@ -291,9 +291,9 @@ impl SupervisorState {
                 waiting.push(port);
                 slot.stage = Stage::Waking(waiting, standing);
             }
-            Stage::Parked(reason, standing) => {
-                drop(port.send(Err(CommandError::Parked { session, reason: reason.clone() })));
-                slot.stage = Stage::Parked(reason, standing);
+            Stage::Parked(parking) => {
+                drop(port.send(Err(parking.error())));
+                slot.stage = Stage::Parked(parking);
             }
             Stage::Asleep => {
                 let standing = self.shared.measures.census.standing(Doing::Waking);
@@ -323,12 +323,15 @@ impl SupervisorState {
 
     /// Reads a session from its log, away from this actor.
     fn wake(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId) {
-        if self.stopping || !self.sessions.contains_key(&session) {
-            return;
-        }
+        let Some(slot) = self.sessions.get(&session).filter(|_| !self.stopping) else { return };
+        let before = slot.gate.clone();
         let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
         let began = Instant::now();
         tokio::spawn(async move {
+            if let Some(gate) = before {
+                // What an actor that was stopped or crashed gave to the store comes into the log after its end.
+                gate.written().await;
+            }
             let (pool, census) = (shared.pool.clone(), Arc::clone(&shared.measures.census));
             let reading = AssertUnwindSafe(pool.run(move || load(&shared, session)));
             let woken = reading.catch_unwind().await.unwrap_or_else(|panic| {
@@ -396,6 +399,7 @@ impl SupervisorState {
         ring.report_to(|| self.shared.hub.outlet(session, owner));
         ring.take_over(head);
         let gate = Gate::new();
+        slot.gate = Some(Arc::clone(&gate));
         let arguments = SessionArguments {
             loaded,
             ring: Arc::clone(&ring),
@@ -444,7 +448,7 @@ impl SupervisorState {
             CommandError::Parked { reason, .. } => {
                 tracing::error!(%session, %reason, "parked");
                 let standing = self.shared.measures.census.standing(Doing::Parked);
-                slot.stage = Stage::Parked(reason.clone(), standing);
+                slot.stage = Stage::Parked(self.shared.parked.park(session, reason, standing));
                 self.shared.purses.abandon(session);
             }
             _ => drop(self.sessions.remove(&session)),
@@ -470,9 +474,10 @@ impl SupervisorState {
         };
         if count > CRASH_LIMIT {
             let reason = format!("it crashed {count} times within a minute, last with: {why}");
-            let parked = CommandError::Parked { session, reason: reason.clone() };
+            let parking = self.shared.parked.park(session, &reason, census.standing(Doing::Parked));
+            let parked = parking.error();
             slot.close(&parked);
-            slot.stage = Stage::Parked(reason, census.standing(Doing::Parked));
+            slot.stage = Stage::Parked(parking);
             self.shared.purses.abandon(session);
             for port in waiting {
                 drop(port.send(Err(parked.clone())));

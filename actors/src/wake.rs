@@ -1,16 +1,19 @@
 //! Reading a session from its log, and finding the place where it works: its directory, its rules, its walls.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
-use playhouse_protocol::{CommandError, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed};
-use playhouse_session::Session;
+use playhouse_protocol::{
+    CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
+};
+use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
+use playhouse_workspace::walls::WallsError;
 use playhouse_workspace::{FileTracker, Walls, WallsSpec, Workspace};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
-use crate::directory::Ground;
+use crate::directory::{Directory, Ground};
 use crate::grants::digits;
 use crate::judge::Judge;
 use crate::seen::Kept;
@@ -50,6 +53,31 @@ pub(crate) struct Place {
     pub(crate) walls: Walls,
     /// What the walls were built from.
     pub(crate) spec: Arc<WallsSpec>,
+    /// Walls in which nothing of the workspace can be changed, once a call needed them.
+    looking: Arc<OnceLock<Walls>>,
+}
+
+impl Place {
+    /// Walls in which nothing of the workspace can be changed: for programs of agents that change nothing. What such a program
+    /// leaves in its HOME is seen by its like only. They may hold nothing, where nothing can be built: see
+    /// [`Walls::keep_the_workspace`].
+    pub(crate) fn walls_for_looking(&self) -> Result<Walls, WallsError> {
+        if let Some(walls) = self.looking.get() {
+            return Ok(walls.clone());
+        }
+        let allowed = &self.spec.allowed;
+        let read = allowed.read.iter().chain(&allowed.write).cloned().collect();
+        let mut home = self.spec.home.clone().into_os_string();
+        home.push("-looking");
+        let spec = WallsSpec {
+            sandbox: Sandbox::BestEffort,
+            allowed: WallsAllowed { read, write: Vec::new(), read_only: true, ..allowed.clone() },
+            home: home.into(),
+            ..WallsSpec::clone(&self.spec)
+        };
+        let walls = Walls::when_needed(&Arc::new(spec))?;
+        Ok(self.looking.get_or_init(|| walls).clone())
+    }
 }
 
 /// Reads a session from its log. Blocks.
@@ -59,39 +87,50 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
     let unsure = !was_sure || shared.takes_writes().is_err();
     let summary = &session.summary;
     let mut kept = shared.seen.take(id);
-    let (place, ground) = match place(shared, &session, &mut kept) {
-        Ok((place, ground)) => (Ok(place), ground),
+    let (place, ground, directory) = match place(shared, &session, &mut kept) {
+        Ok((place, ground, directory)) => (Ok(place), ground, directory),
         // It can be read; nothing can be done in it.
-        Err(reason) => (Err(reason), Ground::default()),
+        Err(reason) => (Err(reason), Ground::default(), Arc::clone(&shared.directory)),
     };
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
-    let directory = Arc::clone(&shared.directory);
     let bounds = Bound {
         bounds: shared.bounds.clone(),
         tenant: summary.tenant.as_str().into(),
         workspace: summary.workspace.as_str().into(),
     };
-    let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds);
     let above = match summary.parent {
         Some(parent) => ancestors(&*shared.store.log, parent)?,
         None => Vec::new(),
     };
+    let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds)
+        .below(above.len(), shared.tasks.depth);
     let root = above.last().copied();
     Ok(Loaded { place, judge: Arc::new(judge), root, session, files: kept.files, unsure })
 }
 
 fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
     let log = &shared.store.log;
-    let Followed { session, ended } = follow(&**log, id, None, |_, _| {})?;
-    if let Some(reason) = ended {
-        return Err(CommandError::Parked { session: id, reason });
+    let Followed { session, ended } = fold(&**log, id, None, |session, entry| {
+        match session {
+            Some(session) => session.take(entry)?,
+            None => *session = Some(Session::begin(&entry)?),
+        }
+        Ok(())
+    })?;
+    if let Some(damage) = ended {
+        return Err(CommandError::Parked { session: id, reason: damage.to_string() });
     }
     let session = session.ok_or(CommandError::NotFound(id))?;
     if session.is_deleted() {
-        // The process ended between the last record and the removal: finish it.
+        // The process ended between the last record and the removal: finish it. Where that fails it is not done, and whoever
+        // asked for it asks again.
         shared.remove_outputs(id);
-        log.delete(id, Box::new(|_| {}));
-        return Err(CommandError::NotFound(id));
+        let (done, removed) = std::sync::mpsc::sync_channel(1);
+        log.delete(id, Box::new(move |result| drop(done.send(result))));
+        return Err(match removed.recv().unwrap_or(Err(StoreError::Closed)) {
+            Ok(_) | Err(StoreError::Missing(_)) => CommandError::NotFound(id),
+            Err(error) => error.into(),
+        });
     }
     Ok(session)
 }
@@ -100,8 +139,8 @@ fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
 pub(crate) struct Followed {
     /// The session there; `None` when not even the first record can be trusted.
     pub(crate) session: Option<Session>,
-    /// Why it ends there, when that is not its end.
-    pub(crate) ended: Option<String>,
+    /// The record at which it ends there, when that is not its end.
+    pub(crate) ended: Option<Damage>,
 }
 
 /// Folds the log of a session, up to `until` or to its end, and shows each entry with the session after it. Blocks.
@@ -114,29 +153,42 @@ pub(crate) fn follow(
     until: Option<Seq>,
     mut each: impl FnMut(&Entry, &Session),
 ) -> Result<Followed, CommandError> {
+    fold(log, id, until, |session, entry| {
+        match session {
+            Some(session) => session.apply(&entry)?,
+            None => *session = Some(Session::begin(&entry)?),
+        }
+        if let Some(session) = session {
+            each(&entry, session);
+        }
+        Ok(())
+    })
+}
+
+/// Reads the log of a session, up to `until` or to its end. `add` adds each entry to the session.
+fn fold(
+    log: &dyn Log,
+    id: SessionId,
+    until: Option<Seq>,
+    mut add: impl FnMut(&mut Option<Session>, Entry) -> Result<(), FoldError>,
+) -> Result<Followed, CommandError> {
     let mut session: Option<Session> = None;
     let mut after = Seq::START;
     loop {
         let left = until.map_or(u64::MAX, |until| until.0.saturating_sub(after.0));
         let limit = usize::try_from(left).unwrap_or(usize::MAX).min(PAGE);
         let read = log.read(id, after, limit)?;
-        for entry in &read.entries {
+        let count = read.entries.len();
+        for entry in read.entries {
             after = entry.seq;
-            let applied = match &mut session {
-                Some(session) => session.apply(entry),
-                None => Session::begin(entry).map(|begun| session = Some(begun)),
-            };
-            if let Err(error) = applied {
-                return Ok(Followed { session, ended: Some(error.to_string()) });
-            }
-            if let Some(session) = &session {
-                each(entry, session);
+            if let Err(error) = add(&mut session, entry) {
+                return Ok(Followed { session, ended: Some(error.into()) });
             }
         }
         if let Some(damage) = read.damage {
-            return Ok(Followed { session, ended: Some(damage.to_string()) });
+            return Ok(Followed { session, ended: Some(damage) });
         }
-        if read.entries.len() < PAGE {
+        if count < PAGE {
             return Ok(Followed { session, ended: None });
         }
     }
@@ -164,7 +216,10 @@ pub(crate) fn reopen(shared: &Shared, summary: &SessionSummary) -> Result<Worksp
     Ok(opened)
 }
 
-fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<(Place, Ground), String> {
+/// Where a session works, what holds there, and the agents and models that it may use.
+type Grounded = (Place, Ground, Arc<dyn Directory>);
+
+fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<Grounded, String> {
     let summary = &session.summary;
     let opened = reopen(shared, summary)?;
     // What it reads of calls that it shares names outputs that were saved there.
@@ -172,6 +227,7 @@ fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<(Place, 
     let others = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
     let workspace = opened.hiding(shared.hidden.clone()).sharing(others);
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
+    let directory = Arc::clone(&shared.directory).local(workspace.root())?;
     // Calls by hand are the operator's, who has the HOME of the local tenant.
     let tenant = if summary.tenant == BY_HAND_TENANT { LOCAL_TENANT } else { &summary.tenant };
     let home = digits([tenant, &summary.workspace], HOME_DIGITS);
@@ -196,7 +252,8 @@ fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<(Place, 
     }
     // What it holds was looked at.
     workspace.check().map_err(|error| error.to_string())?;
-    Ok((Place { workspace: Arc::new(workspace), walls, spec }, ground))
+    let place = Place { workspace: Arc::new(workspace), walls, spec, looking: Arc::default() };
+    Ok((place, ground, directory))
 }
 
 /// What the walls of a session let through: what the operator lets through, and of that what the session wants.

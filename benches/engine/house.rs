@@ -61,6 +61,7 @@ impl Place {
             permissions: Vec::new(),
             unattended: true,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         };
         Ok(house.engine().create(new).await?)

@@ -10,6 +10,7 @@
 mod house;
 mod idle;
 mod model;
+mod prefix;
 mod report;
 mod step;
 mod tokens;
@@ -42,6 +43,8 @@ enum Case {
     Tokens,
     /// Bringing a long session back from its log.
     Wake,
+    /// How much of each request is what the last one was, in a session that is longer than its model's window.
+    Prefix,
 }
 
 /// How much is measured.
@@ -106,6 +109,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
             Case::Step => step::measure(effort)?,
             Case::Tokens => tokens::measure(effort)?,
             Case::Wake => wake::measure(effort)?,
+            Case::Prefix => prefix::measure(effort)?,
         };
         for measurement in measurements {
             println!("{measurement}");

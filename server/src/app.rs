@@ -370,7 +370,7 @@ impl App {
     /// The server ends, the tenant has as many as it may have, or the store failed.
     pub async fn admit_session(&self, principal: &Principal) -> Result<Permit, Problem> {
         self.admit()?;
-        let count = async || self.engine().count(&principal.tenant).await;
+        let count = || self.engine().count(&principal.tenant);
         self.limits().session(&principal.tenant, count).await
     }
 

@@ -1,5 +1,7 @@
 //! What clients may know of agents, tools and models.
 
+use std::path::Path;
+
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
@@ -19,6 +21,36 @@ pub enum AgentMode {
     All,
 }
 
+/// Where an agent comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentOrigin {
+    /// It comes with the engine.
+    Builtin,
+    /// The operator's.
+    Operator,
+    /// The workspace's own.
+    Workspace,
+}
+
+/// A file of a workspace that cannot be used as an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedAgent {
+    /// The name of its agent, as far as it is known.
+    pub name: String,
+    /// File and line, and what is wrong there.
+    pub error: String,
+}
+
+/// The agents that there are for sessions in a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AgentList {
+    /// The agents, hidden ones included, the usual one first.
+    pub agents: Vec<AgentFacts>,
+    /// Files of the workspace that cannot be used as one.
+    pub refused: Vec<RefusedAgent>,
+}
+
 /// An agent, as clients may know it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AgentFacts {
@@ -28,16 +60,21 @@ pub struct AgentFacts {
     pub description: String,
     /// Where it may be used.
     pub mode: AgentMode,
-    /// Whether it comes with the engine.
-    pub native: bool,
+    /// Where it comes from.
+    pub origin: AgentOrigin,
     /// Whether lists leave it out.
     pub hidden: bool,
     /// A colour for it, as `#rrggbb` or a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
-    /// A variant of its model.
+    /// How much its model thinks: `low`, `medium`, `high` or the most tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    /// Whether it can change nothing in the workspace.
+    pub read_only: bool,
+    /// The tools that it may call; absent for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
     /// The model that it wants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
@@ -114,10 +151,14 @@ pub struct ProviderView {
     pub models: Vec<ModelView>,
 }
 
-/// What clients may know of agents, tools and models. Its methods are fast and do no I/O.
+/// What clients may know of agents, tools and models. Its methods are fast and do no I/O, unless they say so.
 pub trait Facts: Send + Sync {
-    /// The agents, hidden ones included, the usual one first.
+    /// The agents that there are in every workspace, hidden ones included, the usual one first.
     fn agents(&self) -> Vec<AgentFacts>;
+
+    /// The agents that there are for sessions in `workspace`, with those that it has of its own. Reads files: it is called
+    /// where that may block.
+    fn agents_in(&self, workspace: &Path) -> AgentList;
 
     /// The tools.
     fn tools(&self) -> Vec<ToolView>;

@@ -36,7 +36,9 @@ mod stream;
 mod wire;
 
 pub use app::App;
-pub use facts::{AgentFacts, AgentMode, Facts, ModelView, ProviderView, ToolView};
+pub use facts::{
+    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, ModelView, ProviderView, RefusedAgent, ToolView,
+};
 pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};
 pub use metrics::{MetricsAccess, MetricsOptions, MetricsSource, MetricsToken};

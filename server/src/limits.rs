@@ -14,7 +14,7 @@ use playhouse_actors::{Heard, Hub};
 use playhouse_protocol::{CommandError, Cost, EventBody, Record, SessionId, Timestamp};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive as _;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use self::budget::Budget;
 use crate::metrics::refused;
@@ -43,6 +43,10 @@ struct Inner {
     budgets: Mutex<HashMap<Arc<str>, Arc<Followed>>>,
     /// Questions to git that may be under way still, of each tenant that asked one.
     asking: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    /// Of each tenant that makes sessions: held by who looks whether one more may be.
+    doors: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    /// A session that was being made is in the store, or was given up.
+    made: Notify,
 }
 
 /// What a tenant uses, from the first time on that it matters.
@@ -79,6 +83,16 @@ impl Counted {
         }
     }
 
+    /// What to do about too many.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Streams => "close one first",
+            Self::Sessions => "delete one that is not needed any more first; a fork is a session, too",
+            Self::Turns => "wait until one is over, or abort it",
+            Self::Questions => "try again soon",
+        }
+    }
+
     /// The limit, as metrics name it.
     fn limit(self) -> &'static str {
         match self {
@@ -105,6 +119,10 @@ impl Drop for Permit {
         if *count == 0 {
             counts.remove(&self.key);
         }
+        drop(counts);
+        if self.key.0 == Counted::Sessions {
+            self.inner.made.notify_waiters();
+        }
     }
 }
 
@@ -121,6 +139,8 @@ impl Limits {
             counts: Mutex::default(),
             budgets: Mutex::default(),
             asking: Mutex::default(),
+            doors: Mutex::default(),
+            made: Notify::new(),
         }))
     }
 
@@ -154,21 +174,41 @@ impl Limits {
     }
 
     /// A session more of the tenant's, which has `existing` in the store. It counts beside those until what is returned is
-    /// dropped, which is to be kept until it is in the store itself.
+    /// dropped, which is to be kept until it is in the store itself. Where the limit is so near that it depends on sessions that
+    /// are being made, it waits for these.
     ///
     /// # Errors
     /// The tenant has as many as it may have, or they cannot be counted.
-    pub(crate) async fn session(
+    pub(crate) async fn session<F: Future<Output = Result<u64, CommandError>>>(
         &self,
         tenant: &Arc<str>,
-        existing: impl AsyncFnOnce() -> Result<u64, CommandError>,
+        existing: impl Fn() -> F,
     ) -> Result<Permit, Problem> {
-        // Reserved before the others are counted: of two that come at once, one sees the other.
-        let (permit, others) = self.count((Counted::Sessions, Arc::clone(tenant), None));
-        if let Some(most) = self.0.limits.sessions {
-            within(Counted::Sessions, Some(most), existing().await?.saturating_add(others))?;
+        let key = (Counted::Sessions, Arc::clone(tenant), None);
+        let Some(most) = self.0.limits.sessions else { return Ok(self.count(key).0) };
+        let door = Arc::clone(lock(&self.0.doors).entry(Arc::clone(tenant)).or_default());
+        // One after the other: whoever comes later finds this one reserved.
+        let _door = door.lock().await;
+        loop {
+            let made = self.0.made.notified();
+            // Before those in the store are counted: one that is in both by then is counted twice, and none is missed.
+            let being_made = lock(&self.0.counts).get(&key).copied().unwrap_or_default();
+            let existing = existing().await?;
+            within(Counted::Sessions, Some(most), existing)?;
+            if existing.saturating_add(being_made) < most {
+                return Ok(self.count(key).0);
+            }
+            // One that was made since it was counted is not waited for.
+            if lock(&self.0.counts).get(&key).copied().unwrap_or_default() == being_made
+                && tokio::time::timeout(SOON, made).await.is_err()
+            {
+                let detail = format!(
+                    "this tenant has {existing} sessions and is making {being_made}, and may have {most}: try again soon"
+                );
+                refused(Counted::Sessions.limit());
+                return Err(Problem::new(Kind::Limited, detail).after(SOON));
+            }
         }
-        Ok(permit)
     }
 
     /// A turn more of the tenant's, whose sessions with turns in the store are `busy`. It counts beside those until what is
@@ -318,7 +358,8 @@ fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Proble
         Some(limit) if count >= limit => {
             refused(counted.limit());
             let what = counted.name();
-            let detail = format!("this tenant has {count} {what}, and may have {limit}: end some first");
+            let advice = counted.advice();
+            let detail = format!("this tenant has {count} {what}, and may have {limit}: {advice}");
             Err(Problem::new(Kind::Limited, detail).after(SOON))
         }
         _ => Ok(()),
@@ -327,6 +368,9 @@ fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Proble
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use futures::FutureExt as _;
     use playhouse_protocol::{IdGenerator, Timestamp};
 
@@ -375,19 +419,56 @@ mod tests {
         assert_eq!(limits.question(&mine).await.unwrap_err().kind, Kind::Overloaded);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_is_being_admitted_counts_beside_what_is_there() {
         let limits = Limits::new(TenantLimits { sessions: Some(3), ..TenantLimits::default() });
         let tenant = who("a").tenant;
-        let reserve = async |existing: u64| limits.session(&tenant, async || Ok(existing)).await;
+        let reserve = async |existing: u64| limits.session(&tenant, || ready(Ok(existing))).await;
         let first = reserve(1).await.unwrap();
         let second = reserve(1).await.unwrap();
-        assert_eq!(reserve(1).await.unwrap_err().kind, Kind::Limited);
+        let refused = reserve(1).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Limited, "they take too long");
+        assert!(refused.detail.contains("has 1 sessions and is making 2, and may have 3"), "{refused}");
         drop((first, second));
-        assert!(reserve(2).await.is_ok() && reserve(3).await.is_err());
+        assert!(reserve(2).await.is_ok());
+        let refused = reserve(3).await.unwrap_err();
+        assert!(refused.detail.contains("has 3 sessions, and may have 3: delete one"), "{refused}");
         let none = Limits::new(TenantLimits::default());
-        let asked = none.session(&tenant, async || Err(CommandError::Busy)).await;
+        let asked = none.session(&tenant, || ready(Err(CommandError::Busy))).await;
         assert!(asked.is_ok(), "nothing is counted where there is no limit");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_many_that_come_at_once_as_many_pass_as_may() {
+        let limits = Limits::new(TenantLimits { sessions: Some(7), ..TenantLimits::default() });
+        let tenant = who("a").tenant;
+        let store = Arc::<AtomicU64>::default();
+        let make = |(limits, tenant, store): (Limits, Arc<str>, Arc<AtomicU64>)| async move {
+            let counted = Arc::clone(&store);
+            let existing = || {
+                let counted = Arc::clone(&counted);
+                async move {
+                    tokio::task::yield_now().await;
+                    Ok(counted.load(Ordering::SeqCst))
+                }
+            };
+            let permit = limits.session(&tenant, existing).await?;
+            tokio::task::yield_now().await;
+            store.fetch_add(1, Ordering::SeqCst);
+            // It is in both for a moment.
+            tokio::task::yield_now().await;
+            drop(permit);
+            Ok::<_, Problem>(())
+        };
+        let all =
+            (0..40).map(|_| tokio::spawn(make((limits.clone(), Arc::clone(&tenant), Arc::clone(&store)))));
+        let all = futures::future::join_all(all.collect::<Vec<_>>()).await;
+        let refused: Vec<Problem> = all.into_iter().filter_map(|made| made.unwrap().err()).collect();
+        assert_eq!((store.load(Ordering::SeqCst), refused.len()), (7, 33));
+        for problem in refused {
+            assert!(problem.detail.contains("has 7 sessions, and may have 7"), "{problem}");
+        }
+        assert!(lock(&limits.0.counts).is_empty());
     }
 
     #[tokio::test]

@@ -20,6 +20,9 @@ pub struct TenantLimits {
     pub subscribers: Option<u64>,
 }
 
+/// The most bytes of a request's body, unless told otherwise: the largest attachment, in base64, and a prompt beside it.
+pub(crate) const USUAL_BODY: usize = 8 * 1024 * 1024;
+
 /// How a server works.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -27,7 +30,7 @@ pub struct ServerOptions {
     pub roots: Vec<PathBuf>,
     /// What each tenant may have.
     pub limits: TenantLimits,
-    /// The most bytes of a request's body.
+    /// The most bytes of a request's body, files in it included.
     pub body: usize,
     /// How long the head of a request may take to come.
     pub head_time: Duration,
@@ -59,7 +62,7 @@ impl Default for ServerOptions {
         Self {
             roots: Vec::new(),
             limits: TenantLimits { subscribers: Some(2_000), ..TenantLimits::default() },
-            body: 8 * 1024 * 1024,
+            body: USUAL_BODY,
             head_time: Duration::from_secs(10),
             write_time: Duration::from_secs(30),
             connections: 4_096,

@@ -167,6 +167,12 @@ impl From<CommandError> for Problem {
                     ..Self::new(kind, info.for_tenant().message)
                 }
             }
+            // The command that the error names is the operator's.
+            CommandError::NotFound(session) => {
+                let told =
+                    format!("there is no session {session}; the list of sessions has those that there are");
+                Self { in_full: Some(error.to_string().into()), ..Self::new(kind, told) }
+            }
             _ => Self::new(kind, error.to_string()),
         };
         match kind {
@@ -192,5 +198,23 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer, Basic realm=\"playhouse\""));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn clients_are_sent_to_no_command_of_the_operator() {
+        let session = SessionId::parse("ses_00000000000012345678901234").unwrap();
+        let problem = Problem::from(CommandError::NotFound(session));
+        assert!(
+            problem.detail.contains(session.as_str()) && !problem.detail.contains("playhouse"),
+            "{problem}"
+        );
+        assert!(problem.in_full().unwrap().detail.contains("`playhouse sessions list`"));
     }
 }

@@ -18,7 +18,7 @@ use crate::access::access;
 use crate::app::App;
 use crate::auth::authenticate;
 use crate::hosts::hosts;
-use crate::native::extract::TOO_LARGE;
+use crate::native::extract::too_large;
 use crate::problem::{Kind, Problem, SUSPENDED};
 use crate::{metrics, native, operator, wire};
 
@@ -109,14 +109,14 @@ async fn documents(request: Request, next: Next) -> Response {
     let (parts, body) = response.into_parts();
     let reason = to_bytes(body, LONGEST_REASON).await.unwrap_or_default();
     let reason = String::from_utf8_lossy(&reason);
-    let detail = if kind == Kind::TooLarge {
-        TOO_LARGE.to_owned()
+    let problem = if kind == Kind::TooLarge {
+        too_large()
     } else if reason.is_empty() {
-        kind.title().to_lowercase()
+        Problem::new(kind, kind.title().to_lowercase())
     } else {
-        reason.into_owned()
+        Problem::new(kind, reason)
     };
-    let mut response = Problem::new(kind, detail).into_response();
+    let mut response = problem.into_response();
     if let Some(allow) = parts.headers.get(ALLOW) {
         response.headers_mut().insert(ALLOW, allow.clone());
     }

@@ -49,25 +49,38 @@ pub(super) async fn archive(
     let archives = Archives::hold(folder)?;
     let output = output.map(std::path::absolute).transpose()?;
     let mut begun = None;
-    if let Some(unfinished) = archives.unfinished()?
-        && let Some(file) = archives.find(&unfinished)?
-    {
-        let goes_on =
+    if let Some(unfinished) = archives.unfinished()? {
+        let is_same =
             unfinished.before == before && output.as_ref().is_none_or(|output| *output == unfinished.file);
-        if goes_on {
-            say(&format!(
-                "going on with {}, which was cut off after {}",
-                file.path.display(),
-                rows(file.rows)
-            ));
-            begun = Some(file);
-        } else {
-            let path = file.path.clone();
-            let count = file.settle(reach, unfinished.before).await?.finish(&archives)?;
-            if count > 0 {
-                print(&format!("{}\n", path.display()))?;
-                say(&format!("finished {}, which was cut off: it has {}", path.display(), rows(count)));
+        match archives.find(&unfinished)? {
+            Some(file) if is_same => {
+                say(&format!(
+                    "going on with {}, which was cut off after {}",
+                    file.path.display(),
+                    rows(file.rows)
+                ));
+                begun = Some(file);
             }
+            Some(file) => {
+                let path = file.path.clone();
+                let count = file.settle(reach, unfinished.before).await?.finish(&archives)?;
+                if count > 0 {
+                    print(&format!("{}\n", path.display()))?;
+                    say(&format!("finished {}, which was cut off: it has {}", path.display(), rows(count)));
+                }
+            }
+            // It had its name when it was cut off, and nobody was told.
+            None if is_same => {
+                let path = unfinished.file.display();
+                print(&format!("{path}\n"))?;
+                say(&format!(
+                    "{path} was written already, by an archive that was cut off when it was finished"
+                ));
+                if output.is_some() {
+                    return Ok(());
+                }
+            }
+            None => {}
         }
     }
     let place = match (&begun, output) {

@@ -173,10 +173,11 @@ async fn dead(reach: &Reach, sink: Option<String>, format: ListFormat) -> Comman
 }
 
 async fn retry(reach: &Reach, sink: Option<String>, id: Option<String>, format: ListFormat) -> CommandResult {
+    let sinks = reach.sinks().await?;
+    let runs = sinks.iter().any(|sink| sink.running);
     let names = match sink {
         Some(name) => vec![name],
         None => {
-            let sinks = reach.sinks().await?;
             let is_wanted = |sink: &SinkFacts| {
                 let waits = sink.error.as_ref().is_some_and(|error| error.waits_until.is_some());
                 sink.configured && (sink.dead_letters > 0 || waits)
@@ -186,7 +187,14 @@ async fn retry(reach: &Reach, sink: Option<String>, id: Option<String>, format: 
     };
     let mut exit = Exit::Completed;
     if names.is_empty() && format == ListFormat::Table {
-        print("there are no dead letters, and no sink waits\n")?;
+        let text = match runs {
+            true => "there are no dead letters, and no sink waits\n",
+            false => concat!(
+                "there are no dead letters; no engine runs: what is not delivered yet goes out when one does, as with ",
+                "`playhouse serve`\n"
+            ),
+        };
+        print(text)?;
     }
     for name in names {
         let became = resend(reach, &name, id.as_deref()).await?;
@@ -213,6 +221,8 @@ async fn retry(reach: &Reach, sink: Option<String>, id: Option<String>, format: 
                 }
                 if *hurried {
                     text += "; what it waits with is tried now: see `playhouse billing status`";
+                } else if !runs {
+                    text += "; no engine runs: what else is not delivered yet goes out when one does";
                 }
                 text + "\n"
             }

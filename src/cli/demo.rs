@@ -6,7 +6,7 @@ use std::process::Command;
 use clap::Args;
 use mock_llm::{Model, Script, call, text};
 use playhouse_protocol::consent::Action;
-use playhouse_protocol::{ModelRef, NewSession, PermissionRule, Prompt, Sandbox, Seq};
+use playhouse_protocol::{Command as Work, ModelRef, NewSession, PermissionRule, Prompt, Sandbox, Seq};
 use serde_json::json;
 use similar::TextDiff;
 
@@ -86,10 +86,9 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         move || diff(&root)
     }));
     let mut asker = Asker::new(Present { terminal: false, yes: false });
-    let prompt = Prompt { unattended: true, ..Prompt::text(PROMPT) };
+    let work = Work::Prompt(Prompt { unattended: true, ..Prompt::text(PROMPT) });
     let interrupt = Interrupt::watch(held.reach().clone());
-    let ended =
-        turn(held.reach(), session, Seq::START, prompt, &interrupt, &mut renderer, &mut asker).await?;
+    let ended = turn(held.reach(), session, Seq::START, work, &interrupt, &mut renderer, &mut asker).await?;
     held.close().await;
     if arguments.keep {
         let kept = folder.keep();

@@ -20,7 +20,7 @@ static TERMINATED: AtomicU8 = AtomicU8::new(0);
 
 const HANGUP: u8 = 1;
 const INTERRUPT: u8 = 2;
-const TERMINATE: u8 = 15;
+pub(super) const TERMINATE: u8 = 15;
 
 /// How long a turn may take to end that is aborted when the process ends: an engine may not answer any more.
 const END_WAIT: Duration = Duration::from_secs(5);

@@ -10,10 +10,12 @@
 //! | 130 | ended by a second Ctrl-C |
 //! | 143 | ended by SIGTERM |
 
+mod agents;
 mod archive;
 mod asker;
 mod attach;
 mod billing;
+mod commands;
 mod consents;
 mod demo;
 mod doctor;
@@ -21,6 +23,7 @@ mod interrupt;
 mod keys;
 mod leftovers;
 mod models;
+mod prompt;
 mod reach;
 #[cfg(test)]
 mod readme_test;
@@ -109,6 +112,12 @@ enum Command {
     Tool(tool::ToolArguments),
     /// List the tools, with risk and parameters
     Tools(tools::ToolsArguments),
+    /// List the agents, with tools and where each comes from
+    Agents(agents::AgentsArguments),
+    /// List the command templates, which `run` runs as "/NAME ARGUMENTS"
+    Commands(commands::CommandsArguments),
+    /// Print what a session would tell its model: the system prompt and the tools
+    Prompt(prompt::PromptArguments),
     /// List the models that are known, with limits and prices
     Models(models::ModelsArguments),
     /// List, show, export or delete sessions
@@ -342,6 +351,9 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Keys(command) => Box::pin(keys::keys(&common, command)).await,
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
                 Command::Tools(arguments) => tools::tools(&arguments),
+                Command::Agents(arguments) => agents::agents(&common, &arguments),
+                Command::Commands(arguments) => commands::commands(&common, &arguments),
+                Command::Prompt(arguments) => prompt::prompt(&common, arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
                 Command::Consents(command) => Box::pin(consents::consents(&common, command)).await,

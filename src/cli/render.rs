@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write as _};
 use playhouse_actors::Published;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{CallOutcome, CallResult};
+use playhouse_protocol::message::{CallOutcome, CallResult, CompactionKind};
 use playhouse_protocol::record::{CallProposed, ConsentAsked, StepPart, TurnEnded, TurnOutcome};
 use playhouse_protocol::{ConsentId, Entry, EventBody, Record, SessionId, Timestamp};
 use playhouse_session::tags::Tags;
@@ -216,7 +216,17 @@ impl Renderer {
             }
             // Who fell behind, or came after a crash, was not told of the retry. What a last attempt wrote stays in the log,
             // and is not withdrawn.
+            Record::AttemptStarted(started) if started.purpose.is_aside() => Ok(()),
             Record::AttemptStarted(started) => self.withdraw(Some(started.attempt)),
+            Record::ContextCompacted(compacted) => {
+                self.end_line()?;
+                let what = match compacted.how {
+                    CompactionKind::Summary => "a summary stands for what was said before",
+                    CompactionKind::Cut => "a part of what was said before is left out",
+                };
+                let (before, after) = (compacted.before, compacted.after);
+                self.note(&format!("room was made: {what} (about {before} tokens became {after})"), "2")
+            }
             Record::ConsentAsked(_)
             | Record::ConsentSettled { .. }
             | Record::QuestionAsked(_)

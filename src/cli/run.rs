@@ -12,7 +12,7 @@ use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
     Command, CommandError, EventBody, MessageId, ModelRef, NewSession, Prompt, Record, Seq, SessionId,
-    SessionSummary,
+    SessionSummary, TemplateCommand, WhenBusy,
 };
 use playhouse_server::OperatorError;
 
@@ -22,6 +22,7 @@ use super::interrupt::{Interrupt, abort};
 use super::reach::{Events, Reach, or_start};
 use super::render::{Format, Renderer};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, say};
+use crate::templates;
 use focus::{Focus, Look};
 
 /// The tenant of everything that runs from the command line.
@@ -30,7 +31,7 @@ pub(super) const TENANT: &str = LOCAL_TENANT;
 /// Options of `playhouse run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
-    /// The prompt; `-` reads it from standard input
+    /// The prompt, or a command with its arguments as `/NAME ARGUMENTS`; `-` reads it from standard input
     prompt: String,
     /// The model, as PROVIDER/MODEL
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
@@ -47,16 +48,22 @@ pub(super) struct RunArguments {
     /// Go on with the last session of the directory
     #[arg(short = 'c', long = "continue")]
     continue_last: bool,
+    /// If that session is at work, let its running turn read the prompt between two steps
+    #[arg(long, conflicts_with = "fork")]
+    steer: bool,
     /// Leave that session as it is, and go on with a fork of it
     #[arg(long)]
     fork: bool,
+    /// Fork all that can be read, where the log of that session is damaged
+    #[arg(long, requires = "fork")]
+    readable: bool,
     /// How to show what happens
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
     /// The most steps of the turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
-    /// Attach a file: text in place, images and PDF as attachments (may be repeated)
+    /// Attach a file: text, an image or a PDF (may be repeated); `@PATH` in the prompt attaches one of the directory
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Agree to whatever asks for consent, but for what needs a person, as a change outside of the directory
@@ -85,11 +92,16 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         Some(text) => Some(SessionId::parse(text).map_err(|error| Failure::usage(error.to_string()))?),
         None => None,
     };
+    if arguments.steer && wanted.is_none() && !arguments.continue_last {
+        return Err(Failure::usage("--steer needs a session that is at work: name it with -s, or use -c"));
+    }
     if arguments.fork && wanted.is_none() && !arguments.continue_last {
         return Err(Failure::usage("there is nothing to fork: --fork goes with -s SESSION or -c"));
     }
     let directory = directory(arguments.directory.as_deref())?;
-    let pieces = attach::read(prompt_text(&arguments.prompt)?, &arguments.files)?;
+    let text = prompt_text(&arguments.prompt)?;
+    let files = attach::read(&arguments.files)?;
+    let template = template(common, &directory, &text)?;
     let held = or_start(common, arguments.walls).await?;
     let reach = held.reach();
     let format = match arguments.format {
@@ -109,7 +121,7 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let is_new = old.is_none() || arguments.fork;
     let (session, after) = match old {
         Some(old) if arguments.fork => {
-            let fork = reach.fork(old.id).await?;
+            let fork = reach.fork(old.id, arguments.readable).await?;
             (fork, reach.summary(fork).await?.head)
         }
         Some(old) => {
@@ -128,18 +140,22 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
             (reach.create(new).await?, Seq::START)
         }
     };
-    let (text, files) = attach::store(reach, TENANT, pieces).await?;
+    let files = attach::store(reach, TENANT, files).await?;
     let prompt = Prompt {
-        text,
         files,
         agent: arguments.agent,
         model,
         steps: arguments.steps,
         unattended: present.nobody(),
+        when_busy: if arguments.steer { WhenBusy::Steer } else { WhenBusy::Queue },
         ..Prompt::default()
     };
-    let ended = turn(reach, session, after, prompt, &interrupt, &mut renderer, &mut asker).await;
-    if is_new && ended.is_err() && interrupt.came_early() {
+    let work = match template {
+        Some((name, arguments)) => Command::Template(Box::new(TemplateCommand { name, arguments, prompt })),
+        None => Command::Prompt(Prompt { text, ..prompt }),
+    };
+    let ended = turn(reach, session, after, work, &interrupt, &mut renderer, &mut asker).await;
+    if is_new && ended.is_err() && (interrupt.came_early() || is_untouched(reach, session).await) {
         // Nothing was asked in it. Where it cannot be removed, it is one without messages.
         drop(reach.delete(session).await);
     }
@@ -158,7 +174,7 @@ pub(super) async fn turn(
     reach: &Reach,
     session: SessionId,
     after: Seq,
-    prompt: Prompt,
+    work: Command,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
@@ -170,7 +186,7 @@ pub(super) async fn turn(
             message: "stopped before the prompt was sent".to_owned(),
         });
     }
-    let turn = reach.prompt(session, prompt).await?.turn;
+    let turn = begin(reach, session, work, &mut events, interrupt, renderer, asker).await?;
     interrupt.turn(session, turn);
     let ended = watch(reach, session, after, turn, &mut events, interrupt, renderer, asker).await;
     match ended {
@@ -181,6 +197,59 @@ pub(super) async fn turn(
             abort(reach, session, turn).await;
             Err(failure)
         }
+    }
+}
+
+/// Sends what begins a turn, and shows what runs for it first; the turn.
+async fn begin(
+    reach: &Reach,
+    session: SessionId,
+    work: Command,
+    events: &mut Events,
+    interrupt: &Interrupt,
+    renderer: &mut Renderer,
+    asker: &mut Asker,
+) -> Result<MessageId, Failure> {
+    let has_blocks = matches!(work, Command::Template(_));
+    let sending = reach.accepted(session, work);
+    tokio::pin!(sending);
+    let mut open = has_blocks;
+    // In an engine of another process, what comes before is that of others.
+    let mut began = reach.process().is_none();
+    loop {
+        let event = tokio::select! {
+            biased;
+            accepted = &mut sending => return Ok(accepted?.turn),
+            event = events.next(), if open => event?,
+            line = asker.line(), if asker.is_asking() => {
+                follow(reach, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
+                continue;
+            }
+        };
+        let Some(event) = event else {
+            open = false;
+            continue;
+        };
+        let durable = match &event.event().body {
+            EventBody::Durable(record) => Some(record.as_ref()),
+            EventBody::Provisional(_) => None,
+        };
+        if let Some(Record::PromptAdmitted(prompt)) = durable {
+            began |= prompt.kind.is_block();
+        }
+        if began {
+            renderer.show(&event)?;
+        }
+        let Some(record) = durable else { continue };
+        match record {
+            Record::PromptAdmitted(prompt) if prompt.kind.is_block() => {
+                interrupt.turn(session, prompt.message);
+            }
+            // What comes now is for whoever shows the turn.
+            Record::PromptAdmitted(_) => open = false,
+            _ => {}
+        }
+        follow(reach, session, renderer, asker, |asker| asker.recorded(None, record)).await?;
     }
 }
 
@@ -329,6 +398,25 @@ pub(super) fn exit_of(ended: &TurnEnded) -> Exit {
     }
 }
 
+/// Whether nothing was ever asked in a session.
+async fn is_untouched(reach: &Reach, session: SessionId) -> bool {
+    let made = Seq::START.next();
+    reach.summary(session).await.is_ok_and(|summary| summary.head == made)
+}
+
+/// The command template that a prompt names, `/NAME ARGUMENTS`, if there is one of that name; and what follows it.
+fn template(common: &Common, directory: &Path, text: &str) -> Result<Option<(String, String)>, Failure> {
+    let Some(typed) = text.trim().strip_prefix('/') else { return Ok(None) };
+    let (name, arguments) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let commands = templates::read(&common.settings()?, directory);
+    if !commands.knows(name) {
+        // Many a prompt begins with a path.
+        return Ok(None);
+    }
+    commands.find(name).map_err(Failure::usage)?;
+    Ok(Some((name.to_owned(), arguments.trim().to_owned())))
+}
+
 fn prompt_text(argument: &str) -> Result<String, Failure> {
     let mut text = argument.to_owned();
     if argument == "-" {
@@ -366,6 +454,7 @@ pub(super) fn new_session(directory: &Path) -> Result<NewSession, Failure> {
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        system: None,
         metadata: serde_json::Map::new(),
     })
 }
@@ -402,6 +491,7 @@ async fn last(reach: &Reach, directory: &Path) -> Result<SessionSummary, Failure
             workspace: Some(workspace.clone()),
             after,
             limit: 500,
+            roots: true,
         };
         let page = reach.list(query).await?;
         for summary in page.sessions {

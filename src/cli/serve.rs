@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::interrupt::TERMINATE;
 use super::reach::{SOCKET, make_way};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say, variable};
 use crate::config::Settings;
@@ -23,6 +24,8 @@ use crate::house::{House, HouseError};
 /// How long an engine in the background waits for the data directory, and how often it looks.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
+/// How long the end may take in good order after the second signal: longer than closing takes when nothing is in the way.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 /// Options of `playhouse serve`.
 #[derive(Debug, Args)]
@@ -131,13 +134,33 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     // Clients that start this program wait for exactly this line.
     print(&format!("opencode server listening on {}\n", place(&server)))?;
     let hurry = signals.second.clone();
-    let ended = Box::pin(server.run(signals.first.cancelled_owned(), signals.second.cancelled_owned())).await;
-    tokio::select! {
-        () = house.stop_sinks() => {}
-        () = hurry.cancelled() => {}
-    }
+    let in_order = async {
+        let ended = server.run(signals.first.cancelled_owned(), signals.second.cancelled_owned()).await;
+        tokio::select! {
+            () = house.stop_sinks() => {}
+            () = hurry.cancelled() => {}
+        }
+        ended
+    };
+    let Some(ended) = unless_hurried(Box::pin(in_order), &hurry).await else {
+        say("stopped at once: what is left of it is cleared away by the next start");
+        return Ok(Exit::Signal(TERMINATE));
+    };
     say(&told(&ended));
     Ok(Exit::Completed)
+}
+
+/// Waits for the end in good order; `None` when somebody hurries and it does not come within a moment.
+async fn unless_hurried<T>(ended: impl Future<Output = T>, hurry: &CancellationToken) -> Option<T> {
+    let hurried = async {
+        hurry.cancelled().await;
+        sleep(LAST_MOMENT).await;
+    };
+    tokio::select! {
+        biased;
+        ended = ended => Some(ended),
+        () = hurried => None,
+    }
 }
 
 /// Starts the engine, which `waits` while a command has the data directory to itself or another engine ends.
@@ -298,6 +321,17 @@ mod tests {
         assert_eq!(held("", None), Some(Sandbox::Required));
         assert_eq!(held("", Some(Sandbox::Off)), Some(Sandbox::Off));
         assert_eq!(held("sandbox = \"best-effort\"", None), None, "as configured");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_hurries_waits_for_a_moment_only() {
+        let hurry = CancellationToken::new();
+        assert_eq!(unless_hurried(sleep(LAST_MOMENT * 100), &hurry).await, Some(()), "nobody hurries");
+        hurry.cancel();
+        assert_eq!(unless_hurried(sleep(LAST_MOMENT / 2), &hurry).await, Some(()), "it ends in time");
+        let began = Instant::now();
+        assert_eq!(unless_hurried(std::future::pending::<()>(), &hurry).await, None);
+        assert_eq!(began.elapsed(), LAST_MOMENT);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `playhouse sessions`: list, show, export, delete, resume.
+//! `playhouse sessions`: list, show, export, delete, resume, compact.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
@@ -8,14 +8,16 @@ use clap::Subcommand;
 use jiff::tz::TimeZone;
 use playhouse_actors::fold;
 use playhouse_protocol::id::PartId;
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part};
-use playhouse_protocol::operator::{ListSessions, SessionLog};
-use playhouse_protocol::record::{ConsentAnswer, ConsentAsked};
+use playhouse_protocol::operator::{ListSessions, Resumed, SessionLog};
+use playhouse_protocol::record::{AttemptOutcome, ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{Entry, Record, SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::{Command, Entry, EventBody, ModelRef, Record, SessionId, SessionSummary, Timestamp};
+use serde::Serialize;
 
-use super::reach::{Reach, open, or_start};
+use super::reach::{Reach, any_or_start, open};
 use super::render::{printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
@@ -31,6 +33,9 @@ pub(super) enum SessionsCommand {
         /// At most so many
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
+        /// Also those that agents began below others
+        #[arg(long)]
+        all: bool,
         /// How to print them
         #[arg(long, value_enum, default_value_t = ListFormat::Table)]
         format: ListFormat,
@@ -46,6 +51,10 @@ pub(super) enum SessionsCommand {
         session: String,
     },
     /// Let sessions go on with turns that an engine left unfinished, also those that are parked
+    ///
+    /// The engine that has the data directory open does it, whatever its walls are; where there is none, one is started in the
+    /// background, as `playhouse run` does, and ends when their turns are over. Sessions that cannot go on are named, and the
+    /// command fails.
     Resume {
         /// The session
         #[arg(required_unless_present = "all")]
@@ -53,6 +62,19 @@ pub(super) enum SessionsCommand {
         /// All that have something unfinished
         #[arg(long, conflicts_with = "session")]
         all: bool,
+        #[command(flatten)]
+        walls: WallsArguments,
+    },
+    /// Let a summary stand for a session's conversation so far, where models are concerned
+    ///
+    /// A model writes it: that of the agent `compaction`, or the session's. The conversation itself stays as it is. Turns make room
+    /// by themselves when they need it.
+    Compact {
+        /// The session
+        session: String,
+        /// The model that writes it
+        #[arg(short, long, value_name = "PROVIDER/MODEL")]
+        model: Option<ModelRef>,
         #[command(flatten)]
         walls: WallsArguments,
     },
@@ -74,13 +96,13 @@ pub(super) enum ListFormat {
 pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> CommandResult {
     let id = |text: &str| SessionId::parse(text).map_err(|error| Failure::usage(error.to_string()));
     match command {
-        SessionsCommand::List { directory: wanted, limit, format } => {
+        SessionsCommand::List { directory: wanted, limit, all, format } => {
             let workspace = match wanted {
                 Some(wanted) => Some(text_of(&directory(Some(&wanted))?)?),
                 None => None,
             };
             let held = open(common).await?;
-            list(held.reach(), workspace, limit, format).await?;
+            list(held.reach(), workspace, limit, all, format).await?;
             held.close().await;
         }
         SessionsCommand::Show { session } => {
@@ -97,8 +119,21 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
         }
         SessionsCommand::Resume { session, all: _, walls } => {
             let session = session.as_deref().map(id).transpose()?;
-            let held = or_start(common, walls).await?;
-            resume(held.reach(), session).await?;
+            let held = any_or_start(common, walls).await?;
+            let passed_over = resume(held.reach(), session).await?;
+            held.close().await;
+            if passed_over > 0 {
+                let what =
+                    if passed_over == 1 { "1 session does" } else { &format!("{passed_over} sessions do") };
+                return Err(Failure::failed(format!(
+                    "{what} not go on: `playhouse sessions show` shows how far it can be read, `playhouse sessions delete` removes it"
+                )));
+            }
+        }
+        SessionsCommand::Compact { session, model, walls } => {
+            let session = id(&session)?;
+            let held = any_or_start(common, walls).await?;
+            compact(held.reach(), session, model).await?;
             held.close().await;
         }
         SessionsCommand::Delete { session } => {
@@ -112,28 +147,65 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
     Ok(Exit::Completed)
 }
 
-/// Lets a session go on, or all. Where the engine runs in this process, it stays until their turns are over.
-async fn resume(reach: &Reach, session: Option<SessionId>) -> Result<(), Failure> {
-    let resumed = reach.resume(session).await?;
-    match (session, resumed.len()) {
+/// Lets a session go on, or all. Where the engine runs in this process, it stays until their turns are over. How many do not
+/// go on that should.
+async fn resume(reach: &Reach, session: Option<SessionId>) -> Result<usize, Failure> {
+    let Resumed { sessions, passed_over } = reach.resume(session).await?;
+    match (session, sessions.len() + passed_over.len()) {
         (Some(session), 0) => print(&format!("{session} has nothing unfinished\n"))?,
         (None, 0) => print("nothing is unfinished\n")?,
-        _ => resumed.iter().try_for_each(|session| print(&format!("resumed {session}\n")))?,
+        _ => sessions.iter().try_for_each(|session| print(&format!("resumed {session}\n")))?,
     }
-    if reach.process().is_some() {
-        return Ok(());
+    for (session, reason) in &passed_over {
+        print(&format!("passed over {session}, which is parked: {}\n", one_line(reason)))?;
     }
-    for session in resumed {
-        let mut events = reach.events(session, reach.summary(session).await?.head).await?;
-        while reach.summary(session).await?.open_turns > 0 && events.next().await?.is_some() {}
+    if reach.process().is_none() {
+        for session in sessions {
+            let mut events = reach.events(session, reach.summary(session).await?.head).await?;
+            while reach.summary(session).await?.open_turns > 0 && events.next().await?.is_some() {}
+        }
     }
-    Ok(())
+    Ok(passed_over.len())
+}
+
+/// Asks for a summary, and waits until it is written.
+async fn compact(reach: &Reach, session: SessionId, model: Option<ModelRef>) -> Result<(), Failure> {
+    let mut events = reach.events(session, reach.summary(session).await?.head).await?;
+    reach.command(session, Command::Compact { model }).await?;
+    let mut attempt = None;
+    while let Some(event) = events.next().await? {
+        let EventBody::Durable(record) = &event.event().body else { continue };
+        match record.as_ref() {
+            Record::AttemptStarted(started) if started.purpose == Purpose::Compaction => {
+                attempt = Some(started.attempt);
+            }
+            Record::AttemptEnded(ended) if Some(ended.attempt) == attempt => match &ended.outcome {
+                AttemptOutcome::Finished => {}
+                AttemptOutcome::Failed { error } => {
+                    return Err(Failure::failed(format!("no summary was written: {error}")));
+                }
+                AttemptOutcome::Aborted | AttemptOutcome::Lost => {
+                    return Err(Failure::failed(
+                        "no summary was written: its request was aborted".to_owned(),
+                    ));
+                }
+            },
+            Record::ContextCompacted(compacted) => {
+                let (before, after) = (compacted.before, compacted.after);
+                print(&format!("compacted {session}: from about {before} tokens to {after}\n"))?;
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    Err(Failure::failed("the session ended before its summary was written".to_owned()))
 }
 
 async fn list(
     reach: &Reach,
     workspace: Option<String>,
     limit: usize,
+    all: bool,
     format: ListFormat,
 ) -> Result<(), Failure> {
     let mut left = limit;
@@ -150,12 +222,15 @@ async fn list(
             workspace: workspace.clone(),
             after,
             limit: left.min(500),
+            roots: !all,
         };
         let page = reach.list(query).await?;
         for summary in &page.sessions {
             print(&match format {
-                ListFormat::Table => row(summary),
-                ListFormat::Json => format!("{}\n", json(summary)?),
+                ListFormat::Table => row(summary, page.parked.contains_key(&summary.id)),
+                ListFormat::Json => {
+                    format!("{}\n", json(&Line { summary, parked: page.parked.get(&summary.id) })?)
+                }
             })?;
         }
         left = left.saturating_sub(page.sessions.len());
@@ -167,14 +242,24 @@ async fn list(
     Ok(())
 }
 
-fn row(summary: &SessionSummary) -> String {
+/// A session of the list, as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    summary: &'a SessionSummary,
+    /// Why it is parked, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<&'a String>,
+}
+
+fn row(summary: &SessionSummary, is_parked: bool) -> String {
     let totals = summary.totals();
     let cost = totals.known_cost().map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
     format!(
         "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
         summary.id.as_str(),
         time(summary.updated),
-        state(summary.state),
+        if is_parked { "parked" } else { state(summary.state) },
         summary.turns,
         totals.tokens.total(),
         cost,
@@ -198,6 +283,7 @@ fn state(state: SessionState) -> &'static str {
 async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
     let SessionLog { entries, damage } = reach.read(id).await?;
     let (session, misfit) = fold(&entries);
+    let reason = damage.or(misfit.map(|misfit| misfit.to_string()));
     let mut text = String::new();
     if let Some(session) = session {
         let summary = &session.summary;
@@ -209,7 +295,7 @@ async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
             ("model", summary.model.to_string()),
             ("created", time(summary.created)),
             ("updated", time(summary.updated)),
-            ("state", state(summary.state).to_owned()),
+            ("state", if reason.is_some() { "parked" } else { state(summary.state) }.to_owned()),
             ("turns", summary.turns.to_string()),
             ("used", usage_and_cache(&summary.totals())),
         ];
@@ -225,6 +311,11 @@ async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
         let consents = consents(&entries);
         for message in &session.all_messages() {
             match message {
+                Message::User(message) if message.kind.is_compaction() => {
+                    let at = time(message.created);
+                    push(&mut text, format_args!("\n── models read this in place of what is above, {at}\n"));
+                    message.parts.iter().for_each(|part| show_part(part, &consents, &mut text));
+                }
                 Message::User(message) => {
                     let withdrawn = if message.withdrawn { " (aborted before it ran)" } else { "" };
                     push(&mut text, format_args!("\n── user, {}{withdrawn}\n", time(message.created)));
@@ -236,7 +327,7 @@ async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
     }
     let shown = if std::io::stdout().is_terminal() { printable(&text) } else { text };
     print(&shown)?;
-    match damage.or(misfit) {
+    match reason {
         None => Ok(()),
         Some(reason) => Err(Failure::failed(format!(
             "session {id} is parked and shown up to there: {reason}. \
@@ -316,11 +407,15 @@ async fn export(reach: &Reach, id: SessionId) -> Result<(), Failure> {
         let lines: Result<String, Failure> = entries.iter().map(|entry| Ok(json(entry)? + "\n")).collect();
         print(&lines?)?;
     }
-    match damage {
-        None => Ok(()),
-        Some(damage) => {
+    let misfit = || fold(&entries).1;
+    match (damage, misfit()) {
+        (None, None) => Ok(()),
+        (Some(damage), _) => {
             Err(Failure::failed(format!("session {id} is parked and exported up to there: {damage}")))
         }
+        (None, Some(misfit)) => Err(Failure::failed(format!(
+            "session {id} is parked: {misfit}. all its records are exported, and can be trusted up to there"
+        ))),
     }
 }
 

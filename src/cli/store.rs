@@ -75,8 +75,15 @@ fn counted(count: u64, one: &str, many: &str) -> String {
 }
 
 fn told(reclaimed: &Reclaimed) -> String {
+    let waiting = match reclaimed.waiting_blobs {
+        0 => String::new(),
+        count => format!(
+            "; {} more wait until nothing has named them for ten minutes",
+            counted(count, "blob", "blobs")
+        ),
+    };
     format!(
-        "the database takes up {}, it was {}; {} of {} that nothing names went\n",
+        "the database takes up {}, it was {}; {} of {} that nothing names went{waiting}\n",
         size(reclaimed.after),
         size(reclaimed.before),
         counted(reclaimed.blobs, "blob", "blobs"),

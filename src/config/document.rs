@@ -200,6 +200,11 @@ impl Walk<'_> {
             },
         };
         let Some(value) = value else {
+            if is_beyond(key.kind, found) {
+                let message =
+                    format!("`{}` is {}, which is too large", self.shown.join("."), self::found(found));
+                return Err(self.lines.error(offset, message));
+            }
             return Err(self.mismatch(offset, &key.kind.to_string(), found));
         };
         let line = self.lines.of(offset);
@@ -301,6 +306,21 @@ fn variable(value: &DeValue<'_>) -> Option<String> {
 
 fn whole(number: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// Whether a number is not below 0, and yet none that a key of this kind can hold.
+fn is_beyond(kind: Kind, value: &DeValue<'_>) -> bool {
+    let text = match value {
+        DeValue::Integer(number) => number.as_str(),
+        DeValue::Float(number) => number.as_str(),
+        _ => return false,
+    };
+    // Those that are no decimal numbers were read, or are infinite.
+    match kind {
+        Kind::Whole | Kind::TextOrWhole => matches!(value, DeValue::Integer(_)) && !text.starts_with('-'),
+        Kind::Number => text.parse::<f64>().is_ok_and(|number| number >= 1e19),
+        _ => false,
+    }
 }
 
 /// A number from 0, from its text and so without rounding.

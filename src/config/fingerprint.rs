@@ -26,7 +26,8 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
         add_file(path, &mut add);
     }
     for rules in &settings.rules {
-        add(format!("{rules:?}").as_bytes());
+        add(rules.file.as_bytes());
+        add(rules.text.as_bytes());
     }
     for (name, provider) in &settings.providers {
         add(name.as_bytes());

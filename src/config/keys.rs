@@ -84,10 +84,16 @@ macro_rules! keys {
 keys! {
     Model = "model", Text, "none", true,
         "The model of sessions that name none: `PROVIDER/MODEL`.";
+    SmallModel = "small_model", Text, "none", false,
+        "The model that names sessions by their first prompt: `PROVIDER/MODEL`. Each title is one small request, which is in the ledger. Without one a title is the prompt's first line, at no cost.";
+    ContextKeep = "context.keep", Whole, "`30`", false,
+        "How much of a model's window is kept for the answer and what comes with it, in percent, from 25 to 80. A request that would need more makes room first: old outputs are cleared, then a summary stands for what is older.";
     Agent = "agent", Text, "`sisyphus`", true,
         "The agent of sessions that name none.";
     Rules = "rules", List, "none", true,
         "Files that every session's system prompt holds, at most 32 KB of each. Relative to this file's folder, or to the workspace in a workspace's file.";
+    PromptAppend = "prompt.append", Text, "nothing", false,
+        "Text that every session's system prompt ends with, at most 32 KB: what you want all agents to know or to do.";
     Sandbox = "sandbox", Text, "`best-effort`", false,
         "Walls around the programs of sessions: `required` (where none can be built, none runs), `best-effort` (the best that this machine has, and none where it has none) or `off`.";
     Store = "store", Text, "`sled`", false,
@@ -120,12 +126,16 @@ keys! {
         "How long an answer may be silent, in milliseconds. Comments that keep it alive count as something.";
     AttemptTime = "timeouts.attempt_ms", Whole, "`3600000`", false,
         "How long an attempt may take from the request to the end of the answer, in milliseconds, whatever comes.";
-    AskingWait = "asking.wait_ms", Whole, "`60000`", false,
-        "How long a question of a model and a request for consent wait for an answer, in milliseconds. Then the model is told that nobody answered, and the call is declined.";
+    AskingWait = "asking.wait_ms", Whole, "`86400000`", false,
+        "How long a question of a model and a request for consent wait for an answer, in milliseconds: usually a day, since people go away. Then the model is told that nobody answered, and the call is declined. A turn that nobody attends (`unattended`, or `playhouse run` without a terminal) waits for nobody.";
     Resume = "resume", Text, "`auto`", false,
         "What becomes of turns that an engine left unfinished, however it ended: `auto` (`playhouse serve`, and an engine in the background, go on with them by themselves when they start) or `manual` (they wait for `playhouse sessions resume`, or for somebody who wants something of their session).";
     SessionsIdle = "sessions.idle_after_ms", Whole, "`300000`", false,
         "For how long a session has nothing to do before it leaves memory, in milliseconds; 0 for ever. It comes back when somebody asks for it, and loses nothing by it.";
+    TasksDepth = "tasks.depth", Whole, "`3`", false,
+        "How many sub-sessions may stand below each other, where agents hand work over with `task`: from 0 (none is handed over) to 8.";
+    TasksChildren = "tasks.children", Whole, "`8`", false,
+        "How many tasks of one session may be at work at once, those in the background among them.";
     SessionsMost = "sessions.max_live", Whole, "`10000`", false,
         "The most sessions in memory: where there are more, those leave that had nothing to do for the longest time. Those at work stay, however many there are.";
     BashMaxTimeout = "tools.bash.max_timeout_ms", Whole, "`600000`", false,

@@ -51,7 +51,7 @@ pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
 pub use metrics::MetricsSettings;
-pub(crate) use permission_names::{check_agents, check_names};
+pub(crate) use permission_names::{check_agent, check_agents, check_names};
 pub use provider::{HeaderSource, ProviderSettings};
 pub use server::ServerSettings;
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use playhouse_prompts::RulesFile;
+
 use super::catalogue::CATALOGUE_FILE;
 use super::document::Document;
 use super::error::ConfigError;
@@ -11,6 +13,12 @@ use super::settings::{Settings, Variables};
 
 /// The folder of agents, beside the file.
 const AGENTS: &str = "agents";
+
+/// The folder of commands, beside the file.
+const COMMANDS: &str = "commands";
+
+/// The folder of skills, beside the file.
+const SKILLS: &str = "skills";
 
 /// The most bytes of an agent's file.
 const MAX_AGENT_BYTES: u64 = 256 * 1024;
@@ -27,7 +35,8 @@ impl Location {
     pub(super) fn own(&self) -> Vec<PathBuf> {
         let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
         let folder = file.parent().unwrap_or(Path::new("/"));
-        let mut own = vec![file.clone(), folder.join(AGENTS), folder.join(CATALOGUE_FILE)];
+        let mut own = vec![file.clone(), folder.join(CATALOGUE_FILE)];
+        own.extend([AGENTS, COMMANDS, SKILLS].map(|name| folder.join(name)));
         // A folder that somebody named may hold everything else as well.
         if !self.named {
             own.push(folder.to_owned());
@@ -57,6 +66,9 @@ pub(super) fn apply(
 ) -> Result<(), ConfigError> {
     let folder = location.file.parent().unwrap_or(Path::new(""));
     add_agents(&folder.join(AGENTS), settings)?;
+    settings.rules.extend(RulesFile::of_user(folder)?);
+    settings.tools.skills = std::path::absolute(folder.join(SKILLS)).ok();
+    settings.commands = std::path::absolute(folder.join(COMMANDS)).ok();
     let bytes = match fs_err::read(&location.file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !location.named => return Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use playhouse_policy::{DOOM_LOOP, EXTERNAL_DIRECTORY, Pattern};
-use playhouse_prompts::Agents;
+use playhouse_prompts::{Agent, Agents};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_tools::Registry;
 
@@ -12,7 +12,7 @@ use super::document::shown;
 use super::error::ConfigError;
 
 /// Permissions that are not of one tool.
-const OTHERS: [&str; 4] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "task", "mcp"];
+const OTHERS: [&str; 3] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "mcp"];
 
 /// Where the name of a permission stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,15 +39,23 @@ pub(crate) fn check_names(names: &[PermissionName], tools: &Registry) -> Result<
 /// # Errors
 /// The agent's file, with what was probably meant.
 pub(crate) fn check_agents(agents: &Agents, tools: &Registry) -> Result<(), ConfigError> {
-    let rules = agents.iter().flat_map(|agent| agent.permissions.iter().map(move |rule| (agent, rule)));
-    for (agent, rule) in rules {
-        check(&rule.permission, tools).map_err(|message| {
+    agents.iter().try_for_each(|agent| {
+        check_agent(agent, tools).map_err(|message| {
             let file = agents.file(&agent.name).unwrap_or(&agent.name);
-            let message = format!("`permission.{}` {message}", shown(&rule.permission));
             ConfigError::file(Path::new(file), message)
-        })?;
-    }
-    Ok(())
+        })
+    })
+}
+
+/// The same for the rules of one agent.
+///
+/// # Errors
+/// What was probably meant.
+pub(crate) fn check_agent(agent: &Agent, tools: &Registry) -> Result<(), String> {
+    agent.permissions.iter().try_for_each(|rule| {
+        check(&rule.permission, tools)
+            .map_err(|message| format!("`permission.{}` {message}", shown(&rule.permission)))
+    })
 }
 
 fn check(name: &str, tools: &Registry) -> Result<(), String> {

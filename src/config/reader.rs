@@ -9,7 +9,7 @@ use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{
     CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
 };
-use playhouse_prompts::{Reasoning, RulesFile};
+use playhouse_prompts::{Reasoning, RulesFile, rules};
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::capability::ReasoningField;
 use playhouse_tools::bash::BashOptions;
@@ -49,6 +49,8 @@ struct Draft {
 }
 
 /// A shell with a pipe must fit.
+/// How many sub-sessions may stand below each other at most: the engine makes none below those.
+const DEEPEST_TASK: usize = 8;
 const FEWEST_PROCESSES: u64 = 8;
 /// The memory of a shell, in MB.
 const LEAST_MEGABYTES: u64 = 32;
@@ -192,6 +194,9 @@ impl Reader<'_> {
             (KeyName::Model, Value::Text(text)) => {
                 self.settings.model = Some(text.parse().map_err(|error| keyed(setting, &error))?);
             }
+            (KeyName::SmallModel, Value::Text(text)) => {
+                self.settings.small_model = Some(text.parse().map_err(|error| keyed(setting, &error))?);
+            }
             (KeyName::Agent, Value::Text(text)) => {
                 self.settings.agent = Some(self.settings.known_agent(text)?);
             }
@@ -200,6 +205,16 @@ impl Reader<'_> {
                     let rules = RulesFile::trusted(&self.path(file)).map_err(|error| error.to_string())?;
                     self.settings.rules.push(rules);
                 }
+            }
+            (KeyName::PromptAppend, Value::Text(text)) => {
+                if text.len() > rules::MAX_BYTES {
+                    let length = text.len();
+                    return Err(keyed(
+                        setting,
+                        &format!("is {length} bytes long, at most {}", rules::MAX_BYTES),
+                    ));
+                }
+                self.settings.append = Some(text.clone());
             }
             (KeyName::Store, Value::Text(name)) => {
                 let parsed = name.parse();
@@ -268,10 +283,28 @@ impl Reader<'_> {
                     KeyName::HeadTime => self.settings.limits.head = time(*number, setting)?,
                     KeyName::SilenceTime => self.settings.limits.silence = time(*number, setting)?,
                     KeyName::AttemptTime => self.settings.limits.attempt = time(*number, setting)?,
+                    KeyName::ContextKeep => {
+                        self.settings.context_keep =
+                            percent_kept(*number).map_err(|error| keyed(setting, &error))?;
+                    }
                     KeyName::AskingWait => self.settings.asking_wait = Duration::from_millis(*number),
                     KeyName::SessionsIdle => {
                         let idle = Duration::from_millis(*number);
                         self.settings.idle_after = (!idle.is_zero()).then_some(idle);
+                    }
+                    KeyName::TasksDepth => {
+                        self.settings.tasks.depth = usize::try_from(*number)
+                            .ok()
+                            .filter(|depth| *depth <= DEEPEST_TASK)
+                            .ok_or_else(|| {
+                                let error =
+                                    format!("is {number}, expected a whole number from 0 to {DEEPEST_TASK}");
+                                keyed(setting, &error)
+                            })?;
+                    }
+                    KeyName::TasksChildren => {
+                        let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
+                        self.settings.tasks.children = usize::try_from(most).unwrap_or(usize::MAX);
                     }
                     KeyName::SessionsMost => {
                         let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
@@ -468,6 +501,14 @@ fn resume(text: &str) -> Result<Resume, String> {
         "manual" => Ok(Resume::Manual),
         _ => Err(format!("is \"{}\", expected auto or manual", text.escape_debug())),
     }
+}
+
+/// How much of a window is kept: an answer may have a quarter of it.
+fn percent_kept(percent: u64) -> Result<u64, String> {
+    if (25..=80).contains(&percent) {
+        return Ok(percent);
+    }
+    Err(format!("is {percent}, expected a percentage from 25 to 80"))
 }
 
 /// A count that must be 1 or more.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use playhouse_actors::{Moderate, Resume};
+use playhouse_actors::{Moderate, Resume, TaskLimits};
 use playhouse_catalogue::{Catalogue, ModelFacts};
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
-use playhouse_prompts::{Agents, Reasoning, RulesFile};
+use playhouse_prompts::{Agent, Agents, Reasoning, RulesFile};
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
@@ -28,7 +28,7 @@ use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server::ServerSettings;
 use super::sinks::SinkSettings;
 use super::web::WebSettings;
-use super::{builtin, catalogue, operator, workspace};
+use super::{builtin, catalogue, operator, permissions, workspace};
 
 /// Gives the value of an environment variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -40,6 +40,10 @@ pub struct Settings {
     pub file: Option<PathBuf>,
     /// The model of sessions that name none.
     pub model: Option<ModelRef>,
+    /// The model that writes titles.
+    pub small_model: Option<ModelRef>,
+    /// How much of a model's window is kept for the answer, in percent.
+    pub context_keep: u64,
     /// The agent of sessions that name none; one of `agents`.
     pub agent: Option<String>,
     /// Built-in and configured providers by name.
@@ -62,6 +66,8 @@ pub struct Settings {
     pub idle_after: Option<Duration>,
     /// The most sessions in memory, at least 1.
     pub max_live: usize,
+    /// How far and how widely agents may hand work over.
+    pub tasks: TaskLimits,
     /// How long saved outputs are kept; `None` for as long as their session.
     pub keep_outputs: Option<Duration>,
     /// How the native tools work, those that reach out excepted.
@@ -106,6 +112,10 @@ pub struct Settings {
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
+    /// What system prompts end with.
+    pub append: Option<String>,
+    /// The folder of the operator's commands, whether it is there or not.
+    pub commands: Option<PathBuf>,
 }
 
 /// What an operator wants of a model, where an agent wants nothing else.
@@ -160,6 +170,8 @@ impl Settings {
         let mut settings = Self {
             file: None,
             model: None,
+            small_model: None,
+            context_keep: 30,
             agent: None,
             providers: builtin::providers(variables),
             catalogue: kept.map_or(Ok(Catalogue::builtin()), |file| catalogue::load(&file))?,
@@ -167,10 +179,11 @@ impl Settings {
             retry: RetryPolicy::default(),
             connect: Connections::default().connect,
             limits: Limits::default(),
-            asking_wait: Duration::from_secs(60),
+            asking_wait: playhouse_actors::ASKING_WAIT,
             resume: Resume::Auto,
             idle_after: Some(Duration::from_secs(300)),
             max_live: 10_000,
+            tasks: TaskLimits::default(),
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             tools: NativeOptions::default(),
             web: WebSettings::default(),
@@ -192,6 +205,8 @@ impl Settings {
             sinks: BTreeMap::new(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
+            append: None,
+            commands: None,
             fingerprint: String::new(),
         };
         if let Some(location) = operator::locate(config_flag, variables) {
@@ -210,6 +225,33 @@ impl Settings {
         let mut settings = self.clone();
         workspace::apply(root, &mut settings)?;
         Ok(settings)
+    }
+
+    /// The agents that there are in the workspace `root`; `None` where it has none of its own, and no file that cannot be used as
+    /// one. `check` says what is wrong with one's rules. Reads files.
+    pub(crate) fn agents_in(
+        &self,
+        root: &Path,
+        check: &dyn Fn(&Agent) -> Result<(), String>,
+    ) -> Option<Agents> {
+        self.agents.with_workspace(root, |agent| {
+            if let Some(model) = &agent.model {
+                self.facts(model).map_err(|error| {
+                    let note = "a workspace's agents may choose among the models that the operator has";
+                    ("model", format!("`model`: {error} ({note})"))
+                })?;
+            }
+            agent
+                .permissions
+                .iter()
+                .try_for_each(|rule| {
+                    permissions::expanded(rule, self.home.as_deref()).map(drop).map_err(|message| {
+                        format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug())
+                    })
+                })
+                .and_then(|()| check(agent))
+                .map_err(|message| ("permission", message))
+        })
     }
 
     /// Where a catalogue of models is kept that was loaded: beside the file `config_flag`, else beside the usual one;
@@ -351,7 +393,8 @@ impl Settings {
         if self.agents.get(name).is_some() {
             return Ok(name.to_owned());
         }
-        let names: Vec<&str> = self.agents.iter().map(|agent| agent.name.as_str()).collect();
+        let people = self.agents.iter().filter(|agent| !agent.hidden);
+        let names: Vec<&str> = people.map(|agent| agent.name.as_str()).collect();
         let meant = did_you_mean(name, names.iter().copied());
         Err(format!(
             "`agent`: there is no agent \"{}\"; there are {}{meant}",

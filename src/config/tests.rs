@@ -227,7 +227,7 @@ fn agents_lie_beside_the_file() {
     "#);
     place.write("operator/agents/b.md", "---\ndescription: d\nstep: 3\n---");
     assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
-    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "steps"?
+    operator/agents/b.md:3: unknown key `step`; an agent has name, description, mode, hidden, color, model, reasoning, variant, temperature, top_p, steps, tools, read_only, permission, permissions, prompt; did you mean "steps"?
     "#);
     place.write("operator/agents/b.md", "x".repeat(300_000));
     assert_snapshot!(place.message(place.load().unwrap_err()), @r"
@@ -263,13 +263,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "model" or "moderate"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, context, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, store, tasks, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, context, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, store, tasks, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, context, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, store, tasks, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 
@@ -370,7 +370,7 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.openai.models.x]\nattachments = [\"video\"]",
     ], operator), @r#"
     operator/config.toml:1: `model`: "qwen3-coder" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
-    operator/config.toml:1: `agent`: there is no agent "atlsa"; there are atlas, build, hephaestus, plan, sisyphus; did you mean "atlas"?
+    operator/config.toml:1: `agent`: there is no agent "atlsa"; there are atlas, build, explore, general, hephaestus, plan, sisyphus; did you mean "atlas"?
     operator/config.toml:1: operator/absent.md: cannot be used as a rules file: there is no such file
     operator/config.toml:2: `providers.local.dialect`: unknown dialect "openai"; there are anthropic, openai-chat, openai-responses, gemini; did you mean "openai-chat" or "openai-responses"?
     operator/config.toml:2: `providers.local.base_url`: "localhost:11434" has no scheme: write an address as in "http://127.0.0.1:11434/v1"
@@ -530,7 +530,7 @@ fn a_workspace_chooses_only_among_what_there_is() {
     workspace/.playhouse/config.toml:1: `model`: unknown provider "local"; there are alibaba, anthropic, deepseek, google, groq, mistral, ollama, openai, openrouter, xai (a workspace may choose among the models that the operator has)
     workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"? (a workspace may choose among the models that the operator has)
     workspace/.playhouse/config.toml:1: `model` is the whole number 3, expected text
-    workspace/.playhouse/config.toml:2: `agent`: there is no agent "root"; there are atlas, build, hephaestus, plan, sisyphus
+    workspace/.playhouse/config.toml:2: `agent`: there is no agent "root"; there are atlas, build, explore, general, hephaestus, plan, sisyphus
     workspace/.playhouse/config.toml:1: `rules`: "../../secret.md" is not a path inside of the workspace: write it relative to the workspace, without `..`
     workspace/.playhouse/config.toml:1: `rules`: "/etc/passwd" is not a path inside of the workspace: write it relative to the workspace, without `..`
     workspace/.playhouse/config.toml:1: `rules`: there is no file "absent.md" in the workspace
@@ -621,9 +621,11 @@ fn every_key_can_be_set_and_is_in_the_reference() {
     for key in KEYS {
         assert!(reference.contains(&format!("| `{}` |", key.path)), "{}", key.path);
         let value = match key.name {
-            KeyName::Model => "\"n/m\"",
+            KeyName::Model | KeyName::SmallModel => "\"n/m\"",
+            KeyName::ContextKeep => "40",
             KeyName::Agent => "\"plan\"",
             KeyName::Rules => "[\"a.md\"]",
+            KeyName::PromptAppend => "\"Be kind.\"",
             KeyName::Attachments => "[\"pdf\"]",
             KeyName::ApiKeyEnv => "\"N_KEY\"",
             KeyName::OutputLimitField => "\"max_completion_tokens\"",

@@ -3,8 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use playhouse_policy::Action;
-use playhouse_prompts::RulesFile;
 use playhouse_prompts::inside::read_inside;
+use playhouse_prompts::{Origin, RulesFile};
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::nearest::did_you_mean;
 
@@ -111,7 +111,17 @@ fn set(root: &Path, setting: &Setting, settings: &mut Settings) -> Result<(), St
             })?;
             settings.model = Some(model);
         }
-        (KeyName::Agent, Value::Text(text)) => settings.agent = Some(settings.known_agent(text)?),
+        (KeyName::Agent, Value::Text(text)) => {
+            let local = settings.agents_in(root, &|_| Ok(()));
+            // It may choose one of its own; whether that can be used is told to whoever begins a session with it.
+            let is_local = local.is_some_and(|agents| {
+                matches!(agents.origin(text), Origin::Workspace(_))
+                    || agents.refused().iter().any(|refused| refused.name == *text)
+            });
+            let is_known = settings.agents.get(text).is_some();
+            settings.agent =
+                Some(if is_local && !is_known { text.clone() } else { settings.known_agent(text)? });
+        }
         (KeyName::Rules, Value::List(files)) => {
             if files.len() > MAX_RULES {
                 return Err(format!("`rules` names {} files; a workspace may name {MAX_RULES}", files.len()));

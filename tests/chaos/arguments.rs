@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     pub(crate) keep: bool,
     /// The only fail points that are used, by the beginning of their names; all where it is empty.
     pub(crate) points: Vec<String>,
+    /// Nothing is killed: it is looked at what the server holds.
+    pub(crate) soak: bool,
 }
 
 /// What is wanted of this program.
@@ -30,17 +32,15 @@ pub(crate) enum Wanted {
     Nothing(&'static str),
 }
 
-/// Whether an engine goes on by itself after a write that failed. Until it does, sessions are parked then.
-const WRITE_ERRORS: bool = false;
-
 const HELP: &str = "chaos: kills a server again and again, and checks that nothing is lost
 
     --duration TIME   for how long it is killed: 20s (default), 5m, 1h
     --seed NUMBER     what is done; without one a seed is made up and printed
     --sessions COUNT  sessions at once (default 200)
+    --soak            kill nothing, and look at what the server holds: by default for 10m, with 1000 sessions
     --store BACKEND   what keeps the data, as `store` in the configuration
     --binary PATH     the server, built with the feature failpoints (default: the one of this build)
-    --write-errors    let writes of the store fail, too
+    --no-write-errors let no write of the store fail
     --keep            keep the data when all is well, too
     --point NAME      use only fail points that begin so (may be repeated)
 ";
@@ -51,16 +51,17 @@ const WITH_VALUE: [&str; 6] = ["--skip", "--test-threads", "--format", "--color"
 impl Arguments {
     pub(crate) fn read(mut given: impl Iterator<Item = String>) -> Result<Wanted, String> {
         let mut arguments = Self {
-            duration: Duration::from_secs(20),
+            duration: Duration::ZERO,
             seed: RandomState::new().hash_one(std::process::id()) % 1_000_000,
-            sessions: 200,
+            sessions: 0,
             store: None,
             keep: false,
-            write_errors: WRITE_ERRORS,
+            write_errors: true,
             binary: None,
             points: Vec::new(),
+            soak: false,
         };
-        let mut filters = Vec::new();
+        let (mut wanted, mut sessions, mut filters) = (None, None, Vec::new());
         while let Some(argument) = given.next() {
             let (name, value) = match argument.split_once('=') {
                 Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
@@ -68,16 +69,17 @@ impl Arguments {
             };
             let mut value = || value.clone().or_else(|| given.next()).ok_or(format!("{name} needs a value"));
             match name.as_str() {
-                "--duration" => arguments.duration = duration(&value()?)?,
+                "--duration" => wanted = Some(duration(&value()?)?),
                 "--seed" => arguments.seed = number(&name, &value()?)?,
-                "--sessions" => arguments.sessions = number(&name, &value()?)?,
+                "--sessions" => sessions = Some(number(&name, &value()?)?),
+                "--soak" => arguments.soak = true,
                 "--store" => arguments.store = Some(value()?),
                 "--binary" => {
                     let path = value()?;
                     let there = fs_err::canonicalize(&path).map_err(|error| error.to_string())?;
                     arguments.binary = Some(there);
                 }
-                "--write-errors" => arguments.write_errors = true,
+                "--no-write-errors" => arguments.write_errors = false,
                 "--keep" => arguments.keep = true,
                 "--point" => arguments.points.push(value()?),
                 "--help" | "-h" => return Ok(Wanted::Nothing(HELP)),
@@ -88,6 +90,9 @@ impl Arguments {
                 filter => filters.push(filter.to_owned()),
             }
         }
+        let (usual, many) = if arguments.soak { (600, 1_000) } else { (20, 200) };
+        arguments.duration = wanted.unwrap_or(Duration::from_secs(usual));
+        arguments.sessions = sessions.unwrap_or(many);
         if filters.is_empty() || filters.iter().any(|filter| "chaos".contains(filter.as_str())) {
             Ok(Wanted::Run(arguments))
         } else {

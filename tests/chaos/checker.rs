@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use playhouse::store::Store;
 
+pub(crate) use self::traces::processes;
 use crate::client::insist;
 use crate::model::{Deletion, Failure, World, text_at};
 use crate::stage::Stage;

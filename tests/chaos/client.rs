@@ -63,11 +63,22 @@ pub(crate) async fn ask(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Answer, Lost> {
+    let (status, bytes) = fetch(world, tenant, method, path, body).await?;
+    Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
+}
+
+/// The same, with the body as it is.
+pub(crate) async fn fetch(
+    world: &World,
+    tenant: usize,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Bytes), Lost> {
     let asking = async {
         let answer = begin(world, tenant, method, path, None, body).await?;
         let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect().await.map_err(|_| Lost)?.to_bytes();
-        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
+        Ok((status, answer.into_body().collect().await.map_err(|_| Lost)?.to_bytes()))
     };
     match tokio::time::timeout(PATIENCE, asking).await {
         Ok(answer) => answer,

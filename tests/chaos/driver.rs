@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::RwLockReadGuard;
 
 use crate::client::{Answer, insist, unexpected};
 use crate::follower::follow;
@@ -11,11 +12,8 @@ use crate::model::{Deletion, Phase, World, count, shown, text_at};
 use crate::plan::{Dice, KINDS, kind_name};
 use crate::stage::DIALECTS;
 
-/// How long a client waits for a turn before it goes on, and between two things that it does, in milliseconds.
+/// How long a client waits for a turn before it goes on, in milliseconds.
 const WAITS: u64 = 6_000;
-const PAUSE: u64 = 4_000;
-/// The most sessions that a slot leaves behind.
-const LEFT: usize = 2;
 /// More than what stands in a record itself.
 const LARGE: usize = 70_000;
 
@@ -23,7 +21,7 @@ const LARGE: usize = 70_000;
 pub(crate) async fn drive(world: Arc<World>, slot: usize) {
     let mut driver = Driver { dice: world.plan.dice(("slot", slot)), world, slot, left: Vec::new(), sent: 0 };
     // They do not all come at once.
-    let pause = driver.dice.millis(0, PAUSE);
+    let pause = driver.dice.millis(0, driver.world.plan.tempo.first);
     driver.world.rest(pause).await;
     while driver.goes_on() {
         if driver.session().await.is_none() {
@@ -50,6 +48,16 @@ impl Driver {
         self.slot % self.world.tenants.len()
     }
 
+    /// Waits until something may be done; `None` when the run is over. Not all come at once when they had to wait.
+    async fn begins<'a>(&mut self, world: &'a World) -> Option<RwLockReadGuard<'a, ()>> {
+        while world.is_calm() {
+            drop(world.load.read().await);
+            world.rest(self.dice.millis(0, world.plan.tempo.first)).await;
+        }
+        let at_work = world.load.read().await;
+        self.goes_on().then_some(at_work)
+    }
+
     async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<Answer> {
         insist(&self.world, self.tenant(), method, path, Some(body)).await
     }
@@ -63,21 +71,30 @@ impl Driver {
         let model = format!("on-{dialect}/{}", kind_name(kind));
         let body =
             json!({"workspace": shown(&workspace), "model": model, "title": format!("slot {}", self.slot)});
-        let made = self.ask("POST", "/v1/sessions", &body).await?;
-        let session = self.made(&made, "a session is made")?;
-        self.world.told(&session, |told| {
-            (told.workspace, told.kind) = (workspace, kind);
-        });
+        let world = Arc::clone(&self.world);
+        let session = {
+            let _at_work = self.begins(&world).await?;
+            let made = self.ask("POST", "/v1/sessions", &body).await?;
+            let session = self.made(&made, "a session is made")?;
+            self.world.told(&session, |told| {
+                (told.workspace, told.kind) = (workspace, kind);
+            });
+            session
+        };
         self.left.push(session.clone());
         for _ in 0..2 + self.dice.below(8) {
             if !self.goes_on() {
                 return None;
             }
-            self.act(&session).await?;
-            let pause = self.dice.millis(0, PAUSE);
+            {
+                let _at_work = self.begins(&world).await?;
+                self.act(&session).await?;
+            }
+            let pause = self.dice.millis(0, world.plan.tempo.pause);
             self.world.rest(pause).await;
         }
-        while self.left.len() > LEFT && self.goes_on() {
+        let _at_work = self.begins(&world).await?;
+        while self.left.len() > world.plan.tempo.left && self.goes_on() {
             let session = self.left.remove(0);
             self.delete(&session).await?;
         }

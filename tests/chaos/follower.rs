@@ -13,10 +13,6 @@ use crate::client::{Lost, ask, begin};
 use crate::model::{Counters, Deletion, Failure, Phase, Seen, World, count, text_at};
 use crate::plan::Dice;
 
-/// The longest that a connection lasts, and that a client is away, while there is chaos.
-const LONGEST: u64 = 9_000;
-const AWAY: u64 = 4_000;
-
 /// Follows a session to the end of the run, or of the session.
 pub(crate) async fn follow(world: Arc<World>, session: String, tenant: usize) {
     let mut dice = world.plan.dice(("follower", &session));
@@ -70,13 +66,13 @@ impl Follower<'_> {
                     Duration::from_millis(50)
                 }
                 Ok(answer) if answer.status() == 200 => {
-                    let time = self.dice.millis(200, LONGEST);
+                    let time = self.dice.millis(200, self.world.plan.tempo.connected);
                     if self.read(answer.into_body(), time).await? {
                         return Ok(());
                     }
                     count(&self.world.counters.connections);
                     // Some come back at once, some take their time.
-                    let longest = if self.dice.chance(40) { AWAY } else { 50 };
+                    let longest = if self.dice.chance(40) { self.world.plan.tempo.away } else { 50 };
                     self.dice.millis(0, longest)
                 }
                 Ok(answer) if answer.status() == 404 => {
@@ -124,14 +120,15 @@ impl Follower<'_> {
         Failure::of(self.session, expected, seen)
     }
 
-    /// Reads for this time, or, when nothing is killed any more, to the end. Whether the session is over.
+    /// Reads for this time, or longer where nothing is done, or, when nothing is killed any more, to the end. Whether the
+    /// session is over.
     async fn read(&mut self, mut body: Incoming, time: Duration) -> Result<bool, Failure> {
         self.stream.open.clear();
         let (mut buffer, mut over) = (Vec::new(), false);
         let began = tokio::time::Instant::now();
         loop {
             let left = time.saturating_sub(began.elapsed());
-            let draining = self.world.phase() > Phase::Chaos;
+            let draining = self.world.phase() > Phase::Chaos || self.world.is_calm();
             let left = if draining { Duration::from_millis(500) } else { left };
             if left.is_zero() || self.world.phase() == Phase::Over {
                 return Ok(over);

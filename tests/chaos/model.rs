@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 
 use crate::plan::Plan;
 
@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     /// When the kills end.
     pub(crate) end: Instant,
+    /// Whoever asks the server for something holds it with others. Nobody does while it is held alone.
+    pub(crate) load: RwLock<()>,
     pub(crate) counters: Counters,
     pub(crate) sessions: Mutex<BTreeMap<String, Told>>,
     /// Rows of each tenant, as the server counts them at the end.
@@ -224,6 +226,7 @@ impl World {
             tenants,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             end: Instant::now() + duration,
+            load: RwLock::default(),
             counters: Counters::default(),
             sessions: Mutex::default(),
             usage: Mutex::default(),
@@ -247,6 +250,11 @@ impl World {
 
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.send_replace(phase);
+    }
+
+    /// Whether nobody asks for anything, and nobody may.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.load.try_read().is_err()
     }
 
     /// Waits for this time, or until the next phase.

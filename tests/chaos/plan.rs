@@ -59,6 +59,29 @@ impl Dice {
     }
 }
 
+/// How fast clients are, in milliseconds.
+#[derive(Debug)]
+pub(crate) struct Tempo {
+    /// The longest before the first thing that a client does, and between two.
+    pub(crate) first: u64,
+    pub(crate) pause: u64,
+    /// The longest that a connection lasts, and that a client is away.
+    pub(crate) connected: u64,
+    pub(crate) away: u64,
+    /// The most sessions that a client leaves behind.
+    pub(crate) left: usize,
+    /// How long what commands leave behind would live, in seconds.
+    pub(crate) lingers: u64,
+}
+
+impl Tempo {
+    const OF_CHAOS: Self =
+        Self { first: 4_000, pause: 4_000, connected: 9_000, away: 4_000, left: 2, lingers: 300 };
+    /// As people are: most sessions sleep at most times. There are as many at the end as in the beginning.
+    const OF_SOAK: Self =
+        Self { first: 20_000, pause: 60_000, connected: 60_000, away: 20_000, left: 0, lingers: 5 };
+}
+
 /// How a life of the server ends.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Life {
@@ -80,6 +103,7 @@ pub(crate) struct Plan {
     pub(crate) points: Vec<&'static str>,
     /// Whether writes of the store fail, too.
     pub(crate) write_errors: bool,
+    pub(crate) tempo: Tempo,
 }
 
 impl Plan {
@@ -89,7 +113,8 @@ impl Plan {
         let is_wanted =
             |point: &str| wanted.is_empty() || wanted.iter().any(|wanted| point.starts_with(wanted));
         let points = POINTS.iter().copied().filter(|point| is_wanted(point)).collect();
-        Self { seed, sessions, points, write_errors }
+        let tempo = if arguments.soak { Tempo::OF_SOAK } else { Tempo::OF_CHAOS };
+        Self { seed, sessions, points, write_errors, tempo }
     }
 
     pub(crate) fn dice(&self, name: impl Hash) -> Dice {
@@ -135,7 +160,12 @@ impl Plan {
                 let model = if turn == 0 { model } else { model.next_turn() };
                 let steps = dice.below(STEPS);
                 let model = (0..steps).fold(model, |model, step| {
-                    model.step(working(&mut dice, &format!("{}.{turn}.{step}", kind_name(kind)), kind))
+                    model.step(working(
+                        &mut dice,
+                        &format!("{}.{turn}.{step}", kind_name(kind)),
+                        kind,
+                        self.tempo.lingers,
+                    ))
                 });
                 model.step(last(&mut dice))
             });
@@ -160,14 +190,17 @@ fn line(tag: &str, rest: &str) -> Value {
 }
 
 /// A step with calls.
-fn working(dice: &mut Dice, tag: &str, kind: usize) -> Step {
+fn working(dice: &mut Dice, tag: &str, kind: usize, lingers: u64) -> Step {
     let notes = notes(kind);
     let said = || text("Let me see.");
     let step = match dice.below(12) {
         0..=3 => said().call("bash", line(tag, "")),
         4 => said().call("bash", line(tag, "; sleep 1")),
         // Something that would outlive whoever does not look after it.
-        5 => said().call("bash", line(tag, "; setsid sleep 300 >/dev/null 2>&1 & sleep 0.2")),
+        5 => {
+            let left = format!("; setsid sleep {lingers} >/dev/null 2>&1 & sleep 0.2");
+            said().call("bash", line(tag, &left))
+        }
         6 => said().call("bash", json!({"command": format!("./{ASKED} {tag}")})),
         7 => said().call("read", json!({"filePath": notes})),
         8 => {

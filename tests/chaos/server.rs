@@ -33,11 +33,17 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(world: &World, fail: &str) -> Self {
+    pub(crate) fn start(world: &World, fail: &str) -> Self {
+        Self::start_with(world, fail, &[])
+    }
+
+    /// The same, with these variables of the environment.
+    pub(crate) fn start_with(world: &World, fail: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = playhouse(world);
         command.args(["serve", "--sandbox", "off", "--port", &world.address.port().to_string()]);
         command.arg("--root").arg(world.place.join("work"));
         command.env("PLAYHOUSE_LOG", "warn,playhouse=info,playhouse_server=warn").env("NO_COLOR", "1");
+        command.envs(variables.iter().copied());
         if !fail.is_empty() {
             command.env(VARIABLE, fail);
         }
@@ -52,7 +58,7 @@ impl Running {
     }
 
     /// Whether it says where it listens; one that ends before does not.
-    async fn has_begun(&mut self) -> bool {
+    pub(crate) async fn has_begun(&mut self) -> bool {
         let stdout = self.child.stdout.take().unwrap();
         let line = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
@@ -62,8 +68,13 @@ impl Running {
         matches!(line, Ok(Ok(Ok(line))) if line.starts_with("opencode server listening"))
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) {
-        let id = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        let id = Pid::from_raw(i32::try_from(self.id()).unwrap()).unwrap();
         // One that ended a moment ago cannot be told anything.
         let _ = kill_process(id, signal);
     }
@@ -74,7 +85,7 @@ impl Running {
     }
 
     /// The signal or exit code with which it ended, if it did.
-    fn ended(&mut self) -> Option<std::process::ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
@@ -99,6 +110,10 @@ pub(crate) struct Last {
 }
 
 impl Last {
+    pub(crate) fn new(running: Running) -> Self {
+        Self { running: std::cell::RefCell::new(running) }
+    }
+
     /// Kills it.
     pub(crate) fn end(&self) {
         self.running.borrow().end();
@@ -140,10 +155,11 @@ pub(crate) async fn reign(stage: &Stage) -> Result<Last, Failure> {
     if !running.has_begun().await {
         return Err(begins(&mut running, "none"));
     }
-    Ok(Last { running: std::cell::RefCell::new(running) })
+    Ok(Last::new(running))
 }
 
-fn begins(running: &mut Running, fail: &str) -> Failure {
+/// It did not begin.
+pub(crate) fn begins(running: &mut Running, fail: &str) -> Failure {
     let ended =
         running.ended().map_or_else(|| "it runs and says nothing".to_owned(), |status| status.to_string());
     Failure::new(format!("a server begins on what the ones before left (fail points: {fail:?})"), ended)

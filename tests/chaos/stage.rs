@@ -112,7 +112,7 @@ fn configuration(url: &str, arguments: &Arguments) -> String {
         writeln!(text, "store = \"{store}\"").unwrap();
     }
     text += "[retry]\nbase_ms = 1\nlongest_ms = 200\n[asking]\nwait_ms = 4000\n\
-             [sessions]\nidle_after_ms = 1500\nmax_live = 150\n[server]\ngrace_ms = 3000\n\
+             [metrics]\naccess = \"open\"\n[sessions]\nidle_after_ms = 1500\nmax_live = 150\n[server]\ngrace_ms = 3000\n\
              [permissions]\n\"*\" = \"allow\"\nbash = { \"*\" = \"allow\", \"./asked *\" = \"ask\" }\n";
     for (dialect, path) in DIALECTS {
         writeln!(text, "[providers.on-{dialect}]\ndialect = \"{dialect}\"\nbase_url = \"{url}{path}\"")

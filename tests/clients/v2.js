@@ -53,7 +53,7 @@ const earlier = await data(client.session.messages({ sessionID, limit: 2, before
 seen.pages = [page.data.length, earlier.length, earlier.at(-1).info.id < page.data[0].info.id];
 
 // What a prompt carries beside its text.
-const picture = "data:image/png;base64,iVBORw0KGgo=";
+const picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mOoBwAAgQCAfhwpxwAAAABJRU5ErkJggg==";
 const withFile = [...parts, { type: "file", mime: "image/png", filename: "mask.png", url: picture }];
 seen.withFile = brief(await data(client.session.prompt({ sessionID, parts: withFile })));
 const files = (await data(client.session.messages({ sessionID }))).flatMap(({ parts }) => parts);

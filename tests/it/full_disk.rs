@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::serve::Serving;
-use crate::stage::{Stage, finish, until};
+use crate::stage::{Ended, Stage, finish, until};
 
 const DISK: usize = 96 * 1024 * 1024;
 const SESSIONS: usize = 20;
@@ -298,4 +298,69 @@ fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
         assert!(ended.stderr.contains(&format!("the fail point {point}")), "{point}: {}", ended.stderr);
     }
     assert_eq!(ended.stderr.matches("the store takes writes again").count(), 3, "{}", ended.stderr);
+}
+
+/// A server that is started on a disk without any room: on a new data directory, and on one that was there before.
+fn starts_on_a_full_disk(backend: &str, is_new: bool) -> Ended {
+    let mut stage = Stage::new(Model::new());
+    let configuration = fs::read_to_string(&stage.config).unwrap();
+    fs::write(&stage.config, format!("store = \"{backend}\"\n{configuration}")).unwrap();
+    let disk = stage.root().join("disk");
+    fs::create_dir(&disk).unwrap();
+    stage.data = disk.join("data");
+    let inner = stage.command(["serve", "--sandbox", "off", "--port", "0"]);
+    let mut command = stage.program("bwrap");
+    command.args(["--dev-bind", "/", "/", "--size", &DISK.to_string(), "--tmpfs"]).arg(&disk);
+    command.args(["--unshare-pid", "--die-with-parent", "--", "sh", "-c"]);
+    let before =
+        if is_new { "" } else { "\"$1\" --data \"$2\" keys create --tenant t --name n >&2 || exit 70; " };
+    // With less and less at once, to the last byte.
+    let fill = "for size in 1048576 4096 1; do dd if=/dev/zero bs=$size >> \"$3\" 2>/dev/null; done; ";
+    command.arg(format!("{before}{fill}shift 3; exec \"$0\" \"$@\""));
+    command.arg(inner.get_program()).arg(inner.get_program()).arg(&stage.data).arg(disk.join("filler"));
+    command.args(inner.get_args());
+    let serving = Serving::of(command);
+    assert!(!serving.has_begun(), "it says what is wrong instead");
+    serving.ended()
+}
+
+#[test]
+fn a_server_that_is_started_on_a_full_disk_says_what_to_do() {
+    for backend in ["sled", "redb"] {
+        for is_new in [true, false] {
+            let ended = starts_on_a_full_disk(backend, is_new).is(2);
+            let (_, said) = ended.stderr.rsplit_once("error: ").unwrap();
+            assert!(
+                said.contains("the disk of the data directory is full: make room on it"),
+                "{backend}, new: {is_new}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_compaction_that_breaks_off_anywhere_loses_nothing_that_comes_after_it() {
+    for point in ["begun", "copied", "between", "flushed", "pointer_written", "pointer_renamed", "exchanged"]
+    {
+        for action in ["error", "panic"] {
+            let model = Model::new().step(text("All is well.")).cycle();
+            let engine = Engine::failing(&format!("rewrite.{point}={action}@1"), model);
+            let before = engine.create();
+            // It may be told that it failed, and somebody may write meanwhile.
+            let compacting = engine.stage.client(["store", "compact"]);
+            assert!(matches!(compacting.code, Some(0 | 1)), "{compacting:?}");
+            until("the server is ready", || engine.get("/readyz").0 == 200);
+            let after = engine.create();
+            let Engine { stage, serving, .. } = engine;
+            serving.signal(Signal::KILL);
+            let said = serving.ended().stderr;
+            // Nobody wrote beside the copy.
+            assert!(point == "between" || said.contains("the fail point"), "{point}: {said}");
+            let serving = Serving::start(&stage, ["--port", "0"]);
+            for session in [before, after] {
+                let (status, body) = serving.ask("GET", &format!("/v1/sessions/{session}"), &[], "");
+                assert_eq!(status, 200, "{point}={action}: {body}");
+            }
+        }
+    }
 }

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+mod agents;
 mod answers;
 mod budgets;
 mod clients;
+mod commands;
 mod configuration;
 mod consents;
 mod demo;
@@ -18,10 +20,12 @@ mod engine;
 mod escape;
 mod facts;
 mod full_disk;
+mod going_on;
 mod interrupt;
 mod killed;
 mod metrics;
 mod models;
+mod prompt;
 mod providers;
 mod questions;
 mod reconcile;

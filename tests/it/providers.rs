@@ -215,6 +215,7 @@ fn the_key_that_arrives_is_the_tenants() {
                 permissions: Vec::new(),
                 unattended: true,
                 walls: None,
+                system: None,
                 metadata: serde_json::Map::new(),
             };
             let session = house.engine().create(new).await.unwrap();

@@ -168,3 +168,28 @@ fn a_turn_that_was_left_goes_on_by_hand() {
     assert_eq!(all.stdout, "nothing is unfinished\n");
     stage.playhouse(["sessions", "resume"]).is(2).says(["SESSION"]);
 }
+
+#[test]
+fn a_session_that_cannot_go_on_is_named_and_the_others_go_on() {
+    let stage =
+        Stage::new(Model::new().step(text("Well.").delay(std::time::Duration::from_millis(400))).cycle());
+    let mut sessions = Vec::new();
+    for number in 1..=2 {
+        let mut child = start(&stage, ["Talk."]);
+        stage.wait_for(|asked| asked.len() >= number);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        sessions.push(stage.session());
+    }
+    let (damaged, whole) = (&sessions[0], &sessions[1]);
+    let place = stage.damage(damaged, stage.records(damaged).len() as u64);
+    let resumed = stage.playhouse(["sessions", "resume", "--all", "--sandbox", "off"]).is(1);
+    assert!(resumed.stdout.contains(&format!("resumed {whole}\n")), "{resumed:#?}");
+    let passed = format!("passed over {damaged}, which is parked: record {place}");
+    assert!(resumed.stdout.contains(&passed), "{resumed:#?}");
+    resumed.says(["1 session does not go on"]);
+    assert_eq!(outcomes(&stage.records(whole)), [TurnOutcome::Completed]);
+    // What would be lost with a fork is said, and who wants it all the same says so.
+    stage.run(["-s", damaged, "--fork", "And now?"]).is(1).says([&format!("record {place}"), "--readable"]);
+    stage.run(["-s", damaged, "--fork", "--readable", "And now?"]).is(0);
+}

@@ -9,6 +9,10 @@ use serde_json::{Value, json};
 
 use crate::stage::{Dialect, Stage, in_both};
 
+/// A picture of one pixel, and the beginning of it in base64.
+const DOT: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU\x00\x00\x00\x0aIDATx\xdac\xa8\x07\x00\x00\x81\x00\x80~\x1c)\xc7\x00\x00\x00\x00IEND\xaeB`\x82";
+const DOT_CODE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptV";
+
 /// Reads, edits and runs something.
 fn worker() -> Model {
     Model::new()
@@ -154,7 +158,10 @@ fn json_is_one_event_a_line_and_durable_ids_have_no_gaps() {
             let records = stage.records(events[0].session.as_str());
             for event in &events {
                 if let EventBody::Durable(record) = &event.body {
-                    assert_eq!(records[usize::try_from(event.id.seq.0).unwrap() - 1], **record);
+                    assert_eq!(
+                        records[usize::try_from(event.id.seq.0).unwrap() - 1].clone().into_event(),
+                        **record
+                    );
                 }
             }
             // A new session is shown from its beginning, an old one from where it stood.
@@ -240,21 +247,21 @@ fn images_and_pdf_are_attached() {
     in_both(|| {
         for dialect in Dialect::ALL {
             let stage = Stage::speaking(dialect, Script::new().model("m", Model::new()));
-            stage.write("dot.png", b"\x89PNG\r\n\x1a\nrest").write("page.pdf", b"%PDF-1.7 rest");
+            stage.write("dot.png", DOT).write("page.pdf", b"%PDF-1.7 rest");
             stage.run(["-f", "dot.png", "-f", "page.pdf", "What is this?"]).is(0);
             let request = stage.requests().remove(0).to_string();
-            // "\x89PNG\r\n\x1a\nrest" and "%PDF-1.7 rest" in base64.
-            for content in ["iVBORw0KGgpyZXN0", "JVBERi0xLjcgcmVzdA"] {
+            // Both in base64.
+            for content in [DOT_CODE, "JVBERi0xLjcgcmVzdA"] {
                 assert!(request.contains(content), "{dialect:?}: {content} in {request}");
             }
             assert!(request.contains("image/png") && request.contains("page.pdf"), "{request}");
             // They are there in the next turn too.
             stage.run(["-c", "And again?"]).is(0);
-            assert!(stage.requests().remove(1).to_string().contains("iVBORw0KGgpyZXN0"));
+            assert!(stage.requests().remove(1).to_string().contains(DOT_CODE));
             stage
                 .playhouse(["sessions", "show", &stage.session()])
                 .is(0)
-                .shows(["[dot.png, image/png, 12 bytes]"]);
+                .shows(["[dot.png, image/png, 67 bytes]"]);
         }
     });
 }
@@ -269,6 +276,11 @@ fn what_cannot_be_attached_is_named() {
     stage.run(["-f", "folder", "x"]).is(2).says(["cannot attach folder: it is not a file"]);
     stage.run(["-f", "data.bin", "x"]).is(2).says(["cannot attach data.bin: it is neither text"]);
     stage.run(["-f", "long.txt", "x"]).is(2).says(["cannot attach long.txt", "300000 bytes", "204800"]);
+    stage.write("half.png", &DOT[..40]);
+    stage
+        .run(["-f", "half.png", "x"])
+        .is(2)
+        .says(["cannot attach half.png: it is damaged or not whole (image/png)"]);
     stage.run(["-f", "large.png", "x"]).is(2).says(["cannot attach large.png", "1073741824 bytes"]);
     assert!(stage.asked().is_empty());
     assert!(!stage.data.exists(), "nothing was begun");

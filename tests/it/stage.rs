@@ -270,17 +270,25 @@ impl Stage {
         records.into_iter().map(|record| serde_json::from_value(record).unwrap()).collect()
     }
 
-    /// Changes the closed store behind its back: one byte of a record is another.
-    pub(crate) fn damage(&self, session: &str, seq: u64) {
+    /// Changes the closed store behind its back: one byte of the frame that holds a record is another. The first record of that frame,
+    /// which is the first that cannot be read.
+    pub(crate) fn damage(&self, session: &str, seq: u64) -> u64 {
         let session = SessionId::parse(session).unwrap();
         // The segment size has to be the store's.
         let database = sled::Config::new().path(self.data.join("sled")).segment_size(8 << 20).open().unwrap();
-        let key = [b"l/", session.as_str().as_bytes(), &seq.to_be_bytes()].concat();
-        let mut frame = database.get(&key).unwrap().expect("the record is there").to_vec();
+        // A frame stands under the place of its last record.
+        let from = [b"l/", session.as_str().as_bytes(), &seq.to_be_bytes()].concat();
+        let start = [b"l/", session.as_str().as_bytes()].concat();
+        let before = database.range(start.clone()..from.clone()).next_back().map(|found| found.unwrap().0);
+        let place = |key: &[u8]| u64::from_be_bytes(key[start.len()..].try_into().unwrap());
+        let first = before.map_or(1, |key| place(&key) + 1);
+        let (key, frame) = database.range(from..).next().expect("the record is there").unwrap();
+        let mut frame = frame.to_vec();
         let last = frame.len() - 1;
         frame[last] ^= 1;
         database.insert(key, frame).unwrap();
         database.flush().unwrap();
+        first
     }
 }
 

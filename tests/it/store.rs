@@ -48,11 +48,14 @@ fn damage_is_named_and_ends_with_a_code() {
     let stage = stage();
     stage.run(["Go."]).is(0);
     let session = stage.session();
-    stage.damage(&session, 3);
+    let place = stage.damage(&session, 3);
     let report = json(&stage, 1, ["check"]);
-    assert_eq!(report["problems"][0]["place"], format!("session {session}, record 3"));
+    assert_eq!(report["problems"][0]["place"], format!("session {session}, record {place}"));
     let told = stage.playhouse(["store", "check"]).is(1).stdout;
-    assert!(told.contains(&format!("session {session}, record 3: the checksum does not match")), "{told}");
+    assert!(
+        told.contains(&format!("session {session}, record {place}: the checksum does not match")),
+        "{told}"
+    );
     assert!(told.contains("1 thing is wrong"), "{told}");
 }
 

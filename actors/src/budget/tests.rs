@@ -31,6 +31,7 @@ fn session(number: u8, root: Option<SessionId>) -> Session {
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        system: None,
         metadata: serde_json::Map::new(),
     };
     Session::begin(&entry(Record::SessionCreated(created))).unwrap()
@@ -55,7 +56,7 @@ fn reserve(purse: &Purse, attempt: AttemptId) -> Answer {
         let charges: Vec<Charge> = charges.collect();
         let answer = tenant.book.reserve(attempt, &charges, Worst { tokens: 60, cost: None });
         if answer == Answer::Granted {
-            tenant.open.insert(purse.session, attempt);
+            tenant.open.insert(attempt, purse.session);
         }
         answer
     })
@@ -84,8 +85,7 @@ fn spent(purse: &Purse) -> (Option<u64>, Option<u64>) {
 fn nothing_is_kept_of_sessions_that_left_memory() {
     let purses = purses();
     let top = session(1, None);
-    let (one, two) =
-        (purses.enter(&top, None).unwrap(), purses.enter(&session(2, Some(id(1))), None).unwrap());
+    let (one, two) = (purses.enter(&top, &[]).unwrap(), purses.enter(&session(2, Some(id(1))), &[]).unwrap());
     assert_eq!(reserve(&two, id(7)), Answer::Granted);
     let row = ended(id(7), 50);
     two.appended(std::slice::from_ref(&row));
@@ -102,26 +102,26 @@ fn nothing_is_kept_of_sessions_that_left_memory() {
 #[test]
 fn what_a_crashed_session_reserved_is_settled_when_it_comes_back() {
     let purses = purses();
-    let purse = purses.enter(&session(1, None), None).unwrap();
+    let purse = purses.enter(&session(1, None), &[]).unwrap();
     assert_eq!(reserve(&purse, id(7)), Answer::Granted);
     drop(purse);
     assert_eq!(purses.lock()["acme"].book.reserved().tokens, 60, "its end is still to come");
     // The log says that the attempt is open: its end comes from the actor that goes on.
-    let purse = purses.enter(&session(1, None), Some(id(7))).unwrap();
+    let purse = purses.enter(&session(1, None), &[id(7)]).unwrap();
     assert_eq!(purse.with(|tenant| tenant.book.reserved().tokens), 60);
     purse.flushed(&ended(id(7), 20));
     assert_eq!(spent(&purse).1, Some(20));
     // The log says that it is over: nobody will tell any more what it used.
     assert_eq!(reserve(&purse, id(8)), Answer::Granted);
     drop(purse);
-    let purse = purses.enter(&session(1, None), None).unwrap();
+    let purse = purses.enter(&session(1, None), &[]).unwrap();
     assert_eq!((purse.with(|tenant| tenant.book.reserved().tokens), spent(&purse).1), (0, Some(80)));
 }
 
 #[test]
 fn a_session_that_cannot_go_on_leaves_its_place_to_those_that_wait() {
     let purses = purses();
-    let (one, two) = (purses.enter(&session(1, None), None), purses.enter(&session(2, None), None));
+    let (one, two) = (purses.enter(&session(1, None), &[]), purses.enter(&session(2, None), &[]));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_eq!(reserve(&one, id(7)), Answer::Granted);
     assert!(matches!(reserve(&two, id(8)), Answer::Waits(_)));
@@ -129,13 +129,13 @@ fn a_session_that_cannot_go_on_leaves_its_place_to_those_that_wait() {
     two.with(|tenant| tenant.told.insert(id(8), (two.session, told)));
     purses.abandon(one.session);
     assert_eq!(decided.try_recv(), Ok(Ok(())));
-    assert_eq!(two.with(|tenant| tenant.open.get(&two.session).copied()), Some(id(8)));
+    assert_eq!(two.with(|tenant| tenant.reserved(two.session)), [id(8)]);
 }
 
 #[test]
 fn one_that_does_not_want_to_wait_any_more_makes_room_for_the_next() {
     let purses = purses();
-    let [one, two] = [1, 2].map(|number| purses.enter(&session(number, None), None).unwrap());
+    let [one, two] = [1, 2].map(|number| purses.enter(&session(number, None), &[]).unwrap());
     assert_eq!(reserve(&one, id(7)), Answer::Granted);
     assert!(matches!(reserve(&two, id(8)), Answer::Waits(_)));
     drop(Waiting { purse: &two, attempt: id(8) });
@@ -145,14 +145,14 @@ fn one_that_does_not_want_to_wait_any_more_makes_room_for_the_next() {
 #[test]
 fn sessions_without_a_budget_have_no_purse() {
     let acme = session(1, None);
-    assert!(Purses::new(Budgets::default()).enter(&acme, None).is_none());
+    assert!(Purses::new(Budgets::default()).enter(&acme, &[]).is_none());
     let limits = Limits { tokens: Some(1), cost: None };
     let others = BTreeMap::from([("other".to_owned(), TenantBudget { limits, per: Per::Day })]);
-    assert!(Purses::new(Budgets { tenants: others, ..Budgets::default() }).enter(&acme, None).is_none());
+    assert!(Purses::new(Budgets { tenants: others, ..Budgets::default() }).enter(&acme, &[]).is_none());
     let by_turn = Purses::new(Budgets { turn: limits, ..Budgets::default() });
-    let purse = by_turn.enter(&acme, None).unwrap();
+    let purse = by_turn.enter(&acme, &[]).unwrap();
     assert!(purse.accounts().is_empty());
     let mut by_hand = session(1, None);
     by_hand.summary.tenant = BY_HAND_TENANT.to_owned();
-    assert!(by_turn.enter(&by_hand, None).is_none(), "nobody pays for calls by hand");
+    assert!(by_turn.enter(&by_hand, &[]).is_none(), "nobody pays for calls by hand");
 }

@@ -1,15 +1,19 @@
 //! What is asked of a session: commands are checked here, and become inputs of its machine.
 
 use playhouse_protocol::command::Snapshot;
-use playhouse_protocol::message::{Attachment, Part, PromptKind, ToolSwitches};
+use playhouse_protocol::message::{Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
-use playhouse_protocol::{Command, CommandError, Prompt, Reply, ShellCommand, WhenBusy};
+use playhouse_protocol::{
+    Command, CommandError, ModelRef, Prompt, Reply, ShellBlock, ShellCommand, WhenBusy,
+};
 use playhouse_session::{Input, NewPrompt};
 use ractor::ActorRef;
 
+use super::attach::attaches;
 use super::{ReplyPort, SessionMessage, SessionState};
 use crate::creation::{check_metadata, check_rules};
 use crate::directory::Choice;
+use crate::wake::Place;
 
 /// Largest text of a prompt, in bytes.
 const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
@@ -29,14 +33,23 @@ impl SessionState {
         port: ReplyPort,
     ) -> Option<Input> {
         let refused = match command {
-            Command::Prompt(prompt) => match self.admit(prompt) {
-                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
-                Err(error) => Err(error),
-            },
+            Command::Prompt(prompt) if attaches(&prompt) => {
+                self.attach(myself, prompt, port);
+                return None;
+            }
+            Command::Prompt(prompt) => return self.attached(Ok(prompt), port),
+            // Before it comes here it is made a prompt: see `templates`.
+            Command::Template(_) => {
+                Err(CommandError::Invalid("a command template is filled in before it is sent".into()))
+            }
             Command::Shell(shell) => match self.admit_command(shell) {
                 Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
                 Err(error) => Err(error),
             },
+            Command::Abort if !self.machine.session().background.is_empty() => {
+                self.abort_all(myself, port);
+                return None;
+            }
             Command::Abort => return Some(Input::Abort(self.ticket(port))),
             Command::AbortTurn { turn } => return Some(Input::AbortTurn(self.ticket(port), turn)),
             Command::Answer { consent, answer } => {
@@ -48,6 +61,10 @@ impl SessionState {
             }
             Command::Change(changed) => match self.check_change(&changed) {
                 Ok(()) => return Some(Input::Change(self.ticket(port), changed)),
+                Err(error) => Err(error),
+            },
+            Command::Compact { model } => match self.check_model(model.as_ref()) {
+                Ok(()) => return Some(Input::Compact(self.ticket(port), model)),
                 Err(error) => Err(error),
             },
             Command::Snapshot => {
@@ -91,43 +108,44 @@ impl SessionState {
         });
     }
 
+    /// Whether a model that is named can be asked.
+    fn check_model(&self, model: Option<&ModelRef>) -> Result<(), CommandError> {
+        let Some(model) = model else { return Ok(()) };
+        let fallback = &self.machine.session().summary.agent;
+        self.judge.directory().choose(None, Some(model), Some(fallback), None).map(drop)
+    }
+
     fn check_change(&self, changed: &SessionChanged) -> Result<(), CommandError> {
         check_rules(changed.permissions.as_deref().unwrap_or_default())?;
         changed.metadata.as_ref().map_or(Ok(()), check_metadata)?;
         let (agent, model) = (changed.agent.as_deref(), changed.model.as_ref());
         let fallback = &self.machine.session().summary.model;
-        self.shared.directory.choose(agent, model, None, Some(fallback)).map(drop)
+        self.judge.directory().choose(agent, model, None, Some(fallback)).map(drop)
     }
 
-    /// Makes all choices that a prompt leaves open, and checks those that it makes.
+    /// The input that a prompt is, with all that is attached to it; `None` where it is refused.
+    pub(super) fn attached(
+        &mut self,
+        prompt: Result<Prompt, CommandError>,
+        port: ReplyPort,
+    ) -> Option<Input> {
+        match prompt.and_then(|prompt| self.admit(prompt)) {
+            Ok(prompt) => Some(Input::Prompt(self.ticket(port), prompt)),
+            Err(error) => {
+                // A caller that went away needs no answer.
+                drop(port.send(Err(error)));
+                None
+            }
+        }
+    }
+
+    /// Makes all choices that a prompt leaves open.
     fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
-        let Prompt { message, text, files, agent, model, steps, when_busy, unattended, note, system, tools } =
-            prompt;
+        let choice = self.check(&prompt)?;
+        let Prompt {
+            message, text, files, steps, when_busy, unattended, note, system, tools, handed, ..
+        } = prompt;
         let system = system.filter(|system| !system.trim().is_empty());
-        self.check_place()?;
-        self.check_switches(&tools)?;
-        if text.trim().is_empty() && files.is_empty() {
-            return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
-        }
-        let texts = text.len() + system.as_ref().map_or(0, String::len);
-        if texts > PROMPT_LIMIT || files.len() > FILES_LIMIT {
-            return Err(CommandError::Invalid(format!(
-                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
-            )));
-        }
-        if steps == Some(0) {
-            return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
-        }
-        let summary = &self.machine.session().summary;
-        let choice = self.shared.directory.choose(
-            agent.as_deref(),
-            model.as_ref(),
-            Some(&summary.agent),
-            Some(&summary.model),
-        )?;
-        if let Some(file) = files.iter().find(|file| !choice.modalities.accepts(&file.mime)) {
-            return Err(CommandError::Invalid(unread(file, &choice)));
-        }
         let mut parts = Vec::with_capacity(files.len() + 1);
         if !text.is_empty() {
             parts.push(Part::Text { id: self.ids.next(), text });
@@ -144,13 +162,41 @@ impl SessionState {
             kind: if note { PromptKind::Note } else { PromptKind::Turn },
             system,
             tools,
+            handed,
         })
+    }
+
+    /// Checks what a prompt chooses; who answers it.
+    pub(super) fn check(&self, prompt: &Prompt) -> Result<Choice, CommandError> {
+        let Prompt { text, files, paths, agent, model, steps, system, tools, .. } = prompt;
+        self.place()?;
+        self.check_switches(tools)?;
+        if text.trim().is_empty() && files.is_empty() && paths.is_empty() {
+            return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
+        }
+        let texts = text.len() + system.as_ref().map_or(0, String::len);
+        let given = files.iter().filter(|file| !file.mentioned).count();
+        if texts > PROMPT_LIMIT || given.max(paths.len()) > FILES_LIMIT {
+            return Err(CommandError::Invalid(format!(
+                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
+            )));
+        }
+        if *steps == Some(0) {
+            return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
+        }
+        let summary = &self.machine.session().summary;
+        self.judge.directory().choose(
+            agent.as_deref(),
+            model.as_ref(),
+            Some(&summary.agent),
+            Some(&summary.model),
+        )
     }
 
     /// Checks a command that a person runs.
     fn admit_command(&self, shell: ShellCommand) -> Result<NewPrompt, CommandError> {
-        let ShellCommand { message, command, timeout, agent, model } = shell;
-        self.check_place()?;
+        let ShellCommand { message, command, timeout, agent, model, block } = shell;
+        self.place()?;
         let wrong = |what: &str| Err(CommandError::Invalid(format!("the command {what}")));
         if command.trim().is_empty() {
             return wrong("is empty: write what shall run");
@@ -167,29 +213,42 @@ impl SessionState {
             return wrong(&format!("has a `timeout` that is not from 1 to {longest} milliseconds"));
         }
         let summary = &self.machine.session().summary;
-        let choice = self.shared.directory.choose(
+        let choice = self.judge.directory().choose(
             agent.as_deref(),
             model.as_ref(),
             Some(&summary.agent),
             Some(&summary.model),
         )?;
+        let (text, when_busy, unattended, kind) = match block {
+            Some(ShellBlock { template, when_busy, unattended }) => {
+                // People read it, and no model.
+                let text = format!("The command /{template} runs this for its prompt");
+                (text, when_busy, unattended, PromptKind::Block { command, template })
+            }
+            // Whoever types it wants it now, and sees that it cannot be.
+            None => {
+                let kind = PromptKind::Shell { command, timeout };
+                (BY_HAND.trim_end().to_owned(), WhenBusy::Reject, false, kind)
+            }
+        };
         Ok(NewPrompt {
             message: message.unwrap_or_else(|| self.ids.next()),
-            parts: vec![Part::Text { id: self.ids.next(), text: BY_HAND.trim_end().to_owned() }],
+            parts: vec![Part::Text { id: self.ids.next(), text }],
             agent: choice.agent,
             model: choice.model,
             step_limit: None,
-            // Whoever types it wants it now, and sees that it cannot be.
-            when_busy: WhenBusy::Reject,
-            unattended: false,
-            kind: PromptKind::Shell { command, timeout },
+            when_busy,
+            unattended,
+            kind,
             system: None,
             tools: ToolSwitches::new(),
+            handed: None,
         })
     }
 
-    fn check_place(&self) -> Result<(), CommandError> {
-        self.place.as_ref().map(|_| ()).map_err(|error| CommandError::Invalid(error.clone()))
+    /// Where it works.
+    pub(super) fn place(&self) -> Result<&Place, CommandError> {
+        self.place.as_ref().map_err(|error| CommandError::Invalid(error.clone()))
     }
 
     /// Whether the tools that a prompt names exist.
@@ -199,16 +258,4 @@ impl SessionState {
         }
         Ok(())
     }
-}
-
-/// Why a prompt with `file` is refused.
-fn unread(file: &Attachment, choice: &Choice) -> String {
-    let reads: Vec<&str> = std::iter::once("text").chain(choice.modalities.names()).collect();
-    format!(
-        "\"{}\" is {}, which {} does not read (it reads {}): leave the file out, or choose another model",
-        file.filename.escape_debug(),
-        file.mime.escape_debug(),
-        choice.model,
-        reads.join(", ")
-    )
 }

@@ -97,9 +97,10 @@ impl SessionState {
             return Ok(());
         }
         let session = self.machine.session();
-        let Some(agent) = session.turn.as_ref().map(|turn| turn.agent.clone()) else { return Ok(()) };
+        let Some(turn) = session.turn.as_ref() else { return Ok(()) };
+        let mandates = turn.handed.as_ref().map_or(&[][..], |handed| &handed.mandates);
         let mut open = session.open_consents();
-        open.retain(|asked| self.judge.covers(&agent, &asked.wants));
+        open.retain(|asked| self.judge.covers(&turn.agent, mandates, &asked.wants));
         for asked in open {
             self.feed(myself, Input::Cover(asked.consent, by)).await?;
         }

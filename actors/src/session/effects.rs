@@ -1,15 +1,17 @@
 //! Carrying out what the turn machine says.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{CommandError, Entry, ErrorCode, ErrorInfo, Metric, Record, Reply, Timestamp};
+use playhouse_protocol::{
+    CommandError, Entry, ErrorCode, ErrorInfo, HandedOver, Metric, Record, Reply, Timestamp,
+};
 use playhouse_session::{
-    AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket, chat,
+    AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_store::Append;
 use playhouse_tools::CallContext;
@@ -17,7 +19,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio_util::sync::CancellationToken;
 
 use super::follow;
-use super::{LiveCall, LiveStep, SessionMessage, SessionState};
+use super::{LiveAside, LiveCall, LiveStep, SessionMessage, SessionState};
+use crate::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::budget::Before;
 use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
@@ -27,7 +30,7 @@ use crate::measure::{self, Count};
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::{REMOVED, SupervisorMessage};
-use crate::wake::Place;
+use crate::tasks::Giver;
 
 impl SessionState {
     /// Does an effect now, or puts it where it waits for the flush.
@@ -53,12 +56,14 @@ impl SessionState {
             Effect::Append(entries) => self.append(myself, entries),
             Effect::Reply(ticket, reply) => self.reply(ticket, reply),
             Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
+            Effect::StartAside(order) => self.start_aside(myself, order).await?,
             Effect::Prepare { call, tool, input, looping } => {
                 self.prepare(myself, call, CallMessage::Prepare { tool, input, looping }).await?;
             }
             Effect::Execute { call, .. } => {
                 if let Some(live) = self.calls.get(&call) {
-                    live.actor.send_message(CallMessage::Execute)?;
+                    let delegate = self.machine.session().delegate(call);
+                    live.actor.send_message(CallMessage::Execute(delegate))?;
                 }
             }
             Effect::TellAnswer(call, answer) => {
@@ -74,6 +79,10 @@ impl SessionState {
                 if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
                     step.actor.kill();
                     self.ring.take(attempt);
+                }
+                if let Some(aside) = self.take_aside(|aside| aside.attempt == attempt) {
+                    aside.cancel.cancel();
+                    aside.actor.kill();
                 }
             }
             Effect::KillCall(call) => {
@@ -103,7 +112,9 @@ impl SessionState {
         if entries.iter().any(|entry| matches!(entry.record, Record::TodosChanged { .. })) {
             self.todos.set(&self.machine.session().todos);
         }
+        self.note_rules(&entries);
         self.look_for_consents(&entries);
+        self.note_handed(&entries);
         let expected = playhouse_protocol::Seq(first.seq.0 - 1);
         self.unpublished.extend(entries.iter().cloned());
         if let Some(purse) = &self.purse {
@@ -115,13 +126,28 @@ impl SessionState {
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
         let myself = myself.clone();
         let append = Append { session, tenant, expected, entries };
-        let began = Instant::now();
+        let (began, writing) = (Instant::now(), self.gate.writing());
         let done = move |result: Result<_, playhouse_store::StoreError>| {
+            // Before the answer: whoever stops this actor for it finds that all is written.
+            drop(writing);
             measure::took(Metric::LogAppend, began.elapsed());
             // A session that is gone does not wait for it.
             drop(myself.send_message(SessionMessage::Flushed(result)));
         };
         self.shared.store.log.append(append, Box::new(done));
+    }
+
+    /// Which rules files models were shown follows from results, and from what is left of them.
+    fn note_rules(&self, entries: &[Entry]) {
+        for entry in entries {
+            match &entry.record {
+                Record::CallSettled { call, result } => self.rules.settled(*call, result),
+                Record::ContextCleared(_) | Record::ContextCompacted(_) => {
+                    self.rules.set(self.machine.session())
+                }
+                _ => {}
+            }
+        }
     }
 
     pub(super) fn reply(&mut self, ticket: Ticket, reply: Result<Reply, CommandError>) {
@@ -141,11 +167,14 @@ impl SessionState {
             .conversation
             .take()
             .filter(|kept| kept.agent == order.agent && kept.model == order.model)
-            .unwrap_or_else(|| Box::new(Conversation::new(order.agent.clone(), order.model.clone())));
+            // What was sent cannot change: where room was made in it, it begins anew.
+            .filter(|kept| kept.revision == session.context_revision())
+            .unwrap_or_else(|| {
+                let revision = session.context_revision();
+                Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision))
+            });
         let mut new = Vec::new();
-        for message in session.messages.get(conversation.messages..order.messages).unwrap_or_default() {
-            chat::translate(message, &order.model, &mut new);
-        }
+        session.read(conversation.messages..order.messages, &order.model, &mut new);
         let request = ProfileRequest {
             session: session.summary.id,
             tenant: session.summary.tenant.clone(),
@@ -154,7 +183,11 @@ impl SessionState {
             model: order.model.clone(),
             created: session.summary.created,
             permissions: session.permissions.clone(),
+            system: session.system.clone(),
+            settled: None,
+            kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
         };
+        let settled = session.system_at(&order.agent, &order.model);
         let (actor, _) = Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?;
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
         let work = StepWork {
@@ -162,6 +195,7 @@ impl SessionState {
             conversation,
             new,
             request,
+            settled,
             judge: Arc::clone(&self.judge),
             ring: Arc::clone(&self.ring),
             ids: self.ids.clone(),
@@ -177,13 +211,51 @@ impl SessionState {
         Ok(())
     }
 
+    /// Starts an attempt beside the steps of turns. Nobody sees its answer before it is complete.
+    async fn start_aside(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        order: AsideOrder,
+    ) -> Result<(), ActorProcessingErr> {
+        let session = self.machine.session();
+        let request = ProfileRequest {
+            session: session.summary.id,
+            tenant: session.summary.tenant.clone(),
+            workspace: session.summary.workspace.clone(),
+            agent: order.agent.clone(),
+            model: order.model.clone(),
+            created: session.summary.created,
+            permissions: session.permissions.clone(),
+            system: None,
+            settled: None,
+            kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
+        };
+        let before = Before::new(session);
+        let (actor, _) = Actor::spawn_linked(None, AsideActor, (), myself.get_cell()).await?;
+        let (attempt, cancel) = (order.attempt, CancellationToken::new());
+        let work = AsideWork {
+            order,
+            request,
+            directory: Arc::clone(self.judge.directory()),
+            cancel: cancel.clone(),
+            session: myself.clone(),
+            child: self.shared.children.enter(),
+            shared: Arc::clone(&self.shared),
+            turn: self.following.span(),
+            purse: self.purse.clone().map(|purse| (purse, before)),
+        };
+        actor.send_message(AsideMessage::Run(Box::new(work)))?;
+        self.asides.push(LiveAside { attempt, actor, cancel });
+        Ok(())
+    }
+
     async fn prepare(
         &mut self,
         myself: &ActorRef<SessionMessage>,
         call: PartId,
         message: CallMessage,
     ) -> Result<(), ActorProcessingErr> {
-        let Place { workspace, walls, .. } = match &self.place {
+        let place = match &self.place {
             Ok(place) => place.clone(),
             Err(error) => {
                 let report = CallReport::text(CallOutcome::Failed, error.clone());
@@ -193,16 +265,32 @@ impl SessionState {
         };
         let cancel = CancellationToken::new();
         let turn = self.machine.session().turn.as_ref();
-        let agent = turn.filter(|turn| turn.kind.is_turn()).map(|turn| turn.agent.clone());
+        let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
+        let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let host = Arc::new(SessionHost {
             call,
             agent,
             tools: turn.map(|turn| turn.tools.clone()).unwrap_or_default(),
+            handed: turn.and_then(|turn| turn.handed.clone()),
+            giver: self.giver(&message).map(Arc::new),
+            delegate: OnceLock::new(),
+            cancel: cancel.clone(),
             judge: Arc::clone(&self.judge),
             todos: self.todos.clone(),
+            rules: self.rules.clone(),
             session: myself.clone(),
             shared: Arc::clone(&self.shared),
         });
+        let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls) };
+        let walls = match walls {
+            Ok(walls) => walls,
+            Err(error) => {
+                let report = CallReport::text(CallOutcome::Failed, error.to_string());
+                myself.send_message(SessionMessage::Prepared(call, Box::new(Err(report))))?;
+                return Ok(());
+            }
+        };
+        let workspace = place.workspace;
         let arguments = CallArguments {
             call,
             span: self.call_span(call),
@@ -229,6 +317,36 @@ impl SessionState {
         actor.send_message(message)?;
         self.calls.insert(call, LiveCall { actor, cancel });
         Ok(())
+    }
+
+    /// Who hands work over, for a call that does.
+    fn giver(&self, message: &CallMessage) -> Option<Giver> {
+        let CallMessage::Prepare { tool, input, .. } = message else { return None };
+        self.shared.tools.get(tool)?.delegation(input)?;
+        let session = self.machine.session();
+        let turn = session.turn.as_ref().filter(|turn| turn.kind.is_turn())?;
+        let above = turn.handed.as_ref().map_or(&[][..], |handed| &handed.mandates);
+        let is_read_only = self.judge.directory().is_read_only(&turn.agent);
+        let mandate = self.judge.mandate(&turn.agent, is_read_only);
+        Some(Giver {
+            engine: self.engine(),
+            session: self.id,
+            tenant: session.summary.tenant.clone(),
+            workspace: session.summary.workspace.clone(),
+            permissions: session.permissions.clone(),
+            walls: session.walls.clone(),
+            unattended: turn.unattended,
+            step: turn.step.as_ref().map(|step| step.id),
+            directory: Arc::clone(self.judge.directory()),
+            model: turn.model.clone(),
+            handed: HandedOver {
+                from: self.id,
+                agent: turn.agent.clone(),
+                model: turn.model.clone(),
+                mandates: above.iter().cloned().chain([mandate]).collect(),
+                report: None,
+            },
+        })
     }
 
     /// The span of a call, within that of its turn.
@@ -333,7 +451,11 @@ fn arm(myself: &ActorRef<SessionMessage>, deadline: Deadline, after_ms: u64) {
 }
 
 fn starts(effect: &Effect, attempt: AttemptId) -> bool {
-    matches!(effect, Effect::StartAttempt(order) if order.attempt == attempt)
+    match effect {
+        Effect::StartAttempt(order) => order.attempt == attempt,
+        Effect::StartAside(order) => order.attempt == attempt,
+        _ => false,
+    }
 }
 
 fn executes(effect: &Effect, call: PartId) -> bool {

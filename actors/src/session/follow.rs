@@ -43,6 +43,27 @@ struct LiveTurn {
     /// The step under way, and when its first attempt began.
     step: Option<(MessageId, Timestamp)>,
     span: Span,
+    /// What the span says of who answers.
+    described: Option<(String, ModelRef)>,
+}
+
+impl LiveTurn {
+    fn new(session: SessionId, id: MessageId, began: Option<Timestamp>) -> Self {
+        Self { id, began, step: None, span: turn_span(session, id), described: None }
+    }
+
+    /// Says who answers, once: a log keeps every value that a span is told.
+    fn describe(&mut self, agent: &str, model: &ModelRef) {
+        let is_known = self.described.as_ref().is_some_and(|(of, by)| of == agent && by == model);
+        if is_known || self.span.is_disabled() {
+            return;
+        }
+        self.span.record("otel.name", format!("invoke_agent {agent}"));
+        self.span.record("gen_ai.agent.name", agent);
+        self.span.record("gen_ai.provider.name", &*measure::gen_ai_provider(&model.provider.as_str().into()));
+        self.span.record("gen_ai.request.model", &*model.model);
+        self.described = Some((agent.to_owned(), model.clone()));
+    }
 }
 
 impl Following {
@@ -60,9 +81,9 @@ impl Following {
             consents: Vec::new(),
         };
         if let Some(turn) = &session.turn {
-            let span = turn_span(summary.id, turn.id);
-            describe(&span, &turn.agent, &turn.model);
-            following.turn = Some(LiveTurn { id: turn.id, began: None, step: None, span });
+            let mut live = LiveTurn::new(summary.id, turn.id, None);
+            live.describe(&turn.agent, &turn.model);
+            following.turn = Some(live);
             if let Some(StepPhase::Finished { calls, .. }) = turn.step.as_ref().map(|step| &step.phase) {
                 let open = calls.iter().filter(|call| call.phase != CallPhase::Settled);
                 following.calls =
@@ -107,8 +128,7 @@ impl Following {
         let at = entry.at;
         match &entry.record {
             Record::TurnStarted { turn } => {
-                let span = turn_span(self.session, *turn);
-                self.turn = Some(LiveTurn { id: *turn, began: Some(at), step: None, span });
+                self.turn = Some(LiveTurn::new(self.session, *turn, Some(at)));
             }
             Record::AttemptStarted(started) => self.attempt_started(started, at),
             Record::AttemptEnded(ended) => self.attempt_ended(ended, at, model, &shared.measures),
@@ -136,8 +156,11 @@ impl Following {
 
     fn attempt_started(&mut self, started: &AttemptStarted, at: Timestamp) {
         self.attempts.push((started.attempt, started.model.clone(), at));
+        if started.purpose.is_aside() {
+            return;
+        }
         let Some(turn) = &mut self.turn else { return };
-        describe(&turn.span, &started.agent, &started.model);
+        turn.describe(&started.agent, &started.model);
         if started.attempt_number == 1 {
             turn.step = Some((started.step, at));
         }
@@ -213,15 +236,6 @@ fn turn_span(session: SessionId, turn: MessageId) -> Span {
         steps = Empty,
         error.type = Empty,
     )
-}
-
-fn describe(span: &Span, agent: &str, model: &ModelRef) {
-    if !span.is_disabled() {
-        span.record("otel.name", format!("invoke_agent {agent}"));
-        span.record("gen_ai.agent.name", agent);
-        span.record("gen_ai.provider.name", &*measure::gen_ai_provider(&model.provider.as_str().into()));
-        span.record("gen_ai.request.model", &*model.model);
-    }
 }
 
 /// How long it is from one record to another.

@@ -7,7 +7,9 @@ use std::time::Instant;
 use playhouse_protocol::{CommandError, Seq, SessionId};
 
 use super::{FindPort, Live};
+use crate::gate::Gate;
 use crate::measure::Standing;
+use crate::parked::Parking;
 use crate::ring::Ring;
 
 /// A session with a place in the table. One that sleeps has none, unless somebody follows it.
@@ -23,6 +25,8 @@ pub(super) struct Slot {
     pub(super) goes_on: bool,
     /// It was read while the store took no writes: it is to be read again.
     pub(super) unsure: bool,
+    /// The gate of its last actor, for what the store may still have in hand of it.
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 #[derive(Default)]
@@ -36,7 +40,7 @@ pub(super) enum Stage {
     /// It takes nothing any more, and is gone in a moment; these callers want it back.
     Leaving(Live, Vec<FindPort>),
     /// It cannot go on.
-    Parked(String, #[allow(dead_code, reason = "held for its count")] Standing),
+    Parked(Parking),
 }
 
 /// The events of a session, kept over a crash and over sleep, so that subscribers go on.

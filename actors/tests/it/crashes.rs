@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use mock_llm::{Cut, Fault, Model, Script, call, text};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::record::{AttemptOutcome, Record, TurnOutcome};
-use playhouse_protocol::{CommandError, ErrorCode, Prompt, Seq};
+use playhouse_protocol::record::{AttemptOutcome, Record, SessionChanged, TurnOutcome};
+use playhouse_protocol::{Command, CommandError, ErrorCode, Prompt, Seq};
 use playhouse_store::Store;
 use serde_json::json;
 
 use crate::logs;
 use crate::support::{Stage, kinds, until};
+use crate::suspended::Disk;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_a_tool_is_the_result_of_its_call() {
@@ -48,6 +49,47 @@ async fn a_panic_in_a_step_fails_its_turn_only() {
     assert!(error.message.contains("on fire"), "{error}");
     assert_eq!(other.run(Prompt::text("hi")).await.unwrap().ended.outcome, TurnOutcome::Completed);
     assert_eq!(session.run(Prompt::text("again")).await.unwrap().ended.outcome, TurnOutcome::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_crashed_comes_back_when_all_that_it_gave_to_the_store_is_written() {
+    logs::keep();
+    let (store, disk) = Disk::with_a_store();
+    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), Script::new(), 1 << 20).await;
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("one")).await.unwrap();
+    disk.stand_still();
+    let prompt = tokio::spawn({
+        let session = session.clone();
+        async move { session.prompt(Prompt::text("two")).await }
+    });
+    let look = || tokio::time::sleep(Duration::from_millis(5));
+    while !disk.has_in_hand() {
+        look().await;
+    }
+    let woken = stage.directory.woken.load(Ordering::SeqCst);
+    let fault = ("session", "command", Some(session.id()));
+    logs::set_fire(fault);
+    let change = tokio::spawn({
+        let session = session.clone();
+        async move { session.command(Command::Change(SessionChanged::default())).await }
+    });
+    // Far longer than it takes to come back.
+    for _ in 0..100 {
+        look().await;
+        assert_eq!(stage.directory.woken.load(Ordering::SeqCst), woken, "it comes back before that");
+    }
+    assert!(!logs::is_set(fault), "it has crashed");
+    disk.move_on();
+    // Nobody can tell them what became of it; both are through.
+    let _ = tokio::join!(prompt, change);
+    let ended = session.run(Prompt::text("three")).await.unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+    let records = stage.records(&session).await;
+    let turns = records.iter().filter(|record| matches!(record, Record::TurnEnded(_))).count();
+    assert_eq!(turns, 3, "what was given to the store counts");
+    let crashes = logs::of(session.id()).iter().filter(|line| line.contains("actor crashed")).count();
+    assert_eq!(crashes, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
 use mock_llm::{Model, Script, call, text};
-use playhouse_actors::{Heard, SessionHandle};
+use playhouse_actors::{ForkAt, Heard, SessionHandle};
 use playhouse_protocol::message::{CallOutcome, CallState, Message, Part};
 use playhouse_protocol::record::{Record, SessionChanged, TurnOutcome};
 use playhouse_protocol::usage::Totals;
@@ -212,7 +212,7 @@ async fn the_events_of_a_fork_begin_with_what_it_shares_and_the_hub_tells_its_ow
         let event = events.next().await.unwrap().unwrap();
         assert_eq!((event.event().id.seq, event.event().session), (Seq(seq), fork.id()));
         let EventBody::Durable(told) = &event.event().body else { panic!("{event:?}") };
-        assert_eq!(**told, *record);
+        assert_eq!(**told, record.clone().into_event());
     }
     fork.run(Prompt::text("Do it")).await.unwrap();
     assert_eq!(told(&mut all).first().unwrap().0, Seq(records.len() as u64 + 1));
@@ -242,8 +242,21 @@ async fn what_is_readable_of_a_parked_session_goes_on_in_a_fork() {
     let stage = Stage::on(stage.store.clone(), stage.folder.clone(), worker(), 1 << 20).await;
     let id = origin.id();
     assert!(matches!(stage.engine.session(id).await, Err(CommandError::Parked { .. })));
-    let fork = stage.engine.fork(id, None).await.unwrap();
+    let record = stage.engine.read(id).await.unwrap().0.last().unwrap().seq;
+    let place = format!("record {record}: turn.started does not fit");
+    let page = stage.engine.messages(id, Default::default()).await.unwrap();
+    assert_eq!(page.damage.map(|damage| damage.seq), Some(record));
+    // What comes after that would be missing, and nobody would be told.
+    let refused = stage.engine.fork(id, None).await.unwrap_err();
+    assert!(matches!(&refused, CommandError::Parked { reason, .. } if reason.contains(&place)), "{refused}");
+    let nobody = MessageId::parse("msg_00000000000012345678901234").unwrap();
+    let unknown = stage.engine.fork(id, Some(nobody)).await.unwrap_err().to_string();
+    assert!(unknown.contains("as far as its log can be read") && unknown.contains(&place), "{unknown}");
+    let before = stage.engine.fork(id, Some(all[1])).await.unwrap();
+    assert_eq!(ids(&stage, before.id()).await, all[..1]);
+    let fork = stage.engine.fork(id, ForkAt::Readable).await.unwrap();
     assert_eq!(ids(&stage, fork.id()).await, all);
+    assert_eq!(stage.engine.messages(fork.id(), Default::default()).await.unwrap().damage, None);
     fork.run(Prompt::text("And now?")).await.unwrap();
     // Removed as it is, it leaves the fork what that shares.
     stage.engine.delete(id).await.unwrap();
@@ -275,7 +288,7 @@ async fn damage_in_what_is_shared_parks_all_that_share_it_under_their_own_names(
             (outline.summary.id, outline.summary.forked_from, outline.summary.title),
             (session, summary.forked_from, summary.title)
         );
-        let again = stage.engine.fork(session, None).await.unwrap();
+        let again = stage.engine.fork(session, ForkAt::Readable).await.unwrap();
         assert_eq!(ids(&stage, again.id()).await.len(), 3);
         assert_eq!(stage.engine.summary(again.id()).await.unwrap().forked_from, Some(session));
         again.run(Prompt::text("And now?")).await.unwrap();

@@ -4,6 +4,7 @@
 
 mod aborts;
 mod asking;
+mod attachments;
 mod budgets;
 mod consents;
 mod crashes;
@@ -25,8 +26,12 @@ mod processes;
 mod prompts;
 mod repairs;
 mod resume;
+mod room;
 mod sleep;
 mod support;
 mod suspended;
+mod systems;
+mod tasks;
+mod templates;
 mod turns;
 mod watching;

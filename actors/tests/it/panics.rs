@@ -1,24 +1,28 @@
 //! A panic in each kind of actor, at each message, while a hundred other sessions run.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mock_llm::{Model, Script, call, text};
 use playhouse_actors::SessionHandle;
 use playhouse_protocol::record::{SessionChanged, TurnOutcome};
 use playhouse_protocol::{
-    Command, CommandError, ConsentAnswer, IdGenerator, Prompt, Record, SessionId, Timestamp,
+    Command, CommandError, ConsentAnswer, IdGenerator, NewSession, Prompt, Record, SessionId, Timestamp,
 };
-use playhouse_store::Store;
 use serde_json::json;
 
 use crate::logs;
 use crate::support::{Stage, bare_ground};
+use crate::suspended::Disk;
 
 const OTHERS: usize = 100;
 
+/// An actor, and a message to it.
+type Place = (&'static str, &'static str);
+
 /// Every message of every actor that a session in trouble meets, the supervision of its children included.
-const MESSAGES: &[(&str, &str)] = &[
+const MESSAGES: &[Place] = &[
     ("session", "awake"),
     ("session", "command"),
     ("session", "flushed"),
@@ -32,12 +36,15 @@ const MESSAGES: &[(&str, &str)] = &[
     ("session", "resume"),
     ("session", "leave"),
     ("session", "delete"),
+    ("session", "child-ended"),
     ("step", "run"),
     ("call", "prepare"),
     ("call", "execute"),
     ("supervisor", "find"),
     ("supervisor", "resume"),
     ("supervisor", "woken"),
+    ("supervisor", "respawn"),
+    ("supervisor", "request"),
     ("supervisor", "removed"),
     ("supervisor", "ended"),
     ("metering", "ended"),
@@ -45,9 +52,15 @@ const MESSAGES: &[(&str, &str)] = &[
     ("metering", "session"),
 ];
 
-/// What no session alone is meant with.
-const OF_ALL: &[(&str, &str)] =
-    &[("supervisor", "sweep"), ("supervisor", "make-room"), ("metering", "report")];
+/// What no session alone is meant with. The last one of all, `stop`, comes when the engine ends.
+const OF_ALL: &[Place] =
+    &[("supervisor", "sweep"), ("supervisor", "make-room"), ("supervisor", "go-on"), ("metering", "report")];
+const STOP: Place = ("supervisor", "stop");
+
+/// Where else it panics, so that the message comes at all.
+fn before((_, message): Place) -> Option<Place> {
+    (message == "respawn").then_some(("session", "command"))
+}
 
 fn script() -> Script {
     let question = json!({"questions": [{
@@ -80,8 +93,8 @@ async fn insist<T, F: Future<Output = Result<T, CommandError>>>(what: &str, act:
     tokio::time::timeout(Duration::from_secs(60), done).await.unwrap_or_else(|_| panic!("{what} is not done"))
 }
 
-/// Everything that people do with a session: prompts, answers, changes, and its end.
-async fn live(stage: &Stage, session: &SessionHandle) {
+/// A turn in which people are asked, to its end.
+async fn turn(session: &SessionHandle) {
     let message = IdGenerator::new(|_| {}).next(Timestamp::from_millis(1_800_000_000_000));
     let prompt = Prompt { message: Some(message), ..Prompt::text("go") };
     insist("the prompt", || session.prompt(prompt.clone())).await;
@@ -105,6 +118,13 @@ async fn live(stage: &Stage, session: &SessionHandle) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), turn).await.expect("the turn ends");
+}
+
+/// Everything that people do with a session: prompts, answers and changes; below it, too.
+async fn live(stage: &Stage, session: &SessionHandle, model: &str) {
+    turn(session).await;
+    let new = || NewSession { parent: Some(session.id()), ..stage.new_session(model) };
+    turn(&insist("the sub-session", || stage.engine.create(new())).await).await;
     insist("the change", || session.command(Command::Change(SessionChanged::default()))).await;
     drop(stage.engine.session_usage(session.id()).await);
     insist("the resumption", || stage.engine.resume(session.id())).await;
@@ -124,7 +144,8 @@ async fn remove(stage: &Stage, session: SessionId) {
 async fn a_panic_at_any_message_of_any_actor_disturbs_nobody_else() {
     logs::keep();
     let folder = Arc::new(tempfile::tempdir().unwrap());
-    let stage = Stage::with(Store::memory().unwrap(), folder, script(), |options| {
+    let (store, disk) = Disk::with_a_store();
+    let stage = Stage::with(store.clone(), Arc::clone(&folder), script(), |options| {
         options.asking_wait = Duration::from_millis(100);
         (options.idle_after, options.max_live) = (Some(Duration::from_millis(20)), OTHERS / 2);
     })
@@ -136,12 +157,18 @@ async fn a_panic_at_any_message_of_any_actor_disturbs_nobody_else() {
     *stage.directory.ground.lock().unwrap() = bare_ground();
     for (number, (actor, message)) in MESSAGES.iter().chain(OF_ALL).copied().enumerate() {
         let of_one = MESSAGES.contains(&(actor, message));
-        let victim = stage.session(&format!("m{number}")).await;
+        let model = format!("m{number}");
+        let victim = stage.session(&model).await;
         let fault = (actor, message, of_one.then(|| victim.id()));
         logs::set_fire(fault);
+        if let Some((actor, message)) = before((actor, message)) {
+            logs::set_fire((actor, message, Some(victim.id())));
+        }
+        // Only the victim has results of calls. It waits for the store then.
+        disk.too_large.store(u32::from(message == "go-on"), Ordering::SeqCst);
         let running = others.iter().cloned().map(|other| async move { other.run(Prompt::text("hi")).await });
         let running = tokio::spawn(futures::future::join_all(running.collect::<Vec<_>>()));
-        live(&stage, &victim).await;
+        live(&stage, &victim, &model).await;
         // What comes by itself, and what is said at the end only.
         let met = async {
             while logs::is_set(fault) {
@@ -171,6 +198,15 @@ async fn a_panic_at_any_message_of_any_actor_disturbs_nobody_else() {
         assert_eq!(attempts, turns, "and none of them twice");
     }
     assert!(stage.engine.usage().await.is_ok());
+    let fault = (STOP.0, STOP.1, None);
+    logs::set_fire(fault);
     let stopped = stage.engine.shutdown().await;
+    assert!(!logs::is_set(fault), "it never began with stop");
     assert_eq!(stopped.stragglers, Vec::<String>::new());
+    let again = Stage::on(store, folder, script(), 1 << 20).await;
+    for other in &others {
+        let other = again.engine.session(other.id()).await.unwrap();
+        let ended = other.run(Prompt::text("hi")).await.unwrap().ended;
+        assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+    }
 }

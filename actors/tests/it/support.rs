@@ -10,7 +10,8 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use mock_llm::{Mock, Script, Server};
 use playhouse_actors::{
-    Choice, Directory, Engine, EngineOptions, Ground, Profile, ProfileRequest, SessionHandle, Subscription,
+    Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, Profile, ProfileRequest,
+    SessionHandle, Subscription, TemplatePiece,
 };
 use playhouse_llm::{
     Connections, DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Limits,
@@ -19,6 +20,7 @@ use playhouse_llm::{
 use playhouse_policy::{Access, Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::{
     CommandError, ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
@@ -71,9 +73,13 @@ pub(crate) struct TestDirectory {
     pub(crate) panic_in_step: AtomicBool,
     /// So many of the next looks at prices panic, in the session actor.
     pub(crate) panics_in_session: AtomicU32,
+    /// Tokens that a request may have. Where it is known, summaries are asked of the model `summarizer`.
+    pub(crate) room: Mutex<Option<u64>>,
     /// How often sessions were woken.
     pub(crate) woken: AtomicU32,
     pub(crate) prefill: bool,
+    /// What system prompts say that are made from now on.
+    pub(crate) system: Mutex<String>,
     pub(crate) limiter: Limiter,
     /// How long a server may take.
     pub(crate) limits: Mutex<Limits>,
@@ -124,6 +130,10 @@ impl TestDirectory {
 }
 
 impl Directory for TestDirectory {
+    fn local(self: Arc<Self>, _: &Path) -> Result<Arc<dyn Directory>, String> {
+        Ok(self)
+    }
+
     fn defaults(&self, _: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         Ok((None, None))
     }
@@ -148,12 +158,33 @@ impl Directory for TestDirectory {
         fallback_model: Option<&ModelRef>,
     ) -> Result<Choice, CommandError> {
         let missing = || CommandError::Invalid("no model is chosen".into());
+        // These bring a model of their own.
+        let own = agent.filter(|agent| matches!(*agent, "worker" | "helper"));
+        let own = own.map(|agent| ModelRef::new("mock", agent));
         Ok(Choice {
             agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
-            model: model.or(fallback_model).ok_or_else(missing)?.clone(),
+            model: model.or(own.as_ref()).or(fallback_model).ok_or_else(missing)?.clone(),
             step_limit: None,
             modalities: modalities(),
         })
+    }
+
+    fn agent_restrictions(&self, agent: &str) -> Rules {
+        match agent {
+            // One of a workspace, which says that it may all and must not one thing.
+            "local" => [Rule::new("*", "*", Action::Allow), Rule::new("danger", "https://b/*", Action::Deny)]
+                .into_iter()
+                .collect(),
+            _ => Rules::new(),
+        }
+    }
+
+    fn is_read_only(&self, agent: &str) -> bool {
+        agent == "looker"
+    }
+
+    fn takes_tasks(&self, agent: &str) -> Result<(), String> {
+        if agent == "nobody" { Err("no agent \"nobody\" takes tasks".to_owned()) } else { Ok(()) }
     }
 
     fn allows(&self, agent: &str, tool: &str) -> bool {
@@ -180,8 +211,43 @@ impl Directory for TestDirectory {
         Some(2_000)
     }
 
+    fn template(&self, _: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+        let text = |text: &str| TemplatePiece::Text(text.to_owned());
+        match name {
+            "sh" => Ok(FilledTemplate {
+                pieces: vec![
+                    text("Before: "),
+                    TemplatePiece::Shell(arguments.to_owned()),
+                    text(". See @a.txt"),
+                ],
+                ..FilledTemplate::default()
+            }),
+            "later" => {
+                Ok(FilledTemplate { subtask: true, pieces: vec![text("do it")], ..FilledTemplate::default() })
+            }
+            _ => Err(format!("unknown command \"{name}\"")),
+        }
+    }
+
+    fn room(&self, _: &ModelRef) -> Option<u64> {
+        *self.room.lock().unwrap()
+    }
+
+    fn aside(&self, purpose: Purpose, _: &ModelRef) -> Option<Aside> {
+        let asks = purpose == Purpose::Compaction && self.room.lock().unwrap().is_some();
+        asks.then(|| Aside {
+            agent: "compaction".into(),
+            model: ModelRef::new("mock", "summarizer"),
+            system: "Write down what matters.".into(),
+        })
+    }
+
     fn overhead_tokens(&self, _: &str) -> u64 {
-        10
+        if self.room.lock().unwrap().is_none() {
+            return 10;
+        }
+        let tools = self.specs.iter().map(|spec| serde_json::to_string(spec).unwrap().len() as u64);
+        tools.sum::<u64>() / 4
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
@@ -199,7 +265,7 @@ impl Directory for TestDirectory {
             limits: *self.limits.lock().unwrap(),
             head: Head {
                 model: request.model.model.clone(),
-                system: "You are a test.".into(),
+                system: request.settled.clone().unwrap_or_else(|| self.system.lock().unwrap().clone()),
                 tools: self.specs.clone().into(),
                 max_output: 1_000,
                 modalities: modalities(),
@@ -288,6 +354,11 @@ impl Tool for Probe {
             let mode = *plan.downcast::<String>().unwrap();
             match mode.as_str() {
                 "panic" => panic!("the tool is on fire"),
+                large if large.starts_with("free-large") => {
+                    let output =
+                        format!("{large}\n{}", "A line of much output, as tools write it.\n".repeat(38));
+                    return Ok(ToolOutput { title: "probe".into(), output, ..ToolOutput::default() });
+                }
                 "hang" => std::future::pending::<()>().await,
                 "wait" | "free-wait" => {
                     context.output.write("waiting…");
@@ -428,8 +499,10 @@ impl Stage {
             ground: Mutex::new(open_ground()),
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
+            room: Mutex::new(None),
             woken: AtomicU32::new(0),
             prefill: true,
+            system: Mutex::new("You are a test.".to_owned()),
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),
             limiter: Limiter::new(Quota { concurrent: 64, ..Quota::default() }),
@@ -473,6 +546,7 @@ impl Stage {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         }
     }

@@ -18,18 +18,55 @@ use serde_json::json;
 use crate::support::{Stage, until};
 
 /// A log on a disk that may be full.
-struct Disk {
+pub(crate) struct Disk {
     log: Arc<dyn Log>,
     full: Mutex<Option<Instant>>,
     /// How many writes were refused.
     refused: AtomicU32,
-    /// A record of this kind does not fit, so many times; all others do.
-    too_large: AtomicU32,
+    /// The result of a call does not fit, so many times; all other records do.
+    pub(crate) too_large: AtomicU32,
     /// The writes that come are done, and those who sent them are told that they were not.
     keeps: AtomicBool,
+    /// So many removals of sessions are refused.
+    kept: AtomicU32,
+    /// The writes that came since it stands still.
+    still: Mutex<Option<Vec<(Append, Done)>>>,
 }
 
 impl Disk {
+    /// A store whose log lies on such a disk.
+    pub(crate) fn with_a_store() -> (Store, Arc<Self>) {
+        let mut store = Store::memory().unwrap();
+        let disk = Arc::new(Self {
+            log: Arc::clone(&store.log),
+            full: Mutex::default(),
+            refused: AtomicU32::new(0),
+            too_large: AtomicU32::new(0),
+            keeps: AtomicBool::new(false),
+            kept: AtomicU32::new(0),
+            still: Mutex::default(),
+        });
+        store.log = Arc::clone(&disk) as _;
+        (store, disk)
+    }
+
+    /// Writes nothing from now on, and takes all the same.
+    pub(crate) fn stand_still(&self) {
+        self.still.lock().unwrap().get_or_insert_default();
+    }
+
+    /// Whether something waits to be written.
+    pub(crate) fn has_in_hand(&self) -> bool {
+        self.still.lock().unwrap().as_ref().is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Writes what came meanwhile, and all that comes.
+    pub(crate) fn move_on(&self) {
+        for (append, done) in self.still.lock().unwrap().take().unwrap_or_default() {
+            self.log.append(append, done);
+        }
+    }
+
     fn fill(&self) {
         *self.full.lock().unwrap() = Some(Instant::now());
     }
@@ -70,6 +107,10 @@ impl Disk {
 
 impl Log for Disk {
     fn append(&self, append: Append, done: Done) {
+        if let Some(waiting) = &mut *self.still.lock().unwrap() {
+            waiting.push((append, done));
+            return;
+        }
         match self.refusal(Some(&append)) {
             None => self.log.append(append, done),
             Some(error) if self.keeps.load(Ordering::SeqCst) => {
@@ -111,6 +152,10 @@ impl Log for Disk {
     }
 
     fn delete(&self, session: SessionId, done: Done) {
+        let less = |kept: u32| kept.checked_sub(1);
+        if self.kept.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return done(Err(StoreError::Suspended { reason: SuspensionReason::Full }));
+        }
         match self.refusal(None) {
             None => self.log.delete(session, done),
             Some(error) => done(Err(error)),
@@ -124,15 +169,7 @@ impl Log for Disk {
 }
 
 async fn stage(script: Script) -> (Stage, Arc<Disk>) {
-    let mut store = Store::memory().unwrap();
-    let disk = Arc::new(Disk {
-        log: Arc::clone(&store.log),
-        full: Mutex::default(),
-        refused: AtomicU32::new(0),
-        too_large: AtomicU32::new(0),
-        keeps: AtomicBool::new(false),
-    });
-    store.log = Arc::clone(&disk) as _;
+    let (store, disk) = Disk::with_a_store();
     (Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), script, 1 << 20).await, disk)
 }
 
@@ -255,4 +292,21 @@ async fn many_sessions_are_suspended_and_all_go_on() {
         assert_eq!(outcomes(&stage, session).await, [CallOutcome::Interrupted]);
     }
     assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_the_store_refuses_is_not_done_until_it_is() {
+    let (stage, disk) = stage(Script::new()).await;
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("hi")).await.unwrap();
+    // The record is written, and the log stays: twice.
+    disk.kept.store(2, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert!(stage.engine.delete(session.id()).await.is_err_and(|error| is_refused(&error)));
+        assert!(stage.store.log.summary(session.id()).unwrap().is_some());
+    }
+    // From here on it is gone, for whoever asks first as for others.
+    let last = stage.engine.delete(session.id()).await;
+    assert!(matches!(last, Ok(()) | Err(CommandError::NotFound(_))), "{last:?}");
+    assert_eq!(stage.store.log.summary(session.id()).unwrap(), None);
 }

@@ -136,9 +136,13 @@ async fn a_parked_session_is_read_up_to_where_its_log_is_good() {
     let stage = Stage::on(stage.store.clone(), stage.folder.clone(), Script::new(), 1 << 20).await;
     let id = session.id();
     assert!(matches!(stage.engine.session(id).await, Err(CommandError::Parked { .. })));
+    assert!(stage.engine.parked(id).unwrap().contains("turn.started does not fit"));
     let page = stage.engine.messages(id, MessagesQuery::default()).await.unwrap();
     assert_eq!(page.messages, good.messages);
-    assert_eq!(stage.engine.outline(id).await.unwrap().todos, good.todos);
+    let damage = page.damage.unwrap();
+    assert_eq!(damage.seq, head.next());
+    let outline = stage.engine.outline(id).await.unwrap();
+    assert_eq!((outline.todos, outline.damage), (good.todos, Some(damage)));
     let nobody = MessagesQuery { before: Some(turn), ..MessagesQuery::default() };
     assert!(matches!(stage.engine.messages(id, nobody).await, Err(CommandError::Invalid(_))));
     let records = stage.engine.read(id).await.unwrap().0;

@@ -58,10 +58,10 @@ impl Default for ModelFacts {
 }
 
 impl ModelFacts {
-    /// The most tokens that an answer should be asked for: `output`, but at most half of the window, because servers
+    /// The most tokens that an answer should be asked for: `output`, but at most a quarter of the window, because servers
     /// refuse a request whose input and limit together exceed it.
     pub fn answer_limit(&self) -> u64 {
-        self.output.min(self.context / 2)
+        self.output.min(self.context / 4)
     }
 
     /// The prices, those of long requests too.
@@ -92,6 +92,6 @@ mod tests {
     #[test]
     fn an_answer_leaves_room_for_what_is_asked() {
         let limit = |context, output| ModelFacts { context, output, ..ModelFacts::default() }.answer_limit();
-        assert_eq!((limit(200_000, 64_000), limit(256_000, 256_000)), (64_000, 128_000));
+        assert_eq!((limit(200_000, 64_000), limit(256_000, 256_000)), (50_000, 64_000));
     }
 }

@@ -217,6 +217,7 @@ fn created(session: SessionId, row: &LedgerRow) -> Record {
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        system: None,
         metadata: serde_json::Map::new(),
     })
 }

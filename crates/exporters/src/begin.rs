@@ -31,10 +31,11 @@ pub(crate) fn load(
     shelf: Arc<dyn Shelf>,
     feed: &dyn Feed,
     name: &str,
+    kind: &str,
     start: Start,
 ) -> Result<(Records, Saved, Begun), LifeError> {
     let mut records = Records::new(shelf, name);
-    let saved = match records.load()? {
+    let mut saved = match records.load()? {
         Some(saved) => saved,
         None => {
             let saved = first(start, feed)?;
@@ -47,10 +48,13 @@ pub(crate) fn load(
                     "rows that were archived are not sent to the new sink"
                 );
             }
-            records.save(&saved)?;
             saved
         }
     };
+    if saved.kind.as_deref() != Some(kind) {
+        saved.kind = Some(kind.to_owned());
+        records.save(&saved)?;
+    }
     let mut dead_letters = 0;
     for letter in records.letters()? {
         if letter.place.number > saved.cursor.settled {
@@ -137,7 +141,8 @@ mod tests {
         let saved = Saved { cursor: Cursor::at(2), file: Some(mark), ..Saved::default() };
         records.save(&saved).unwrap();
         for length in [50, 150] {
-            let (mut records, saved, _) = load(Arc::clone(&shelf), &Empty, "a", Start::Beginning).unwrap();
+            let (mut records, saved, _) =
+                load(Arc::clone(&shelf), &Empty, "a", "file", Start::Beginning).unwrap();
             let (mut saved, destination) = open(&mut records, saved, folder(&place)).unwrap();
             assert_eq!(saved.file.as_ref().map_or(0, |mark| mark.length), 0);
             let Destination::Files(Some(mut files)) = destination else { panic!("it is a folder") };
@@ -178,7 +183,7 @@ mod tests {
             };
             records.bury(&letter).unwrap();
         }
-        let (records, _, begun) = load(shelf, &Empty, "a", Start::Now).unwrap();
+        let (records, _, begun) = load(shelf, &Empty, "a", "file", Start::Now).unwrap();
         assert_eq!((begun.settled, begun.dead_letters), (4, 2));
         let left: Vec<u64> = records.letters().unwrap().iter().map(|letter| letter.place.number).collect();
         assert_eq!(left, [3, 4]);

@@ -196,8 +196,9 @@ impl Driver {
     async fn begin(&self) -> Result<Life<'_>, LifeError> {
         let (shelf, feed, name) =
             (Arc::clone(&self.shelf), Arc::clone(&self.feed), Arc::clone(&self.sink.name));
-        let start = self.sink.start;
-        let (mut records, saved, begun) = spawn_blocking(move || load(shelf, &*feed, &name, start)).await??;
+        let (start, kind) = (self.sink.start, self.sink.kind.name());
+        let loading = spawn_blocking(move || load(shelf, &*feed, &name, kind, start));
+        let (mut records, saved, begun) = loading.await??;
         // What opening its destination may fail with is told beside where it is.
         self.board.begin(begun);
         let target = self.sink.target.clone();
@@ -270,7 +271,8 @@ impl Life<'_> {
     }
 
     async fn store(&mut self, cursor: Cursor, file: Option<FileMark>) -> Result<(), LifeError> {
-        let saved = Saved { cursor, file, archived: self.archived };
+        let kind = Some(self.driver.sink.kind.name().to_owned());
+        let saved = Saved { cursor, file, archived: self.archived, kind };
         self.with_records(move |records| records.save(&saved)).await?;
         self.saved = cursor;
         self.driver.board.saved(cursor.settled);

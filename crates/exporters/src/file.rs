@@ -25,6 +25,9 @@ use crate::records::{FileMark, LastLine};
 /// The file in a folder of files that is written.
 pub const ACTIVE: &str = "usage.ndjson";
 
+/// A file that is written and removed to see whether the folder takes files.
+const PROBE: &str = ".usage.ndjson.probe";
+
 /// Why files cannot be written.
 #[derive(Debug, Error)]
 pub(crate) enum FileError {
@@ -101,6 +104,7 @@ impl Files {
         saved: Option<FileMark>,
     ) -> Result<Self, FileError> {
         make_folder(folder)?;
+        probe(folder)?;
         let mut files = Self { folder: folder.to_owned(), rotation, active: None };
         let path = files.active_path();
         let mut file = match OpenOptions::new().read(true).write(true).open(&path) {
@@ -243,6 +247,18 @@ fn make_folder(folder: &Path) -> Result<(), FileError> {
     })
 }
 
+/// Whether files can be written in a folder: at the start, and not with the first row, hours later.
+fn probe(folder: &Path) -> Result<(), FileError> {
+    let path = folder.join(PROBE);
+    let written =
+        OpenOptions::new().write(true).create(true).truncate(true).open(&path).and_then(|mut file| {
+            file.write_all(b"\n")?;
+            file.sync_all()
+        });
+    let removed = fs_err::remove_file(&path);
+    Ok(written.and(removed)?)
+}
+
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -287,6 +303,17 @@ mod tests {
         assert_eq!(text(&folder.path().join(ACTIVE)), "1\n");
         files.append(b"2\n", 2).unwrap();
         assert_eq!(text(&folder.path().join(ACTIVE)), "1\n2\n");
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_files_is_found_out_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Files::open(folder.path(), ROTATION, None).unwrap());
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 0, "nothing is left of the try");
+        let probe = folder.path().join(PROBE);
+        fs_err::create_dir(&probe).unwrap();
+        let error = Files::open(folder.path(), ROTATION, None).unwrap_err().to_string();
+        assert!(error.contains(&probe.display().to_string()), "{error}");
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(crate) struct Saved {
     /// What had left the ledger when it began with all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) archived: Option<ArchivedRows>,
+    /// What kind of sink it is, for people who look when it is not configured any more; absent where an older engine saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
 }
 
 /// What is certain of a file.

@@ -72,6 +72,8 @@ pub(crate) fn oldest(feed: &dyn Feed, cursor: Cursor) -> Result<Option<Timestamp
 pub struct Leftover {
     /// Its name.
     pub name: String,
+    /// What kind of sink it was; `None` where only an older engine drove it, or where that cannot be read.
+    pub kind: Option<String>,
     /// The number up to which everything was delivered or given up; 0 where that cannot be read.
     pub settled: u64,
     /// Letters that wait for people.
@@ -90,8 +92,9 @@ pub fn leftovers(
     let found = names.into_iter().filter(|name| !is_configured(name)).map(|name| {
         let mut records = Records::new(Arc::clone(shelf), &name);
         // It is shown so that it can be removed, also where it is damaged.
-        let settled = records.load().ok().flatten().map_or(0, |saved| saved.cursor.settled);
-        Ok(Leftover { settled, dead_letters: records.count().map_err(store_error)?, name })
+        let saved = records.load().ok().flatten().unwrap_or_default();
+        let (settled, dead_letters) = (saved.cursor.settled, records.count().map_err(store_error)?);
+        Ok(Leftover { kind: saved.kind, settled, dead_letters, name })
     });
     found.collect()
 }

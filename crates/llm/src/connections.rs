@@ -22,6 +22,9 @@ use tokio::time::Instant;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection is kept for the next request, and a further lane after its last one began.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// So many connections without a request are kept to a server that speaks HTTP/1.1. Each holds a buffer as large as what came
+/// at once, up to 400 KB.
+const MOST_IDLE: usize = 64;
 /// How often a server that is silent on a connection of HTTP/2 is asked whether it is still there. A connection that
 /// died without a word would otherwise take every new request until the system gives it up.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -163,6 +166,7 @@ fn client(tls: Option<&ClientConfig>, connections: Connections) -> Result<Client
         .redirect(redirect::Policy::none())
         .connect_timeout(connect)
         .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MOST_IDLE)
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));

@@ -223,7 +223,7 @@ mod tests {
     fn files_beyond_what_a_request_carries_become_notes_and_those_before_stay() {
         let file = |size: u64| {
             let blob = BlobRef { hash: format!("{size}"), size };
-            UserPart::File(Attachment { mime: "image/png".into(), filename: format!("{size}.png"), blob })
+            UserPart::File(Attachment::new("image/png", format!("{size}.png"), blob))
         };
         let load = |blob: &BlobRef| Some(Bytes::from(vec![b'x'; usize::try_from(blob.size).unwrap()]));
         for dialect in [

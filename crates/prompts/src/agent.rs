@@ -1,4 +1,4 @@
-//! Agents: profiles of a prompt, tools, a model and a step limit.
+//! An agent: a profile of a prompt, tools, a model and a step limit.
 //!
 //! An agent is a Markdown file. Its head knows these keys; its text, if there is any, takes the place of the usual
 //! system prompt, and is never read as a template.
@@ -6,21 +6,23 @@
 //! | key | value |
 //! |---|---|
 //! | `name` | lower-case letters, digits, `-` and `_`; left out: the file's name |
-//! | `description` | one line for people; needed |
-//! | `mode` | `primary`, `subagent` or `all` (the default) |
+//! | `description` | one line for people, and for the models that may hand work over to it; needed |
+//! | `mode` | `primary` (chosen by people), `subagent` (handed work by other agents) or `all` (the default) |
+//! | `hidden` | `true`: lists for people leave it out; left out: `false` |
+//! | `color` | a colour for it, as `#rrggbb` or `primary`, `secondary`, `accent`, `success`, `warning`, `error` or `info` |
 //! | `model` | `PROVIDER/MODEL`; left out: the model of the session |
-//! | `reasoning` | `low`, `medium`, `high` or the most tokens to think with; left out: the model's own |
+//! | `reasoning` or `variant` | `low`, `medium`, `high` or the most tokens to think with; left out: the model's own |
 //! | `temperature` | 0 to 2; left out: the server's own |
 //! | `top_p` | above 0, up to 1; left out: the server's own |
 //! | `steps` | most steps of a turn, from 1; left out: no limit |
 //! | `tools` | list of the tools that it may call; left out: all |
-//! | `permission` | map of permissions and actions (`allow`, `ask`, `deny`), or of patterns and actions; left out: no rules |
-
-use std::collections::BTreeMap;
+//! | `read_only` | `true`: it can change nothing in the workspace, and its commands run in walls that hold that; left out: `false` |
+//! | `permission` or `permissions` | map of permissions and actions (`allow`, `ask`, `deny`), or of patterns and actions; left out: no rules |
+//! | `prompt` | its text, where that is one line: then nothing follows the head |
 
 use playhouse_protocol::ModelRef;
 use playhouse_protocol::consent::PermissionRule;
-use playhouse_protocol::nearest::{did_you_mean, nearest};
+use playhouse_protocol::nearest::did_you_mean;
 
 use crate::PromptError;
 use crate::front_matter::{self, Field, FieldValue};
@@ -28,18 +30,30 @@ use crate::permission;
 use crate::reasoning::Reasoning;
 
 /// The keys of an agent's head.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 16] = [
     "name",
     "description",
     "mode",
+    "hidden",
+    "color",
     "model",
     "reasoning",
+    "variant",
     "temperature",
     "top_p",
     "steps",
     "tools",
+    "read_only",
     "permission",
+    "permissions",
+    "prompt",
 ];
+
+/// Keys of which one says the same as the other.
+const SAME: [(&str, &str); 2] = [("reasoning", "variant"), ("permission", "permissions")];
+
+/// The names of colours that clients know.
+const COLORS: [&str; 7] = ["primary", "secondary", "accent", "success", "warning", "error", "info"];
 
 /// Where an agent may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +77,22 @@ pub enum ToolFilter {
     Only(Vec<String>),
 }
 
+impl AgentMode {
+    /// Its name in agents' files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Subagent => "subagent",
+            Self::All => "all",
+        }
+    }
+
+    /// Whether other agents may hand work over to it.
+    pub const fn takes_tasks(self) -> bool {
+        matches!(self, Self::Subagent | Self::All)
+    }
+}
+
 impl ToolFilter {
     /// Whether `tool` may be called.
     pub fn allows(&self, tool: &str) -> bool {
@@ -82,10 +112,16 @@ pub struct Agent {
     pub description: String,
     /// Where it may be used.
     pub mode: AgentMode,
+    /// Whether lists for people leave it out. It can be named all the same.
+    pub hidden: bool,
+    /// A colour for it: `#rrggbb`, or a name that clients know.
+    pub color: Option<String>,
     /// The most steps of a turn; `None` for no limit.
     pub steps: Option<u32>,
     /// The tools that it may call.
     pub tools: ToolFilter,
+    /// Whether it can change nothing in the workspace, also with commands: those run in walls that hold that, or not at all.
+    pub read_only: bool,
     /// The rules that it brings, in order. They stand before those of the configuration, but for what is denied there.
     pub permissions: Vec<PermissionRule>,
     /// The model that it wants.
@@ -119,8 +155,11 @@ impl Agent {
             name: stem.to_owned(),
             description: String::new(),
             mode: AgentMode::default(),
+            hidden: false,
+            color: None,
             steps: None,
             tools: ToolFilter::default(),
+            read_only: false,
             permissions: Vec::new(),
             model: None,
             prompt: Some(document.body).filter(|body| !body.is_empty()).map(str::to_owned),
@@ -130,8 +169,21 @@ impl Agent {
         };
         let mut name_line = 1;
         for field in &document.fields {
+            if let Some(before) = said_before(field, &document.fields) {
+                let message = format!(
+                    "`{}` says what `{}` in line {} says already: leave one of them out",
+                    field.key, before.key, before.line
+                );
+                return Err(PromptError::at(file, field.line, message));
+            }
             let set = match field.key {
-                "permission" => permission::rules(field).map(|rules| agent.permissions = rules),
+                "prompt" if agent.prompt.is_some() => Err((
+                    field.line,
+                    "the agent has a text behind its head as well: keep one of them".to_owned(),
+                )),
+                "permission" | "permissions" => {
+                    permission::rules(field).map(|rules| agent.permissions = rules)
+                }
                 _ => agent.set(field).map_err(|message| (field.line, message)),
             };
             set.map_err(|(line, message)| PromptError::at(file, line, message))?;
@@ -158,13 +210,18 @@ impl Agent {
             "model" => {
                 self.model = Some(text(field)?.parse().map_err(|error| format!("`model`: {error}"))?);
             }
-            "reasoning" => {
-                self.reasoning = Some(text(field)?.parse().map_err(|error| format!("`reasoning` {error}"))?);
+            "hidden" => self.hidden = yes_or_no(field)?,
+            "color" => self.color = Some(color(text(field)?)?),
+            "reasoning" | "variant" => {
+                self.reasoning =
+                    Some(text(field)?.parse().map_err(|error| format!("`{}` {error}", field.key))?);
             }
             "temperature" => self.temperature = Some(temperature(text(field)?)?),
             "top_p" => self.top_p = Some(top_p(text(field)?)?),
             "steps" => self.steps = Some(steps(text(field)?)?),
             "tools" => self.tools = ToolFilter::Only(list(field)?),
+            "read_only" => self.read_only = yes_or_no(field)?,
+            "prompt" => self.prompt = Some(text(field)?.to_owned()),
             unknown => {
                 return Err(format!(
                     "unknown key `{unknown}`; an agent has {}{}",
@@ -175,6 +232,16 @@ impl Agent {
         }
         Ok(())
     }
+}
+
+/// A field before this one that has the same key under its other name.
+fn said_before<'f, 'a>(field: &Field<'_>, fields: &'f [Field<'a>]) -> Option<&'f Field<'a>> {
+    let other = SAME.iter().find_map(|(one, other)| match field.key {
+        key if key == *one => Some(*other),
+        key if key == *other => Some(*one),
+        _ => None,
+    })?;
+    fields.iter().find(|before| before.key == other && before.line < field.line)
 }
 
 fn text<'a>(field: &Field<'a>) -> Result<&'a str, String> {
@@ -193,6 +260,29 @@ fn list(field: &Field<'_>) -> Result<Vec<String>, String> {
             Err(format!("`{0}` must be a list: `{0}: [read, grep]`", field.key))
         }
     }
+}
+
+fn yes_or_no(field: &Field<'_>) -> Result<bool, String> {
+    match text(field)? {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(format!("`{}` is \"{}\", expected true or false", field.key, shown(other))),
+    }
+}
+
+fn color(text: &str) -> Result<String, String> {
+    let is_hex = text
+        .strip_prefix('#')
+        .is_some_and(|digits| digits.len() == 6 && digits.chars().all(|digit| digit.is_ascii_hexdigit()));
+    if is_hex || COLORS.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`color` is \"{}\", expected #rrggbb or one of {}", shown(text), COLORS.join(", ")))
+}
+
+/// A value that may be anything, in a message.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
 fn mode(text: &str) -> Result<AgentMode, String> {
@@ -236,73 +326,6 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The agents that there are, by name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Agents {
-    agents: BTreeMap<String, Agent>,
-    /// Files of the agents that an operator added, by name.
-    files: BTreeMap<String, String>,
-}
-
-/// Path and text of each built-in agent.
-const BUILTIN: [(&str, &str); 5] = [
-    ("atlas.md", include_str!("../../../prompts/agents/atlas.md")),
-    ("build.md", include_str!("../../../prompts/agents/build.md")),
-    ("hephaestus.md", include_str!("../../../prompts/agents/hephaestus.md")),
-    ("plan.md", include_str!("../../../prompts/agents/plan.md")),
-    ("sisyphus.md", include_str!("../../../prompts/agents/sisyphus.md")),
-];
-
-impl Agents {
-    /// The agent of sessions that name none.
-    pub const DEFAULT: &'static str = "sisyphus";
-
-    /// The agents that Playhouse has by itself: `sisyphus`, `hephaestus`, `atlas`, `build` and `plan`.
-    pub fn builtin() -> Self {
-        let parse = |(file, text)| {
-            // These texts are part of the program and a test reads them.
-            let agent = Agent::parse(file, text).expect("built-in agents are well formed");
-            (agent.name.clone(), agent)
-        };
-        Self { agents: BUILTIN.into_iter().map(parse).collect(), files: BTreeMap::new() }
-    }
-
-    /// Adds an operator's agent, or puts it in the place of a built-in one of the same name.
-    ///
-    /// # Errors
-    /// As [`Agent::parse`]; and when another file was added that has an agent of the same name.
-    pub fn add(&mut self, file: &str, text: &str) -> Result<(), PromptError> {
-        let agent = Agent::parse(file, text)?;
-        if let Some(earlier) = self.files.get(&agent.name) {
-            let message = format!("there is an agent \"{}\" already, in {earlier}", agent.name);
-            return Err(PromptError::whole(file, message));
-        }
-        self.files.insert(agent.name.clone(), file.to_owned());
-        self.agents.insert(agent.name.clone(), agent);
-        Ok(())
-    }
-
-    /// The agent called `name`.
-    pub fn get(&self, name: &str) -> Option<&Agent> {
-        self.agents.get(name)
-    }
-
-    /// All agents, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Agent> {
-        self.agents.values()
-    }
-
-    /// The file of an agent that an operator added; `None` for a built-in one.
-    pub fn file(&self, name: &str) -> Option<&str> {
-        self.files.get(name).map(String::as_str)
-    }
-
-    /// Up to three names that `name` was probably meant to be, the best first.
-    pub fn nearest(&self, name: &str) -> Vec<String> {
-        nearest(name, self.agents.keys().map(String::as_str))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,42 +335,19 @@ mod tests {
     }
 
     #[test]
-    fn the_builtin_agents_are_what_they_should_be() {
-        let agents = Agents::builtin();
-        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-        assert_eq!(names, ["atlas", "build", "hephaestus", "plan", "sisyphus"]);
-        let default = agents.get(Agents::DEFAULT).unwrap();
-        assert_eq!((&default.tools, default.steps, &default.prompt), (&ToolFilter::All, None, &None));
-        let builder = &agents.get("hephaestus").unwrap().tools;
-        assert!(
-            ["read", "write", "edit", "bash", "glob", "grep", "list"].iter().all(|tool| builder.allows(tool))
-        );
-        assert!(!builder.allows("task"));
-        for name in ["atlas", "plan"] {
-            let looking = &agents.get(name).unwrap().tools;
-            assert!(
-                ["read", "glob", "grep", "list", "batch"].iter().all(|tool| looking.allows(tool)),
-                "{name}"
-            );
-            for changing in ["write", "edit", "multiedit", "apply_patch", "notebook_edit", "bash", "process"]
-            {
-                assert!(!looking.allows(changing), "{name} and {changing}");
-            }
-        }
-        assert_eq!(agents.get("atlas").unwrap().steps, Some(20));
-    }
-
-    #[test]
     fn all_keys_are_read() {
         let text = "---\nname: review_2\ndescription: Reads\nmode: subagent\nmodel: openai/gpt-5\n\
-                    temperature: 0.2\nreasoning: high\ntop_p: 0.9\nsteps: 3\ntools:\n  - read\n---\nText.\n";
+                    temperature: 0.2\nvariant: high\nhidden: true\ncolor: \"#aB12ef\"\nread_only: true\ntop_p: 0.9\nsteps: 3\ntools:\n  - read\n---\nText.\n";
         let agent = Agent::parse("other.md", text).unwrap();
         let expected = Agent {
             name: "review_2".to_owned(),
             description: "Reads".to_owned(),
             mode: AgentMode::Subagent,
+            hidden: true,
+            color: Some("#aB12ef".to_owned()),
             steps: Some(3),
             tools: ToolFilter::Only(vec!["read".to_owned()]),
+            read_only: true,
             permissions: Vec::new(),
             model: Some(ModelRef::new("openai", "gpt-5")),
             prompt: Some("Text.".to_owned()),
@@ -390,7 +390,7 @@ mod tests {
     fn mistakes_in_rules_name_their_line() {
         insta::assert_snapshot!(
             [
-                "permissions:\n  edit: deny",
+                "permision:\n  edit: deny",
                 "permission: deny",
                 "permission:",
                 "permission: [edit]",
@@ -406,7 +406,7 @@ mod tests {
             ]
             .map(error)
             .join("\n"), @r#"
-        a.md:3: unknown key `permissions`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "permission"?
+        a.md:3: unknown key `permision`; an agent has name, description, mode, hidden, color, model, reasoning, variant, temperature, top_p, steps, tools, read_only, permission, permissions, prompt; did you mean "permission", "permissions" or "description"?
         a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
         a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
         a.md:3: `permission` must be a map of permissions and their actions: `permission: { edit: deny }`
@@ -442,12 +442,19 @@ mod tests {
                 "tools:",
                 "name: Big Name",
                 "mode:",
+                "hidden: yes",
+                "read_only: [true]",
+                "color: red",
+                "color: 12345",
+                "variant: lots",
+                "reasoning: low\nvariant: low",
+                "permissions: { edit: deny }\npermission: { edit: deny }",
             ]
             .map(error)
             .join("\n"),
             @r#"
-        a.md:3: unknown key `step`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission; did you mean "steps"?
-        a.md:3: unknown key `colour`; an agent has name, description, mode, model, reasoning, temperature, top_p, steps, tools, permission
+        a.md:3: unknown key `step`; an agent has name, description, mode, hidden, color, model, reasoning, variant, temperature, top_p, steps, tools, read_only, permission, permissions, prompt; did you mean "steps"?
+        a.md:3: unknown key `colour`; an agent has name, description, mode, hidden, color, model, reasoning, variant, temperature, top_p, steps, tools, read_only, permission, permissions, prompt; did you mean "color"?
         a.md:3: `mode` is "main", expected primary, subagent or all
         a.md:3: `model`: "gpt-5" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
         a.md:3: `temperature` is "3", expected a number from 0 to 2
@@ -462,6 +469,13 @@ mod tests {
         a.md:3: `tools` must be a list: `tools: [read, grep]`
         a.md:3: "Big Name" is not a name for an agent: use up to 64 lower-case letters, digits, `-` and `_`
         a.md:3: `mode` has no value
+        a.md:3: `hidden` is "yes", expected true or false
+        a.md:3: `read_only` is a list, expected one value
+        a.md:3: `color` is "red", expected #rrggbb or one of primary, secondary, accent, success, warning, error, info
+        a.md:3: `color` is "12345", expected #rrggbb or one of primary, secondary, accent, success, warning, error, info
+        a.md:3: `variant` is "lots", expected low, medium, high or a whole number of tokens from 1
+        a.md:4: `variant` says what `reasoning` in line 3 says already: leave one of them out
+        a.md:4: `permission` says what `permissions` in line 3 says already: leave one of them out
         "#);
         let missing = Agent::parse("a.md", "---\nsteps: 1\n---").unwrap_err();
         insta::assert_snapshot!(missing, @r"
@@ -471,22 +485,5 @@ mod tests {
         insta::assert_snapshot!(unnamed, @r#"
         Ä.md:1: "Ä" is not a name for an agent: use up to 64 lower-case letters, digits, `-` and `_`
         "#);
-    }
-
-    #[test]
-    fn an_operator_replaces_a_builtin_agent_once() {
-        let mut agents = Agents::builtin();
-        agents.add("agents/plan.md", "---\ndescription: mine\n---").unwrap();
-        assert_eq!(agents.get("plan").unwrap().description, "mine");
-        assert_eq!((agents.file("plan"), agents.file("atlas")), (Some("agents/plan.md"), None));
-        let error = agents.add("agents/b.md", "---\nname: plan\ndescription: d\n---").unwrap_err();
-        insta::assert_snapshot!(error, @r#"
-        agents/b.md: there is an agent "plan" already, in agents/plan.md
-        "#);
-    }
-
-    #[test]
-    fn nearest_names_are_found() {
-        assert_eq!(Agents::builtin().nearest("hephaistos"), ["hephaestus"]);
     }
 }

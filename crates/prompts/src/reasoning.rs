@@ -1,5 +1,6 @@
 //! How much a model thinks before it answers, as people write it.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
@@ -24,6 +25,17 @@ pub enum Reasoning {
     High,
     /// At most so many tokens.
     Budget(NonZeroU64),
+}
+
+impl fmt::Display for Reasoning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Low => f.write_str("low"),
+            Self::Medium => f.write_str("medium"),
+            Self::High => f.write_str("high"),
+            Self::Budget(tokens) => tokens.fmt(f),
+        }
+    }
 }
 
 impl FromStr for Reasoning {

@@ -1,26 +1,47 @@
-//! Rules files: what a project, or an operator, wants every session to know.
+//! Rules files: what a project, its users, or an operator want every session to know.
 
+use std::collections::HashSet;
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::PromptError;
 use crate::inside::{Content, read_inside, read_trusted};
+use crate::system::one_line;
+use crate::template::Template;
 
 /// The most bytes of one rules file that a model is shown.
 pub const MAX_BYTES: usize = 32 * 1024;
+/// The most bytes of all rules files in a system prompt.
+pub const MAX_ALL_BYTES: usize = 96 * 1024;
 
-/// Names under which a workspace keeps its rules; the first one that exists counts.
-const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+/// Names under which a folder keeps its rules; the first one that exists counts.
+pub const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+
+/// How many folders deep below the workspace rules are looked for.
+const DEEPEST: usize = 32;
+
+const VARIABLES: [&str; 4] = ["file", "below", "text", "cut"];
+
+// The text is part of the program and tests read it.
+static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
+    let text = include_str!("../../../prompts/rules.md");
+    Template::parse("rules.md", text, &VARIABLES).expect("rules.md is well formed")
+});
 
 /// A rules file as a model is shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesFile {
     /// Its name for the model: relative for a file of the workspace.
     pub file: String,
+    /// The folder for whose files it holds, relative; `None` where it holds for all.
+    pub below: Option<String>,
     /// Its text, at most [`MAX_BYTES`] bytes, without blank lines around it.
     pub text: String,
     /// The size of the whole file in bytes, where the text is only its beginning.
     pub cut: Option<u64>,
+    /// Which file it is, whatever its name: no model is shown one twice.
+    identity: (u64, u64),
 }
 
 impl RulesFile {
@@ -29,8 +50,71 @@ impl RulesFile {
     /// # Errors
     /// The file exists and is not a readable regular file inside of the workspace.
     pub fn of_workspace(root: &Path) -> Result<Option<Self>, PromptError> {
+        Self::in_folder(root, Path::new(""))
+    }
+
+    /// The rules of the folders above the workspace `root`, up to `top`, which is above it; the highest ones first. `top` is
+    /// as a workspace to them: no link leads out of it. Those that cannot be used are left out, with why.
+    pub fn above(root: &Path, top: &Path) -> (Vec<Self>, Vec<PromptError>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let Ok(way) = root.strip_prefix(top) else { return (found, problems) };
+        let mut folder = PathBuf::new();
+        for step in way.components() {
+            match Self::in_folder(top, &folder) {
+                Ok(rules) => found.extend(rules.map(|rules| {
+                    let file = top.join(&rules.file).to_string_lossy().into_owned();
+                    Self { file, ..rules }
+                })),
+                Err(error) => problems.push(error),
+            }
+            folder.push(step);
+        }
+        (found, problems)
+    }
+
+    /// The rules of the folders between the workspace `root` and the file or folder `path`, which is relative and without
+    /// links; the highest ones first. Those that cannot be used are left out, with why: nobody named them.
+    pub fn below(root: &Path, path: &Path) -> (Vec<Self>, Vec<PromptError>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let mut folder = PathBuf::new();
+        for step in path.components().take(DEEPEST) {
+            let Component::Normal(name) = step else { break };
+            folder.push(name);
+            // What is no folder has nothing in it.
+            if !root.join(&folder).is_dir() {
+                break;
+            }
+            match Self::in_folder(root, &folder) {
+                Ok(rules) => found.extend(rules.map(|rules| {
+                    let below = Some(folder.to_string_lossy().into_owned());
+                    Self { below, ..rules }
+                })),
+                Err(error) => problems.push(error),
+            }
+        }
+        (found, problems)
+    }
+
+    /// The rules that a user keeps in `folder` for all workspaces.
+    ///
+    /// # Errors
+    /// The file exists and is not a readable regular file.
+    pub fn of_user(folder: &Path) -> Result<Option<Self>, PromptError> {
         for name in NAMES {
-            if let Some(rules) = Self::inside(root, Path::new(name))? {
+            let path = folder.join(name);
+            match read_trusted(&path, MAX_BYTES as u64) {
+                Ok(content) => return Ok(Some(Self::new(&path.to_string_lossy(), content))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(unreadable(&path, &error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rules in `folder`, relative to `root`.
+    fn in_folder(root: &Path, folder: &Path) -> Result<Option<Self>, PromptError> {
+        for name in NAMES {
+            if let Some(rules) = Self::inside(root, &folder.join(name))? {
                 return Ok(Some(rules));
             }
         }
@@ -57,27 +141,68 @@ impl RulesFile {
     }
 
     fn new(file: &str, content: Content) -> Self {
-        let cut = (content.size > content.bytes.len() as u64).then_some(content.size);
-        let mut text = content.bytes.as_slice();
-        if cut.is_some() {
-            // Whole lines only, and with them whole characters, unless the file is one long line.
-            if let Some(end) = text.iter().rposition(|byte| *byte == b'\n') {
-                text = &text[..end];
-            }
+        let Content { bytes, size, identity } = content;
+        let rules = Self {
+            file: file.to_owned(),
+            below: None,
+            text: String::from_utf8_lossy(&bytes).trim().to_owned(),
+            cut: None,
+            identity,
+        };
+        if size > bytes.len() as u64 {
+            let whole = beginning(&bytes, bytes.len());
+            return Self { text: String::from_utf8_lossy(whole).trim().to_owned(), cut: Some(size), ..rules };
         }
-        Self { file: file.to_owned(), text: String::from_utf8_lossy(text).trim().to_owned(), cut }
+        rules
+    }
+
+    /// All of these once, in their order, as far as there is room for them: [`MAX_ALL_BYTES`]. Of one that does not fit the
+    /// beginning is left, which may be nothing.
+    pub fn once(rules: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let (mut known, mut left) = (HashSet::new(), MAX_ALL_BYTES);
+        let new = rules.into_iter().filter(|rules| known.insert(rules.identity));
+        let fitted = new.map(|mut rules| {
+            if rules.text.len() > left {
+                let size = rules.text.len() as u64;
+                rules.cut = rules.cut.or(Some(size));
+                rules.text =
+                    String::from_utf8_lossy(beginning(rules.text.as_bytes(), left)).trim_end().to_owned();
+            }
+            left = left.saturating_sub(rules.text.len());
+            rules
+        });
+        fitted.collect()
+    }
+
+    /// What a model reads of it.
+    pub fn render(&self) -> String {
+        let below = self.below.as_deref().map(one_line).unwrap_or_default();
+        TEMPLATE.render(&[&one_line(&self.file), &below, &self.text, &self.note()]).trim_end().to_owned()
     }
 
     /// The sentence that tells a model what is missing; empty where nothing is.
-    pub(crate) fn note(&self) -> String {
+    fn note(&self) -> String {
         self.cut.map_or_else(String::new, |size| {
             let shown = self.text.len();
             format!(
                 "Cut here: these are the first {shown} of {size} bytes. Read {} if you need the rest.",
-                self.file
+                one_line(&self.file)
             )
         })
     }
+
+    #[cfg(test)]
+    pub(crate) fn of_text(file: &str, text: &str) -> Self {
+        let identity = (0, file.len() as u64);
+        Self { file: file.to_owned(), below: None, text: text.to_owned(), cut: None, identity }
+    }
+}
+
+/// At most `most` bytes: whole lines only, and with them whole characters, unless it is one long line.
+fn beginning(text: &[u8], most: usize) -> &[u8] {
+    let text = &text[..most.min(text.len())];
+    let whole = text.iter().rposition(|byte| *byte == b'\n');
+    whole.map_or(text, |end| &text[..end])
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> PromptError {
@@ -102,7 +227,7 @@ mod tests {
         assert_eq!(RulesFile::of_workspace(root.path()).unwrap().unwrap().text, "claude");
         fs_err::write(root.path().join("AGENTS.md"), "\nagents\n\n").unwrap();
         let rules = RulesFile::of_workspace(root.path()).unwrap().unwrap();
-        assert_eq!(rules, RulesFile { file: "AGENTS.md".to_owned(), text: "agents".to_owned(), cut: None });
+        assert_eq!((rules.file.as_str(), rules.text.as_str(), rules.cut), ("AGENTS.md", "agents", None));
     }
 
     #[test]
@@ -146,5 +271,87 @@ mod tests {
     fn a_file_that_an_operator_named_must_exist() {
         let error = RulesFile::trusted(Path::new("/nowhere/rules.md")).unwrap_err().to_string();
         assert_eq!(error, "/nowhere/rules.md: cannot be used as a rules file: there is no such file");
+    }
+
+    fn texts(rules: &[RulesFile]) -> Vec<(&str, &str)> {
+        rules.iter().map(|rules| (rules.file.as_str(), rules.text.as_str())).collect()
+    }
+
+    #[test]
+    fn rules_are_found_upwards_and_no_link_leads_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap().join("top");
+        let root = top.join("apps/web");
+        fs_err::create_dir_all(&root).unwrap();
+        fs_err::write(folder.path().join("AGENTS.md"), "not ours").unwrap();
+        fs_err::write(top.join("CLAUDE.md"), "of all").unwrap();
+        fs_err::write(top.join("apps/AGENTS.md"), "of apps").unwrap();
+        fs_err::write(root.join("AGENTS.md"), "of web").unwrap();
+        let (rules, problems) = RulesFile::above(&root, &top);
+        let name = |file: &str| top.join(file).to_str().unwrap().to_owned();
+        assert_eq!(texts(&rules), [(&*name("CLAUDE.md"), "of all"), (&*name("apps/AGENTS.md"), "of apps")]);
+        assert!(problems.is_empty());
+        assert_eq!(RulesFile::above(&top, &top), (Vec::new(), Vec::new()));
+        fs_err::remove_file(top.join("apps/AGENTS.md")).unwrap();
+        symlink(folder.path().join("AGENTS.md"), top.join("apps/AGENTS.md")).unwrap();
+        let (rules, problems) = RulesFile::above(&root, &top);
+        assert_eq!(rules.len(), 1);
+        assert!(problems[0].to_string().ends_with("it leads outside of the workspace"), "{problems:?}");
+    }
+
+    #[test]
+    fn rules_of_subdirectories_are_found_on_the_way_down() {
+        let root = tempfile::tempdir().unwrap();
+        fs_err::create_dir_all(root.path().join("docs/deep/er")).unwrap();
+        for file in ["AGENTS.md", "docs/CLAUDE.md", "docs/deep/er/AGENTS.md"] {
+            fs_err::write(root.path().join(file), file).unwrap();
+        }
+        fs_err::write(root.path().join("docs/deep/x.md"), "x").unwrap();
+        let below = |path: &str| {
+            let (rules, problems) = RulesFile::below(root.path(), Path::new(path));
+            assert!(problems.is_empty());
+            rules.into_iter().map(|rules| (rules.file, rules.below.unwrap())).collect::<Vec<_>>()
+        };
+        let found = |file: &str, below: &str| (file.to_owned(), below.to_owned());
+        assert_eq!(below("x.md"), []);
+        assert_eq!(below("docs/deep/x.md"), [found("docs/CLAUDE.md", "docs")]);
+        assert_eq!(
+            below("docs/deep/er"),
+            [found("docs/CLAUDE.md", "docs"), found("docs/deep/er/AGENTS.md", "docs/deep/er")]
+        );
+        assert_eq!(below("../docs/deep/er"), []);
+        let (rules, _) = RulesFile::below(root.path(), Path::new("docs"));
+        assert!(rules[0].render().contains("docs/CLAUDE.md. Follow them for everything below docs/; where"));
+    }
+
+    #[test]
+    fn a_file_is_shown_once_whatever_it_is_called_and_all_have_bounded_room() {
+        let root = tempfile::tempdir().unwrap();
+        let line = "a rule that is kept\n";
+        fs_err::write(root.path().join("AGENTS.md"), line.repeat(MAX_BYTES / line.len())).unwrap();
+        for name in ["b.md", "c.md", "d.md"] {
+            fs_err::copy(root.path().join("AGENTS.md"), root.path().join(name)).unwrap();
+        }
+        symlink("AGENTS.md", root.path().join("CLAUDE.md")).unwrap();
+        let names = ["AGENTS.md", "CLAUDE.md", "b.md", "c.md", "d.md", "AGENTS.md"];
+        let all = names.map(|name| RulesFile::inside(root.path(), Path::new(name)).unwrap().unwrap());
+        let once = RulesFile::once(all);
+        let files: Vec<&str> = once.iter().map(|rules| rules.file.as_str()).collect();
+        assert_eq!(files, ["AGENTS.md", "b.md", "c.md", "d.md"]);
+        assert!(once.iter().map(|rules| rules.text.len()).sum::<usize>() <= MAX_ALL_BYTES);
+        assert!(once[2].cut.is_none() && once[3].cut == Some(once[0].text.len() as u64));
+        assert!(once[3].render().contains("Read d.md if you need the rest."));
+    }
+
+    #[test]
+    fn the_users_rules_may_be_links() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(RulesFile::of_user(folder.path()), Ok(None));
+        assert_eq!(RulesFile::of_user(&folder.path().join("nowhere")), Ok(None));
+        fs_err::write(folder.path().join("house"), "ours").unwrap();
+        symlink("house", folder.path().join("CLAUDE.md")).unwrap();
+        assert_eq!(RulesFile::of_user(folder.path()).unwrap().unwrap().text, "ours");
+        fs_err::create_dir(folder.path().join("AGENTS.md")).unwrap();
+        assert!(RulesFile::of_user(folder.path()).is_err());
     }
 }

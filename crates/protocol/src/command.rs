@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
+use crate::damage::Damage;
+use crate::delegate::HandedOver;
 use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, QuestionId, SessionId};
 use crate::message::{Attachment, Message, ToolSwitches};
@@ -42,6 +44,9 @@ pub struct NewSession {
     /// The session that starts this one as a sub-session: of the same tenant.
     #[serde(default)]
     pub parent: Option<SessionId>,
+    /// What its system prompts end with: at most 32 KB.
+    #[serde(default)]
+    pub system: Option<String>,
     /// What its clients keep with it: at most 16 KB of JSON.
     #[serde(default)]
     pub metadata: Map<String, Value>,
@@ -62,6 +67,19 @@ pub enum WhenBusy {
     Steer,
 }
 
+/// A file or a directory of the workspace that a prompt names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PathMention {
+    /// Where it is: relative to the workspace, or absolute inside of it.
+    pub path: String,
+    /// The first line that is wanted, from 1; absent for the beginning.
+    #[serde(default)]
+    pub first: Option<u64>,
+    /// The last line that is wanted; absent for all that is shown at once.
+    #[serde(default)]
+    pub last: Option<u64>,
+}
+
 /// A prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
@@ -70,9 +88,17 @@ pub struct Prompt {
     pub message: Option<MessageId>,
     /// The text.
     pub text: String,
-    /// Files that were stored as blobs before.
+    /// Files that were stored as blobs before. What they are is told by their content; images are scaled down to what
+    /// models take.
     #[serde(default)]
     pub files: Vec<Attachment>,
+    /// Files and directories of the workspace that are attached as if the text named them: see [`Prompt::plain`].
+    #[serde(default)]
+    pub paths: Vec<PathMention>,
+    /// Whether an `@` in the text is only text. Else `@PATH`, `@"PATH"` and `@PATH#FIRST-LAST` attach what is there: a file or
+    /// a directory's listing, of the workspace only, and as far as rules let the agent read it unasked. All else stays text.
+    #[serde(default)]
+    pub plain: bool,
     /// The agent; absent for the session's.
     #[serde(default)]
     pub agent: Option<String>,
@@ -98,6 +124,9 @@ pub struct Prompt {
     /// Tools that are turned off for its turn. None is allowed by it that is not allowed without.
     #[serde(default)]
     pub tools: ToolSwitches,
+    /// Where it comes from, if another session sends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed: Option<Box<HandedOver>>,
 }
 
 impl Prompt {
@@ -126,6 +155,35 @@ pub struct ShellCommand {
     /// The model; absent for the session's.
     #[serde(default)]
     pub model: Option<ModelRef>,
+    /// Whose shell block it is; absent for what a person typed. The engine sets it for what it runs itself.
+    #[serde(default)]
+    pub block: Option<ShellBlock>,
+}
+
+/// The command template of which a command is a shell block. Such a one is agreed to as any call of the agent is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShellBlock {
+    /// The template's name.
+    pub template: String,
+    /// What happens when the session is busy.
+    #[serde(default)]
+    pub when_busy: WhenBusy,
+    /// Whether nobody answers requests for consent.
+    #[serde(default)]
+    pub unattended: bool,
+}
+
+/// A command template that is run by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateCommand {
+    /// The template's name, without a `/`.
+    pub name: String,
+    /// What was typed behind it.
+    #[serde(default)]
+    pub arguments: String,
+    /// The prompt that it becomes, without a text: that is the template's, as are agent and model where it names them.
+    #[serde(default)]
+    pub prompt: Prompt,
 }
 
 /// What can be asked of a session.
@@ -137,6 +195,9 @@ pub enum Command {
     /// Run a command by hand, if the session is idle; else it is refused with [`CommandError::Busy`]. Answered with
     /// [`Reply::Accepted`] when it is durable.
     Shell(ShellCommand),
+    /// Run a command template: its shell blocks first, and then the prompt that it becomes. Answered with [`Reply::Accepted`]
+    /// when that one is durable.
+    Template(Box<TemplateCommand>),
     /// End the running turn and the queued ones. Answered with [`Reply::Aborted`].
     Abort,
     /// End this turn only, whether it runs or waits; the others go on. Answered with [`Reply::Aborted`], of no turn where
@@ -162,6 +223,14 @@ pub enum Command {
     },
     /// Change title, agent, model, rules or what clients keep with the session. Answered with [`Reply::Done`] when it is durable.
     Change(SessionChanged),
+    /// Let a summary stand for the conversation so far, where models are concerned, if the session is idle; else it is refused
+    /// with [`CommandError::Busy`]. Answered with [`Reply::Done`] when the request for the summary is durable: events tell how
+    /// that ends.
+    Compact {
+        /// The model that writes it; absent for the one of the agent `compaction`, or the session's.
+        #[serde(default)]
+        model: Option<ModelRef>,
+    },
     /// Read the session as it stands. Answered with [`Reply::Snapshot`].
     Snapshot,
     /// Read it without its messages. Answered with [`Reply::Snapshot`].
@@ -198,6 +267,9 @@ pub struct Snapshot {
     /// The walls around the programs that it starts; absent where they are not known, since its directory is gone.
     #[serde(default)]
     pub walls: Option<WallsInForce>,
+    /// Where its log stops to be readable, if it does: this is what comes before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<Damage>,
 }
 
 /// Which messages to read. The order is that of the conversation, with the prompts that wait at the end.
@@ -223,6 +295,9 @@ pub struct MessagePage {
     pub before: Option<MessageId>,
     /// The last of them, if there are messages after it: the next page is that `after` it.
     pub after: Option<MessageId>,
+    /// Where the session's log stops to be readable, if it does: messages that come after that are in no page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<Damage>,
 }
 
 /// What a session answers.

@@ -38,6 +38,8 @@ pub enum ErrorCode {
     EmptyAnswer,
     /// The request does not fit the model's context window.
     ContextOverflow,
+    /// What must be in a request does not fit the model's context window, whatever else is left out: nothing was sent.
+    PromptTooLong,
     /// The provider's content filter or the model refused.
     ContentFilter,
     /// The answer reached the output limit.
@@ -68,6 +70,7 @@ impl ErrorCode {
             Self::BadAnswer => "bad_answer",
             Self::EmptyAnswer => "empty_answer",
             Self::ContextOverflow => "context_overflow",
+            Self::PromptTooLong => "prompt_too_long",
             Self::ContentFilter => "content_filter",
             Self::OutputLimit => "output_limit",
             Self::Internal => "internal",
@@ -130,7 +133,9 @@ impl ErrorInfo {
         let status = self.status.map_or_else(String::new, |status| format!(" ({status})"));
         match (self.code, self.status) {
             // The engine's own words.
-            (ErrorCode::Budget | ErrorCode::OutputLimit, _) => self.message.clone(),
+            (ErrorCode::Budget | ErrorCode::OutputLimit | ErrorCode::PromptTooLong, _) => {
+                self.message.clone()
+            }
             (ErrorCode::Authentication, _) => {
                 format!("{provider} accepts no key of this server{status}: ask the operator")
             }

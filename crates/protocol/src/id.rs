@@ -186,6 +186,24 @@ id_type!(
     QuestionId, "que", "question", false
 );
 
+impl MessageId {
+    /// An id that sorts before this one, and is the same whenever it is made: `steps` before it, of the same random part.
+    ///
+    /// ```
+    /// use playhouse_protocol::MessageId;
+    /// let id = MessageId::parse("msg_00000000010012345678901234").unwrap();
+    /// assert_eq!(id.earlier(2).as_str(), "msg_0000000000fe12345678901234");
+    /// ```
+    #[must_use]
+    pub fn earlier(self, steps: u64) -> Self {
+        let (mut bytes, place) = (self.0, PREFIX_LENGTH + 1..PREFIX_LENGTH + 1 + TIME_DIGITS);
+        let written = std::str::from_utf8(&bytes[place.clone()]).unwrap_or_default();
+        let time = u64::from_str_radix(written, 16).unwrap_or_default().wrapping_sub(steps) & TIME_MASK;
+        bytes[place].copy_from_slice(format!("{time:012x}").as_bytes());
+        Self(bytes)
+    }
+}
+
 /// Makes ids that ascend (session ids: descend), even when the clock steps back.
 ///
 /// It has neither a clock nor a source of randomness: the time comes with each call, and `entropy` fills the buffers it

@@ -5,6 +5,7 @@
 //! batch of the record. Rows are never changed; a correction is a new row that names the old one.
 
 mod query;
+mod view;
 
 use std::fmt;
 
@@ -14,7 +15,6 @@ use serde_json::Value;
 use crate::day::Day;
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
-use crate::operator::BY_HAND_TENANT;
 use crate::record::{AttemptEnded, AttemptStarted};
 use crate::summary::SessionSummary;
 use crate::time::Timestamp;
@@ -24,6 +24,7 @@ pub use query::{
     ArchivePage, ArchiveQuery, GroupBy, GroupByError, QueryError, RowPage, RowPlace, RowQuery, TreeUsage,
     UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
+pub use view::RowView;
 
 /// What a request to a model is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,6 +61,11 @@ impl Purpose {
     /// Whether it is the usual one, which records leave out.
     pub const fn is_turn(&self) -> bool {
         matches!(self, Self::Turn)
+    }
+
+    /// Whether its request is made beside the steps of turns: it answers no prompt, and begins no step.
+    pub const fn is_aside(&self) -> bool {
+        matches!(self, Self::Title | Self::Summary | Self::Compaction)
     }
 }
 
@@ -152,10 +158,13 @@ impl OpenAttempt {
 pub struct RowId(pub String);
 
 impl RowId {
+    /// What all of them begin with.
+    pub const PREFIX: &'static str = "row_";
+
     /// The id of the row of this attempt.
     pub fn of(attempt: AttemptId) -> Self {
         let text = attempt.as_str();
-        Self(format!("row_{}", text.split_once('_').map_or(text, |(_, rest)| rest)))
+        Self([Self::PREFIX, text.split_once('_').map_or(text, |(_, rest)| rest)].concat())
     }
 }
 
@@ -266,61 +275,17 @@ impl LedgerRow {
     /// The row of an attempt of the session with this summary, which stands as before the record of its end. `None` for an
     /// attempt that used nothing, for one whose beginning is not known, and for calls by hand, which nobody pays for.
     pub fn new(summary: &SessionSummary, ended: &AttemptEnded, at: Timestamp) -> Option<Self> {
-        let usage = ended.usage.as_ref().filter(|_| summary.tenant != BY_HAND_TENANT)?;
-        let open = summary.open_attempts.get(ended.attempt.as_str())?;
-        let prices = *open.prices.at(usage.tokens.all_input());
-        Some(Self {
-            id: RowId::of(ended.attempt),
-            tenant: summary.tenant.clone(),
-            workspace: summary.workspace.clone(),
-            session: summary.id,
-            root: summary.root.unwrap_or(summary.id),
-            parent_step: summary.parent_step,
-            turn: open.turn,
-            step: open.step,
-            step_number: open.step_number,
-            attempt: ended.attempt,
-            attempt_number: open.attempt_number,
-            agent: open.agent.clone(),
-            purpose: open.purpose,
-            provider: open.model.provider.clone(),
-            model: open.model.model.clone(),
-            answered_by: ended.answered_by.clone(),
-            tokens: usage.tokens,
-            quality: usage.quality,
-            raw: usage.raw.clone(),
-            catalogue: open.catalogue.clone(),
-            prices,
-            costs: CostByClass::new(&prices, &usage.tokens),
-            cost: ended.cost,
-            tier: open.tier,
-            started: open.started,
-            ended: at,
-            corrects: None,
-        })
+        RowView::new(summary, ended, at).map(|row| row.to_row())
     }
 
     /// What running aggregates count it under.
     pub fn grain(&self) -> Grain {
-        Grain {
-            tenant: self.tenant.clone(),
-            day: day(self.ended),
-            provider: self.provider.clone(),
-            model: self.model.clone(),
-            purpose: self.purpose,
-            agent: self.agent.clone(),
-        }
+        self.view().grain()
     }
 
     /// As a sum over one row.
     pub fn totals(&self) -> Totals {
-        Totals {
-            tokens: self.tokens,
-            cost: self.cost.unwrap_or_default(),
-            attempts: 1,
-            estimated: u64::from(self.quality == Quality::Estimated),
-            unpriced: u64::from(self.cost.is_none()),
-        }
+        self.view().sum().totals
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`command`]: what can be asked of a session, and what it answers.
 //! - [`capability`]: what a model can do, as far as requests depend on it.
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
+//! - [`delegate`]: work that one session hands over to another.
 //! - [`question`]: questions for people, and the things to do of a session.
 //! - [`usage`]: token counts, prices and costs.
 //! - [`ledger`]: rows of what was used, from which bills are made; [`day`]: the days that they are of.
@@ -33,7 +34,9 @@ pub mod capability;
 pub mod chat;
 pub mod command;
 pub mod consent;
+pub mod damage;
 pub mod day;
+pub mod delegate;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -46,14 +49,20 @@ pub mod operator;
 pub mod question;
 pub mod record;
 pub mod summary;
+pub mod template;
 pub mod time;
 pub mod upkeep;
 pub mod usage;
 pub mod walls;
 
-pub use command::{Accepted, Command, CommandError, NewSession, Prompt, Reply, ShellCommand, WhenBusy};
+pub use command::{
+    Accepted, Command, CommandError, NewSession, PathMention, Prompt, Reply, ShellBlock, ShellCommand,
+    TemplateCommand, WhenBusy,
+};
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
+pub use damage::Damage;
 pub use day::Day;
+pub use delegate::{Delegate, Delegation, HandedOver, Mandate};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};

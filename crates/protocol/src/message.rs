@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::ErrorInfo;
-use crate::id::{MessageId, PartId};
+use crate::id::{MessageId, PartId, SessionId};
 use crate::model::ModelRef;
 use crate::time::Timestamp;
 use crate::usage::{Cost, Tokens};
@@ -29,6 +29,34 @@ pub struct Attachment {
     pub filename: String,
     /// The content.
     pub blob: BlobRef,
+    /// The engine read it from the workspace, since the prompt names its path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mentioned: bool,
+}
+
+impl Attachment {
+    /// The media type of a directory's listing.
+    pub const DIRECTORY: &'static str = "application/x-directory";
+
+    /// A file that somebody gave.
+    pub fn new(mime: impl Into<String>, filename: impl Into<String>, blob: BlobRef) -> Self {
+        Self { mime: mime.into(), filename: filename.into(), blob, mentioned: false }
+    }
+
+    /// Whether its content is text, which models read in place.
+    ///
+    /// ```
+    /// use playhouse_protocol::message::{Attachment, BlobRef};
+    /// let blob = BlobRef { hash: "0".repeat(64), size: 3 };
+    /// assert!(Attachment::new("text/plain; charset=utf-8", "a.txt", blob.clone()).is_text());
+    /// assert!(!Attachment::new("image/png", "a.png", blob).is_text());
+    /// ```
+    pub fn is_text(&self) -> bool {
+        let mime = self.mime.trim_start();
+        let begins =
+            |text: &str| mime.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text));
+        begins("text/") || begins(Self::DIRECTORY)
+    }
 }
 
 /// A message of a session.
@@ -68,12 +96,59 @@ pub enum PromptKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
+    /// The same for a shell block of a command template. It is agreed to as any call of the agent, and models do not read it
+    /// here: its output stands in the prompt that the template becomes.
+    Block {
+        /// The command.
+        command: String,
+        /// The name of the template.
+        template: String,
+    },
+    /// Nothing: it is no prompt, but tells clients that models read its text in place of what stands before it.
+    Compaction {
+        /// What the text is.
+        how: CompactionKind,
+        /// Whether somebody asked for it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_hand: bool,
+        /// The id of an answer that holds the text, for clients that want one.
+        answer: MessageId,
+    },
+}
+
+/// What stands for the older part of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionKind {
+    /// A summary that a model wrote.
+    Summary,
+    /// A mark that something is left out.
+    Cut,
 }
 
 impl PromptKind {
     /// Whether a model answers it.
     pub fn is_turn(&self) -> bool {
         *self == Self::Turn
+    }
+
+    /// Whether it only tells that the context was compacted.
+    pub const fn is_compaction(&self) -> bool {
+        matches!(self, Self::Compaction { .. })
+    }
+
+    /// The command that its turn runs without a model, and for how long at most, in milliseconds; `None` for all others.
+    pub fn command(&self) -> Option<(&str, Option<u64>)> {
+        match self {
+            Self::Shell { command, timeout } => Some((command, *timeout)),
+            Self::Block { command, .. } => Some((command, None)),
+            _ => None,
+        }
+    }
+
+    /// Whether models do not read its turn.
+    pub const fn is_block(&self) -> bool {
+        matches!(self, Self::Block { .. })
     }
 
     /// Whether nothing follows from it by itself.
@@ -145,6 +220,9 @@ pub struct AssistantMessage {
     /// What went wrong, for a step that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// Models do not read it: it is the shell block of a command template.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
     /// Text, reasoning and calls, in the model's order.
     pub parts: Vec<Part>,
 }
@@ -270,6 +348,9 @@ pub enum CallState {
     Running {
         /// When it was intended.
         started: Timestamp,
+        /// The sub-session that it hands work over to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<SessionId>,
     },
     /// It has its result.
     Settled(CallResult),

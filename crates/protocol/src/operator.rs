@@ -3,6 +3,8 @@
 //!
 //! Events are not in it: they come as the streams that all clients read.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,7 +21,7 @@ use crate::upkeep::{Reclaimed, StoreReport};
 use crate::walls::Sandbox;
 
 /// The version of what stands here. Engines and commands of different versions do not understand each other.
-pub const OPERATOR_PROTOCOL: u32 = 3;
+pub const OPERATOR_PROTOCOL: u32 = 4;
 
 /// Whose the sessions of the operator's own commands are, and of a server without keys.
 pub const LOCAL_TENANT: &str = "local";
@@ -47,6 +49,9 @@ pub enum OperatorRequest {
         session: SessionId,
         /// The message before which the fork ends; absent for all that is settled by now.
         before: Option<MessageId>,
+        /// Without a message: all that can be read is enough, where the log is damaged.
+        #[serde(default)]
+        readable: bool,
     },
     /// Ask something of a session; it is woken. Answered with [`OperatorReply::Session`].
     Command {
@@ -147,8 +152,8 @@ pub enum OperatorReply {
     Created(SessionId),
     /// What the session answered.
     Session(Reply),
-    /// The sessions that go on: those of them that have something unfinished.
-    Resumed(Vec<SessionId>),
+    /// The sessions that go on, and those that do not.
+    Resumed(Resumed),
     /// A page of sessions.
     Sessions(SessionList),
     /// Facts and totals of a session.
@@ -384,6 +389,9 @@ pub struct ListSessions {
     pub after: Option<ListPlace>,
     /// At most so many; 0 stands for the usual page.
     pub limit: usize,
+    /// Only those with none above them.
+    #[serde(default)]
+    pub roots: bool,
 }
 
 /// A place in the list of sessions.
@@ -402,6 +410,19 @@ pub struct SessionList {
     pub sessions: Vec<SessionSummary>,
     /// Where the next page begins; absent at the end.
     pub next: Option<ListPlace>,
+    /// Why those of them are parked that are known to be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parked: BTreeMap<SessionId, String>,
+}
+
+/// What became of sessions that were to go on with what is unfinished.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Those that go on: they had something unfinished.
+    pub sessions: Vec<SessionId>,
+    /// Those that cannot go on, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub passed_over: BTreeMap<SessionId, String>,
 }
 
 /// The log of a session.
@@ -485,7 +506,10 @@ mod tests {
             OperatorReply::Letters(LetterPage::default()),
             OperatorReply::Resent(Resent { left: 1, ..Resent::default() }),
             OperatorReply::SinkForgotten(2),
-            OperatorReply::Resumed(vec![session]),
+            OperatorReply::Resumed(Resumed {
+                sessions: vec![session],
+                passed_over: [(session, "it is parked".to_owned())].into(),
+            }),
             OperatorReply::Failed(CommandError::NotFound(session)),
             OperatorReply::Failed(CommandError::ConsentSettled { consent, answer: ConsentAnswer::Once }),
             OperatorReply::Failed(CommandError::Busy),

@@ -10,10 +10,13 @@ use serde_json::{Map, Value};
 
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
+use crate::delegate::{Delegate, HandedOver};
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use crate::ledger::{Purpose, Tier};
-use crate::message::{CallInput, CallResult, FinishReason, Part, PromptKind, ToolSwitches, UserMessage};
+use crate::message::{
+    CallInput, CallResult, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
+};
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
@@ -77,6 +80,10 @@ pub enum Record {
         /// The prompt.
         turn: MessageId,
     },
+    /// The system prompt of one agent and model is settled: it stays as it is for the whole session, whatever becomes of the
+    /// files that it was made of.
+    #[serde(rename = "system.settled")]
+    SystemSettled(SystemSettled),
     /// A request is about to leave for a provider.
     #[serde(rename = "attempt.started")]
     AttemptStarted(AttemptStarted),
@@ -129,6 +136,12 @@ pub enum Record {
         /// The result.
         result: CallResult,
     },
+    /// Outputs of calls make room: models do not read them any more, or not all of them. The history stays as it is.
+    #[serde(rename = "context.cleared")]
+    ContextCleared(ContextCleared),
+    /// Something short stands for the older part of the history, where models are concerned. The history stays as it is.
+    #[serde(rename = "context.compacted")]
+    ContextCompacted(ContextCompacted),
     /// A turn is over. Every admitted prompt gets exactly one of these, except a note, and one that a running turn took
     /// over (see [`AttemptStarted::steered`]): it ends with that turn.
     #[serde(rename = "turn.ended")]
@@ -144,6 +157,17 @@ impl Record {
         1
     }
 
+    /// The record as events tell it: what only requests to models are made of stays in the log.
+    #[must_use]
+    pub fn into_event(self) -> Self {
+        match self {
+            Self::SystemSettled(settled) => {
+                Self::SystemSettled(SystemSettled { text: String::new(), ..settled })
+            }
+            other => other,
+        }
+    }
+
     /// The record's kind, as it stands in the log and in events.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -152,6 +176,7 @@ impl Record {
             Self::Forked(_) => "session.forked",
             Self::PromptAdmitted(_) => "prompt.admitted",
             Self::TurnStarted { .. } => "turn.started",
+            Self::SystemSettled(_) => "system.settled",
             Self::AttemptStarted(_) => "attempt.started",
             Self::AttemptEnded(_) => "attempt.ended",
             Self::StepFinished(_) => "step.finished",
@@ -163,6 +188,8 @@ impl Record {
             Self::TodosChanged { .. } => "todos.changed",
             Self::CallIntended(_) => "call.intended",
             Self::CallSettled { .. } => "call.settled",
+            Self::ContextCleared(_) => "context.cleared",
+            Self::ContextCompacted(_) => "context.compacted",
             Self::TurnEnded(_) => "turn.ended",
             Self::Deleted {} => "session.deleted",
         }
@@ -202,6 +229,9 @@ pub struct SessionCreated {
     /// What the walls around its programs let through; absent for what the operator lets through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walls: Option<WallsAllowed>,
+    /// What its system prompts end with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
     /// What its clients keep with it.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
@@ -295,6 +325,9 @@ pub struct PromptAdmitted {
     /// The tools that are turned off for its turn.
     #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
     pub tools: ToolSwitches,
+    /// Where it comes from, if another session sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed: Option<Box<HandedOver>>,
 }
 
 impl PromptAdmitted {
@@ -312,6 +345,18 @@ impl PromptAdmitted {
             tools: self.tools.clone(),
         }
     }
+}
+
+/// See [`Record::SystemSettled`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemSettled {
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// The text, with which every request begins. Events leave it out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
 }
 
 /// See [`Record::AttemptStarted`].
@@ -422,7 +467,7 @@ pub struct StepFinished {
 
 /// A part of a finished step. A call is only named here; what it is stands in its [`CallProposed`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", try_from = "AnyStepPart")]
 pub enum StepPart {
     /// Text.
     Text {
@@ -446,6 +491,37 @@ pub enum StepPart {
         /// The call.
         id: PartId,
     },
+}
+
+/// What is read of any part of a step: which it is may come last, and to wait for that would take longer than all the rest.
+#[derive(Deserialize)]
+struct AnyStepPart {
+    #[serde(rename = "type")]
+    kind: StepPartKind,
+    id: PartId,
+    text: Option<String>,
+    opaque: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StepPartKind {
+    Text,
+    Reasoning,
+    Call,
+}
+
+impl TryFrom<AnyStepPart> for StepPart {
+    type Error = &'static str;
+
+    fn try_from(AnyStepPart { kind, id, text, opaque }: AnyStepPart) -> Result<Self, Self::Error> {
+        let text = text.ok_or("missing field `text`");
+        Ok(match kind {
+            StepPartKind::Text => Self::Text { id, text: text? },
+            StepPartKind::Reasoning => Self::Reasoning { id, text: text?, opaque },
+            StepPartKind::Call => Self::Call { id },
+        })
+    }
 }
 
 /// See [`Record::CallProposed`].
@@ -498,6 +574,65 @@ pub struct CallIntended {
     pub effect: Effect,
     /// What to do if the process ends before it is settled.
     pub recovery: Recovery,
+    /// To whom it hands work over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegate: Option<Delegate>,
+}
+
+/// See [`Record::ContextCleared`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextCleared {
+    /// The calls of whose outputs one line is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<PartId>,
+    /// The calls of whose outputs only the beginning is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shortened: Vec<ShortenedOutput>,
+}
+
+/// An output of which only the beginning is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShortenedOutput {
+    /// The call.
+    pub call: PartId,
+    /// How many bytes of its output are left, at most.
+    pub bytes: u64,
+}
+
+/// See [`Record::ContextCompacted`].
+///
+/// What a model reads from here on: `first`, the text, `prompt`, and the messages from `kept_from` on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextCompacted {
+    /// How.
+    pub how: CompactionKind,
+    /// The message that tells clients of it.
+    pub message: MessageId,
+    /// The answer that it has for clients that want one.
+    pub answer: MessageId,
+    /// The part that holds the text.
+    pub part: PartId,
+    /// What models read in place of what is left out.
+    pub text: String,
+    /// The first message, where it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<MessageId>,
+    /// The prompt of the turn under way, where it would be left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<MessageId>,
+    /// The first message of those that stay at the end; absent when only later ones do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<MessageId>,
+    /// The attempt that wrote the summary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptId>,
+    /// Whether somebody asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
+    /// Estimated tokens of a request before.
+    pub before: u64,
+    /// Estimated tokens of a request after it.
+    pub after: u64,
 }
 
 /// How a turn ended.

@@ -122,6 +122,7 @@ impl SessionSummary {
                 parent,
                 root,
                 parent_step,
+                system: _,
                 metadata,
                 ..
             }) => {
@@ -154,10 +155,15 @@ impl SessionSummary {
         }
     }
 
+    /// What every entry does to it, and all that one does which is not of a turn, an attempt or the session itself.
+    pub fn advance(&mut self, seq: Seq, at: Timestamp) {
+        self.head = seq;
+        self.updated = self.updated.max(at);
+    }
+
     /// Adds the next entry of the log.
     pub fn apply(&mut self, entry: &Entry) {
-        self.head = entry.seq;
-        self.updated = self.updated.max(entry.at);
+        self.advance(entry.seq, entry.at);
         match &entry.record {
             // What a session used in the part that it shares was used by the other one.
             Record::Forked(_) => {
@@ -204,6 +210,7 @@ impl SessionSummary {
             }
             Record::Deleted {} => self.state = SessionState::Deleted,
             Record::SessionCreated(_)
+            | Record::SystemSettled(_)
             | Record::StepFinished(_)
             | Record::CallProposed(_)
             | Record::ConsentAsked(_)
@@ -212,7 +219,9 @@ impl SessionSummary {
             | Record::QuestionSettled { .. }
             | Record::TodosChanged { .. }
             | Record::CallIntended(_)
-            | Record::CallSettled { .. } => {}
+            | Record::CallSettled { .. }
+            | Record::ContextCleared(_)
+            | Record::ContextCompacted(_) => {}
         }
         if self.state != SessionState::Deleted {
             self.state = if self.open_turns > 0 { SessionState::Busy } else { SessionState::Idle };

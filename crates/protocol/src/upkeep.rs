@@ -13,6 +13,9 @@ pub struct Reclaimed {
     pub blobs: u64,
     /// Their size in bytes.
     pub blob_bytes: u64,
+    /// How many more are named by no record, and stay until the grace of the last who named them is over (ten minutes).
+    #[serde(default)]
+    pub waiting_blobs: u64,
 }
 
 /// What was looked at in a store, and what is wrong with it.
@@ -24,7 +27,7 @@ pub struct StoreReport {
     pub records: u64,
     /// Rows of the ledger.
     pub rows: u64,
-    /// Blobs that records name, each counted once for its tenant.
+    /// Blobs that records name or are in, each counted once for its tenant.
     pub blobs: u64,
     /// What is wrong, in the order of the store; the first thousand.
     pub problems: Vec<StoreProblem>,

@@ -7,6 +7,8 @@ use playhouse_protocol::message::{
 };
 use serde_json::Map;
 
+use crate::context::Context;
+
 /// What a prompt says for its turn only, with a hole for it.
 const TURN_SYSTEM: &str = include_str!("../../../prompts/turn-system.md");
 /// The tools that a prompt turns off.
@@ -23,14 +25,25 @@ const HOLE: &str = "{{text}}";
 /// What a prompt says for its turn only follows its text, as a block that is marked as such: the system prompt, with which
 /// every request begins, stays as it is, and so do the tools.
 pub fn translate(message: &Message, reader: &ModelRef, out: &mut Vec<ChatMessage>) {
+    translate_in(message, reader, &Context::default(), out);
+}
+
+/// The same, without what the context leaves out of outputs.
+pub(crate) fn translate_in(
+    message: &Message,
+    reader: &ModelRef,
+    context: &Context,
+    out: &mut Vec<ChatMessage>,
+) {
     match message {
         Message::User(message) => translate_user(message, out),
-        Message::Assistant(message) => translate_assistant(message, message.model == *reader, out),
+        Message::Assistant(message) => translate_assistant(message, message.model == *reader, context, out),
     }
 }
 
 fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
-    if message.withdrawn {
+    // What is told of a compaction is told to clients: models read it at the beginning.
+    if message.withdrawn || message.kind.is_compaction() || message.kind.is_block() {
         return;
     }
     let mut parts: Vec<UserPart> = message
@@ -77,9 +90,9 @@ fn turned_off(message: &UserMessage) -> Option<String> {
     }
 }
 
-fn translate_assistant(message: &AssistantMessage, own: bool, out: &mut Vec<ChatMessage>) {
+fn translate_assistant(message: &AssistantMessage, own: bool, context: &Context, out: &mut Vec<ChatMessage>) {
     // What a failed answer had said is shown to people; for a model it would be an answer, and as long as it came.
-    if message.finish == Some(FinishReason::Failed) {
+    if message.finish == Some(FinishReason::Failed) || message.unread {
         return;
     }
     let parts: Vec<AssistantPart> =
@@ -90,7 +103,7 @@ fn translate_assistant(message: &AssistantMessage, own: bool, out: &mut Vec<Chat
     }
     out.push(ChatMessage::Assistant { parts });
     let calls = message.parts.iter().filter_map(|part| match part {
-        Part::Call(call) => Some(result_part(call)),
+        Part::Call(call) => Some(result_part(call, context)),
         _ => None,
     });
     let results: Vec<ResultPart> = calls.collect();
@@ -120,10 +133,11 @@ fn assistant_part(part: &Part, own: bool) -> Option<AssistantPart> {
     }
 }
 
-fn result_part(call: &CallPart) -> ResultPart {
+fn result_part(call: &CallPart, context: &Context) -> ResultPart {
     let (output, ok, attachments) = match &call.state {
         CallState::Settled(result) => {
-            (result.output.clone(), result.outcome == CallOutcome::Done, result.attachments.clone())
+            let (output, attachments) = context.output(call.id, result);
+            (output, result.outcome == CallOutcome::Done, attachments)
         }
         // Not reached for complete messages. A model must see a result all the same.
         CallState::Pending | CallState::Asking | CallState::Running { .. } => {

@@ -2,14 +2,17 @@
 
 use playhouse_policy::Verdict;
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
+use playhouse_protocol::delegate::{Delegation, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
-use playhouse_protocol::ledger::Tier;
+use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
-use playhouse_protocol::record::{Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart};
+use playhouse_protocol::record::{
+    Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart, SystemSettled,
+};
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
@@ -33,6 +36,18 @@ pub trait Facts {
 
     /// The version of the catalogue that the prices of `model` are from, where they are from one.
     fn catalogue(&self, _model: &ModelRef) -> Option<String> {
+        None
+    }
+
+    /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None`
+    /// where the window is not known.
+    fn room(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
+
+    /// The agent and the model that are asked for a title or a summary in a session that uses `model`; `None` where nobody is
+    /// asked.
+    fn aside(&self, _purpose: Purpose, _model: &ModelRef) -> Option<(String, ModelRef)> {
         None
     }
 }
@@ -72,6 +87,8 @@ pub struct NewPrompt {
     pub system: Option<String>,
     /// The tools that are turned off for its turn.
     pub tools: ToolSwitches,
+    /// Where it comes from, if another session sent it.
+    pub handed: Option<Box<HandedOver>>,
 }
 
 /// A call that a model asked for.
@@ -143,6 +160,8 @@ pub struct PreparedCall {
     pub diff: bool,
     /// What holds it if it runs, for a tool that starts programs.
     pub walls: Option<WallsInForce>,
+    /// The work that it hands over to another session.
+    pub delegation: Option<Delegation>,
 }
 
 /// How a call ended.
@@ -219,12 +238,16 @@ pub enum Input {
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
     /// Change title, agent, model, rules or what clients keep with the session.
     Change(Ticket, SessionChanged),
+    /// Let a summary stand for the conversation so far, written by this model, or by that of the session.
+    Compact(Ticket, Option<ModelRef>),
     /// Remove the session: abort what runs, then say that it is gone.
     Delete(Ticket),
     /// The session was just read from its log: go on with what is unfinished.
     Resume,
     /// An attempt ended.
     Attempt(AttemptId, AttemptReport),
+    /// The system prompt of this agent and model was made, and a request is about to leave with it.
+    SystemMade(SystemSettled),
     /// A call was prepared, or could not be (with what the model shall read).
     Prepared(PartId, Result<PreparedCall, CallReport>),
     /// A running call asks the people behind the session.
@@ -256,6 +279,31 @@ pub struct AttemptOrder {
     pub estimated_input: u64,
 }
 
+/// An attempt to start beside the steps of turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsideOrder {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The turn that it is counted in.
+    pub turn: MessageId,
+    /// Stands for a step in its row.
+    pub step: MessageId,
+    /// Whether that turn runs, so that its budget is used.
+    pub in_turn: bool,
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// All that is asked.
+    pub text: String,
+    /// The most tokens of the answer that are of use.
+    pub most_output: u64,
+    /// Input tokens of the request, as they are estimated.
+    pub estimated_input: u64,
+}
+
 /// Something to be done, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -265,6 +313,8 @@ pub enum Effect {
     Reply(Ticket, Result<Reply, CommandError>),
     /// Start an attempt. After a flush.
     StartAttempt(AttemptOrder),
+    /// Start an attempt beside the steps of turns. After a flush.
+    StartAside(AsideOrder),
     /// Let a tool read its arguments.
     Prepare {
         /// The call.
@@ -314,7 +364,7 @@ impl Effect {
     /// Whether everything appended before it must be flushed first. This is the whole list of what waits for a flush.
     pub fn waits_for_flush(&self) -> bool {
         match self {
-            Self::Reply(..) | Self::StartAttempt(_) | Self::Remove(_) => true,
+            Self::Reply(..) | Self::StartAttempt(_) | Self::StartAside(_) | Self::Remove(_) => true,
             Self::Execute { after_flush, .. } => *after_flush,
             Self::Append(_)
             | Self::Prepare { .. }

@@ -3,24 +3,34 @@
 use std::collections::{HashSet, VecDeque};
 
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
+use playhouse_protocol::delegate::{Delegate, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{
-    Attachment, CallPart, FinishReason, Message, Part, PromptKind, ToolSwitches, UserMessage, turns_off,
+    Attachment, CallPart, CallResult, CallState, FinishReason, Message, Part, PromptKind, ToolSwitches,
+    UserMessage, turns_off,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::{PriceList, Totals};
-use playhouse_protocol::{Entry, ModelRef, Record, Seq, SessionSummary, Timestamp, WallsAllowed};
+use playhouse_protocol::{Damage, Entry, ModelRef, Record, Seq, SessionSummary, Timestamp, WallsAllowed};
 use thiserror::Error;
 
+use crate::context::{Context, Shown};
+
+mod asides;
 mod pages;
 mod records;
 mod size;
 
+pub(crate) use size::FILE_BYTES;
+
 /// So many requests that are settled are remembered with how: whoever answers one late is told.
 const REMEMBERED: usize = 256;
+/// What a result says of the rules files that it shows, by their paths.
+const RULES: &str = "rules";
 
 /// A record that does not fit what came before it. The session cannot be trusted from there on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -32,6 +42,12 @@ pub struct FoldError {
     pub kind: &'static str,
     /// What does not fit.
     pub reason: String,
+}
+
+impl From<FoldError> for Damage {
+    fn from(FoldError { seq, kind, reason }: FoldError) -> Self {
+        Self { seq, reason: format!("{kind} does not fit: {reason}") }
+    }
 }
 
 /// The state of a session: a function of its log.
@@ -49,8 +65,16 @@ pub struct Session {
     pub turn: Option<Turn>,
     /// Every prompt that was admitted.
     prompts: HashSet<MessageId>,
-    /// Bytes of text in `messages`, from which the size of a request is estimated.
+    /// Bytes of what models read of `messages`, from which the size of a request is estimated.
     pub conversation_bytes: u64,
+    /// What models do not read of `messages`.
+    pub(crate) context: Context,
+    /// Attempts under way beside the steps of turns.
+    pub asides: Vec<OpenAside>,
+    /// What its system prompts end with.
+    pub system: Option<String>,
+    /// Where the system prompts stand that are settled, for each agent and model.
+    systems: Vec<(String, ModelRef, Seq)>,
     /// The session's list of things to do.
     pub todos: Vec<Todo>,
     /// The session's own rules.
@@ -59,18 +83,21 @@ pub struct Session {
     pub unattended: bool,
     /// What the walls around its programs let through; `None` for what the operator lets through.
     pub walls: Option<WallsAllowed>,
+    /// Work that was handed over and that no call waits for: how it ended was not told yet.
+    pub background: Vec<Delegate>,
     /// The requests that were settled last, the newest at the end.
     settled: VecDeque<SettledRequest>,
     /// The sessions whose records this one shares, as it is a fork; the nearest at the end.
     pub shares_with: Vec<SessionId>,
 }
 
-/// What a prompt says, without the ids of its parts, which are made each time it is sent.
+/// What a prompt says, without the ids of its parts, which are made each time it is sent, and without the files that the
+/// engine read for it: they may have changed since.
 fn says(parts: &[Part]) -> Vec<(Option<&str>, Option<&Attachment>)> {
-    let said = parts.iter().map(|part| match part {
-        Part::Text { text, .. } => (Some(text.as_str()), None),
-        Part::File { file, .. } => (None, Some(file)),
-        _ => (None, None),
+    let said = parts.iter().filter_map(|part| match part {
+        Part::Text { text, .. } => Some((Some(text.as_str()), None)),
+        Part::File { file, .. } => (!file.mentioned).then_some((None, Some(file))),
+        _ => Some((None, None)),
     });
     said.collect()
 }
@@ -120,6 +147,8 @@ pub struct Turn {
     pub kind: PromptKind,
     /// The tools that are turned off in it.
     pub tools: ToolSwitches,
+    /// Where its prompt comes from, if another session sent it.
+    pub handed: Option<Box<HandedOver>>,
     /// What its attempts used.
     pub totals: Totals,
     /// The step under way, or the last one.
@@ -151,6 +180,8 @@ pub struct Step {
     pub attempts: u32,
     /// Attempts that failed. One that a crash cut off did not.
     pub failures: u32,
+    /// Whether its last attempt was refused since it was too long, and no room was made since.
+    pub overflowed: bool,
     /// What its attempts used.
     pub totals: Totals,
     /// Where it stands.
@@ -182,6 +213,25 @@ pub struct OpenAttempt {
     pub id: AttemptId,
     /// Estimated input, in tokens.
     pub estimated_input: u64,
+    /// Bytes of the conversation in its request.
+    pub conversation_bytes: u64,
+    /// Prices when it started.
+    pub prices: PriceList,
+}
+
+/// An attempt beside the steps of turns: for a title, or for a summary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenAside {
+    /// The attempt.
+    pub id: AttemptId,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The turn that it is counted in.
+    pub turn: MessageId,
+    /// The model that is asked.
+    pub model: ModelRef,
+    /// Estimated input, in tokens.
+    pub estimated_input: u64,
     /// Prices when it started.
     pub prices: PriceList,
 }
@@ -197,6 +247,8 @@ pub struct OpenCall {
     pub consent: Option<Box<OpenConsent>>,
     /// What it asked the people behind the session.
     pub question: Option<OpenQuestion>,
+    /// To whom it hands work over.
+    pub delegate: Option<Delegate>,
 }
 
 /// A request for consent to a call of the step under way.
@@ -237,6 +289,12 @@ pub enum CallPhase {
     Settled,
 }
 
+/// The rules files that a result shows.
+pub fn rules_in(result: &CallResult) -> impl Iterator<Item = &str> {
+    let files = result.metadata.get(RULES).and_then(|files| files.as_array());
+    files.into_iter().flatten().filter_map(|file| file.as_str())
+}
+
 impl Session {
     /// The session of a log, from its first entry on.
     pub fn replay<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Self, FoldError> {
@@ -270,10 +328,15 @@ impl Session {
             turn: None,
             prompts: HashSet::new(),
             conversation_bytes: 0,
+            context: Context::default(),
+            asides: Vec::new(),
+            system: created.system.clone(),
+            systems: Vec::new(),
             todos: Vec::new(),
             permissions: created.permissions.clone(),
             unattended: created.unattended,
             walls: created.walls.clone(),
+            background: Vec::new(),
             settled: VecDeque::new(),
             shares_with: Vec::new(),
         })
@@ -294,6 +357,28 @@ impl Session {
     /// Whether it was removed.
     pub fn is_deleted(&self) -> bool {
         self.summary.state == SessionState::Deleted
+    }
+
+    /// Where the system prompt of this agent and model stands in the log; `None` before it is settled.
+    pub fn system_at(&self, agent: &str, model: &ModelRef) -> Option<Seq> {
+        let settled = self.systems.iter().find(|(of, with, _)| of == agent && with == model);
+        settled.map(|(_, _, seq)| *seq)
+    }
+
+    /// The rules files of subdirectories that results of calls show, as far as models still read those results.
+    pub fn shown_rules(&self) -> impl Iterator<Item = &str> {
+        let read = self.messages.get(self.context.begins_at()..).unwrap_or_default();
+        let answers = read.iter().filter_map(|message| match message {
+            Message::Assistant(message) => Some(message),
+            Message::User(_) => None,
+        });
+        let results = answers.flat_map(|message| &message.parts).filter_map(|part| match part {
+            Part::Call(CallPart { id, state: CallState::Settled(result), .. }) => {
+                (self.context.shown(*id) == Shown::Whole).then_some(result)
+            }
+            _ => None,
+        });
+        results.flat_map(rules_in)
     }
 
     /// Whether a prompt with this id was admitted.
@@ -376,6 +461,11 @@ impl Session {
         })
     }
 
+    /// To whom a call of the step under way hands work over.
+    pub fn delegate(&self, call: PartId) -> Option<Delegate> {
+        self.calls().iter().find(|open| open.id == call)?.delegate
+    }
+
     /// The calls of the step under way, once its answer is complete.
     pub(crate) fn calls(&self) -> &[OpenCall] {
         match self.turn.as_ref().and_then(|turn| turn.step.as_ref()).map(|step| &step.phase) {
@@ -393,6 +483,16 @@ impl Session {
             }),
             Message::User(_) => None,
         })
+    }
+
+    /// Adds the next entry of a log that is read: the same as [`Session::apply`], but nothing is copied that it keeps.
+    pub fn take(&mut self, entry: Entry) -> Result<(), FoldError> {
+        let (seq, kind) = (entry.seq, entry.record.kind());
+        match self.fold_large(entry) {
+            Ok(None) => Ok(()),
+            Ok(Some(entry)) => self.apply(&entry),
+            Err(reason) => Err(FoldError { seq, kind, reason }),
+        }
     }
 
     /// Adds the next entry of the log.

@@ -5,7 +5,8 @@
 //!   returns [`Effect`]s (append these records, start this attempt, prepare or execute this call, cancel, reply, arm a
 //!   deadline). Whoever owns it carries them out in order; nothing else decides what happens next, live or after a crash.
 //! - [`ForkPoint`] finds where a log is cut for a fork, and [`fork`] makes the fork's first records.
-//! - [`chat`] translates the history into what a model reads.
+//! - [`chat`] translates messages into what a model reads; [`Session::read`] does so for a history, without what is left out
+//!   of it to make room.
 //! - [`tags`] makes one text of a session's events, for renderers; [`about`] says what a call is about.
 //!
 //! ```
@@ -27,6 +28,7 @@
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,
+//!     system: None,
 //!     metadata: Default::default(),
 //! };
 //! let log = [Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) }];
@@ -36,6 +38,7 @@
 
 pub mod about;
 pub mod chat;
+mod context;
 mod effect;
 mod fold;
 mod fork;
@@ -45,12 +48,12 @@ mod settle;
 pub mod tags;
 
 pub use effect::{
-    AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, NewPrompt,
-    PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
+    AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input,
+    NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
 };
 pub use fold::{
-    CallPhase, FoldError, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, Session, Step,
-    StepPhase, Turn,
+    CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, Session,
+    Step, StepPhase, Turn, rules_in,
 };
 pub use fork::{ForkOrder, ForkPoint, fork, fork_title};
 pub use machine::Machine;

@@ -20,17 +20,23 @@ mod aborts;
 mod attempts;
 mod calls;
 mod consents;
+mod context;
 mod forks;
 mod prompts;
 mod questions;
 mod shell;
+mod titles;
 
 use aborts::Abort;
+use context::Compaction;
+use titles::Title;
 
 /// How long what was cancelled may take to end by itself, in milliseconds, before it is killed.
 pub(crate) const ABORT_GRACE_MS: u64 = 1_000;
 /// How long a request to people waits for an answer, in milliseconds, unless told otherwise.
-const ASKING_WAIT_MS: u64 = 60_000;
+const ASKING_WAIT_MS: u64 = 86_400_000;
+/// How much work may be handed over to other sessions at once, unless told otherwise.
+const MOST_TASKS: usize = 8;
 
 /// A session that decides.
 #[derive(Debug)]
@@ -39,6 +45,8 @@ pub struct Machine {
     retry: RetryPolicy,
     /// How long a request to people waits for an answer, in milliseconds.
     asking_wait_ms: u64,
+    /// How much work may be handed over to other sessions at once.
+    most_tasks: usize,
     live: Live,
     /// It does nothing about what is unfinished until somebody wants something.
     suspended: bool,
@@ -52,6 +60,10 @@ pub struct Machine {
 struct Live {
     /// The attempt that reports one day.
     attempt: Option<AttemptId>,
+    /// The summary that is written, for which turns wait.
+    compaction: Option<Compaction>,
+    /// The title that is written, for which nothing waits.
+    title: Option<Title>,
     /// Calls that report one day.
     calls: HashMap<PartId, LiveCall>,
     /// The step that waits for its next attempt.
@@ -79,6 +91,7 @@ impl Machine {
             session,
             retry,
             asking_wait_ms: ASKING_WAIT_MS,
+            most_tasks: MOST_TASKS,
             live: Live::default(),
             suspended: false,
             fresh: Vec::new(),
@@ -86,11 +99,17 @@ impl Machine {
         }
     }
 
-    /// Says how long a request for consent or with questions waits for an answer, in milliseconds; it is a minute unless
+    /// Says how long a request for consent or with questions waits for an answer, in milliseconds; it is a day unless
     /// told otherwise.
     #[must_use]
     pub fn asking_wait_ms(self, asking_wait_ms: u64) -> Self {
         Self { asking_wait_ms, ..self }
+    }
+
+    /// Says how much work may be handed over to other sessions at once; it is 8 unless told otherwise.
+    #[must_use]
+    pub fn most_tasks(self, most_tasks: usize) -> Self {
+        Self { most_tasks, ..self }
     }
 
     /// Makes it wait before it goes on with what is unfinished: for [`Input::Resume`], or for anything that somebody wants of its
@@ -146,15 +165,24 @@ impl Machine {
             }
             Input::Ask(call, questions) => self.on_ask(call, questions, stamp),
             Input::Change(ticket, changed) => self.on_change(ticket, changed, stamp),
+            Input::Compact(ticket, model) => self.on_compact(ticket, model, stamp),
             Input::Delete(ticket) => {
                 if self.refuse_deleted(ticket) {
                     return Ok(());
                 }
                 self.live.delete = Some(ticket);
+                self.give_up_title(stamp)?;
                 self.begin_abort(None, stamp)
             }
             Input::Resume => self.on_resume(stamp),
             Input::Attempt(attempt, report) => self.on_attempt(attempt, report, stamp),
+            Input::SystemMade(made) => {
+                let known = self.session.system_at(&made.agent, &made.model);
+                if known.is_some() || self.session.is_deleted() {
+                    return Ok(());
+                }
+                self.append(Record::SystemSettled(made), stamp.now)
+            }
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
             Input::Call(call, report) => self.on_call(call, report, stamp),
             Input::Deadline(Deadline::Retry { step }) => {
@@ -192,6 +220,11 @@ impl Machine {
 
     /// Goes on after a restart, when nobody is at work.
     fn on_resume(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        self.resume_turn(stamp)?;
+        self.lose_asides(stamp)
+    }
+
+    fn resume_turn(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         match turn.step.as_ref().map(|step| &step.phase) {
             Some(StepPhase::Attempting(open)) => {
@@ -206,7 +239,8 @@ impl Machine {
     /// Does all that can be done now: starts turns, attempts and calls, and ends turns.
     fn advance(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         loop {
-            let waits = self.suspended || self.live.abort.is_some() || self.live.attempt.is_some();
+            let at_work = self.live.attempt.is_some() || self.live.compaction.is_some();
+            let waits = self.suspended || self.live.abort.is_some() || at_work;
             if waits || self.session.is_deleted() {
                 return Ok(());
             }
@@ -222,22 +256,29 @@ impl Machine {
                 continue;
             };
             match turn.step.as_ref().map(|step| (step.id, &step.phase)) {
-                None if self.is_by_hand() => self.propose_command(stamp)?,
-                None => return self.start_attempt(stamp),
-                Some((_, StepPhase::Attempting(_))) => return Ok(()),
-                Some((_, StepPhase::Unanswered)) if self.is_by_hand() => self.propose_command(stamp)?,
-                Some((step, StepPhase::Unanswered)) => {
-                    if self.live.retrying == Some(step) {
+                None if self.is_command() => self.propose_command(stamp)?,
+                None => {
+                    if self.next_attempt(stamp)? {
                         return Ok(());
                     }
-                    return self.start_attempt(stamp);
+                }
+                Some((_, StepPhase::Attempting(_))) => return Ok(()),
+                Some((_, StepPhase::Unanswered)) if self.is_command() => self.propose_command(stamp)?,
+                Some((step, StepPhase::Unanswered)) => {
+                    if self.live.retrying == Some(step) || self.next_attempt(stamp)? {
+                        return Ok(());
+                    }
                 }
                 Some((_, StepPhase::Finished { .. })) => {
                     if self.run_calls(stamp)? {
                         return Ok(());
                     }
                     match self.outcome() {
-                        None => return self.start_attempt(stamp),
+                        None => {
+                            if self.next_attempt(stamp)? {
+                                return Ok(());
+                            }
+                        }
                         Some((outcome, error)) => self.end_turn(outcome, error, stamp)?,
                     }
                 }
@@ -254,7 +295,7 @@ impl Machine {
             FinishReason::Failed | FinishReason::Length | FinishReason::ContentFilter => {
                 Some((TurnOutcome::Failed, error.clone()))
             }
-            _ if self.is_by_hand() => Some((TurnOutcome::Completed, None)),
+            _ if self.is_command() => Some((TurnOutcome::Completed, None)),
             _ if step.last => Some((TurnOutcome::MaxSteps, None)),
             _ if !calls.is_empty() => None,
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other => {
@@ -286,12 +327,14 @@ fn wants_work(input: &Input) -> bool {
         | Input::AbortTurn(..)
         | Input::Answer(..)
         | Input::AnswerQuestion(..)
+        | Input::Compact(..)
         | Input::Delete(_)
         | Input::Resume => true,
         Input::Change(..)
         | Input::Cover(..)
         | Input::Ask(..)
         | Input::Attempt(..)
+        | Input::SystemMade(_)
         | Input::Prepared(..)
         | Input::Call(..)
         | Input::Deadline(_) => false,

@@ -12,6 +12,8 @@
 #[path = "../tests/it/samples.rs"]
 #[allow(dead_code, reason = "the tests need more of it")]
 mod samples;
+#[path = "space/steps.rs"]
+mod steps;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,12 +22,11 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use fs_err as fs;
-use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::record::StepPart;
-use playhouse_protocol::{Entry, Record, Seq};
+use playhouse_protocol::{Entry, Record, Seq, SessionId};
 use playhouse_store::{Append, Backend, Store, StoreOptions};
 
 use samples::*;
+use steps::{Kind, Steps};
 
 /// Tells a process of this bench what to do.
 const TASK: &str = "PLAYHOUSE_BENCH_TASK";
@@ -43,12 +44,13 @@ fn main() {
             run(backend, data, &["append", &writers.to_string(), &count.to_string()])
         });
     }
-    for size in [1_024, 4 * 1_024, 16 * 1_024, 60 * 1_024] {
-        let steps = (32 * 1024 * 1024 / (2 * size) / divisor).max(4);
-        row(
-            &format!("bytes handed over, on disk, of text and output in parts of {size}"),
-            |backend, data| run(backend, data, &["space", &size.to_string(), &steps.to_string()]),
-        );
+    for (kind, name) in [("real", "prose and code"), ("random", "letters by chance")] {
+        for size in [1_024, 2 * 1_024, 4 * 1_024, 16 * 1_024, 60 * 1_024] {
+            let steps = (32 * 1024 * 1024 / (2 * size) / divisor).max(320);
+            row(&format!("bytes handed over, on disk, of {name} in parts of {size}"), |backend, data| {
+                run(backend, data, &["space", kind, &size.to_string(), &steps.to_string()])
+            });
+        }
     }
     let sessions = (10_000 / divisor).to_string();
     row(&format!("resident memory, opened with {sessions} sessions and listed"), |backend, data| {
@@ -93,7 +95,10 @@ fn work(task: &[&str]) {
     let store = || Store::open_with(data, &StoreOptions { backend, ..StoreOptions::default() }).unwrap();
     match task {
         ["append", writers, count] => println!("{:.0}", appends(&store(), number(writers), number(count))),
-        ["space", size, steps] => space(store(), data, number(size) as usize, number(steps)),
+        ["space", kind, size, steps] => {
+            let kind = if *kind == "real" { Kind::Real } else { Kind::Random };
+            space(store(), data, kind, number(size) as usize, number(steps));
+        }
         ["make", sessions, end] => {
             let store = store();
             make(&store, number(sessions));
@@ -136,7 +141,7 @@ fn appends(store: &Store, writers: u64, count: u64) -> f64 {
         for number in 1..=writers {
             scope.spawn(move || {
                 for seq in 1..=each {
-                    append(store, session(number), seq, vec![proposed(seq, &"text ".repeat(200))]).unwrap();
+                    append(store, session(number), seq, vec![proposed(seq, &letters(1_000, seq))]).unwrap();
                 }
             });
         }
@@ -144,80 +149,45 @@ fn appends(store: &Store, writers: u64, count: u64) -> f64 {
     (each * writers) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A text of this size that no backend can make smaller by itself.
-fn text(size: usize, seed: u64) -> String {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let letters = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        char::from(b'a' + (state % 26) as u8)
-    });
-    letters.take(size).collect()
-}
-
-/// What an engine appends for a step with one text and one call, each of this size.
-fn step(number: u64, size: usize) -> [Vec<Record>; 3] {
-    let kinds = one_of_each_kind();
-    let find = |kind: &str| kinds.iter().find(|record| record.kind() == kind).unwrap().clone();
-    let (mut finished, mut settled) = (find("step.finished"), find("call.settled"));
-    if let Record::StepFinished(finished) = &mut finished {
-        finished.error = None;
-        finished.parts = vec![
-            StepPart::Text { id: part(2 * number), text: text(size, 2 * number) },
-            StepPart::Call { id: part(2 * number + 1) },
-        ];
-    }
-    if let Record::CallSettled { call, result } = &mut settled {
-        *call = part(2 * number + 1);
-        result.outcome = CallOutcome::Done;
-        result.output = text(size, 2 * number + 1);
-        result.metadata.clear();
-        result.attachments.clear();
-    }
-    [
-        vec![started(number, 1)],
-        vec![used(number, 1_000), finished, proposed(2 * number + 1, "src/main.rs"), find("call.intended")],
-        vec![settled],
-    ]
-}
-
 /// How many sessions append side by side.
 const SIDE_BY_SIDE: u64 = 16;
 
 /// Appends steps, and says how many bytes that took for one of text and output: handed over, and on the disk.
-fn space(store: Store, data: &Path, size: usize, steps: u64) {
-    let mut head = 0;
-    // The same to each session; each append is durable before the next.
-    let mut put = |records: &[Record]| {
+fn space(store: Store, data: &Path, kind: Kind, size: usize, steps: u64) {
+    let mut sessions: Vec<_> = (1..=SIDE_BY_SIDE).map(|number| (Steps::new(kind, number), 0)).collect();
+    // To all sessions side by side; each append is durable before the next.
+    let mut put = |records: &mut dyn FnMut(&mut Steps, SessionId) -> Vec<Record>| {
         let ends: Vec<_> = (1..=SIDE_BY_SIDE)
-            .map(|number| {
-                let mut records = records.to_vec();
-                if let Some(Record::SessionCreated(created)) = records.first_mut() {
-                    created.session = session(number);
-                }
+            .zip(&mut sessions)
+            .map(|(number, (steps, head))| {
+                let session = session(number);
+                let places = *head + 1..;
+                let records = records(steps, session);
+                let expected = Seq(std::mem::replace(head, *head + records.len() as u64));
+                let at = steps.now();
+                let entries = places.zip(records).map(|(seq, record)| Entry { seq: Seq(seq), at, record });
                 let (sender, receiver) = sync_channel(1);
-                let append = Append {
-                    session: session(number),
-                    tenant: TENANT.into(),
-                    expected: Seq(head),
-                    entries: entries(head, records),
-                };
+                let append = Append { session, tenant: TENANT.into(), expected, entries: entries.collect() };
                 store.log.append(append, Box::new(move |end| drop(sender.send(end))));
                 receiver
             })
             .collect();
-        head += records.len() as u64;
         for end in ends {
             end.recv().unwrap().unwrap();
         }
     };
-    put(&[created(session(1), TENANT, "/w"), admitted(1), Record::TurnStarted { turn: message(1) }]);
+    put(&mut |steps, session| steps.begin(session));
     let steps = (steps / SIDE_BY_SIDE).max(1);
-    for number in 1..=steps {
-        step(number, size).iter().for_each(|records| put(records));
+    for _ in 0..steps {
+        let mut rest = Vec::new();
+        put(&mut |steps, _| {
+            let [answered, settled] = steps.step(size);
+            rest.push(settled);
+            answered
+        });
+        let mut rest = rest.into_iter();
+        put(&mut |_, _| rest.next().unwrap_or_default());
     }
-    put(&[ended(1)]);
     let steps = steps * SIDE_BY_SIDE;
     let produced = (2 * size as u64 * steps) as f64;
     let written = store.upkeep.written();
@@ -247,7 +217,7 @@ fn make(store: &Store, sessions: u64) {
             admitted(number),
             started(number, number),
             used(number, 1_000),
-            proposed(number, &text(500, number)),
+            proposed(number, &letters(500, number)),
             ended(number),
         ];
         let (sender, receiver) = sync_channel(1);
@@ -265,7 +235,7 @@ fn make(store: &Store, sessions: u64) {
 /// Deletes half of what was appended, and gives the space back.
 fn shrink(store: &Store, data: &Path, megabytes: u64) {
     for number in 1..=megabytes {
-        let records = (1..=32).map(|call| proposed(call, &text(32 * 1_024, number * 32 + call)));
+        let records = (1..=32).map(|call| proposed(call, &letters(32 * 1_024, number * 32 + call)));
         let records = std::iter::once(created(session(number), TENANT, "/w")).chain(records).collect();
         append(store, session(number), 0, records).unwrap();
     }

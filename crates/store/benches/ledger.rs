@@ -1,6 +1,8 @@
 //! What the ledger costs: processor time and flushes of a row beside its records, and sums over a month.
 //!
-//! `cargo bench -p playhouse-store --bench ledger`. Without `--bench` it makes one short run.
+//! `cargo bench -p playhouse-store --bench ledger`. Without `--bench` it makes one short run. With `--only paid` or `--only by-hand`,
+//! and `--in-memory`, it makes such attempts and measures nothing: what `valgrind --tool=callgrind` counts in both, it is to be
+//! told apart by.
 #![allow(clippy::print_stdout, reason = "a bench tells its numbers")]
 
 #[path = "../../../benches/engine/report.rs"]
@@ -49,6 +51,15 @@ fn processor_microseconds() -> f64 {
 }
 
 fn main() -> Result<()> {
+    let arguments: Vec<_> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--only") {
+        let tenant = match arguments.get(at + 1).map(String::as_str) {
+            Some("paid") => "acme",
+            Some("by-hand") => BY_HAND_TENANT,
+            _ => return Err("--only is followed by paid or by-hand".into()),
+        };
+        return only(tenant, arguments.iter().any(|argument| argument == "--in-memory"));
+    }
     let in_earnest = std::env::args().any(|argument| argument == "--bench");
     println!("{}\n{HEAD}", Report::new().machine);
     for measurement in measure(Effort { divisor: if in_earnest { 1 } else { 50 } })? {
@@ -140,6 +151,7 @@ impl<'a> Log<'a> {
                 permissions: Vec::new(),
                 unattended: false,
                 walls: None,
+                system: None,
                 metadata: serde_json::Map::new(),
             }),
         );
@@ -226,34 +238,50 @@ fn measure(effort: Effort) -> Result<Vec<Measurement>> {
     Ok(measurements)
 }
 
+/// Attempts of a tenant, and nothing else.
+fn only(tenant: &str, in_memory: bool) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let store = if in_memory { Store::memory()? } else { Store::open(folder.path())? };
+    let mut log = Log::new(&store, tenant, FIRST.start());
+    attempts(&mut log, ATTEMPTS)?;
+    println!("{ATTEMPTS} attempts of \"{tenant}\"");
+    Ok(())
+}
+
+/// Makes so many, each appended by itself.
+fn attempts(log: &mut Log<'_>, count: usize) -> Result<()> {
+    let (model, at) = (ModelRef::new("provider", "model"), FIRST.start());
+    for _ in 0..count {
+        let attempt = log.begin(at, model.clone(), Purpose::Turn, "build".to_owned());
+        log.write()?;
+        log.end(at, attempt, Some(usage()));
+        log.write()?;
+    }
+    Ok(())
+}
+
 /// The same attempts of a tenant that pays and of calls by hand, which have no rows, in alternation: the difference is what
 /// rows cost.
 fn rows(effort: Effort, flushes: &AtomicU64, store: &Store, place: &str) -> Result<Vec<Measurement>> {
-    let (attempts, at) = (effort.of(ATTEMPTS), FIRST.start());
+    let (count, at) = (effort.of(ATTEMPTS), FIRST.start());
     let (mut paid, mut by_hand) = (Log::new(store, "acme", at), Log::new(store, BY_HAND_TENANT, at));
     // Processor time in microseconds and flushes of so many attempts.
     let some = |log: &mut Log<'_>, count: usize| -> Result<(f64, f64)> {
-        let model = ModelRef::new("provider", "model");
         let (before, flushed) = (processor_microseconds(), flushes.load(Ordering::Relaxed));
-        for _ in 0..count {
-            let attempt = log.begin(at, model.clone(), Purpose::Turn, "build".to_owned());
-            log.write()?;
-            log.end(at, attempt, Some(usage()));
-            log.write()?;
-        }
+        attempts(log, count)?;
         let flushed = (flushes.load(Ordering::Relaxed) - flushed) as f64;
         Ok((processor_microseconds() - before, flushed))
     };
     let (mut time, mut flushed) = (Vec::new(), Vec::new());
     for number in 0..=effort.of(20) {
         let mut more = (0.0, 0.0);
-        for _ in 0..attempts.div_ceil(ALTERNATE) {
+        for _ in 0..count.div_ceil(ALTERNATE) {
             let (without, with) = (some(&mut by_hand, ALTERNATE)?, some(&mut paid, ALTERNATE)?);
             more = (more.0 + with.0 - without.0, more.1 + with.1 - without.1);
         }
         // The first one warms up.
         if number > 0 {
-            let count = attempts.next_multiple_of(ALTERNATE) as f64;
+            let count = count.next_multiple_of(ALTERNATE) as f64;
             time.push(more.0 / count);
             flushed.push(more.1 / count);
         }

@@ -30,13 +30,18 @@ pub(crate) struct FileBlobs {
     root: PathBuf,
     in_hand: Arc<InHand>,
     /// Held as long as somebody may write here.
-    _lock: Arc<DataLock>,
+    _lock: Option<Arc<DataLock>>,
 }
 
 impl FileBlobs {
     /// Blobs below `root`, which is created with the first of them. Its parent must exist.
     pub(crate) fn new(root: PathBuf, in_hand: Arc<InHand>, lock: Arc<DataLock>) -> Self {
-        Self { root, in_hand, _lock: lock }
+        Self { root, in_hand, _lock: Some(lock) }
+    }
+
+    /// The same, for one who only reads.
+    pub(crate) fn to_read(root: PathBuf, in_hand: Arc<InHand>) -> Self {
+        Self { root, in_hand, _lock: None }
     }
 
     /// Creates the folder for blobs that begin with `digits`, durably.

@@ -12,10 +12,12 @@ use playhouse_protocol::message::{BlobRef, Part};
 use playhouse_protocol::upkeep::{StoreProblem, StoreReport};
 use playhouse_protocol::{Record, Seq, SessionId, SessionSummary};
 
+use crate::frame::{self, Spilled};
 use crate::projection::Source;
 use crate::table::{Batch, Table};
 use crate::{StoreError, index, keys, ledger, lineage};
 
+mod closed;
 mod lists;
 
 /// The most problems that are told.
@@ -29,10 +31,13 @@ const BETWEEN: Duration = Duration::from_millis(50);
 pub(crate) fn check(source: &Source) -> Result<StoreReport, StoreError> {
     let mut check =
         Check { source, table: &*source.table, report: StoreReport::default(), blobs: HashSet::new() };
-    check.logs()?;
-    check.lists()?;
-    check.ledger()?;
-    check.unknown()?;
+    for part in [Check::logs, Check::lists, Check::ledger, Check::unknown] {
+        if let Err(error) = part(&mut check) {
+            // Where the table itself is damaged, there may be more that is not.
+            let problem = of_damage(error)?;
+            check.tell(vec![problem]);
+        }
+    }
     Ok(check.report)
 }
 
@@ -93,7 +98,10 @@ impl Check<'_> {
                 from = keys::after(key);
                 continue;
             };
-            let found = self.look(|check| check.log(session))?;
+            let found = match self.look(|check| check.log(session)) {
+                Ok(found) => found,
+                Err(error) => Found { problems: vec![of_damage(error)?], ..Found::default() },
+            };
             self.report.sessions += u64::from(found.is_session);
             self.report.records += found.records;
             self.tell(found.problems);
@@ -128,6 +136,7 @@ impl Check<'_> {
         for blob in blobs {
             self.blob(&summary.tenant, &place, blob, &mut found)?;
         }
+        self.count_spilled(session)?;
         if is_rest {
             self.rest(session, summary.head, &mut found)?;
             return Ok(found);
@@ -156,7 +165,8 @@ impl Check<'_> {
             None => {
                 found.wrong(place, "its summary is missing or damaged; it is made again with the next record")
             }
-            Some(stored) if stored != *summary => {
+            // It may be behind the records of a session with work.
+            Some(_) if self.source.summary(summary.id)?.as_ref() != Some(summary) => {
                 found.wrong(place, "its summary is not what its records say");
             }
             Some(_) => {}
@@ -218,6 +228,23 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Counts the blobs that large records of a log are in. Those that cannot be read were told with their records.
+    fn count_spilled(&mut self, session: SessionId) -> Result<(), StoreError> {
+        let (prefix, mut spilled) = (keys::log(session), Vec::new());
+        self.table.visit(prefix.clone(), &keys::end_of(&prefix), &mut |_, frame| {
+            spilled.extend(frame::spilled(frame));
+            Ok(true)
+        })?;
+        for Spilled { tenant, blob } in spilled {
+            let named = (tenant, blob);
+            if !self.blobs.contains(&named) && self.source.blobs.get(&named.0, &named.1).is_ok() {
+                self.report.blobs += 1;
+                self.blobs.insert(named);
+            }
+        }
+        Ok(())
+    }
+
     fn blob(
         &mut self,
         tenant: &str,
@@ -253,6 +280,14 @@ fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
         _ => None,
     });
     files.chain(attachments).map(|attachment| &attachment.blob)
+}
+
+/// Damage of the table, as a problem. Other errors are none of what is stored.
+fn of_damage(error: StoreError) -> Result<StoreProblem, StoreError> {
+    match error {
+        StoreError::Damaged { what, found } => Ok(StoreProblem { place: what, what: found }),
+        error => Err(error),
+    }
 }
 
 fn unknown(key: &[u8]) -> StoreProblem {

@@ -12,6 +12,7 @@ use playhouse_protocol::upkeep::Reclaimed;
 use crate::StoreError;
 use crate::janitor::{Janitor, SweepDone};
 use crate::open::Reclaim;
+use crate::sweep::Swept;
 use crate::switch::{Retired, Slice, Switch};
 
 /// How much is copied at once while nobody waits, and while somebody does.
@@ -217,7 +218,12 @@ impl Compactor {
 /// Adds what a sweep removed.
 fn swept_with(reclaimed: Reclaimed, done: ReclaimDone) -> SweepDone {
     Box::new(move |swept| {
-        done(swept.map(|swept| Reclaimed { blobs: swept.removed, blob_bytes: swept.bytes, ..reclaimed }));
+        done(swept.map(|Swept { removed, bytes, waiting, .. }| Reclaimed {
+            blobs: removed,
+            blob_bytes: bytes,
+            waiting_blobs: waiting,
+            ..reclaimed
+        }));
     })
 }
 

@@ -25,11 +25,13 @@ pub enum SuspensionReason {
     ReadOnly,
     /// The disk failed in another way.
     Failed,
+    /// What is stored is not what was written.
+    Damaged,
 }
 
 impl SuspensionReason {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Full, Self::ReadOnly, Self::Failed];
+    pub const ALL: [Self; 4] = [Self::Full, Self::ReadOnly, Self::Failed, Self::Damaged];
 
     /// A word that never changes: for labels.
     pub const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl SuspensionReason {
             Self::Full => "full",
             Self::ReadOnly => "read-only",
             Self::Failed => "failed",
+            Self::Damaged => "damaged",
         }
     }
 
@@ -57,6 +60,10 @@ impl fmt::Display for SuspensionReason {
             Self::ReadOnly => "the file system of the data directory is read-only: mount it for writing",
             Self::Failed => {
                 "the disk of the data directory cannot be written: the log of the engine says what failed"
+            }
+            Self::Damaged => {
+                "the database is damaged: `playhouse store check` says where, and what cannot be read comes back with a copy of \
+                 the data directory"
             }
         })
     }
@@ -107,7 +114,10 @@ impl Health {
 
     /// No more writes are taken, or still none, after this error. Why.
     pub(crate) fn suspend(&self, error: &StoreError) -> SuspensionReason {
-        let reason = error.suspension().unwrap_or(SuspensionReason::Failed);
+        let reason = error.suspension().unwrap_or(match error {
+            StoreError::Damaged { .. } => SuspensionReason::Damaged,
+            _ => SuspensionReason::Failed,
+        });
         let mut suspended = self.suspended.write().unwrap_or_else(PoisonError::into_inner);
         let since = suspended.map_or_else(Instant::now, |before| before.since);
         *suspended = Some(Suspended { reason, since });

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn every_stored_form_of_a_reference_is_found_and_no_text_is_one() {
         let blob = reference(b"a");
-        let attachment = Attachment { mime: "a".to_owned(), filename: "b".to_owned(), blob: blob.clone() };
+        let attachment = Attachment::new("a", "b", blob.clone());
         let spilled = Spilled { tenant: "acme".to_owned(), blob: reference(b"b") };
         let text = serde_json::to_string(&BlobRef { hash: "0".repeat(64), size: 1 }).unwrap();
         let json = serde_json::to_vec(&(attachment, &text, spilled)).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `l/` session, sequence | a frame of the session's log |
+//! | `l/` session, sequence | a frame of the session's log, under the place of its last entry |
 //! | `f/` fork | its link to the log that it shares records of (`lineage`) |
 //! | `d/` session, sequence, fork | nothing: the forks that need the session's records up to there |
 //! | `g/` session | nothing: it was deleted, and forks need records of it |
@@ -41,14 +41,14 @@ pub(crate) fn log(session: SessionId) -> Vec<u8> {
     with_session(LOGS, session)
 }
 
-/// A frame.
+/// The frame whose last entry is this one.
 pub(crate) fn frame(session: SessionId, seq: Seq) -> Vec<u8> {
     let mut key = log(session);
     key.extend(seq.0.to_be_bytes());
     key
 }
 
-/// The place that a frame's key names.
+/// The place that a frame's key names: that of its last entry.
 pub(crate) fn seq_of_frame(key: &[u8]) -> Option<Seq> {
     let number = key.get(2 + ID_LENGTH..)?;
     Some(Seq(u64::from_be_bytes(number.try_into().ok()?)))

@@ -20,7 +20,7 @@
 //! rows together (`tail`, which tells how readers see all rows all the same). Numbers of the feed are assigned by the one
 //! writer and are shown to readers when they are durable. Sums stay when their rows are archived.
 //!
-//! `entry` is the stored form of the feed, `lists` the order of rows, `sums` what is added up. `write` stages rows, `read` and
+//! `entry` is the stored form of the feed (`packed`, as are lists), `lists` the order of rows, `sums` what is added up. `write` stages rows, `read` and
 //! `usage` answer, and `prepare` makes it ready when the store is opened, with `migrate` for what its first version wrote.
 
 mod check;
@@ -28,6 +28,7 @@ mod entry;
 mod keys;
 mod lists;
 mod migrate;
+mod packed;
 mod prepare;
 mod read;
 mod sums;
@@ -35,6 +36,8 @@ mod tail;
 mod usage;
 mod write;
 
+#[cfg(test)]
+mod golden_tests;
 #[cfg(test)]
 mod tests;
 
@@ -52,7 +55,7 @@ pub(crate) use tail::{Tail, settle_some};
 pub(crate) use usage::usage;
 pub(crate) use write::{Archived, Growth, Staging, archive};
 
-/// Of the values that are stored here.
+/// Of the values that are stored here as JSON.
 const VERSION: u8 = 1;
 
 /// Of where they stand: another is rewritten when the store is opened.
@@ -113,5 +116,6 @@ pub trait Ledger: Send + Sync {
 }
 
 fn damaged(what: &str, key: &[u8]) -> StoreError {
-    StoreError::Backend(format!("the ledger is damaged: {what} {} cannot be read", key.escape_ascii()))
+    let found = format!("{what} {} cannot be read", key.escape_ascii());
+    StoreError::Damaged { what: "the ledger".to_owned(), found }
 }

@@ -43,6 +43,7 @@
 //!     permissions: Vec::new(),
 //!     unattended: false,
 //!     walls: None,
+//!     system: None,
 //!     metadata: Default::default(),
 //! });
 //! let entries = vec![Entry { seq: Seq(1), at: Timestamp::from_millis(1_800_000_000_000), record: created }];
@@ -87,12 +88,14 @@ mod ledger;
 mod lineage;
 mod lock;
 mod logs;
+mod marker;
 mod memory;
 mod open;
 mod projection;
 mod redb_table;
 mod round;
 mod site;
+mod sled_log;
 mod sled_table;
 mod sweep;
 mod switch;
@@ -114,6 +117,7 @@ pub use format::Backend;
 pub use health::{Suspended, SuspensionReason};
 pub use ledger::{FeedFollower, Ledger};
 pub use open::{Reclaim, StoreOptions};
+pub use playhouse_protocol::Damage;
 
 /// What goes wrong in a store.
 #[derive(Debug, Error)]
@@ -151,6 +155,18 @@ pub enum StoreError {
         /// What this engine reads.
         known: String,
     },
+    /// What is stored is not what was written: a file was changed or cut, or a disk lost something. What else is there can be
+    /// read, unless this was said when the store was opened.
+    #[error(
+        "{what} is damaged: {found}. `playhouse store check` says what can still be read; what cannot comes back with a copy of \
+         the data directory"
+    )]
+    Damaged {
+        /// A file or directory, or a part of what is in it.
+        what: String,
+        /// What is wrong with it.
+        found: String,
+    },
     /// A blob is not there, or is not what its hash says.
     #[error("blob {hash}: {reason}")]
     Blob {
@@ -187,21 +203,6 @@ impl From<StoreError> for CommandError {
             (None, StoreError::Missing(session)) => Self::NotFound(session),
             (None, error) => Self::Store(error.to_string()),
         }
-    }
-}
-
-/// A record that cannot be trusted. Everything before it is good.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Its place.
-    pub seq: Seq,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "record {}: {}", self.seq, self.reason)
     }
 }
 

@@ -8,7 +8,7 @@ use playhouse_protocol::{Seq, SessionId};
 
 use crate::draft::Draft;
 use crate::index::Look;
-use crate::{StoreError, keys};
+use crate::{StoreError, frame, keys};
 
 /// The most links from a fork to the beginning of its log.
 pub(crate) const DEEPEST: usize = 1_000;
@@ -71,6 +71,13 @@ pub(crate) struct Segment {
     pub(crate) first: Seq,
     /// The last one that belongs here; `None` for all.
     pub(crate) last: Option<Seq>,
+}
+
+impl Segment {
+    /// Whether the record at this place is behind those that belong here.
+    pub(crate) fn is_behind(self, seq: Seq) -> bool {
+        self.last.is_some_and(|last| seq > last)
+    }
 }
 
 /// The logs in which the records after `after` of a session's log stand, in order.
@@ -169,8 +176,20 @@ fn needed(draft: &Draft<'_>, log: SessionId) -> Result<Option<Seq>, StoreError> 
 
 /// Removes the records after `needed`.
 fn drop_frames(draft: &mut Draft<'_>, log: SessionId, needed: Option<Seq>) -> Result<(), StoreError> {
-    let from = needed.map_or_else(|| keys::log(log), |needed| keys::after(&keys::frame(log, needed)));
-    for key in draft.keys(&from, &keys::end_of(&keys::log(log)))? {
+    let from = needed.map_or_else(|| keys::log(log), |needed| keys::frame(log, needed));
+    let mut keys = draft.keys(&from, &keys::end_of(&keys::log(log)))?.into_iter();
+    // A frame stands under its last place: the first from there on holds what is needed, and perhaps more.
+    if let Some(needed) = needed
+        && let Some(key) = keys.next()
+        && let Some(last) = keys::seq_of_frame(&key).filter(|last| *last > needed)
+        && let Some(frame) = draft.get(&key)?
+        // One that is damaged stays as it is.
+        && let Ok(cut) = frame::cut(log, last, &frame, needed)
+    {
+        draft.put(keys::frame(log, needed), cut);
+        draft.remove(key);
+    }
+    for key in keys {
         draft.remove(key);
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! `DATA/lock` is held with `flock`, which ends with the process however it ends. Its content tells others who holds it;
 //! what an ended process left there means nothing.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -59,6 +59,22 @@ impl DataLock {
         let mut lock = Self { file };
         lock.sign()?;
         Ok(lock)
+    }
+
+    /// Keeps others from taking the lock of `data` as long as what is returned lives, and changes nothing: of a directory that
+    /// can only be read, too. `None` where there is no lock to be taken.
+    pub(crate) fn look(data: &Path) -> Result<Option<fs::File>, StoreError> {
+        let mut file = match fs::File::open(data.join(FILE)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            result => result?,
+        };
+        match flock(file.file(), FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => {
+                Err(StoreError::Locked { path: data.to_owned(), holder: read_holder(&mut file) })
+            }
+            Err(error) => Err(std::io::Error::from(error).into()),
+        }
     }
 
     fn sign(&mut self) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@
 //! DATA/lock          held by the process that has the store open
 //! DATA/sled/         the table: logs, projections, shelf (or DATA/redb; elsewhere after a compaction: `site`)
 //! DATA/current       where the table lies, after a compaction
+//! DATA/opened        how often the store was opened, which the table says as well: one that lost that is refused (`marker`)
 //! DATA/blobs/        content by hash
 //! ```
 //!
@@ -31,7 +32,7 @@ use crate::switch::Switch;
 use crate::table::Table;
 use crate::{Shelf, Store, StoreError, index, keys, ledger};
 
-const GENERATION: &str = "engine/generation";
+pub(crate) const GENERATION: &str = "engine/generation";
 
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
@@ -136,10 +137,13 @@ impl Store {
         site: Option<Arc<DiskSite>>,
         reclaim: Reclaim,
     ) -> Result<Self, StoreError> {
-        let switch = Arc::new(Switch::new(table, site.map(|site| site as Arc<dyn Site>), in_hand)?);
+        let switch = Arc::new(Switch::new(table, site.clone().map(|site| site as Arc<dyn Site>), in_hand)?);
         let mut source = Source::new(Arc::clone(&switch) as _, Arc::clone(&blobs) as _);
         let before = source.table.get(&keys::shelf(GENERATION))?;
         let generation = generation_after(before.as_deref())?;
+        if let Some(site) = &site {
+            site.check_opened(generation.saturating_sub(1))?;
+        }
         source.feed_end = AtomicU64::new(ledger::prepare(&source, generation)?);
         index::prepare(&source, generation)?;
         let tables = Arc::new(TableStore::start(source, switch, Arc::clone(&blobs) as _, reclaim)?);
@@ -149,6 +153,12 @@ impl Store {
             return Err(StoreError::Backend(format!(
                 "\"{GENERATION}\" on the shelf was changed by somebody else"
             )));
+        }
+        if let Some(site) = site
+            && let Err(error) = site.remember_opened(generation)
+        {
+            // The table is well: only less would be noticed, should it lose something.
+            tracing::warn!(%error, "the number of openings could not be written beside the database");
         }
         let (log, ledger, upkeep) =
             (Arc::clone(&tables) as _, Arc::clone(&tables) as _, Arc::clone(&tables) as _);
@@ -172,7 +182,7 @@ fn make_directory(data: &Path) -> Result<(), StoreError> {
 }
 
 /// The number of the opening after the one that is on the shelf.
-fn generation_after(before: Option<&[u8]>) -> Result<u64, StoreError> {
+pub(crate) fn generation_after(before: Option<&[u8]>) -> Result<u64, StoreError> {
     let Some(text) = before else { return Ok(1) };
     std::str::from_utf8(text)
         .ok()

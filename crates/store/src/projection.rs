@@ -1,7 +1,8 @@
 //! What is made from a log and stored beside it: the session's summary.
 //!
-//! It is written in the same batch as the records, and can be made again from them: a summary that is missing, damaged
-//! or of another version is replaced by the fold of the log.
+//! It can be made again from the records: a summary that is missing, damaged or of another version is replaced by the fold of
+//! the log. While a session has work it is written with some of its records only ([`Standing`]): the records behind it are
+//! added to it whenever it is read. One without open turns is always of the whole log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
-use crate::frame::{self, FrameError};
+use crate::frame::{self, FrameError, StoredEntry};
 use crate::index::Held;
 use crate::ledger::Tail;
 use crate::lineage::{self, Segment};
@@ -20,6 +21,10 @@ use crate::{Blobs, Damage, FeedFollower, LogRead, StoreError, keys, value};
 const VERSION: u8 = 2;
 /// Room for so many entries is made at once, whatever a summary says.
 const MOST_RESERVED: usize = 1_024;
+/// A summary is written again when so many records, or frames of so many bytes, stand behind the stored one: whoever reads it
+/// reads these too.
+const MOST_BEHIND: u64 = 64;
+const MOST_BYTES_BEHIND: usize = 64 * 1024;
 
 /// The stored form.
 pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
@@ -29,6 +34,43 @@ pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
 /// The summary, where the stored form is whole and of this version.
 pub(crate) fn decode(session: SessionId, stored: &[u8]) -> Option<SessionSummary> {
     value::decode(VERSION, session.as_str().as_bytes(), stored)
+}
+
+/// The summary of a whole log, and how far the stored one is behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) summary: SessionSummary,
+    /// The place up to which the stored one goes.
+    stored: Seq,
+    /// How many bytes the frames behind that have.
+    behind: usize,
+}
+
+impl Standing {
+    /// Of a log whose stored summary is this one.
+    pub(crate) fn stored(summary: SessionSummary) -> Self {
+        Self { stored: summary.head, summary, behind: 0 }
+    }
+
+    /// As it was read: the summary of the whole log, and the place up to which the stored one goes.
+    fn read(summary: SessionSummary, stored: Seq) -> Self {
+        // How many bytes that were is not known: the next append writes it.
+        let behind = if stored == summary.head { 0 } else { MOST_BYTES_BEHIND };
+        Self { summary, stored, behind }
+    }
+
+    /// After an append that leads to `summary` with frames of so many bytes. Whether the summary is to be written with it.
+    pub(crate) fn after(before: Option<Self>, summary: SessionSummary, bytes: usize) -> (Self, bool) {
+        let Some(Self { summary: was, stored, behind }) = before else {
+            return (Self::stored(summary), true);
+        };
+        let behind = behind.saturating_add(bytes);
+        let is_exact = was.open_turns == 0 || summary.open_turns == 0;
+        if is_exact || behind > MOST_BYTES_BEHIND || summary.head.0.saturating_sub(stored.0) > MOST_BEHIND {
+            return (Self::stored(summary), true);
+        }
+        (Self { summary, stored, behind }, false)
+    }
 }
 
 /// What logs are read from.
@@ -82,18 +124,41 @@ impl Source {
         lineage::is_rest(&|key| self.look(key), session)
     }
 
-    /// The stored summary, where it is good.
+    /// The stored summary, where it is good. The log of a session with work may go on behind it.
     pub(crate) fn stored_summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
         let value = self.table.get(&keys::summary(session))?;
         Ok(value.and_then(|value| decode(session, &value)))
     }
 
-    /// The stored summary, else the fold of the good part of the log.
+    /// The summary of the good part of the log.
     pub(crate) fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
         match self.stored_summary(session)? {
-            Some(summary) => Ok(Some(summary)),
+            Some(summary) => Ok(Some(self.go_on(summary)?.0)),
             None => Ok(self.fold(session)?.0),
         }
+    }
+
+    /// How the whole log of a session stands, where its stored summary is good.
+    pub(crate) fn standing(
+        &self,
+        session: SessionId,
+    ) -> Result<Option<(Standing, Option<Damage>)>, StoreError> {
+        let Some(stored) = self.stored_summary(session)? else { return Ok(None) };
+        let place = stored.head;
+        let (summary, damage) = self.go_on(stored)?;
+        Ok(Some((Standing::read(summary, place), damage)))
+    }
+
+    /// Adds the good part of what the log has behind a stored summary, and says what is wrong with the rest.
+    fn go_on(&self, mut summary: SessionSummary) -> Result<(SessionSummary, Option<Damage>), StoreError> {
+        if summary.open_turns == 0 {
+            return Ok((summary, None));
+        }
+        let damage = self.walk(summary.id, summary.head, |entry| {
+            summary.apply(&entry);
+            true
+        })?;
+        Ok((summary, damage))
     }
 
     /// The summary of the good part of the log, and what is wrong with what follows. A fork's is made from the records
@@ -239,48 +304,49 @@ impl Source {
         each: &mut impl FnMut(Entry) -> bool,
     ) -> Result<Walked, StoreError> {
         let mut walked = Walked { next: from, ended: false, damage: None };
-        let end = match segment.last {
-            Some(last) => keys::after(&keys::frame(segment.log, last)),
-            None => keys::end_of(&keys::log(segment.log)),
-        };
-        self.table.visit(keys::frame(segment.log, from), &end, &mut |key, value| match self.check(
-            segment,
-            walked.next,
-            key,
-            value,
-        )? {
-            Ok(entry) => {
-                walked.next = Seq(walked.next.0.saturating_add(1));
-                walked.ended = !each(entry);
-                Ok(!walked.ended)
+        let mut unpacked = Vec::new();
+        // The last record that belongs here may be in the middle of a frame, which stands under its last place.
+        let end = keys::end_of(&keys::log(segment.log));
+        self.table.visit(keys::frame(segment.log, from), &end, &mut |key, value| {
+            if segment.is_behind(walked.next) {
+                return Ok(false);
             }
-            Err(reason) => {
-                walked.damage = Some(Damage { seq: walked.next, reason });
-                Ok(false)
+            let entries = match open(segment, from, walked.next, key, value, &mut unpacked) {
+                Ok(entries) => entries,
+                Err(reason) => {
+                    walked.damage = Some(Damage { seq: walked.next, reason });
+                    return Ok(false);
+                }
+            };
+            for entry in entries.skip_while(|entry| entry.seq < from) {
+                if segment.is_behind(entry.seq) {
+                    return Ok(false);
+                }
+                match self.check(segment, &entry)? {
+                    Ok(entry) => {
+                        walked.next = entry.seq.next();
+                        walked.ended = !each(entry);
+                    }
+                    Err(reason) => walked.damage = Some(Damage { seq: entry.seq, reason }),
+                }
+                if walked.ended || walked.damage.is_some() {
+                    return Ok(false);
+                }
             }
+            Ok(true)
         })?;
         Ok(walked)
     }
 
-    /// The entry at `expected`, or what is wrong there.
-    fn check(
-        &self,
-        segment: Segment,
-        expected: Seq,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Result<Entry, String>, StoreError> {
-        match keys::seq_of_frame(key) {
-            Some(seq) if seq == expected => {}
-            Some(seq) => return Ok(Err(format!("it is missing: the log goes on with record {seq}"))),
-            None => return Ok(Err("a key of another form stands in its place".to_owned())),
-        }
+    /// What is stored of an entry, or what is wrong there.
+    fn check(&self, segment: Segment, stored: &StoredEntry<'_>) -> Result<Result<Entry, String>, StoreError> {
         let fetch = |spilled: &frame::Spilled| self.blobs.get(&spilled.tenant, &spilled.blob);
-        match frame::decode(segment.log, expected, value, fetch) {
-            Ok(entry) if expected == segment.first => Ok(match &entry.record {
-                Record::SessionCreated(_) if expected == Seq(1) => Ok(entry),
-                Record::Forked(_) if expected != Seq(1) => Ok(entry),
-                record if expected == Seq(1) => {
+        let seq = stored.seq;
+        match stored.entry(fetch) {
+            Ok(entry) if seq == segment.first => Ok(match &entry.record {
+                Record::SessionCreated(_) if seq == Seq(1) => Ok(entry),
+                Record::Forked(_) if seq != Seq(1) => Ok(entry),
+                record if seq == Seq(1) => {
                     Err(format!("a log begins with session.created, not with {}", record.kind()))
                 }
                 record => Err(format!("a fork begins with session.forked, not with {}", record.kind())),
@@ -293,6 +359,31 @@ impl Source {
     }
 }
 
+/// The entries of a frame, in a walk from `from` on that comes to `expected`; or what is wrong with it.
+fn open<'a>(
+    segment: Segment,
+    from: Seq,
+    expected: Seq,
+    key: &[u8],
+    value: &'a [u8],
+    unpacked: &'a mut Vec<u8>,
+) -> Result<frame::Stored<'a>, String> {
+    let Some(last) = keys::seq_of_frame(key) else {
+        return Err("a key of another form stands in its place".to_owned());
+    };
+    let entries = frame::open(segment.log, last, value, unpacked).map_err(|error| error.to_string())?;
+    let first = entries.first;
+    // A walk may begin in the middle of a frame.
+    let may_begin = if expected == from { segment.first } else { expected };
+    if first > expected {
+        return Err(format!("it is missing: the log goes on with record {first}"));
+    }
+    if first < may_begin {
+        return Err(format!("it stands in a frame that begins with record {first}, which stands before it"));
+    }
+    Ok(entries)
+}
+
 /// How far a walk came.
 struct Walked {
     /// The next record.
@@ -300,4 +391,48 @@ struct Walked {
     /// No more are wanted.
     ended: bool,
     damage: Option<Damage>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(head: u64, open_turns: u32) -> SessionSummary {
+        let summary = serde_json::json!({
+            "id": "ses_00000000000012345678901234", "tenant": "acme", "workspace": "/w", "title": "",
+            "agent": "build", "model": "mock/demo", "created": 5, "updated": 5, "state": "idle",
+            "open_turns": open_turns, "turns": 0, "head": head,
+        });
+        serde_json::from_value(summary).unwrap()
+    }
+
+    /// The places at which summaries are written, where each append adds so many bytes.
+    fn written(open_turns: impl Fn(u64) -> u32, bytes: usize) -> Vec<u64> {
+        let (mut standing, mut written) = (None, Vec::new());
+        for head in 1..=200 {
+            let (after, is_due) = Standing::after(standing, summary(head, open_turns(head)), bytes);
+            written.extend(is_due.then_some(head));
+            standing = Some(after);
+        }
+        written
+    }
+
+    #[test]
+    fn a_summary_is_written_seldom_while_there_is_work_and_always_else() {
+        assert_eq!(written(|_| 0, 100), (1..=200).collect::<Vec<_>>());
+        // The first and the last of a turn, too.
+        let of_a_turn = |head| u32::from((5..=150).contains(&head));
+        let expected: Vec<u64> = (1..=5).chain([70, 135]).chain(151..=200).collect();
+        assert_eq!(written(of_a_turn, 100), expected);
+        assert_eq!(written(|_| 1, 20_000)[..4], [1, 5, 9, 13]);
+        assert_eq!(written(|_| 1, 100_000).len(), 200);
+    }
+
+    #[test]
+    fn one_that_was_read_behind_its_log_is_written_with_the_next_append() {
+        for (stored, is_due) in [(7, false), (6, true)] {
+            let read = Standing::read(summary(7, 1), Seq(stored));
+            assert_eq!(Standing::after(Some(read), summary(8, 1), 100).1, is_due);
+        }
+    }
 }

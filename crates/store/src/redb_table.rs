@@ -4,6 +4,7 @@
 //! Redb syncs once for that: which of its two roots is good is told by checksums. After a crash it walks its trees when it
 //! is opened, to know again which pages are free.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,7 @@ impl RedbTable {
     pub(crate) fn open(directory: &Path) -> Result<Self, StoreError> {
         Ok(Self {
             directory: directory.to_owned(),
-            handle: Handle::new(open(directory)?),
+            handle: Handle::open(directory, || open(directory))?,
             failed: AtomicBool::new(false),
         })
     }
@@ -55,11 +56,10 @@ fn open(directory: &Path) -> Result<Database, StoreError> {
     let path = directory.join(FILE);
     let opened = Database::builder().set_cache_size(CACHE).create(&path);
     let database = opened.map_err(|error| match backend(error) {
-        StoreError::Backend(error) => StoreError::Backend(format!(
-            "{} cannot be opened ({error}): where it is damaged, restore a copy of the data directory, or begin a new one \
-             with --data",
-            path.display()
-        )),
+        StoreError::Backend(found) | StoreError::Damaged { found, .. } => {
+            let found = format!("it cannot be opened ({found})");
+            StoreError::Damaged { what: path.display().to_string(), found }
+        }
         error => error,
     })?;
     // Nothing is written to one that is there: it can be read on a full disk.
@@ -77,7 +77,12 @@ fn backend(error: impl Into<redb::Error>) -> StoreError {
     let error = error.into();
     let text = format!("redb: {error}");
     match &error {
+        // So it calls what is not its own any more.
+        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+            StoreError::Damaged { what: "the database".to_owned(), found: text }
+        }
         redb::Error::Io(io) => StoreError::of_disk(io, text),
+        redb::Error::Corrupted(_) => StoreError::Damaged { what: "the database".to_owned(), found: text },
         _ => StoreError::Backend(text),
     }
 }

@@ -13,15 +13,15 @@ use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary, 
 use crate::draft::Draft;
 use crate::frame::{self, Spilled};
 use crate::ledger::{Archived, Growth, Staging};
-use crate::projection::{self, Source};
+use crate::projection::{self, Source, Standing};
 use crate::table::{Batch, for_each};
-use crate::{Append, StoreError, index, keys, ledger, lineage};
+use crate::{Append, Damage, StoreError, index, keys, ledger, lineage};
 
 /// How many sessions the writer remembers between rounds.
 const REMEMBERED: usize = 4096;
 
 /// Where the logs end, as far as the writer knows; `None` for a session that is not there.
-pub(crate) type Heads = HashMap<SessionId, Option<SessionSummary>>;
+pub(crate) type Heads = HashMap<SessionId, Option<Standing>>;
 
 /// What was staged.
 pub(crate) struct Round<'a> {
@@ -54,8 +54,8 @@ impl<'a> Round<'a> {
     /// Stages an append; the new end of the log.
     pub(crate) fn append(&mut self, append: &Append) -> Result<Seq, StoreError> {
         let head = self.head(append.session)?;
-        check(append, head.summary.as_ref())?;
-        if head.summary.is_none() && lineage::is_rest(&|key| self.look(key), append.session)? {
+        check(append, head.standing.as_ref().map(|standing| &standing.summary))?;
+        if head.standing.is_none() && lineage::is_rest(&|key| self.look(key), append.session)? {
             return Err(refusal(append, "it was deleted, and forks need records of it: take another id"));
         }
         self.stage_entries(append, head, Batch::new())
@@ -64,12 +64,12 @@ impl<'a> Round<'a> {
     /// Stages a new fork; the end of its log.
     pub(crate) fn fork(&mut self, fork: &Append) -> Result<Seq, StoreError> {
         let session = fork.session;
-        if let Some(before) = self.head(session)?.summary {
-            return Err(StoreError::Conflict { session, expected: Seq::START, found: before.head });
+        if let Some(before) = self.head(session)?.standing {
+            return Err(StoreError::Conflict { session, expected: Seq::START, found: before.summary.head });
         }
         let forked = check_fork(fork)?;
         let parent = match self.heads.get(&forked.from) {
-            Some(known) => known.clone(),
+            Some(known) => known.as_ref().map(|known| known.summary.clone()),
             // It may be damaged behind what is shared.
             None => self.source.summary(forked.from)?,
         };
@@ -91,28 +91,35 @@ impl<'a> Round<'a> {
             return Err(refusal(fork, "it was deleted, and forks need records of it: take another id"));
         }
         let link = lineage::link_to(&look, forked.from, forked.at)?;
-        if self.look(&keys::frame(link.log, link.at))?.is_none() {
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        // A frame stands under the place of its last record.
+        let (from, to) = (keys::frame(link.log, link.at), keys::end_of(&keys::log(link.log)));
+        if draft.last_key(&from, &to)?.is_none() {
             return Err(refusal(fork, &format!("record {} of session {} is missing", link.at, parent.id)));
         }
         fail_point!(FORK_CHECKED);
-        let mut draft = Draft::new(&*self.source.table, &self.batch);
         lineage::add(&mut draft, session, link);
         let staged = draft.changes;
-        self.stage_entries(fork, Head { summary: None, rebuilt: false }, staged)
+        self.stage_entries(fork, Head { standing: None, rebuilt: false }, staged)
     }
 
     /// Stages the entries of an append beside what is `staged` for it, and what is made from them.
     fn stage_entries(&mut self, append: &Append, head: Head, staged: Batch) -> Result<Seq, StoreError> {
-        let Head { summary: before, rebuilt } = head;
+        let Head { standing, rebuilt } = head;
+        let before = standing.as_ref().map(|standing| standing.summary.clone());
         let mut summary = before.clone();
         let mut draft = Draft::new(&*self.source.table, &self.batch).with(staged);
         let mut growth = Growth::after(self.growth.end);
+        let frames = frame::encode(append.session, &append.entries, |json| {
+            let blob = self.source.blobs.put(&append.tenant, json)?;
+            Ok(Spilled { tenant: append.tenant.to_string(), blob })
+        })?;
+        let mut bytes = 0;
+        for (last, frame) in frames {
+            bytes += frame.len();
+            draft.put(keys::frame(append.session, last), frame);
+        }
         for entry in &append.entries {
-            let frame = frame::encode(append.session, entry, |json| {
-                let blob = self.source.blobs.put(&append.tenant, json)?;
-                Ok(Spilled { tenant: append.tenant.to_string(), blob })
-            })?;
-            draft.put(keys::frame(append.session, entry.seq), frame);
             match &mut summary {
                 Some(summary) => {
                     Staging::new(&mut draft, &mut growth).record(summary, entry)?;
@@ -123,10 +130,14 @@ impl<'a> Round<'a> {
         }
         let Some(summary) = summary else { return Err(refusal(append, "it holds no records")) };
         let mut staged = draft.changes;
-        staged.insert(keys::summary(summary.id), Some(projection::encode(&summary)?));
+        let (standing, is_due) = Standing::after(standing.filter(|_| !rebuilt), summary, bytes);
+        let summary = &standing.summary;
+        if is_due {
+            staged.insert(keys::summary(summary.id), Some(projection::encode(summary)?));
+        }
         let is_new = before.is_none() || rebuilt;
         if is_new {
-            staged.insert(keys::created(&keys::cursor(&summary)), Some(Vec::new()));
+            staged.insert(keys::created(&keys::cursor(summary)), Some(Vec::new()));
         }
         let was_open = before.as_ref().is_some_and(|before| before.open_turns > 0);
         let is_open = summary.open_turns > 0;
@@ -135,9 +146,9 @@ impl<'a> Round<'a> {
         }
         // Where the summary was made again, so are the rows.
         let known = before.as_ref().filter(|_| !rebuilt);
-        index::put(known, &summary, &|key| self.look(key), &mut staged)?;
+        index::put(known, summary, &|key| self.look(key), &mut staged)?;
         let head = summary.head;
-        self.heads.insert(append.session, Some(summary));
+        self.heads.insert(append.session, Some(standing));
         self.growth.add(growth);
         self.stage(staged);
         Ok(head)
@@ -147,7 +158,7 @@ impl<'a> Round<'a> {
     pub(crate) fn delete(&mut self, session: SessionId) -> Result<Seq, StoreError> {
         // What is damaged can be deleted as well.
         let known = match self.heads.get(&session) {
-            Some(known) => known.clone(),
+            Some(known) => known.as_ref().map(|known| known.summary.clone()),
             None => self.source.summary(session)?,
         };
         let mut draft = Draft::new(&*self.source.table, &self.batch);
@@ -253,24 +264,31 @@ impl<'a> Round<'a> {
     /// Where the log of `session` ends.
     fn head(&mut self, session: SessionId) -> Result<Head, StoreError> {
         if let Some(known) = self.heads.get(&session) {
-            return Ok(Head { summary: known.clone(), rebuilt: false });
+            return Ok(Head { standing: known.clone(), rebuilt: false });
         }
-        let stored = self.source.stored_summary(session)?;
-        if stored.is_none() && self.source.is_rest(session)? {
-            return Ok(Head { summary: None, rebuilt: false });
+        let refuse = |damage: Damage| {
+            StoreError::Backend(format!(
+                "the log of session {session} is damaged and takes no more records: {damage}"
+            ))
+        };
+        let standing = match self.source.standing(session)? {
+            Some((_, Some(damage))) => return Err(refuse(damage)),
+            Some((standing, None)) => Some(standing),
+            None => None,
+        };
+        if standing.is_none() && self.source.is_rest(session)? {
+            return Ok(Head { standing: None, rebuilt: false });
         }
         let last = self.source.last(session)?;
-        if stored.as_ref().map(|summary| summary.head) == last {
-            return Ok(Head { summary: stored, rebuilt: false });
+        if standing.as_ref().map(|standing| standing.summary.head) == last {
+            return Ok(Head { standing, rebuilt: false });
         }
         let (summary, damage) = self.source.fold(session)?;
         if let Some(damage) = damage {
-            return Err(StoreError::Backend(format!(
-                "the log of session {session} is damaged and takes no more records: {damage}"
-            )));
+            return Err(refuse(damage));
         }
         tracing::warn!(%session, "the summary did not match the log and was made again");
-        Ok(Head { summary, rebuilt: true })
+        Ok(Head { standing: summary.map(Standing::stored), rebuilt: true })
     }
 
     /// Removes a session from the list without knowing when it was created.
@@ -287,7 +305,7 @@ impl<'a> Round<'a> {
 }
 
 struct Head {
-    summary: Option<SessionSummary>,
+    standing: Option<Standing>,
     /// Whether the projections in the table do not match it.
     rebuilt: bool,
 }

@@ -11,6 +11,7 @@
 
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +22,16 @@ use crate::StoreError;
 use crate::blobs::sync_folder;
 use crate::format::{Backend, FormatFile, write_beside};
 use crate::lock::DataLock;
+use crate::marker;
 use crate::redb_table::RedbTable;
 use crate::sled_table::SledTable;
 use crate::table::Table;
 
 const POINTER: &str = "current";
 const NEW_POINTER: &str = "current.new";
+
+/// The file of both backends that holds everything.
+pub(crate) const DATABASE: &str = "db";
 
 /// So many bytes have to fit on the disk before a database that failed is opened again: a backend writes when it is opened.
 const ROOM: usize = 4 * 1024 * 1024;
@@ -83,10 +88,25 @@ impl DiskSite {
     ) -> Result<(Self, Box<dyn Table>), StoreError> {
         let backend = format.backend;
         let current = read_pointer(data, backend)?;
+        let place = data.join(directory(backend, current));
+        // An empty one would be begun in its place.
+        if holds_nothing(&place)? {
+            marker::check(data, &place, 0)?;
+        }
         remove_others(data, backend, current)?;
-        let table = open_table(backend, &data.join(directory(backend, current)))?;
+        let table = open_table(backend, &place)?;
         sync_folder(data)?;
         Ok((Self { data: data.to_owned(), format, current: AtomicU64::new(current), _lock: lock }, table))
+    }
+
+    /// Refuses a database that knows of `found` openings only, where there were more.
+    pub(crate) fn check_opened(&self, found: u64) -> Result<(), StoreError> {
+        marker::check(&self.data, &self.place(self.current()), found)
+    }
+
+    /// Remembers beside the database what it says of itself, durably: that this is the opening `generation`.
+    pub(crate) fn remember_opened(&self, generation: u64) -> Result<(), StoreError> {
+        marker::write(&self.data, generation)
     }
 
     fn place(&self, number: u64) -> PathBuf {
@@ -94,7 +114,21 @@ impl DiskSite {
     }
 }
 
-fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn Table>, StoreError> {
+/// Where the database that counts lies. Changes nothing.
+pub(crate) fn place_of(data: &Path, backend: Backend) -> Result<PathBuf, StoreError> {
+    Ok(data.join(directory(backend, read_pointer(data, backend)?)))
+}
+
+/// Whether a database has no file, or an empty one.
+pub(crate) fn holds_nothing(place: &Path) -> Result<bool, StoreError> {
+    match fs::metadata(place.join(DATABASE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error.into()),
+        Ok(found) => Ok(found.len() == 0),
+    }
+}
+
+pub(crate) fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn Table>, StoreError> {
     Ok(match backend {
         Backend::Sled => Box::new(SledTable::open(directory)?),
         Backend::Redb => Box::new(RedbTable::open(directory)?),
@@ -184,7 +218,7 @@ fn remove_all(directory: &Path) -> Result<(), StoreError> {
 }
 
 /// What the files in a directory take up on the disk.
-fn size(directory: &Path) -> Result<u64, StoreError> {
+pub(crate) fn size(directory: &Path) -> Result<u64, StoreError> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -237,7 +271,10 @@ impl Site for DiskSite {
             fail_point!(REWRITE_POINTER_RENAMED);
             sync_folder(&self.data)
         };
-        Ok(match sync() {
+        // However this ends, the pointer has its place: whoever took this for a failure would go on with the old database.
+        let synced = catch_unwind(AssertUnwindSafe(sync))
+            .unwrap_or_else(|_| Err(StoreError::Backend("making the pointer durable panicked".to_owned())));
+        Ok(match synced {
             Ok(()) => Pointed::Durably,
             Err(error) => Pointed::Perhaps(error),
         })

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use fs_err as fs;
 
-use crate::StoreError;
 use crate::handle::Handle;
 use crate::table::{Batch, Pair, Table, take};
+use crate::{StoreError, sled_log};
 
 /// How much of the table sled may keep in memory, in bytes.
 const CACHE: u64 = 16 * 1024 * 1024;
@@ -37,7 +37,22 @@ struct Opened {
 impl SledTable {
     /// Opens or creates the database in `directory`. The caller sees to it that no other process does.
     pub(crate) fn open(directory: &Path) -> Result<Self, StoreError> {
-        Ok(Self { directory: directory.to_owned(), handle: Handle::new(Opened::new(directory)?) })
+        let handle = Handle::open(directory, || {
+            sled_log::check(directory, SEGMENT)?;
+            Opened::new(directory)
+        })?;
+        Ok(Self { directory: directory.to_owned(), handle })
+    }
+
+    /// Where the log of the database in `directory`, which is not open, is damaged: its file, and a place in it.
+    pub(crate) fn damage(directory: &Path) -> Result<Option<(PathBuf, u64)>, StoreError> {
+        sled_log::damage(directory, SEGMENT)
+    }
+
+    /// The same, of a copy that may be damaged: what was written behind that is cut off, as sled does it.
+    pub(crate) fn open_cut(directory: &Path) -> Result<Self, StoreError> {
+        let handle = Handle::open(directory, || Opened::new(directory))?;
+        Ok(Self { directory: directory.to_owned(), handle })
     }
 }
 
@@ -67,12 +82,8 @@ fn open_patiently(directory: &Path) -> Result<sled::Db, StoreError> {
             // The disk was full, or the process died, while sled wrote a snapshot of its index.
             Err(sled::Error::Corruption { .. }) if remove_unfinished(directory)? => {}
             Err(error @ sled::Error::Corruption { .. }) => {
-                let text = format!(
-                    "{} is damaged and cannot be opened ({error}): restore a copy of the data directory, or begin \
-                     a new one with --data",
-                    directory.display()
-                );
-                return Err(StoreError::Backend(text));
+                let found = format!("it cannot be opened ({error})");
+                return Err(StoreError::Damaged { what: directory.display().to_string(), found });
             }
             result => return result.map_err(|error| backend(&error)),
         }
@@ -98,6 +109,9 @@ fn backend(error: &sled::Error) -> StoreError {
     let text = format!("sled: {error}");
     match error {
         sled::Error::Io(io) => StoreError::of_disk(io, text),
+        sled::Error::Corruption { .. } => {
+            StoreError::Damaged { what: "the database".to_owned(), found: text }
+        }
         _ => StoreError::Backend(text),
     }
 }
@@ -133,6 +147,12 @@ impl Table for SledTable {
             let last = opened.database.range(range(from, to)).next_back();
             Ok(last.transpose().map_err(|error| backend(&error))?.map(|(key, _)| key.to_vec()))
         })
+    }
+
+    /// A leaf of 16 values is written anew when it is split, and its halves again. Where its keys are there already, it is not
+    /// split, and each value is written once.
+    fn wants_keys_first(&self) -> bool {
+        true
     }
 
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {

@@ -56,6 +56,8 @@ pub(crate) struct Swept {
     pub(crate) removed: u64,
     /// Their size in bytes.
     pub(crate) bytes: u64,
+    /// How many that nobody names were left for a later sweep: their grace is not over, or somebody has them in hand.
+    pub(crate) waiting: u64,
     /// Whether some that may be named by nobody were left for a later sweep.
     pub(crate) spared: bool,
 }
@@ -68,7 +70,7 @@ pub(crate) fn sweep(
 ) -> Result<Swept, StoreError> {
     let mut sweep = Sweep { blobs, closing, unnamed: HashMap::new(), spilled: Vec::new() };
     let reopened = switch.reopened();
-    let mut spared = sweep.collect()?;
+    let spared = sweep.collect()?;
     if sweep.unnamed.values().all(HashMap::is_empty) {
         return Ok(Swept::default());
     }
@@ -85,11 +87,11 @@ pub(crate) fn sweep(
                 swept.removed += 1;
                 swept.bytes += found.size;
             } else {
-                spared = true;
+                swept.waiting += 1;
             }
         }
     }
-    Ok(Swept { spared, ..swept })
+    Ok(Swept { spared: spared || swept.waiting > 0, ..swept })
 }
 
 struct Sweep<'a> {
@@ -155,9 +157,7 @@ impl Sweep<'_> {
             for digest in named_in(frame) {
                 keep(&mut self.unnamed, &log.1, &digest);
             }
-            if let Some(spilled) = frame::spilled(frame) {
-                self.spilled.push(spilled);
-            }
+            self.spilled.extend(frame::spilled(frame));
             Ok(true)
         })
     }

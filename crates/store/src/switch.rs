@@ -2,6 +2,7 @@
 //!
 //! The writer's thread copies pairs from the old table to a fresh one, slice by slice, between its rounds. A batch goes to
 //! the old table always, and to the fresh one as far as its keys are copied already: so what is copied is equal at any time.
+//! For a backend that wants it, all keys are copied first, without their values; nobody reads the fresh table before it is whole.
 //! When all is copied the fresh table is flushed, a pointer on the disk is moved to it (`site`), and readers get it from
 //! then on. Until the pointer is durable the old table alone counts.
 
@@ -28,6 +29,9 @@ const WEIGHED: [&[u8]; 3] = [keys::LOGS, b"r/", b"x/"];
 
 /// Letters that keys may begin with.
 const LETTERS: usize = 26;
+
+/// How many keys are copied at once before their values.
+const KEYS: usize = 16;
 
 /// How often it is looked whether something became durable.
 const DURABLE_AGAIN: Duration = Duration::from_millis(5);
@@ -62,6 +66,8 @@ struct Moving {
 struct Copy {
     number: u64,
     fresh: Box<dyn Table>,
+    /// All keys below this are there, without values where those are not copied yet; `None` when all are.
+    keys: Option<Vec<u8>>,
     /// All pairs with keys below this are copied.
     cursor: Vec<u8>,
     /// How many bytes were copied since the last flush.
@@ -192,7 +198,8 @@ impl Switch {
         if moving.copy.is_none() {
             let (number, fresh) = site.make()?;
             fail_point!(REWRITE_BEGUN);
-            moving.copy = Some(Copy { number, fresh, cursor: Vec::new(), unflushed: 0, failed: None });
+            let keys = fresh.wants_keys_first().then(Vec::new);
+            moving.copy = Some(Copy { number, fresh, keys, cursor: Vec::new(), unflushed: 0, failed: None });
         }
         Ok(())
     }
@@ -205,6 +212,17 @@ impl Switch {
         };
         if let Some(error) = copy.failed.take() {
             return Err(error);
+        }
+        if let Some(from) = &copy.keys {
+            let page = self.with(|table| table.page(from, END, KEYS, bytes))?;
+            let next = page.last().map(|(last, _)| keys::after(last));
+            let size = page.iter().map(|(key, _)| key.len()).sum::<usize>();
+            copy.fresh.apply(page.into_iter().map(|(key, _)| (key, Some(Vec::new()))).collect())?;
+            copy.keys = next;
+            copy.unflushed += size;
+            if copy.keys.is_some() {
+                return Ok(Slice::Copied(size));
+            }
         }
         let page = self.with(|table| table.page(&copy.cursor, END, usize::MAX, bytes))?;
         let Some((last, _)) = page.last() else { return Ok(Slice::Ended) };
@@ -311,7 +329,9 @@ impl Table for Switch {
         self.count(&batch);
         let mut moving = self.moving();
         let copied = moving.copy.as_ref().map(|copy| {
-            let below = batch.range(..copy.cursor.clone());
+            // What is there of keys alone is kept equal too: a key that goes is not to stay there.
+            let end = copy.keys.as_deref().unwrap_or(END);
+            let below = batch.range(..end.to_vec());
             below.map(|(key, value)| (key.clone(), value.clone())).collect::<Batch>()
         });
         // Counted before anybody can see it.

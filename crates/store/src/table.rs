@@ -46,6 +46,11 @@ pub(crate) trait Table: Send + Sync {
         }
     }
 
+    /// Whether a copy of a whole table takes up less where its keys are there, without values, before its values come.
+    fn wants_keys_first(&self) -> bool {
+        false
+    }
+
     /// Whether the backend can still be read after a write that failed: some refuse everything from then on.
     fn can_be_read(&self) -> bool {
         self.get(crate::keys::REOPENED).is_ok()

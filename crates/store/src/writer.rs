@@ -499,6 +499,7 @@ pub(crate) mod tests {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         });
         append(number, 0, record)

@@ -215,6 +215,7 @@ async fn output(mut ended: Vec<Ended>) -> ToolOutput {
                 }
                 whole.attachments.extend(output.attachments);
                 whole.seen.extend(output.seen);
+                whole.rules.extend(output.rules);
                 output.output
             }
             Err(error) => error.to_string(),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_policy::{Action, EXTERNAL_DIRECTORY, Policy, Rule, Verdict, loop_want, wants};
+use playhouse_protocol::SessionId;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
+use playhouse_protocol::record::TurnOutcome;
 
 use crate::{Prepared, Registry, Tool, ToolError};
 
@@ -23,10 +25,62 @@ pub trait Host: Send + Sync {
     /// The session's list of things to do.
     fn todos(&self) -> Arc<[Todo]>;
 
+    /// Whether work can be handed over to this agent.
+    ///
+    /// # Errors
+    /// What the model shall read: there is no such agent, it takes no tasks, or this session may hand none over.
+    fn takes_tasks(&self, _agent: &str) -> Result<(), ToolError> {
+        Err(nobody())
+    }
+
+    /// Hands work over to a session of its own, a sub-session, and waits for its end unless it runs in the background. What it
+    /// begins is durable before it returns; a call that runs again goes on with what it had begun. When the call is cancelled, so
+    /// is the work.
+    fn hand_over(&self, _work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
+        async { Err(nobody()) }.boxed()
+    }
+
+    /// Whether the session's model has yet to be shown this rules file of a subdirectory. From then on it counts as shown, as
+    /// long as the result of this call names it in the fact `rules`.
+    fn claims_rules(&self, _file: &str) -> bool {
+        false
+    }
+
     /// Asks the people behind the session, and waits until somebody answered, nobody did in time, or the call was
     /// cancelled. The request is durable before anyone sees it; after a restart of the engine the call that runs again
     /// gets the answer of the request that it had made: so a call asks once.
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
+}
+
+/// Work for another agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What it is, in a few words.
+    pub title: String,
+    /// What is to be done: all that the other agent is told.
+    pub prompt: String,
+    /// The agent.
+    pub agent: String,
+    /// The sub-session that goes on with it; `None` for a new one.
+    pub session: Option<SessionId>,
+    /// Whether the end is not waited for.
+    pub background: bool,
+}
+
+/// What became of work that was handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkEnd {
+    /// The sub-session.
+    pub session: SessionId,
+    /// How its turn ended; `None` for one that goes on in the background.
+    pub outcome: Option<TurnOutcome>,
+    /// What it said last, or why it failed.
+    pub text: String,
+}
+
+/// Outside of a session there is nobody to hand work over to.
+fn nobody() -> ToolError {
+    ToolError::Failed("there are no other agents here: do it yourself".to_owned())
 }
 
 /// What `policy` says of a call of `tool` that was prepared; `looping` when the call closes a loop of calls.

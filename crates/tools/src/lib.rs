@@ -12,6 +12,7 @@
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
 //! - [`web`]: the tools that reach out, and the door to the network that they go through
+//! - [`media`]: images and documents, as models are shown them
 //! - [`paths`]: the paths of a directory tree, for programs
 //! - [`outputs`]: the files that hold the whole of it, and their end
 //! - [`read`](mod@read), [`write`](mod@write), [`edit`], [`bash`], [`glob`], [`grep`], [`list`]: the native tools, one module for each
@@ -69,6 +70,7 @@ pub mod glob;
 pub mod grep;
 mod host;
 pub mod list;
+pub mod media;
 pub mod multiedit;
 mod names;
 pub mod notebook;
@@ -81,6 +83,8 @@ pub mod question;
 pub mod read;
 pub mod registry;
 pub mod runner;
+pub mod skill;
+pub mod task;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod todo;
@@ -91,7 +95,7 @@ pub mod web;
 pub mod write;
 
 pub use function::FunctionTool;
-pub use host::{Alone, Host, judge_call};
+pub use host::{Alone, Host, Work, WorkEnd, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};

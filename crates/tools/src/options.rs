@@ -1,5 +1,7 @@
 //! How the native tools work, as an operator configures it.
 
+use std::path::PathBuf;
+
 use crate::bash::BashOptions;
 use crate::web::WebOptions;
 
@@ -10,4 +12,6 @@ pub struct NativeOptions {
     pub bash: BashOptions,
     /// The tools that reach out.
     pub web: WebOptions,
+    /// The operator's folder of skills: absolute, whether it is there or not.
+    pub skills: Option<PathBuf>,
 }

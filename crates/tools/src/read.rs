@@ -1,8 +1,9 @@
 //! `read`: lines of a file, the names in a directory, an image or a PDF.
 
 mod listing;
-pub(crate) mod media;
+mod media;
 mod page;
+mod rules;
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read as _};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::files::document::{self, Content};
 use crate::files::{self, neighbours, seen};
+use crate::media::Kind as MediaKind;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 use page::{End, Page};
@@ -78,7 +80,10 @@ impl TypedTool for Read {
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
-        files::reading(context, move || task.run(&workspace, &cancel)).await
+        let place = task.place.clone();
+        let mut output = files::reading(context, move || task.run(&workspace, &cancel)).await?;
+        rules::add(&place, &mut output, context).await;
+        Ok(output)
     }
 }
 
@@ -97,8 +102,8 @@ impl Task {
         let metadata = file.metadata().map_err(failed)?;
         let mut head = Vec::new();
         file.take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
-        if let Some(mime) = media::kind(&head) {
-            return media::attach(&self.place, mime, head, file, metadata.len());
+        if let Some(kind) = MediaKind::of(&head) {
+            return media::attach(&self.place, kind, head, file, metadata.len());
         }
         if document::classify(&head) == Content::Binary {
             return Err(ToolError::Failed(format!(

@@ -18,6 +18,8 @@ use crate::notebook::NotebookEdit;
 use crate::process::Process;
 use crate::question::Question;
 use crate::read::Read;
+use crate::skill::Skill;
+use crate::task::Task;
 use crate::todo::{TodoRead, TodoWrite};
 use crate::web::{CodeSearch, Door, WebFetch, WebSearch};
 use crate::write::Write;
@@ -53,7 +55,7 @@ impl Registry {
 
     /// The same, as an operator wants them.
     pub fn native_with(options: NativeOptions) -> Self {
-        let NativeOptions { bash, web } = options;
+        let NativeOptions { bash, web, skills } = options;
         let tools: Vec<Arc<dyn Tool>> = vec![
             Arc::new(Typed::new(Read)),
             Arc::new(Typed::new(Write)),
@@ -73,6 +75,8 @@ impl Registry {
             Arc::new(Typed::new(WebSearch::new(web.search.clone()))),
             Arc::new(Typed::new(CodeSearch::new(web.search))),
             Arc::new(Typed::new(Process)),
+            Arc::new(Typed::new(Skill::new(skills))),
+            Arc::new(Typed::new(Task)),
         ];
         Self { tools }
     }

@@ -28,6 +28,8 @@ const FACT: usize = 2_000;
 /// The most files of one result, and their bytes in all. They are sent with every request from then on.
 const ATTACHED_FILES: usize = 20;
 const ATTACHED_BYTES: usize = 10_000_000;
+/// The fact that names the rules files that a result shows.
+pub(crate) const RULES: &str = "rules";
 /// The most facts that are named as cut.
 const NAMED: usize = 20;
 
@@ -108,7 +110,8 @@ pub async fn execute(
     match executed.await {
         Ok(mut output) => {
             Attachable::new().limit(&mut output);
-            let output = cap_output(output, Room::WHOLE, context).await;
+            let mut output = cap_output(output, Room::WHOLE, context).await;
+            show_rules(&mut output);
             for (path, content) in &output.seen {
                 context.files.remember(path, *content);
             }
@@ -191,6 +194,22 @@ pub(crate) async fn cap_output(mut output: ToolOutput, room: Room, context: &Cal
     describe(&capped, &mut output.metadata);
     output.output = capped.text;
     output
+}
+
+/// Puts the rules that a result brings behind it, and names them in its facts. They have room of their own.
+fn show_rules(output: &mut ToolOutput) {
+    let mut files = match output.metadata.remove(RULES) {
+        Some(Value::Array(files)) => files,
+        _ => Vec::new(),
+    };
+    for rules in output.rules.drain(..) {
+        output.output.push_str("\n\n");
+        output.output.push_str(&rules.render());
+        files.push(rules.file.into());
+    }
+    if !files.is_empty() {
+        output.metadata.insert(RULES.into(), Value::Array(files));
+    }
 }
 
 /// The same of an error.

@@ -1,5 +1,6 @@
 //! Helpers for tests of tools.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,8 +16,12 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, runner,
+    Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, Work,
+    WorkEnd, runner,
 };
+
+/// The smallest image: one pixel.
+pub const DOT: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU\x00\x00\x00\x0aIDATx\xdac\xa8\x07\x00\x00\x81\x00\x80~\x1c)\xc7\x00\x00\x00\x00IEND\xaeB`\x82";
 
 /// Collects live output.
 #[derive(Debug, Default)]
@@ -101,10 +106,16 @@ pub struct Person {
     pub alone: Alone,
     /// The session's list of things to do.
     pub todos: Arc<[Todo]>,
+    /// The rules files of subdirectories that were shown.
+    pub rules: Arc<Mutex<BTreeSet<String>>>,
     /// How each question is answered; never without it.
     pub answer: Option<QuestionAnswer>,
     /// Cancelled when the first question is asked.
     pub asked: CancellationToken,
+    /// What becomes of work that is handed over; nobody takes any without it.
+    pub end: Option<WorkEnd>,
+    /// The work that was handed over.
+    pub tasks: Arc<Mutex<Vec<Work>>>,
 }
 
 impl Host for Person {
@@ -118,6 +129,23 @@ impl Host for Person {
 
     fn todos(&self) -> Arc<[Todo]> {
         Arc::clone(&self.todos)
+    }
+
+    fn claims_rules(&self, file: &str) -> bool {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned())
+    }
+
+    fn takes_tasks(&self, agent: &str) -> Result<(), ToolError> {
+        match (&self.end, agent) {
+            (Some(_), "nobody") | (None, _) => Err(ToolError::Invalid(format!("there is no agent {agent}"))),
+            (Some(_), _) => Ok(()),
+        }
+    }
+
+    fn hand_over(&self, work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+        let end = self.end.clone().ok_or_else(|| ToolError::Failed("nobody takes it".to_owned()));
+        std::future::ready(end).boxed()
     }
 
     fn ask(&self, _questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {

@@ -9,7 +9,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use playhouse_policy::Access;
 pub use playhouse_policy::Risk;
+use playhouse_prompts::RulesFile;
+use playhouse_protocol::Delegation;
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::message::CallInput;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{ContentHash, FileTracker, PathLocks, Pool, SessionProcesses, Walls, Workspace};
@@ -125,6 +128,9 @@ pub struct ToolOutput {
     pub attachments: Vec<NewAttachment>,
     /// What the session's list of things to do becomes; `None` leaves it as it is.
     pub todos: Option<Vec<Todo>>,
+    /// Rules of folders in which the call read something that nobody had read before. They stand behind the result, whatever
+    /// is cut of it.
+    pub rules: Vec<RulesFile>,
     /// Files that this result shows, by canonical path, with their content. They count as read once the result stands in
     /// front of the model, and only if nothing of it had to be left out.
     pub seen: Vec<(PathBuf, ContentHash)>,
@@ -157,6 +163,11 @@ pub trait Tool: Send + Sync {
 
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The work that a call with these arguments hands over to another session; `None` for a tool that hands over none.
+    fn delegation(&self, _input: &CallInput) -> Option<Delegation> {
         None
     }
 

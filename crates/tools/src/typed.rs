@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_policy::Access;
+use playhouse_protocol::Delegation;
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -98,6 +100,11 @@ pub trait TypedTool: Send + Sync + 'static {
         None
     }
 
+    /// The work that a call with these arguments hands over to another session.
+    fn delegation(_input: &CallInput) -> Option<Delegation> {
+        None
+    }
+
     /// The arguments without what many models send beside them, where leaving it out changes nothing.
     fn forgiven(input: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
         Cow::Borrowed(input)
@@ -165,6 +172,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn longest(&self) -> Option<Duration> {
         self.tool.longest()
+    }
+
+    fn delegation(&self, input: &CallInput) -> Option<Delegation> {
+        T::delegation(input)
     }
 
     fn prepare<'a>(

@@ -45,7 +45,7 @@ use objects::Objects;
 use refs::Head;
 use stand_in::{LONGEST_LIST, StandIn};
 
-/// How long the preparation of a question may take, and each answer of git's.
+/// How long the preparation of a question may usually take, and each answer of git's.
 const LONGEST: Duration = Duration::from_secs(15);
 /// The most bytes that git may say.
 const MOST_OUTPUT: usize = 16 * 1024 * 1024;
@@ -63,6 +63,8 @@ pub struct Repository {
     common: PathBuf,
     /// Where its objects are; empty where it has none.
     objects: Vec<PathBuf>,
+    /// How long the preparation of a question may take, and each answer of git's.
+    patience: Duration,
 }
 
 /// Why git's answer is not there.
@@ -78,7 +80,7 @@ pub enum RepositoryError {
     #[error("git says more than {MOST_OUTPUT} bytes: ask for less")]
     TooMuch,
     /// It took too long.
-    #[error("git took longer than {} s", LONGEST.as_secs())]
+    #[error("git took longer than it may, usually {} s", LONGEST.as_secs())]
     TooSlow,
     /// The system failed.
     #[error(transparent)]
@@ -147,7 +149,13 @@ impl Repository {
             Ok(None) => Vec::new(),
             _ => stand_in::with_alternates(objects, &allowed)?,
         };
-        Some(Self { worktree: worktree.to_owned(), own, common, objects })
+        Some(Self { worktree: worktree.to_owned(), own, common, objects, patience: LONGEST })
+    }
+
+    /// The same, where the preparation of a question may take so long, and each answer of git's; usually they have 15 s.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The branch that is checked out. Blocks.
@@ -232,7 +240,7 @@ impl Repository {
         if !within.is_empty() {
             within.push(b'/');
         }
-        let deadline = Instant::now() + LONGEST;
+        let deadline = Instant::now() + self.patience;
         let (this, within) = (self.clone(), within);
         let held = blocking(move || Held::open(this, since, deadline)).await?;
         let Some(held) = held else { return Ok(None) };
@@ -241,6 +249,7 @@ impl Repository {
             git: held.stand_in.git(),
             tree: held.stand_in.tree(),
             home: held.stand_in.home().into(),
+            patience: self.patience,
         };
         let listed = git.run("ls-files --stage --debug -z").await?;
         let within_folder = within.clone();
@@ -383,6 +392,7 @@ struct Program {
     git: PathBuf,
     tree: PathBuf,
     home: PathBuf,
+    patience: Duration,
 }
 
 impl Program {
@@ -409,7 +419,7 @@ impl Program {
         let spec = Spec {
             command: format!(r#"{{ "$ASKED_GIT" --no-pager {arguments}; }} 2>"$GIT_DIR/errors""#),
             workdir: self.tree.clone(),
-            timeout: Some(LONGEST),
+            timeout: Some(self.patience),
             environment,
             scope: Scope::new(),
             limits: Limits::default(),

@@ -20,6 +20,7 @@ mod bubblewrap;
 mod confine;
 #[cfg(target_os = "linux")]
 mod filter;
+mod folders;
 pub(crate) mod git;
 mod probe;
 mod system;
@@ -39,6 +40,7 @@ use crate::process::Environment;
 use crate::root::check_root;
 #[cfg(target_os = "linux")]
 pub use confine::{CONFINE, ConfineError, confined, set_confiner};
+pub use folders::remove_leftovers;
 use probe::Bubblewrap;
 pub use probe::without_bubblewrap;
 use toolchain::Surroundings;
@@ -192,6 +194,16 @@ impl Walls {
     /// They cannot be built, or the workspace is not the directory that it was. The next that needs them tries again.
     pub fn in_force(&self) -> Result<&WallsInForce, WallsError> {
         Ok(&self.built()?.in_force)
+    }
+
+    /// Whether they stand, and hold that nothing in the workspace is changed.
+    pub fn keep_the_workspace(&self) -> bool {
+        self.0.built.get().is_some_and(|built| match &built.of {
+            Of::Nothing => false,
+            Of::Bubblewrap(_, view) => view.allowed().read_only,
+            #[cfg(target_os = "linux")]
+            Of::Landlock(view) => view.allowed().read_only && confine::keeps_files_whole(),
+        })
     }
 
     /// The walls as they stand. Builds them if nothing needed them before, and blocks for it.

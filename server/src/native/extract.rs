@@ -10,10 +10,17 @@ use axum::response::IntoResponse as _;
 use playhouse_protocol::nearest::did_you_mean;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::options::USUAL_BODY;
 use crate::problem::{Kind, Problem};
 
 /// What is said of a body that is too large.
-pub(crate) const TOO_LARGE: &str = "the body is larger than this server takes: send less at once";
+pub(crate) fn too_large() -> Problem {
+    let detail = format!(
+        "the body is larger than this server takes, usually {} MB: send less at once, files in several prompts for example",
+        USUAL_BODY >> 20
+    );
+    Problem::new(Kind::TooLarge, detail)
+}
 
 /// A body of JSON.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -35,7 +42,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 let detail = rejection.body_text();
                 let status = rejection.into_response().status();
                 return Err(match status {
-                    StatusCode::PAYLOAD_TOO_LARGE => Problem::new(Kind::TooLarge, TOO_LARGE),
+                    StatusCode::PAYLOAD_TOO_LARGE => too_large(),
                     _ => Problem::invalid(format!("the body cannot be read: {detail}")),
                 });
             }

@@ -3,20 +3,36 @@
 use axum::Json;
 use axum::extract::State;
 use playhouse_protocol::ModelRef;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::app::App;
-use crate::facts::{AgentFacts, ProviderView, ToolView};
+use crate::facts::{AgentList, ProviderView, ToolView};
+use crate::native::extract::Search;
+use crate::native::sessions::blocking;
 use crate::principal::Principal;
+use crate::problem::Problem;
 
-#[derive(Serialize)]
-pub(crate) struct Agents {
-    agents: Vec<AgentFacts>,
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Where {
+    /// The directory whose own agents are listed as well; absent for those that there are everywhere.
+    workspace: Option<String>,
 }
 
 /// `GET /v1/agents`
-pub(crate) async fn agents(State(app): State<App>, _: Principal) -> Json<Agents> {
-    Json(Agents { agents: app.facts().agents() })
+pub(crate) async fn agents(
+    State(app): State<App>,
+    principal: Principal,
+    Search(place): Search<Where>,
+) -> Result<Json<AgentList>, Problem> {
+    let Some(written) = place.workspace else {
+        return Ok(Json(AgentList { agents: app.facts().agents(), ..AgentList::default() }));
+    };
+    let list = blocking(move || {
+        let workspace = app.admit_directory(&principal, &written)?;
+        Ok::<_, Problem>(app.facts().agents_in(&workspace))
+    });
+    Ok(Json(list.await??))
 }
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use playhouse_actors::fold;
 use playhouse_protocol::command::{MessagePage, MessagesQuery};
 use playhouse_protocol::message::{Attachment, CallPart, CallState, Message};
-use playhouse_protocol::{MessageId, Part, SessionId};
+use playhouse_protocol::{Damage, MessageId, Part, SessionId};
 use playhouse_session::Session;
 use serde::Deserialize;
 
@@ -55,12 +55,23 @@ pub(crate) async fn page(
     Ok(Json(page))
 }
 
-/// A session as its log says it, with all of its messages.
-pub(crate) async fn folded(app: &App, id: SessionId) -> Result<Session, Problem> {
-    let (entries, _) = app.engine().read(id).await?;
-    let folded = blocking(move || fold(&entries).0).await?;
+/// A session as its log says it, with all of its messages; and where that log stops to be readable, if it does.
+pub(crate) async fn folded(app: &App, id: SessionId) -> Result<(Session, Option<Damage>), Problem> {
+    let (entries, damage) = app.engine().read(id).await?;
+    let (folded, misfit) = blocking(move || fold(&entries)).await?;
     let unreadable = || Problem::new(Kind::Parked, format!("nothing of the log of session {id} can be read"));
-    folded.ok_or_else(unreadable)
+    Ok((folded.ok_or_else(unreadable)?, misfit.or(damage)))
+}
+
+/// That something is not there, in a session whose log cannot be read from `damage` on.
+pub(crate) fn missing(what: String, damage: Option<&Damage>) -> Problem {
+    match damage {
+        None => Problem::not_found(what),
+        Some(damage) => {
+            let detail = format!("{what}, as far as its log can be read ({damage})");
+            Problem::new(Kind::Parked, detail)
+        }
+    }
 }
 
 /// The file with this content that a message names.
@@ -86,10 +97,10 @@ pub(crate) async fn attached(
     Ids((id, hash)): Ids<(SessionId, String)>,
 ) -> Result<Response, Problem> {
     app.summary(&principal, id).await?;
-    let session = folded(&app, id).await?;
+    let (session, damage) = folded(&app, id).await?;
     let file = blocking(move || attachment(&session.all_messages(), &hash)).await?;
-    let missing = || Problem::not_found(format!("no message of session {id} has a file with this content"));
-    let file = file.ok_or_else(missing)?;
+    let none = || format!("no message of session {id} has a file with this content");
+    let file = file.ok_or_else(|| missing(none(), damage.as_ref()))?;
     let name = disposition(&file.filename);
     let content = app.engine().blob(&principal.tenant, file.blob).await?;
     let kind = HeaderValue::from_str(&file.mime);

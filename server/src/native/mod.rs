@@ -13,6 +13,7 @@ pub(crate) mod messages;
 mod openapi;
 mod prompts;
 pub(crate) mod sessions;
+mod templates;
 mod usage;
 
 use axum::Router;
@@ -49,8 +50,10 @@ operations! {
     get "/v1/usage" => usage::usage;
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
+    post "/v1/sessions/{session}/command" => templates::run;
     post "/v1/sessions/{session}/abort" => prompts::abort;
     post "/v1/sessions/{session}/resume" => prompts::resume;
+    post "/v1/sessions/{session}/compact" => prompts::compact;
     get "/v1/sessions/{session}/messages" => messages::page;
     get "/v1/sessions/{session}/attachments/{hash}" => messages::attached;
     get "/v1/sessions/{session}/events" => events::of_one;
@@ -62,6 +65,7 @@ operations! {
     get "/v1/grants" => grants::list;
     delete "/v1/grants/{grant}" => grants::revoke;
     get "/v1/agents" => facts::agents;
+    get "/v1/commands" => templates::list;
     get "/v1/tools" => facts::tools;
     get "/v1/models" => facts::models;
     get "/v1/openapi.json" => openapi::document;

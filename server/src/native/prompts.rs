@@ -31,6 +31,9 @@ pub(crate) struct PromptBody {
     text: String,
     #[serde(default)]
     files: Vec<FileBody>,
+    /// Whether an `@` in the text is only text, and attaches nothing.
+    #[serde(default)]
+    plain: bool,
     agent: Option<String>,
     model: Option<ModelRef>,
     steps: Option<u32>,
@@ -108,12 +111,14 @@ pub(crate) async fn prompt(
     let mut attachments = Vec::with_capacity(files.len());
     for (mime, filename, content) in files {
         let blob = app.engine().store_blob(&principal.tenant, content).await?;
-        attachments.push(Attachment { mime, filename, blob });
+        attachments.push(Attachment::new(mime, filename, blob));
     }
     let prompt = Prompt {
         message,
         text: body.text,
         files: attachments,
+        paths: Vec::new(),
+        plain: body.plain,
         agent: body.agent,
         model: body.model,
         steps: body.steps,
@@ -122,6 +127,7 @@ pub(crate) async fn prompt(
         note: !body.reply,
         system: body.system,
         tools: body.tools,
+        handed: None,
     };
     Ok((StatusCode::ACCEPTED, Json(session.prompt(prompt).await?)))
 }
@@ -150,12 +156,12 @@ pub(crate) async fn shell(
     let session = app.session(&principal, id).await?;
     let _permit = app.admit_turn(&principal, id, message).await?;
     let ShellBody { command, timeout, agent, model, .. } = body;
-    let shell = ShellCommand { message, command, timeout, agent, model };
+    let shell = ShellCommand { message, command, timeout, agent, model, block: None };
     Ok((StatusCode::ACCEPTED, Json(session.shell(shell).await?)))
 }
 
 /// The id of a prompt, which the body or the header may say.
-fn name(headers: &HeaderMap, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
+pub(super) fn name(headers: &HeaderMap, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
     let Some(written) = headers.get(KEY) else { return Ok(message) };
     let written = String::from_utf8_lossy(written.as_bytes());
     let key = MessageId::parse(&written).map_err(|error| {
@@ -198,6 +204,24 @@ pub(crate) async fn abort(
         None => session.abort().await?,
     };
     Ok(Json(Aborted { turns }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CompactBody {
+    /// The model that writes the summary; absent for the one of the agent `compaction`, or the session's.
+    model: Option<ModelRef>,
+}
+
+/// `POST /v1/sessions/{session}/compact`
+pub(crate) async fn compact(
+    State(app): State<App>,
+    principal: Principal,
+    Ids(id): Ids<SessionId>,
+    Body(CompactBody { model }): Body<CompactBody>,
+) -> Result<StatusCode, Problem> {
+    app.session(&principal, id).await?.compact(model).await?;
+    Ok(StatusCode::ACCEPTED)
 }
 
 #[derive(Debug, Serialize)]

@@ -7,13 +7,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
+use playhouse_actors::ForkAt;
+use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{
-    Command, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary, Timestamp,
-    WallsAllowed,
+    Command, Damage, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary,
+    Timestamp, WallsAllowed,
 };
 use playhouse_store::{Cursor, Kin, ListQuery};
 use serde::{Deserialize, Serialize};
@@ -46,7 +48,10 @@ pub(crate) struct SessionView {
     forked_from: Option<SessionId>,
     created: Timestamp,
     updated: Timestamp,
-    state: SessionState,
+    state: Stands,
+    /// Why it is parked, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<String>,
     /// Turns that run or wait.
     open_turns: u32,
     /// Turns that are over.
@@ -63,9 +68,28 @@ pub(crate) struct SessionView {
     archived: Option<Timestamp>,
 }
 
-impl From<SessionSummary> for SessionView {
-    fn from(summary: SessionSummary) -> Self {
+/// What a session does, as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Stands {
+    Idle,
+    Busy,
+    /// It cannot go on, whatever it had begun.
+    Parked,
+    Deleted,
+}
+
+impl SessionView {
+    fn new(app: &App, summary: SessionSummary) -> Self {
+        let parked = app.engine().parked(summary.id);
         Self {
+            state: match summary.state {
+                SessionState::Deleted => Stands::Deleted,
+                _ if parked.is_some() => Stands::Parked,
+                SessionState::Busy => Stands::Busy,
+                SessionState::Idle => Stands::Idle,
+            },
+            parked: parked.map(|reason| reason.to_string()),
             totals: summary.totals(),
             id: summary.id,
             workspace: summary.workspace,
@@ -76,7 +100,6 @@ impl From<SessionSummary> for SessionView {
             forked_from: summary.forked_from,
             created: summary.created,
             updated: summary.updated,
-            state: summary.state,
             open_turns: summary.open_turns,
             turns: summary.turns,
             head: summary.head,
@@ -100,6 +123,8 @@ pub(crate) struct NewBody {
     unattended: bool,
     walls: Option<WallsAllowed>,
     parent: Option<SessionId>,
+    /// What its system prompts end with.
+    system: Option<String>,
     #[serde(default)]
     metadata: Map<String, Value>,
 }
@@ -137,6 +162,7 @@ pub(crate) async fn create(
             unattended: new.unattended,
             walls: new.walls,
             parent: new.parent,
+            system: new.system,
             metadata: new.metadata,
         })
         .await?;
@@ -145,7 +171,7 @@ pub(crate) async fn create(
 
 /// A session that was made, and where it is.
 async fn made(app: &App, principal: &Principal, id: SessionId) -> Result<Response, Problem> {
-    let view = SessionView::from(app.summary(principal, id).await?);
+    let view = SessionView::new(app, app.summary(principal, id).await?);
     let place = format!("/v1/sessions/{id}");
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(view)).into_response())
 }
@@ -243,7 +269,8 @@ pub(crate) async fn list(
     };
     let page = app.list(&principal, query).await?;
     let cursor = page.next.map(|cursor| format!("{}-{}", cursor.created.as_millis(), cursor.session));
-    Ok(Json(SessionPage { sessions: page.sessions.into_iter().map(SessionView::from).collect(), cursor }))
+    let sessions = page.sessions.into_iter().map(|summary| SessionView::new(&app, summary)).collect();
+    Ok(Json(SessionPage { sessions, cursor }))
 }
 
 fn parse_cursor(text: &str) -> Result<Cursor, Problem> {
@@ -271,7 +298,8 @@ pub(crate) async fn read(
     principal: Principal,
     Ids(id): Ids<SessionId>,
 ) -> Result<Json<SessionView>, Problem> {
-    Ok(Json(app.summary(&principal, id).await?.into()))
+    let summary = app.summary(&principal, id).await?;
+    Ok(Json(SessionView::new(&app, summary)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -299,7 +327,8 @@ pub(crate) async fn change(
     let session = app.session(&principal, id).await?;
     let changed = SessionChanged { title, agent, model, permissions, metadata, archived };
     session.command(Command::Change(changed)).await?;
-    Ok(Json(app.summary(&principal, id).await?.into()))
+    let summary = app.summary(&principal, id).await?;
+    Ok(Json(SessionView::new(&app, summary)))
 }
 
 /// `DELETE /v1/sessions/{session}`
@@ -318,6 +347,9 @@ pub(crate) async fn remove(
 pub(crate) struct ForkBody {
     /// The message before which the new session leaves the old one; absent for all that is settled by now.
     message: Option<MessageId>,
+    /// Without a message: all that can be read is enough, where the log is damaged.
+    #[serde(default)]
+    readable: bool,
 }
 
 /// `POST /v1/sessions/{session}/fork`
@@ -328,14 +360,18 @@ pub(crate) async fn fork(
     Body(fork): Body<ForkBody>,
 ) -> Result<Response, Problem> {
     app.summary(&principal, id).await?;
+    let at = ForkAt::new(fork.message, fork.readable)?;
     let _permit = app.admit_session(&principal).await?;
-    let session = app.engine().fork(id, fork.message).await?;
+    let session = app.engine().fork(id, at).await?;
     made(&app, &principal, session.id()).await
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Todos {
     todos: Vec<Todo>,
+    /// Where the session's log stops to be readable, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<Damage>,
 }
 
 /// `GET /v1/sessions/{session}/todos`
@@ -345,7 +381,8 @@ pub(crate) async fn todos(
     Ids(id): Ids<SessionId>,
 ) -> Result<Json<Todos>, Problem> {
     app.summary(&principal, id).await?;
-    Ok(Json(Todos { todos: app.engine().outline(id).await?.todos }))
+    let Snapshot { todos, damage, .. } = app.engine().outline(id).await?;
+    Ok(Json(Todos { todos, damage }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -358,6 +395,9 @@ pub(crate) struct DiffSearch {
 #[derive(Debug, Serialize)]
 pub(crate) struct Diff {
     files: Vec<FileChange>,
+    /// Where the session's log stops to be readable, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<Damage>,
 }
 
 /// `GET /v1/sessions/{session}/diff`
@@ -368,12 +408,12 @@ pub(crate) async fn diff(
     Search(search): Search<DiffSearch>,
 ) -> Result<Json<Diff>, Problem> {
     app.summary(&principal, id).await?;
-    let session = folded(&app, id).await?;
+    let (session, damage) = folded(&app, id).await?;
     if let Some(prompt) = search.prompt.filter(|prompt| !session.knows_prompt(*prompt)) {
         return Err(Problem::invalid(format!("there is no prompt {prompt} in this session")));
     }
     let files = blocking(move || changes(&session, search.prompt)).await?;
-    Ok(Json(Diff { files }))
+    Ok(Json(Diff { files, damage }))
 }
 
 #[derive(Debug, Serialize)]

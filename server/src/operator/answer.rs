@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use playhouse_actors::Engine;
+use playhouse_actors::{Engine, ForkAt};
 use playhouse_protocol::CommandError;
 use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery};
 use playhouse_protocol::operator::{
-    ListPlace, ListSessions, OperatorReply, OperatorRequest, SessionList, SessionLog, StoreRequest,
+    ListPlace, ListSessions, OperatorReply, OperatorRequest, Resumed, SessionList, SessionLog, StoreRequest,
 };
-use playhouse_store::{Cursor, ListQuery, Page, Upkeep};
+use playhouse_store::{Cursor, Kin, ListQuery, Page, Upkeep};
 
 use super::Operations;
 use crate::keys::{KeyError, Keys};
@@ -63,14 +63,15 @@ impl Operator {
                 return Err(CommandError::Invalid("the engine does not end by itself".into()));
             }
             OperatorRequest::Create(new) => OperatorReply::Created(engine.create(new).await?.id()),
-            OperatorRequest::Fork { session, before } => {
-                OperatorReply::Created(engine.fork(session, before).await?.id())
+            OperatorRequest::Fork { session, before, readable } => {
+                let at = ForkAt::new(before, readable)?;
+                OperatorReply::Created(engine.fork(session, at).await?.id())
             }
             OperatorRequest::Command { session, command } => {
                 OperatorReply::Session(engine.session(session).await?.command(command).await?)
             }
             OperatorRequest::List(sessions) => {
-                OperatorReply::Sessions(list(engine.list(query(sessions)).await?))
+                OperatorReply::Sessions(list(engine, engine.list(query(sessions)).await?))
             }
             OperatorRequest::Summary(session) => {
                 OperatorReply::Summary(Box::new(engine.summary(session).await?))
@@ -85,7 +86,8 @@ impl Operator {
             }
             OperatorRequest::Resume(Some(session)) => {
                 let goes_on = engine.resume(session).await?;
-                OperatorReply::Resumed(goes_on.then_some(session).into_iter().collect())
+                let sessions = goes_on.then_some(session).into_iter().collect();
+                OperatorReply::Resumed(Resumed { sessions, ..Resumed::default() })
             }
             OperatorRequest::Resume(None) => {
                 let unfinished = engine.unfinished().await?;
@@ -169,13 +171,15 @@ pub fn answer_store(upkeep: &dyn Upkeep, request: StoreRequest) -> Result<Operat
 
 /// What a store is asked for that shall list these.
 fn query(list: ListSessions) -> ListQuery {
-    let ListSessions { tenant, workspace, after, limit } = list;
+    let ListSessions { tenant, workspace, after, limit, roots } = list;
     let after = after.map(|ListPlace { created, session }| Cursor { created, session });
-    ListQuery { tenant, workspace, after, limit, ..ListQuery::default() }
+    ListQuery { tenant, workspace, after, limit, kin: roots.then_some(Kin::Roots), ..ListQuery::default() }
 }
 
 /// What it found.
-fn list(page: Page) -> SessionList {
+fn list(engine: &Engine, page: Page) -> SessionList {
     let next = page.next.map(|Cursor { created, session }| ListPlace { created, session });
-    SessionList { sessions: page.sessions, next }
+    let ids = page.sessions.iter().map(|summary| summary.id);
+    let parked = ids.filter_map(|id| Some((id, engine.parked(id)?.to_string()))).collect();
+    SessionList { sessions: page.sessions, next, parked }
 }

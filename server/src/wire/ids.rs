@@ -21,6 +21,14 @@ pub(crate) fn step_finish(message: MessageId, last: PartId) -> PartId {
     part(&format!("{next:012x}"), &message.as_str()[HEAD..])
 }
 
+/// The id of a message that sorts directly behind this one.
+pub(crate) fn behind(message: MessageId) -> MessageId {
+    let bits = u64::from_str_radix(&message.as_str()[4..HEAD], 16).unwrap_or_default();
+    let next = (bits + 1) & ((1 << 48) - 1);
+    let text = format!("msg_{next:012x}{}", &message.as_str()[HEAD..]);
+    MessageId::parse(&text).unwrap_or(message)
+}
+
 /// The id of the file with number `index` in the result of a call.
 pub(crate) fn attachment(call: PartId, index: usize) -> PartId {
     let text = call.as_str();
@@ -74,6 +82,13 @@ mod tests {
         assert_ne!(step_start(message), step_start(next));
         // A step without parts.
         assert!(step_start(message) < step_finish(message, step_start(message)));
+    }
+
+    #[test]
+    fn what_stands_behind_a_message_sorts_so() {
+        let message: MessageId = IdGenerator::new(|bytes| bytes.fill(9)).next(Timestamp::from_millis(5));
+        assert!(message < behind(message));
+        assert_eq!(behind(message), behind(message));
     }
 
     #[test]

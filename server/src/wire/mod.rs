@@ -28,7 +28,7 @@ use axum::{Extension, Router};
 
 use crate::app::App;
 use feed::Feeds;
-use routes::{facts, files, live, messages, prompts, requests, sessions, vcs};
+use routes::{facts, files, live, messages, prompts, requests, sessions, templates, vcs};
 
 /// Its routes.
 pub(crate) fn router() -> Router<App> {
@@ -50,7 +50,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/provider", get(facts::providers))
         .route("/provider/auth", get(facts::nothing))
         .route("/agent", get(facts::agents))
-        .route("/command", get(facts::none))
+        .route("/command", get(facts::commands))
         .route("/lsp", get(facts::none))
         .route("/formatter", get(facts::none))
         .route("/mcp", get(facts::nothing))
@@ -68,11 +68,13 @@ pub(crate) fn router() -> Router<App> {
         .route("/session/{id}", get(sessions::read).patch(sessions::change).delete(sessions::remove))
         .route("/session/{id}/children", get(sessions::children))
         .route("/session/{id}/abort", post(sessions::abort))
+        .route("/session/{id}/summarize", post(sessions::summarize))
         .route("/session/{id}/fork", post(sessions::fork))
         .route("/session/{id}/message", get(messages::list).post(prompts::prompt))
         .route("/session/{id}/message/{message}", get(messages::read))
         .route("/session/{id}/prompt_async", post(prompts::prompt_async))
         .route("/session/{id}/shell", post(prompts::shell))
+        .route("/session/{id}/command", post(templates::run))
         .route("/session/{id}/todo", get(messages::todo))
         .route("/session/{id}/diff", get(messages::diff))
         .route("/session/{id}/permissions/{permission}", post(requests::respond))

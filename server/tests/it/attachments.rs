@@ -7,7 +7,9 @@ use crate::client::Client;
 use crate::support::{Served, Site};
 use crate::wire_client::Wire;
 
-const DOT: &str = "iVBORw0KGgo=";
+/// A picture of one pixel.
+const DOT: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mOoBwAAgQCAfhwpxwAAAABJRU5ErkJggg==";
 
 async fn served(site: &Site) -> Served {
     let greets = || Model::new().step(text("I see it.")).cycle();
@@ -68,9 +70,10 @@ async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_addre
     let (wire, client) = (Wire::of(&served, None), Client::of(&served, None));
     let session = wire.session("m", "tester").await;
     let mut events = wire.events("/event", None).await;
-    let large = "A".repeat(2 * 1024 * 1024);
-    let file = |name: &str, content: &str| json!({"type": "file", "mime": "image/png", "filename": name, "url": format!("data:image/png;base64,{content}")});
-    let parts = json!([{"type": "text", "text": "look"}, file("dot.png", DOT), file("large.png", &large)]);
+    // "%PDF-1.7", and zeros behind it: four letters of this code are three bytes.
+    let large = format!("JVBERi0xLjcA{}", "A".repeat(2 * 1024 * 1024));
+    let file = |name: &str, mime: &str, content: &str| json!({"type": "file", "mime": mime, "filename": name, "url": format!("data:{mime};base64,{content}")});
+    let parts = json!([{"type": "text", "text": "look"}, file("dot.png", "image/png", DOT), file("large.pdf", "application/pdf", &large)]);
     wire.ask("POST", &format!("/session/{session}/prompt_async"), &[], &json!({"parts": parts}).to_string())
         .await
         .with(204);
@@ -84,6 +87,5 @@ async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_addre
     let address = listed[1]["url"].as_str().unwrap();
     assert!(address.starts_with(&format!("/v1/sessions/{session}/attachments/")), "{address}");
     let content = client.get(address).await;
-    // Four zeros of this code are three bytes.
     assert_eq!((content.status, content.body.len()), (200, large.len() / 4 * 3));
 }

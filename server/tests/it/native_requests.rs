@@ -48,14 +48,14 @@ async fn attachments_travel_in_the_prompt() {
     let description = Description::of(&client).await;
     let session = client.session("echo").await;
     let mut events = client.events(&format!("{session}/events"), None).await;
-    let files = json!([{"mime": "image/png", "filename": "dot.png", "base64": "iVBORw0KGgo="}]);
+    let files = json!([{"mime": "image/png", "filename": "dot.png", "base64": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mOoBwAAgQCAfhwpxwAAAABJRU5ErkJggg=="}]);
     let body = json!({"text": "look", "files": files});
     client.post(&format!("{session}/prompts"), body).await.with(202);
     events.until("turn.ended").await;
     let page = client.get(&format!("{session}/messages")).await.with(200);
     description.check("MessagePage", &page);
     let file = &page["messages"][0]["parts"][1];
-    assert_eq!((&file["type"], &file["blob"]["size"]), (&json!("file"), &json!(8)), "{page}");
+    assert_eq!((&file["type"], &file["blob"]["size"]), (&json!("file"), &json!(67)), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::native_schema::Description;
 use crate::support::{Served, Site};
+use crate::wire_client::Wire;
 
 const NOBODY: &str = "/v1/sessions/ses_00000000000012345678901234";
 
@@ -205,12 +206,29 @@ async fn nothing_of_another_tenant_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn facts_are_as_they_are_described() {
-    let (_site, served, client) = served().await;
+    let (site, served, client) = served().await;
     let description = Description::of(&client).await;
     for (path, name) in [("/v1/agents", "Agents"), ("/v1/tools", "Tools"), ("/v1/models", "Models")] {
         let answer = client.get(path).await.with(200);
         description.check(name, &answer);
     }
+    // A directory has agents of its own, and files that cannot be used as one; it must lie where the client may work.
+    let here = site.workspace();
+    let own = client.get(&format!("/v1/agents?workspace={}", here.display())).await.with(200);
+    description.check("Agents", &own);
+    assert_eq!(
+        (&own["agents"][0]["origin"], &own["refused"][0]["name"]),
+        (&json!("workspace"), &json!("broken"))
+    );
+    client.get("/v1/agents?workspace=/etc").await.refused(403, "forbidden");
+    let wire = Wire::of(&served, None);
+    let everywhere = wire.get("/agent").await;
+    assert_eq!(everywhere[0]["native"], json!(true));
+    let listed = wire.get(&format!("/agent?directory={}", here.display())).await;
+    assert_eq!(
+        (&listed[0]["native"], &listed[0]["description"]),
+        (&json!(false), &json!(here.to_str().unwrap()))
+    );
     let session = client.session("echo").await;
     let mut events = client.events(&format!("{session}/events"), None).await;
     client.prompt(&session, "hello").await;

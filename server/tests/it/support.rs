@@ -15,7 +15,8 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use mock_llm::{Mock, Script};
 use playhouse_actors::{
-    Choice, Directory, Engine, EngineOptions, Ground, Profile, ProfileRequest, SessionHandle,
+    Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, Profile, ProfileRequest,
+    SessionHandle, TemplatePiece,
 };
 use playhouse_llm::{
     DialectKind, Endpoint, Head, HttpRequest, HttpResponse, Limiter, Limits, Quota, Transport,
@@ -23,12 +24,14 @@ use playhouse_llm::{
 use playhouse_policy::{Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
+use playhouse_protocol::ledger::Purpose;
+use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 use playhouse_protocol::{
     CommandError, ErrorCode, ErrorInfo, ModelRef, NewSession, PriceList, Prices, Sandbox, Timestamp,
 };
 use playhouse_server::{
-    AgentFacts, AgentMode, App, Ended, Facts, Keys, Listen, ModelView, ProviderView, Server, ServerOptions,
-    ToolView,
+    AgentFacts, AgentList, AgentMode, AgentOrigin, App, Ended, Facts, Keys, Listen, ModelView, ProviderView,
+    RefusedAgent, Server, ServerOptions, ToolView,
 };
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
@@ -71,6 +74,10 @@ fn modalities() -> Modalities {
 }
 
 impl Directory for TestDirectory {
+    fn local(self: Arc<Self>, _: &Path) -> Result<Arc<dyn Directory>, String> {
+        Ok(self)
+    }
+
     fn defaults(&self, _: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         Ok((None, None))
     }
@@ -119,6 +126,39 @@ impl Directory for TestDirectory {
         Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
     }
 
+    fn templates(&self, _: &Path) -> TemplateList {
+        let explain = TemplateFacts {
+            name: "explain".into(),
+            description: Some("Explains it".into()),
+            agent: None,
+            model: None,
+            subtask: false,
+            template: "Explain $1.".into(),
+            hints: vec!["$1".into()],
+            owner: TemplateOwner::Workspace,
+        };
+        TemplateList { commands: vec![explain], refused: vec!["bad.md:1: it is bad".into()] }
+    }
+
+    fn template(&self, _: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+        if name != "explain" {
+            return Err(format!("unknown command \"{name}\""));
+        }
+        let pieces = vec![
+            TemplatePiece::Shell("echo ran".into()),
+            TemplatePiece::Text(format!("\nExplain {arguments}.")),
+        ];
+        Ok(FilledTemplate { pieces, ..FilledTemplate::default() })
+    }
+
+    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<Aside> {
+        (purpose == Purpose::Compaction).then(|| Aside {
+            agent: "compaction".into(),
+            model: model.clone(),
+            system: "Write down what matters.".into(),
+        })
+    }
+
     fn overhead_tokens(&self, _: &str) -> u64 {
         10
     }
@@ -147,15 +187,28 @@ impl Directory for TestDirectory {
 pub(crate) struct TestFacts;
 
 impl Facts for TestFacts {
+    fn agents_in(&self, workspace: &Path) -> AgentList {
+        let own = |agent: &mut AgentFacts| {
+            agent.origin = AgentOrigin::Workspace;
+            agent.description = workspace.display().to_string();
+        };
+        let mut agents = self.agents();
+        agents.iter_mut().for_each(own);
+        let refused = RefusedAgent { name: "broken".into(), error: "broken.md:2: no".into() };
+        AgentList { agents, refused: vec![refused] }
+    }
+
     fn agents(&self) -> Vec<AgentFacts> {
         let agent = |name: &str, mode, hidden| AgentFacts {
             name: name.into(),
             description: format!("the agent {name}"),
             mode,
-            native: true,
+            origin: AgentOrigin::Builtin,
             hidden,
             color: None,
             variant: None,
+            read_only: false,
+            tools: None,
             model: None,
             steps: None,
         };
@@ -332,6 +385,7 @@ impl Served {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         };
         self.app.engine().create(new).await.unwrap()

@@ -354,6 +354,7 @@ pub(crate) fn below(site: &Site, parent: SessionId, root: SessionId, step: Messa
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        system: None,
         metadata: serde_json::Map::new(),
     });
     let entries = vec![Entry { seq: Seq(1), at, record }];

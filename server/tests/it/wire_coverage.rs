@@ -18,6 +18,8 @@ struct Scene {
     message: String,
     /// One that nothing else is about.
     other: String,
+    /// One with so many turns that they can be summarized.
+    long: String,
     /// Two that wait for somebody to agree, and what they wait for.
     careful: Vec<(String, String)>,
     /// What two others wait to be answered.
@@ -37,6 +39,7 @@ fn script() -> Script {
                 .step(call("todowrite", json!({"todos": [todo]})))
                 .step(text("Done.")),
         )
+        .model("talker", Model::new().step(text("A word. ")).cycle())
         .model("writer", Model::new().step(write("a.txt")).step(text("Done.")))
         .model(
             "asker",
@@ -62,7 +65,12 @@ impl Scene {
             questions.push(events.until("question.asked").await["id"].as_str().unwrap().to_owned());
         }
         let other = wire.session("worker", "tester").await;
-        Self { session, message, other, careful, questions }
+        let long = wire.session("talker", "tester").await;
+        for _ in 0..4 {
+            let prompt = json!({"parts": [{"type": "text", "text": "Say more. ".repeat(100)}]});
+            wire.post(&format!("/session/{long}/message"), prompt).await;
+        }
+        Self { session, message, other, long, careful, questions }
     }
 
     /// What stands for the parameters of a path, and what is asked beside it: a query and a body.
@@ -86,6 +94,13 @@ impl Scene {
             ("POST", "/session/{sessionID}/fork") => body = json!({}),
             ("POST", "/session/{sessionID}/message" | "/session/{sessionID}/prompt_async") => body = prompt(),
             ("POST", "/session/{sessionID}/shell") => body = json!({"agent": "tester", "command": "echo hi"}),
+            ("POST", "/session/{sessionID}/command") => {
+                body = json!({"command": "explain", "arguments": "it"});
+            }
+            ("POST", "/session/{sessionID}/summarize") => {
+                parameters.insert("sessionID", &self.long);
+                body = json!({"providerID": "mock", "modelID": "worker"});
+            }
             ("POST", "/session/{sessionID}/permissions/{permissionID}") => {
                 let (session, permission) = &self.careful[0];
                 parameters.extend([("sessionID", &**session), ("permissionID", permission)]);

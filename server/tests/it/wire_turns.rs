@@ -216,7 +216,7 @@ async fn the_id_of_a_prompt_is_the_clients_and_counts_once() {
     // A file is kept beside the text; what is mentioned is said.
     let parts = json!([
         {"type": "text", "text": "look"},
-        {"type": "file", "mime": "image/png", "filename": "dot.png", "url": "data:image/png;base64,iVBORw0KGgo="},
+        {"type": "file", "mime": "image/png", "filename": "dot.png", "url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mOoBwAAgQCAfhwpxwAAAABJRU5ErkJggg=="},
         {"type": "file", "mime": "text/plain", "url": "file:///a/b%20c.txt"},
         {"type": "agent", "name": "helper"},
     ]);

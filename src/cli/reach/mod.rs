@@ -14,7 +14,7 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery, RowPage, RowQuery, UsagePage, UsageQuery};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::operator::{
-    BillingRequest, LetterPage, LetterPlace, ListSessions, OperatorReply, OperatorRequest, Resent,
+    BillingRequest, LetterPage, LetterPlace, ListSessions, OperatorReply, OperatorRequest, Resent, Resumed,
     ScriptedCall, SessionList, SessionLog, SinkFacts,
 };
 use playhouse_protocol::{
@@ -26,7 +26,7 @@ use super::Failure;
 use crate::house::House;
 
 pub(super) use background::keep_log_short;
-pub(super) use open::{SOCKET, ask_key, ask_store, make_way, open, or_start, outside_if_fit};
+pub(super) use open::{SOCKET, any_or_start, ask_key, ask_store, make_way, open, or_start, outside_if_fit};
 
 /// How long sinks may deliver what there is when a command ends: nobody shall notice. What is left goes out the next time.
 const DELIVERY: Duration = Duration::from_millis(250);
@@ -127,9 +127,9 @@ impl Reach {
         ask!(self, OperatorRequest::Create(new), OperatorReply::Created(session) => session)
     }
 
-    /// A fork of all that is settled in a session by now.
-    pub(super) async fn fork(&self, session: SessionId) -> Result<SessionId, OperatorError> {
-        let request = OperatorRequest::Fork { session, before: None };
+    /// A fork of all that is settled in a session by now. `readable`: of all that can be read, where its log is damaged.
+    pub(super) async fn fork(&self, session: SessionId, readable: bool) -> Result<SessionId, OperatorError> {
+        let request = OperatorRequest::Fork { session, before: None, readable };
         ask!(self, request, OperatorReply::Created(fork) => fork)
     }
 
@@ -138,7 +138,16 @@ impl Reach {
     }
 
     pub(super) async fn prompt(&self, session: SessionId, prompt: Prompt) -> Result<Accepted, OperatorError> {
-        match self.command(session, Command::Prompt(prompt)).await? {
+        self.accepted(session, Command::Prompt(prompt)).await
+    }
+
+    /// Asks for something that is answered with the turn that it begins.
+    pub(super) async fn accepted(
+        &self,
+        session: SessionId,
+        command: Command,
+    ) -> Result<Accepted, OperatorError> {
+        match self.command(session, command).await? {
             Reply::Accepted(accepted) => Ok(accepted),
             other => Err(unexpected(&other)),
         }
@@ -179,9 +188,9 @@ impl Reach {
         ask!(self, OperatorRequest::Delete(session), OperatorReply::Done => ())
     }
 
-    /// Lets a session go on with what is unfinished, or all that have something. Those that do.
-    pub(super) async fn resume(&self, session: Option<SessionId>) -> Result<Vec<SessionId>, OperatorError> {
-        ask!(self, OperatorRequest::Resume(session), OperatorReply::Resumed(sessions) => sessions)
+    /// Lets a session go on with what is unfinished, or all that have something.
+    pub(super) async fn resume(&self, session: Option<SessionId>) -> Result<Resumed, OperatorError> {
+        ask!(self, OperatorRequest::Resume(session), OperatorReply::Resumed(resumed) => resumed)
     }
 
     pub(super) async fn usage(&self, query: UsageQuery) -> Result<UsagePage, OperatorError> {

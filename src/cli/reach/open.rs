@@ -78,6 +78,19 @@ pub(in crate::cli) async fn ask_store(
         Ok(false) => return Err(Failure::usage(format!("there is no store in {}", data.display()))),
         Err(error) => return Err(Failure::usage(error.to_string())),
     }
+    if matches!(request, StoreRequest::Check) {
+        let look = async || look_closed(&data).await;
+        // Where nothing can be written no engine runs.
+        if rustix::fs::access(&data, Access::WRITE_OK).is_err() {
+            return look()
+                .await
+                .map_err(|error| error.unwrap_or_else(|error| Failure::usage(error.to_string())));
+        }
+        return match first_of(common, &data, look).await? {
+            Found::Outside(client) => Ok(client.ask(&OperatorRequest::Store(request)).await?),
+            Found::Inside(checked) => Ok(checked),
+        };
+    }
     let open = async || match Store::open(&data) {
         Ok(store) => Ok(store),
         Err(error @ StoreError::Locked { .. }) => Err(Err(error)),
@@ -89,6 +102,17 @@ pub(in crate::cli) async fn ask_store(
             let done = tokio::task::spawn_blocking(move || answer_store(&*store.upkeep, request)).await;
             Ok(done.map_err(|error| Failure::failed(format!("the store could not be read: {error}")))??)
         }
+    }
+}
+
+/// Looks through a store that no engine has open, and leaves it as it is.
+async fn look_closed(data: &Path) -> Result<OperatorReply, Result<Failure, StoreError>> {
+    let data = data.to_owned();
+    match tokio::task::spawn_blocking(move || Store::check_closed(&data)).await {
+        Ok(Ok(report)) => Ok(OperatorReply::Checked(report)),
+        Ok(Err(error @ StoreError::Locked { .. })) => Err(Err(error)),
+        Ok(Err(error)) => Err(Ok(Failure::usage(error.to_string()))),
+        Err(error) => Err(Ok(Failure::failed(format!("the store could not be read: {error}")))),
     }
 }
 
@@ -163,6 +187,23 @@ pub(in crate::cli) async fn or_start(common: &Common, walls: WallsArguments) -> 
         drop(client);
         sleep(AGAIN).await;
     }
+}
+
+/// The engine that has the data directory open, however it holds programs and whatever its configuration is, else one that is
+/// started in the background with these walls.
+pub(in crate::cli) async fn any_or_start(common: &Common, walls: WallsArguments) -> Result<Held, Failure> {
+    if !common.in_process
+        && let Some(client) = connect(&common.data()?).await?
+        && !client.facts().ending
+    {
+        let settings = common.settings()?;
+        tell_of_difference(client.facts(), &settings);
+        if let Err(difference) = fits(client.facts(), &settings, walls) {
+            say(&format!("note: {difference}"));
+        }
+        return Ok(Held::outside(client));
+    }
+    or_start(common, walls).await
 }
 
 /// An engine in this process, which nobody else may have open.

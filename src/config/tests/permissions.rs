@@ -92,7 +92,7 @@ fn what_is_no_rule_is_told_with_its_line() {
         operator/config.toml:2: not valid TOML: duplicate key
         operator/config.toml:3: not valid TOML: duplicate key
         operator/config.toml:1: `permissions` is text, expected a table
-        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, metrics, model, moderate, permissions, providers, resume, retry, rules, sandbox, server, sessions, sinks, store, timeouts, tools, walls; did you mean "permissions"?
+        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, context, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, store, tasks, timeouts, tools, walls; did you mean "permissions"?
         "#);
 }
 
@@ -202,12 +202,13 @@ fn what_belongs_to_the_operator_is_known_whether_it_is_there_or_not() {
         shown.map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let folder = "home/.config/playhouse";
-    let usual = ["config.toml", "agents", "models.json"].map(|name| format!("{folder}/{name}"));
+    let usual =
+        ["config.toml", "models.json", "agents", "commands", "skills"].map(|name| format!("{folder}/{name}"));
     assert_eq!(own(None), [&usual[..], &[folder.to_owned()]].concat());
     // A folder that somebody named may be the workspace itself.
     place.write("operator/mine.toml", "");
     assert_eq!(
         own(Some(&place.path("operator/mine.toml"))),
-        ["operator/mine.toml", "operator/agents", "operator/models.json"]
+        ["mine.toml", "models.json", "agents", "commands", "skills"].map(|name| format!("operator/{name}"))
     );
 }

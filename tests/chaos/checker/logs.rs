@@ -284,7 +284,7 @@ impl Reader<'_> {
             return Err(self.failure(format!("the title is \"{title}\""), &summary.title));
         }
         for (seen, entry) in told.seen.iter().zip(entries) {
-            let record = serde_json::to_value(&entry.record).unwrap();
+            let record = serde_json::to_value(entry.record.clone().into_event()).unwrap();
             let data = record.get("data").cloned().unwrap_or_default();
             let same =
                 seen.kind == entry.record.kind() && (seen.hash == 0 || seen.hash == hash(&seen.kind, &data));

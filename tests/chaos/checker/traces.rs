@@ -148,7 +148,8 @@ pub(super) fn check_processes(world: &World) -> Result<(), Failure> {
     }
 }
 
-fn processes(world: &World) -> Vec<String> {
+/// The processes of the run, each with its command.
+pub(crate) fn processes(world: &World) -> Vec<String> {
     let sessions = world.sessions.lock().unwrap();
     let mut left = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {

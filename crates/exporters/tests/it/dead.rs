@@ -79,9 +79,15 @@ fn what_is_kept_of_a_sink_that_is_not_configured_is_found_and_removed() {
     let (_server, shelf, feed, _) = with_letters(Kind::Webhook);
     shelf.compare_and_set("sinks/money-2/cursor", None, Some(b"{")).unwrap();
     let end = playhouse_exporters::Feed::end(&feed);
-    let kept = |name: &str, settled, dead_letters| Leftover { name: name.to_owned(), settled, dead_letters };
-    let damaged = kept("money-2", 0, 0);
-    assert_eq!(leftovers(&shelf, &|_| false).unwrap(), [damaged.clone(), kept("money", end, 3)]);
+    let kept = |name: &str, kind: Option<&str>, settled, dead_letters| Leftover {
+        name: name.to_owned(),
+        kind: kind.map(str::to_owned),
+        settled,
+        dead_letters,
+    };
+    let damaged = kept("money-2", None, 0, 0);
+    let all = leftovers(&shelf, &|_| false).unwrap();
+    assert_eq!(all, [damaged.clone(), kept("money", Some("webhook"), end, 3)]);
     assert_eq!(leftovers(&shelf, &|name| name == "money").unwrap(), [damaged]);
     assert_eq!(forget(&shelf, "money").unwrap(), 3);
     assert_eq!(forget(&shelf, "money-2").unwrap(), 0);

@@ -39,6 +39,7 @@ fn append_a_turn(store: &Store) {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         }),
         Record::TurnStarted { turn },

@@ -211,7 +211,7 @@ fn file_block<'a>(file: &'a Attachment, context: &Context<'_>) -> Block<'a> {
         Media::Pdf { filename, data } => {
             Block::Document { source: Source { media_type: media::PDF, data }, title: filename }
         }
-        Media::Note(text) => Block::Note { text },
+        Media::Text(text) => Block::Note { text },
     }
 }
 

@@ -186,7 +186,7 @@ fn file_part<'a>(file: &'a Attachment, context: &Context<'_>) -> Part<'a> {
         Media::Image { mime: "image/gif", .. } => Piece::Note(media::note(file, media::WRONG_TYPE)),
         Media::Image { mime: mime_type, data } => Piece::InlineData { mime_type, data },
         Media::Pdf { data, .. } => Piece::InlineData { mime_type: media::PDF, data },
-        Media::Note(text) => Piece::Note(text),
+        Media::Text(text) => Piece::Note(text),
     };
     data.into()
 }

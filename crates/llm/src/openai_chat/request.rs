@@ -237,7 +237,7 @@ fn file_piece(media: Media<'_>) -> Piece {
             let file_data = format!("data:{};base64,{data}", media::PDF);
             Piece::File { file: File { filename: filename.to_owned(), file_data } }
         }
-        Media::Note(text) => Piece::Text { text },
+        Media::Text(text) => Piece::Text { text },
     }
 }
 

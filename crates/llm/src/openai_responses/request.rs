@@ -169,7 +169,7 @@ fn file_piece<'a>(file: &'a Attachment, context: &Context<'_>) -> Piece<'a> {
         Media::Pdf { filename, data } => {
             Piece::InputFile { filename, file_data: format!("data:{};base64,{data}", media::PDF) }
         }
-        Media::Note(text) => Piece::Note { text },
+        Media::Text(text) => Piece::Note { text },
     }
 }
 

@@ -28,10 +28,9 @@ fn text() -> impl Strategy<Value = String> {
 fn attachment() -> impl Strategy<Value = Attachment> {
     let mime =
         prop_oneof![Just("image/png"), Just("application/pdf"), Just("text/csv"), Just("IMAGE/JPG; q=1")];
-    (mime, text(), any::<bool>()).prop_map(|(mime, filename, known)| Attachment {
-        mime: mime.into(),
-        filename,
-        blob: BlobRef { hash: if known { "known" } else { "lost" }.into(), size: 5 },
+    (mime, text(), any::<bool>()).prop_map(|(mime, filename, known)| {
+        let blob = BlobRef { hash: if known { "known" } else { "lost" }.into(), size: 5 };
+        Attachment::new(mime, filename, blob)
     })
 }
 

@@ -29,7 +29,7 @@ fn head() -> Head {
 }
 
 fn file(mime: &str, filename: &str, hash: &str) -> Attachment {
-    Attachment { mime: mime.into(), filename: filename.into(), blob: blob(hash, 3) }
+    Attachment::new(mime, filename, blob(hash, 3))
 }
 
 fn user_text(text: &str) -> UserPart {
@@ -61,6 +61,8 @@ fn conversation() -> Vec<ChatMessage> {
                 user_text("why does this look wrong?"),
                 UserPart::File(file("image/png", "shot.png", "png")),
                 UserPart::File(file("application/pdf", "spec.pdf", "pdf")),
+                UserPart::File(file("text/plain", "notes.txt", "{{name}}\n")),
+                UserPart::File(file(Attachment::DIRECTORY, "src/", " ")),
                 UserPart::File(file("video/mp4", "film.mp4", "film")),
                 UserPart::File(file("image/jpeg", "lost.jpg", "lost")),
                 user_text("  "),

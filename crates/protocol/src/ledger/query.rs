@@ -13,7 +13,7 @@ use crate::day::Day;
 use crate::id::{MessageId, SessionId};
 use crate::nearest::did_you_mean;
 use crate::time::Timestamp;
-use crate::usage::{Cost, Quality, Totals};
+use crate::usage::{Cost, Totals};
 
 /// What sums are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -218,7 +218,7 @@ pub struct UsageSum {
 impl UsageSum {
     /// Over one row.
     pub fn of(row: &LedgerRow) -> Self {
-        Self { totals: row.totals(), unreconciled: u64::from(row.quality == Quality::Unreconciled) }
+        row.view().sum()
     }
 }
 

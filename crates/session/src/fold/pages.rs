@@ -20,6 +20,7 @@ impl Session {
             questions: self.open_questions(),
             consents: self.open_consents(),
             walls: None,
+            damage: None,
         }
     }
 
@@ -35,6 +36,7 @@ impl Session {
             before: messages.first().filter(|_| range.start > 0).map(Message::id),
             after: messages.last().filter(|_| range.end < end).map(Message::id),
             messages,
+            damage: None,
         })
     }
 

@@ -3,17 +3,17 @@
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{
-    AssistantMessage, CallPart, CallResult, CallState, Message, Part, PromptKind, UserMessage,
+    AssistantMessage, CallOutcome, CallPart, CallResult, CallState, Message, Part, UserMessage,
 };
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked, PromptAdmitted,
-    StepFinished, StepPart,
+    StepFinished, StepPart, SystemSettled,
 };
-use playhouse_protocol::usage::{Tokens, Totals};
-use playhouse_protocol::{Cost, Entry, ModelRef, Record, Timestamp};
+use playhouse_protocol::usage::{Quality, Tokens, Totals};
+use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
 
-use super::size::{FILE_BYTES, part_bytes};
+use super::size::{answer_bytes, user_bytes};
 use super::{
     CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, REMEMBERED, Session,
     SettledRequest, Step, StepPhase, Turn,
@@ -21,12 +21,7 @@ use super::{
 
 impl Session {
     pub(super) fn fold(&mut self, entry: &Entry) -> Result<(), String> {
-        if entry.seq != self.summary.head.next() {
-            return Err(format!("it should be record {}", self.summary.head.next()));
-        }
-        if self.is_deleted() {
-            return Err("the session was deleted before".into());
-        }
+        self.check_next(entry.seq)?;
         match &entry.record {
             Record::SessionCreated(_) => Err("the session was created before".into()),
             Record::SessionChanged(changed) => {
@@ -38,26 +33,65 @@ impl Session {
             Record::Forked(forked) => self.forked(forked),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry.at),
             Record::TurnStarted { turn } => self.turn_started(*turn),
+            Record::AttemptStarted(started) if started.purpose.is_aside() => self.aside_started(started),
             Record::AttemptStarted(started) => self.attempt_started(started, entry.at),
+            Record::AttemptEnded(ended) if self.is_aside(ended.attempt) => self.aside_ended(ended),
             Record::AttemptEnded(ended) => self.attempt_ended(ended),
-            Record::CallProposed(proposed) => self.call_proposed(proposed, entry.at),
-            Record::StepFinished(finished) => self.step_finished(finished, entry.at),
-            Record::ConsentAsked(asked) => self.consent_asked(asked),
+            Record::CallProposed(proposed) => self.call_proposed(proposed.clone(), entry.at),
+            Record::StepFinished(finished) => self.step_finished(finished.clone(), entry.at),
+            Record::ConsentAsked(asked) => self.consent_asked(asked.clone()),
             Record::ConsentSettled { consent, answer } => self.consent_settled(*consent, answer),
             Record::QuestionAsked(asked) => self.question_asked(asked),
             Record::QuestionSettled { question, answer } => self.question_settled(*question, answer),
+            Record::SystemSettled(settled) => self.system_settled(settled, entry.seq),
             Record::TodosChanged { todos } => {
                 self.todos.clone_from(todos);
                 Ok(())
             }
             Record::CallIntended(intended) => self.call_intended(intended, entry.at),
-            Record::CallSettled { call, result } => self.call_settled(*call, result),
+            Record::CallSettled { call, result } => self.call_settled(*call, result.clone()),
+            Record::ContextCleared(cleared) => {
+                self.context_cleared(cleared, entry.seq);
+                Ok(())
+            }
+            Record::ContextCompacted(compacted) => {
+                self.context_compacted(compacted, entry);
+                Ok(())
+            }
             Record::TurnEnded(ended) => self.turn_ended(ended.turn),
             Record::Deleted {} => match &self.turn {
                 Some(turn) => Err(format!("turn {} still runs", turn.id)),
                 None => Ok(()),
             },
         }
+    }
+
+    /// Adds an entry of a kind that holds much of what the session keeps. Another one is given back.
+    pub(super) fn fold_large(&mut self, entry: Entry) -> Result<Option<Entry>, String> {
+        let Entry { seq, at, record } = entry;
+        let follows = self.check_next(seq);
+        match record {
+            Record::CallProposed(proposed) => follows.and_then(|()| self.call_proposed(proposed, at))?,
+            Record::StepFinished(finished) => follows.and_then(|()| self.step_finished(finished, at))?,
+            Record::ConsentAsked(asked) => follows.and_then(|()| self.consent_asked(asked))?,
+            Record::CallSettled { call, result } => {
+                follows.and_then(|()| self.call_settled(call, result))?;
+            }
+            record => return Ok(Some(Entry { seq, at, record })),
+        }
+        self.summary.advance(seq, at);
+        Ok(None)
+    }
+
+    /// Whether a record with this place is the next one.
+    fn check_next(&self, seq: Seq) -> Result<(), String> {
+        if seq != self.summary.head.next() {
+            return Err(format!("it should be record {}", self.summary.head.next()));
+        }
+        if self.is_deleted() {
+            return Err("the session was deleted before".into());
+        }
+        Ok(())
     }
 
     /// From here on it is another session. What waited stays with the one that it came from, and so does what was used.
@@ -85,11 +119,25 @@ impl Session {
             }
         }
         self.permissions.clone_from(&forked.permissions);
+        // Who is told how it ended is the session that began it.
+        self.background.clear();
+        // The one that it came from waits for them, and pays.
+        self.asides.clear();
         self.shares_with.push(self.summary.id);
         Ok(())
     }
 
+    fn system_settled(&mut self, settled: &SystemSettled, seq: Seq) -> Result<(), String> {
+        let SystemSettled { agent, model, .. } = settled;
+        if let Some(earlier) = self.system_at(agent, model) {
+            return Err(format!("the system prompt of {agent} with {model} is settled in record {earlier}"));
+        }
+        self.systems.push((agent.clone(), model.clone(), seq));
+        Ok(())
+    }
+
     fn prompt_admitted(&mut self, prompt: &PromptAdmitted, at: Timestamp) -> Result<(), String> {
+        self.background.retain(|delegate| delegate.report != Some(prompt.message));
         if self.knows_prompt(prompt.message) {
             return Err(format!("prompt {} was admitted before", prompt.message));
         }
@@ -126,6 +174,7 @@ impl Session {
             unattended: prompt.unattended || self.unattended,
             kind: prompt.kind.clone(),
             tools: prompt.tools.clone(),
+            handed: prompt.handed.clone(),
             totals: Totals::default(),
             step: None,
         });
@@ -135,13 +184,12 @@ impl Session {
 
     fn take_queued(&mut self, id: MessageId) -> Result<QueuedPrompt, String> {
         let place = self.queue.iter().position(|queued| queued.prompt.message == id);
-        place.and_then(|place| self.queue.remove(place)).ok_or(format!("prompt {id} does not wait"))
+        place.and_then(|place| self.queue.remove(place)).ok_or_else(|| format!("prompt {id} does not wait"))
     }
 
     fn push_user(&mut self, queued: &QueuedPrompt) {
         let message = queued.message();
-        self.conversation_bytes += message.parts.iter().map(part_bytes).sum::<u64>();
-        self.conversation_bytes += message.system.as_ref().map_or(0, String::len) as u64;
+        self.conversation_bytes += user_bytes(&message);
         self.messages.push(Message::User(message));
     }
 
@@ -167,6 +215,7 @@ impl Session {
         let phase = StepPhase::Attempting(OpenAttempt {
             id: started.attempt,
             estimated_input: started.estimated_input,
+            conversation_bytes: self.conversation_bytes,
             prices: started.price_list(),
         });
         match &mut turn.step {
@@ -189,6 +238,7 @@ impl Session {
                     last: started.last,
                     attempts: started.attempt_number,
                     failures: 0,
+                    overflowed: false,
                     totals: Totals::default(),
                     phase,
                 });
@@ -207,6 +257,7 @@ impl Session {
         agent: String,
         model: ModelRef,
     ) {
+        let unread = self.turn.as_ref().is_some_and(|running| running.id == turn && running.kind.is_block());
         self.messages.push(Message::Assistant(AssistantMessage {
             id: step,
             parent: turn,
@@ -218,13 +269,14 @@ impl Session {
             cost: Some(Cost::ZERO),
             finish: None,
             error: None,
+            unread,
             parts: Vec::new(),
         }));
     }
 
-    fn call_proposed(&mut self, proposed: &CallProposed, at: Timestamp) -> Result<(), String> {
+    fn call_proposed(&mut self, proposed: CallProposed, at: Timestamp) -> Result<(), String> {
         if let Some(turn) = &mut self.turn
-            && matches!(turn.kind, PromptKind::Shell { .. })
+            && turn.kind.command().is_some()
             && turn.step.is_none()
         {
             turn.step = Some(Step {
@@ -233,6 +285,7 @@ impl Session {
                 last: false,
                 attempts: 0,
                 failures: 0,
+                overflowed: false,
                 totals: Totals::default(),
                 phase: StepPhase::Unanswered,
             });
@@ -242,9 +295,9 @@ impl Session {
         let message = self.step_message(proposed.step)?;
         message.parts.push(Part::Call(CallPart {
             id: proposed.call,
-            call_id: proposed.call_id.clone(),
-            tool: proposed.tool.clone(),
-            input: proposed.input.clone(),
+            call_id: proposed.call_id,
+            tool: proposed.tool,
+            input: proposed.input,
             state: CallState::Pending,
         }));
         Ok(())
@@ -253,13 +306,20 @@ impl Session {
     fn attempt_ended(&mut self, ended: &AttemptEnded) -> Result<(), String> {
         let turn = self.turn.as_mut().ok_or("no turn runs")?;
         let step = turn.step.as_mut().ok_or("no step is under way")?;
-        match &step.phase {
-            StepPhase::Attempting(open) if open.id == ended.attempt => {}
+        let bytes = match &step.phase {
+            StepPhase::Attempting(open) if open.id == ended.attempt => open.conversation_bytes,
             _ => return Err(format!("attempt {} is not under way", ended.attempt)),
-        }
+        };
         step.phase = StepPhase::Unanswered;
         step.failures += u32::from(matches!(ended.outcome, AttemptOutcome::Failed { .. }));
+        step.overflowed = matches!(&ended.outcome, AttemptOutcome::Failed { error } if error.code == ErrorCode::ContextOverflow);
+        if ended.outcome == AttemptOutcome::Finished {
+            self.context.in_a_row = 0;
+        }
         let Some(usage) = &ended.usage else { return Ok(()) };
+        if usage.quality == Quality::Reported && usage.tokens.all_input() > 0 {
+            self.context.calibrate(&turn.model, bytes, usage.tokens.all_input());
+        }
         step.totals.add_attempt(usage, ended.cost);
         turn.totals.add_attempt(usage, ended.cost);
         let (id, totals) = (step.id, step.totals);
@@ -269,7 +329,7 @@ impl Session {
         Ok(())
     }
 
-    fn step_finished(&mut self, finished: &StepFinished, at: Timestamp) -> Result<(), String> {
+    fn step_finished(&mut self, finished: StepFinished, at: Timestamp) -> Result<(), String> {
         let step = self.turn.as_mut().and_then(|turn| turn.step.as_mut()).ok_or("no step is under way")?;
         if step.id != finished.step || step.phase != StepPhase::Unanswered {
             return Err(format!("step {} does not wait for it", step.id));
@@ -277,20 +337,20 @@ impl Session {
         let message = self.step_message(finished.step)?;
         let mut proposed = std::mem::take(&mut message.parts);
         let mut calls = Vec::new();
-        for part in &finished.parts {
+        message.parts.reserve_exact(finished.parts.len());
+        for part in finished.parts {
             message.parts.push(match part {
-                StepPart::Text { id, text } => Part::Text { id: *id, text: text.clone() },
-                StepPart::Reasoning { id, text, opaque } => {
-                    Part::Reasoning { id: *id, text: text.clone(), opaque: opaque.clone() }
-                }
+                StepPart::Text { id, text } => Part::Text { id, text },
+                StepPart::Reasoning { id, text, opaque } => Part::Reasoning { id, text, opaque },
                 StepPart::Call { id } => {
-                    let place = proposed.iter().position(|part| part.id() == *id);
-                    let place = place.ok_or(format!("call {id} was never proposed"))?;
+                    let place = proposed.iter().position(|part| part.id() == id);
+                    let place = place.ok_or_else(|| format!("call {id} was never proposed"))?;
                     calls.push(OpenCall {
-                        id: *id,
+                        id,
                         phase: CallPhase::Proposed,
                         consent: None,
                         question: None,
+                        delegate: None,
                     });
                     proposed.swap_remove(place)
                 }
@@ -299,8 +359,7 @@ impl Session {
         message.completed = Some(at);
         message.finish = Some(finished.finish);
         message.error.clone_from(&finished.error);
-        let bytes: u64 = message.parts.iter().map(part_bytes).sum();
-        self.conversation_bytes += bytes;
+        self.conversation_bytes += answer_bytes(message);
         if let Some(step) = self.turn.as_mut().and_then(|turn| turn.step.as_mut()) {
             step.phase =
                 StepPhase::Finished { finish: finished.finish, error: finished.error.clone(), calls };
@@ -308,7 +367,7 @@ impl Session {
         Ok(())
     }
 
-    fn consent_asked(&mut self, asked: &ConsentAsked) -> Result<(), String> {
+    fn consent_asked(&mut self, asked: ConsentAsked) -> Result<(), String> {
         let call = self.open_call(asked.call)?;
         match call.phase {
             CallPhase::Proposed | CallPhase::Intended { .. } => {}
@@ -318,8 +377,9 @@ impl Session {
             CallPhase::Settled => return Err(format!("call {} has its result already", asked.call)),
         }
         call.phase = CallPhase::Asking(asked.consent);
-        call.consent = Some(Box::new(OpenConsent { asked: asked.clone(), answer: None }));
-        self.call_part(asked.call)?.state = CallState::Asking;
+        let id = asked.call;
+        call.consent = Some(Box::new(OpenConsent { asked, answer: None }));
+        self.call_part(id)?.state = CallState::Asking;
         Ok(())
     }
 
@@ -366,7 +426,7 @@ impl Session {
         self.settled.push_back(settled);
     }
 
-    fn call_settled(&mut self, call: PartId, result: &CallResult) -> Result<(), String> {
+    fn call_settled(&mut self, call: PartId, result: CallResult) -> Result<(), String> {
         let open = self.open_call(call)?;
         match open.phase {
             CallPhase::Proposed | CallPhase::Intended { .. } => {}
@@ -374,9 +434,13 @@ impl Session {
             CallPhase::Settled => return Err(format!("call {call} has its result already")),
         }
         open.phase = CallPhase::Settled;
-        self.conversation_bytes += result.output.len() as u64;
-        self.conversation_bytes += result.attachments.len() as u64 * FILE_BYTES;
-        self.call_part(call)?.state = CallState::Settled(result.clone());
+        let begun = open.delegate.filter(|_| result.outcome == CallOutcome::Done);
+        if let (Some(delegate), None) = (open.delegate, begun) {
+            // Whatever came of it, nobody is told of it any more.
+            self.background.retain(|other| *other != delegate);
+        }
+        self.conversation_bytes += self.context.result_bytes(call, &result);
+        self.call_part(call)?.state = CallState::Settled(result);
         Ok(())
     }
 
@@ -388,7 +452,14 @@ impl Session {
             CallPhase::Settled => return Err("the call has its result already".into()),
         }
         call.phase = CallPhase::Intended { effect: intended.effect, recovery: intended.recovery };
-        self.call_part(intended.call)?.state = CallState::Running { started: at };
+        call.delegate = intended.delegate;
+        if let Some(delegate) = intended.delegate.filter(|delegate| delegate.report.is_some())
+            && !self.background.contains(&delegate)
+        {
+            self.background.push(delegate);
+        }
+        self.call_part(intended.call)?.state =
+            CallState::Running { started: at, session: intended.delegate.map(|delegate| delegate.session) };
         Ok(())
     }
 
@@ -438,12 +509,12 @@ impl Session {
             Part::Call(call) if call.id == id => Some(call),
             _ => None,
         });
-        part.ok_or(format!("there is no call {id} in the last step"))
+        part.ok_or_else(|| format!("there is no call {id} in the last step"))
     }
 
     fn open_call(&mut self, id: PartId) -> Result<&mut OpenCall, String> {
         let calls = self.open_calls().ok_or("no step with calls is under way")?;
-        calls.iter_mut().find(|call| call.id == id).ok_or(format!("there is no open call {id}"))
+        calls.iter_mut().find(|call| call.id == id).ok_or_else(|| format!("there is no open call {id}"))
     }
 
     fn open_calls(&mut self) -> Option<&mut Vec<OpenCall>> {

@@ -1,14 +1,55 @@
 //! How much a message adds to a request.
 
-use playhouse_protocol::message::{CallInput, Part};
+use playhouse_protocol::message::{
+    AssistantMessage, CallInput, CallState, FinishReason, Message, Part, UserMessage,
+};
 
-/// What a file counts as: about what an image costs.
-pub(super) const FILE_BYTES: u64 = 6_000;
+use crate::context::Context;
+
+/// What a file counts as that is no text: about what an image costs.
+pub(crate) const FILE_BYTES: u64 = 6_000;
+
+impl Context {
+    /// Bytes that a message adds to a request, roughly.
+    pub(crate) fn bytes_of(&self, message: &Message) -> u64 {
+        match message {
+            Message::User(message) => user_bytes(message),
+            Message::Assistant(message) => {
+                let results = message.parts.iter().map(|part| match part {
+                    Part::Call(call) => match &call.state {
+                        CallState::Settled(result) => self.result_bytes(call.id, result),
+                        CallState::Pending | CallState::Asking | CallState::Running { .. } => 0,
+                    },
+                    _ => 0,
+                });
+                answer_bytes(message) + results.sum::<u64>()
+            }
+        }
+    }
+}
+
+pub(super) fn user_bytes(message: &UserMessage) -> u64 {
+    if message.withdrawn || message.kind.is_compaction() {
+        return 0;
+    }
+    let system = message.system.as_ref().map_or(0, String::len) as u64;
+    message.parts.iter().map(part_bytes).sum::<u64>() + system
+}
+
+/// Those of an answer without the results of its calls. One that is not complete or failed is not sent.
+pub(super) fn answer_bytes(message: &AssistantMessage) -> u64 {
+    match message.finish {
+        None | Some(FinishReason::Failed) => 0,
+        Some(_) => message.parts.iter().map(part_bytes).sum(),
+    }
+}
 
 /// Bytes that a part adds to a request, roughly.
-pub(super) fn part_bytes(part: &Part) -> u64 {
+fn part_bytes(part: &Part) -> u64 {
     let bytes = match part {
         Part::Text { text, .. } | Part::Reasoning { text, .. } => text.len(),
+        Part::File { file, .. } if file.is_text() => return file.blob.size.max(200),
+        Part::File { file, .. } if file.is_text() => return file.blob.size,
         Part::File { .. } => return FILE_BYTES,
         Part::Call(call) => match &call.input {
             CallInput::Object(object) => {

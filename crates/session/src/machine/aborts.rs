@@ -71,6 +71,7 @@ impl Machine {
             return Ok(());
         }
         self.withdraw_consents(stamp)?;
+        self.give_up_compaction(stamp)?;
         self.live.retrying = None;
         if let Some(attempt) = self.live.attempt {
             self.effects.push(Effect::CancelAttempt(attempt));

@@ -12,7 +12,7 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, Message, Record, Usage};
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
 use crate::fold::{FoldError, OpenAttempt, QueuedPrompt, StepPhase};
-use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
+use crate::settle::estimated_usage;
 
 /// What follows from a failed attempt.
 enum Retry {
@@ -28,7 +28,7 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         if self.live.attempt != Some(attempt) {
-            return Ok(());
+            return self.on_aside(attempt, report, stamp);
         }
         self.live.attempt = None;
         let Some((step, open)) = self.attempting() else { return Ok(()) };
@@ -105,6 +105,10 @@ impl Machine {
         }
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open, outcome, used, None, stamp)?;
+        // It is attempted again when there is more room: see `next_attempt`.
+        if error.code == ErrorCode::ContextOverflow && self.can_make_room(stamp) {
+            return Ok(());
+        }
         match self.retry_after(&error, stamp) {
             Retry::After { wait_ms, attempt_number } => {
                 self.live.retrying = Some(step);
@@ -184,7 +188,7 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
-        let estimated_input = self.estimate(stamp);
+        let estimated_input = self.estimated_input(stamp);
         let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&turn.model);
         let (tier, catalogue) = (stamp.facts.tier(&turn.model), stamp.facts.catalogue(&turn.model));
         let purpose = match self.session.summary.parent {
@@ -253,12 +257,6 @@ impl Machine {
         self.live.attempt = Some(attempt);
         self.effects.push(Effect::StartAttempt(order));
         Ok(())
-    }
-
-    fn estimate(&self, stamp: &Stamp<'_>) -> u64 {
-        let Some(turn) = &self.session.turn else { return 0 };
-        let conversation = self.session.conversation_bytes.div_ceil(BYTES_PER_TOKEN);
-        conversation + stamp.facts.overhead_tokens(&turn.agent, &turn.model)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The calls of a step: in which order they are prepared, asked about and run, and how each gets its one result.
 
 use playhouse_policy::{LONGEST_CYCLE, REPEATS, Verdict, is_looping};
+use playhouse_protocol::delegate::Delegate;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallInput, CallOutcome, CallResult, CallState, Part};
 use playhouse_protocol::record::{CallIntended, Effect as CallEffect, Recovery};
@@ -92,7 +93,16 @@ impl Machine {
         prepared: &PreparedCall,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let intended = CallIntended { call, effect: prepared.effect, recovery: prepared.recovery };
+        let before = self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.delegate);
+        let delegate = prepared.delegation.map(|delegation| {
+            // One that runs again goes on with what it had begun.
+            before.unwrap_or_else(|| Delegate {
+                session: delegation.session.unwrap_or_else(|| stamp.ids.next(stamp.now)),
+                prompt: stamp.ids.next(stamp.now),
+                report: delegation.background.then(|| stamp.ids.next(stamp.now)),
+            })
+        });
+        let intended = CallIntended { call, effect: prepared.effect, recovery: prepared.recovery, delegate };
         self.append(Record::CallIntended(intended), stamp.now)?;
         self.live.calls.insert(call, LiveCall::Running);
         let after_flush = prepared.effect != CallEffect::None;
@@ -119,6 +129,12 @@ impl Machine {
             Ok(prepared) => prepared,
             Err(report) => return self.settle(call, report, stamp),
         };
+        if prepared.delegation.is_some()
+            && let Some(refusal) = self.too_much_at_work(call)
+        {
+            self.effects.push(Effect::KillCall(call));
+            return self.settle(call, CallReport::text(CallOutcome::Failed, refusal), stamp);
+        }
         match &prepared.verdict {
             Verdict::Deny { reason } => {
                 self.effects.push(Effect::KillCall(call));
@@ -136,6 +152,26 @@ impl Machine {
                 Ok(())
             }
         }
+    }
+
+    /// Why this call cannot hand over more work: enough of it is under way.
+    fn too_much_at_work(&self, call: PartId) -> Option<String> {
+        let calls = self.session.calls();
+        if calls.iter().any(|open| open.id == call && open.delegate.is_some()) {
+            // It is under way itself.
+            return None;
+        }
+        let waits = |state: &LiveCall| matches!(state, LiveCall::Ready(ready) if ready.delegation.is_some());
+        let waiting = self.live.calls.values().filter(|state| waits(state)).count();
+        let in_front = |delegate: Delegate| delegate.report.is_none();
+        let open = calls.iter().filter(|open| open.phase != CallPhase::Settled);
+        let running = open.filter(|open| open.delegate.is_some_and(in_front)).count();
+        let most = self.most_tasks;
+        (waiting + running + self.session.background.len() >= most).then(|| {
+            format!(
+                "{most} tasks of this session are at work, and there may be no more at once: go on when one has ended, or do this yourself"
+            )
+        })
     }
 
     pub(super) fn on_call(
@@ -159,7 +195,7 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         let started = match self.session.call(call).map(|part| &part.state) {
-            Some(CallState::Running { started }) => *started,
+            Some(CallState::Running { started, .. }) => *started,
             Some(CallState::Settled(_)) | None => return Ok(()),
             Some(CallState::Pending | CallState::Asking) => stamp.now,
         };

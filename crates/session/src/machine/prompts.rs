@@ -49,10 +49,8 @@ impl Machine {
         if busy && prompt.when_busy == WhenBusy::Interrupt {
             self.begin_abort(None, stamp)?;
         }
-        if self.session.summary.title == UNTITLED
-            && prompt.kind.is_turn()
-            && let Some(title) = title_of(&prompt.parts)
-        {
+        let untitled = self.session.summary.title == UNTITLED && prompt.kind.is_turn();
+        if untitled && let Some(title) = title_of(&prompt.parts) {
             let changed = SessionChanged { title: Some(title), ..SessionChanged::default() };
             self.append(Record::SessionChanged(changed), stamp.now)?;
         }
@@ -67,8 +65,13 @@ impl Machine {
             kind: prompt.kind,
             system: prompt.system,
             tools: prompt.tools,
+            handed: prompt.handed,
         };
+        let parts = untitled.then(|| admitted.parts.clone());
         self.append(Record::PromptAdmitted(admitted), stamp.now)?;
+        if let Some(parts) = parts {
+            self.start_title(turn, &parts, stamp)?;
+        }
         self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: false })));
         Ok(())
     }
@@ -94,10 +97,15 @@ fn title_of(parts: &[Part]) -> Option<String> {
         Part::Text { text, .. } => text.lines().map(str::trim).find(|line| !line.is_empty()),
         _ => None,
     })?;
+    Some(shortened_title(line))
+}
+
+/// A line as a title, cut at a word where it is long.
+pub(super) fn shortened_title(line: &str) -> String {
     if line.chars().count() <= TITLE_LENGTH {
-        return Some(line.to_owned());
+        return line.to_owned();
     }
     let cut: String = line.chars().take(TITLE_LENGTH).collect();
     let whole_words = cut.rfind(' ').map_or(cut.as_str(), |space| &cut[..space]);
-    Some(format!("{}…", whole_words.trim_end()))
+    format!("{}…", whole_words.trim_end())
 }

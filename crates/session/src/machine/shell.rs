@@ -1,4 +1,4 @@
-//! The turn of a command that a person runs by hand: one call, and no model.
+//! The turn of a command that a person runs by hand, or of a shell block of a command template: one call, and no model.
 
 use playhouse_protocol::id::{MessageId, PartId};
 use playhouse_protocol::message::{CallInput, FinishReason, Part, PromptKind};
@@ -19,10 +19,15 @@ impl Machine {
         self.session.turn.as_ref().is_some_and(|turn| matches!(turn.kind, PromptKind::Shell { .. }))
     }
 
+    /// Whether the running turn is a command, without a model.
+    pub(super) fn is_command(&self) -> bool {
+        self.session.turn.as_ref().is_some_and(|turn| turn.kind.command().is_some())
+    }
+
     /// The step of such a turn: it proposes the one call, and is over.
     pub(super) fn propose_command(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(()) };
-        let PromptKind::Shell { command, timeout } = &turn.kind else { return Ok(()) };
+        let Some((command, timeout)) = turn.kind.command() else { return Ok(()) };
         let (step, call) = match (&turn.step, self.session.messages.last()) {
             // The log was cut behind the proposal.
             (Some(step), Some(Message::Assistant(message))) => {
@@ -30,9 +35,9 @@ impl Machine {
                 (step.id, call)
             }
             _ => {
-                let mut input = Map::from_iter([("command".to_owned(), Value::from(command.as_str()))]);
+                let mut input = Map::from_iter([("command".to_owned(), Value::from(command))]);
                 if let Some(timeout) = timeout {
-                    input.insert("timeout".to_owned(), Value::from(*timeout));
+                    input.insert("timeout".to_owned(), Value::from(timeout));
                 }
                 let (step, call): (MessageId, PartId) =
                     (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));

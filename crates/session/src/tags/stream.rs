@@ -148,6 +148,8 @@ impl TagStream {
             // What an attempt wrote that failed cannot be taken back. The next one begins on a line of its own.
             // A prompt that was withdrawn while it waited wrote nothing.
             Record::TurnEnded(ended) if ended.steps == 0 => None,
+            // Nobody sees what one writes that is for a title or a summary.
+            Record::AttemptStarted(started) if started.purpose.is_aside() => None,
             Record::AttemptStarted(_) | Record::TurnEnded(_) => {
                 let wrote = self.place().text > 0;
                 self.begin();

@@ -242,7 +242,7 @@ fn in_an_unattended_session_every_turn_is() {
     let walls = Some(WallsAllowed { network: true, ..WallsAllowed::default() });
     let created = SessionCreated { unattended: true, walls: walls.clone(), ..created.clone() };
     h.log = vec![Entry { record: Record::SessionCreated(created), ..h.log[0].clone() }];
-    h.machine = Machine::new(Session::replay(&h.log).unwrap(), RetryPolicy::default());
+    h.machine = Machine::new(Session::replay(&h.log).unwrap(), RetryPolicy::default()).asking_wait_ms(60_000);
     assert_eq!(h.machine.session().walls, walls);
     h.prompt("one");
     h.answer("", &["bash"]);

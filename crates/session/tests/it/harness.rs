@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use playhouse_policy::{Risk, Verdict, Want};
+use playhouse_protocol::Delegation;
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
 use playhouse_protocol::record::{Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart};
+use playhouse_protocol::summary::UNTITLED;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
@@ -20,7 +23,14 @@ pub(crate) fn model() -> ModelRef {
     ModelRef::new("mock", "m")
 }
 
-struct TestFacts;
+/// What the machine is told of models.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TestFacts {
+    /// Tokens that a request may have.
+    pub(crate) room: Option<u64>,
+    /// Whether models are asked for titles and summaries.
+    pub(crate) asides: bool,
+}
 
 impl Facts for TestFacts {
     fn prices(&self, _: &ModelRef) -> PriceList {
@@ -31,6 +41,14 @@ impl Facts for TestFacts {
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
         100
+    }
+
+    fn room(&self, _: &ModelRef) -> Option<u64> {
+        self.room
+    }
+
+    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {
+        self.asides.then(|| (purpose.name().to_owned(), model.clone()))
     }
 }
 
@@ -49,8 +67,13 @@ pub(crate) struct Harness {
     pub(crate) log: Vec<Entry>,
     pub(crate) ids: IdGenerator,
     pub(crate) clock: u64,
+    pub(crate) facts: TestFacts,
+    /// Whether answers come without usage.
+    pub(crate) silent: bool,
     /// Attempts, consents and requests with questions in the order in which they came up.
     pub(crate) attempts: Vec<AttemptId>,
+    /// Attempts for titles and summaries.
+    pub(crate) asides: Vec<AttemptId>,
     pub(crate) consents: Vec<ConsentId>,
     pub(crate) questions: Vec<QuestionId>,
     tickets: u64,
@@ -59,13 +82,22 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new() -> Self {
+        Self::with("a title", TestFacts::default())
+    }
+
+    /// One without a title whose model has little room, and that asks for titles and summaries.
+    pub(crate) fn cramped() -> Self {
+        Self::with(UNTITLED, TestFacts { room: Some(1_200), asides: true })
+    }
+
+    fn with(title: &str, facts: TestFacts) -> Self {
         let mut ids = counting_ids(1);
         let now = Timestamp::from_millis(1_000);
         let created = SessionCreated {
             session: ids.next(now),
             tenant: "local".into(),
             workspace: "/repo".into(),
-            title: "a title".into(),
+            title: title.into(),
             agent: "sisyphus".into(),
             model: model(),
             parent: None,
@@ -74,16 +106,20 @@ impl Harness {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         };
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
         let log = vec![first];
         Self {
-            machine: Machine::new(Session::replay(&log).unwrap(), retry()),
+            machine: Machine::new(Session::replay(&log).unwrap(), retry()).asking_wait_ms(60_000),
             log,
             ids,
             clock: 1_000,
+            facts,
+            silent: false,
             attempts: Vec::new(),
+            asides: Vec::new(),
             consents: Vec::new(),
             questions: Vec::new(),
             tickets: 0,
@@ -93,14 +129,14 @@ impl Harness {
 
     /// The process ends and comes back with what is in the log.
     pub(crate) fn crash(&mut self) -> Vec<String> {
-        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry());
+        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry()).asking_wait_ms(60_000);
         self.on(Input::Resume)
     }
 
     /// With the time, the ids and the facts of now.
     pub(crate) fn stamped<T>(&mut self, work: impl FnOnce(&mut Stamp<'_>) -> T) -> T {
         let now = Timestamp::from_millis(self.clock);
-        work(&mut Stamp { now, ids: &mut self.ids, facts: &TestFacts, jitter: 1.0 })
+        work(&mut Stamp { now, ids: &mut self.ids, facts: &self.facts, jitter: 1.0 })
     }
 
     /// Goes on as a fork of the session at this message; how many records the two share.
@@ -120,7 +156,7 @@ impl Harness {
         let prefix = Session::replay(&self.log).unwrap();
         let own = self.stamped(|stamp| playhouse_session::fork(prefix, order, stamp));
         self.log.extend(own.unwrap());
-        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry());
+        self.machine = Machine::new(Session::replay(&self.log).unwrap(), retry()).asking_wait_ms(60_000);
         place
     }
 
@@ -129,14 +165,20 @@ impl Harness {
         let mut stamp = Stamp {
             now: Timestamp::from_millis(self.clock),
             ids: &mut self.ids,
-            facts: &TestFacts,
+            facts: &self.facts,
             jitter: 1.0,
         };
         let effects = self.machine.on(input, &mut stamp).expect("the machine's own records fit");
         for effect in &effects {
+            if let (Effect::StartAttempt(order), Some(room)) = (effect, self.facts.room) {
+                assert!(order.estimated_input <= room, "a request fits: {order:?}");
+            }
             if let Effect::Append(entries) = effect {
                 for entry in entries {
                     match &entry.record {
+                        Record::AttemptStarted(started) if started.purpose.is_aside() => {
+                            self.asides.push(started.attempt);
+                        }
                         Record::AttemptStarted(started) => self.attempts.push(started.attempt),
                         Record::ConsentAsked(asked) => self.consents.push(asked.consent),
                         Record::QuestionAsked(asked) => self.questions.push(asked.question),
@@ -184,6 +226,7 @@ impl Harness {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            handed: None,
         }
     }
 
@@ -260,7 +303,7 @@ impl Harness {
             parts,
             calls,
             finish,
-            usage: Some(Usage { tokens, ..Usage::default() }),
+            usage: (!self.silent).then(|| Usage { tokens, ..Usage::default() }),
             answered_by: None,
         })
     }
@@ -356,6 +399,7 @@ impl Harness {
                     if order.last { ", last" } else { "" }
                 )
             }
+            Effect::StartAside(order) => format!("ask for {}", order.purpose),
             Effect::Prepare { tool, looping, .. } => {
                 format!("prepare {tool}{}", if *looping { ", looping" } else { "" })
             }
@@ -384,6 +428,9 @@ impl Harness {
     fn record(&self, record: &Record) -> String {
         let detail = match record {
             Record::TurnStarted { turn } => self.name(turn.as_str()),
+            Record::AttemptStarted(started) if started.purpose.is_aside() => {
+                started.purpose.name().to_owned()
+            }
             Record::AttemptStarted(started) if started.steered.is_empty() && started.notes.is_empty() => {
                 format!("{}.{}", started.step_number, started.attempt_number)
             }
@@ -407,6 +454,10 @@ impl Harness {
                 text.split(' ').next().unwrap_or_default().to_owned()
             }
             Record::QuestionSettled { answer, .. } => answer_word(answer),
+            Record::ContextCleared(cleared) => {
+                format!("{}, {} shortened", cleared.calls.len(), cleared.shortened.len())
+            }
+            Record::ContextCompacted(compacted) => format!("{:?}", compacted.how).to_lowercase(),
             Record::TodosChanged { todos } => todos.len().to_string(),
             Record::TurnEnded(ended) => format!("{} {}", self.name(ended.turn.as_str()), ended.outcome),
             _ => return record.kind().to_owned(),
@@ -425,6 +476,7 @@ pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
         preview: "a preview".into(),
         diff: false,
         walls: None,
+        delegation: None,
     }
 }
 
@@ -437,6 +489,15 @@ pub(crate) fn command(text: &str) -> Want {
 pub(crate) fn ask(commands: &[&str]) -> Verdict {
     let wants = commands.iter().map(|text| command(text)).collect();
     Verdict::Ask { reason: "no rule allows it".into(), wants }
+}
+
+/// A call that hands work over.
+pub(crate) fn prepared_task(delegation: Delegation) -> PreparedCall {
+    PreparedCall {
+        recovery: Recovery::Reattach,
+        delegation: Some(delegation),
+        ..prepared(CallEffect::Delegated, Verdict::Allow)
+    }
 }
 
 /// A call that asks, and goes on waiting after a crash.

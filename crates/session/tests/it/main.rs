@@ -8,5 +8,7 @@ mod forks;
 mod harness;
 mod loops;
 mod prompts;
+mod room;
 mod scripts;
 mod simulation;
+mod tasks;

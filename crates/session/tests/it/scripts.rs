@@ -3,9 +3,9 @@
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::{CallOutcome, FinishReason, Message};
-use playhouse_protocol::record::{Effect, Record, StepPart};
+use playhouse_protocol::record::{Effect, Record, StepPart, SystemSettled};
 use playhouse_protocol::usage::Quality;
-use playhouse_protocol::{Cost, ErrorCode, WhenBusy};
+use playhouse_protocol::{Cost, Entry, ErrorCode, WhenBusy};
 use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, chat};
 
 use crate::harness::{Harness, model, prepared};
@@ -483,4 +483,30 @@ fn a_withdrawn_prompt_is_not_shown_to_the_model() {
     }
     assert_eq!(h.machine.session().messages.len(), 3);
     assert!(!format!("{messages:?}").contains("withdrawn"), "{messages:?}");
+}
+
+#[test]
+fn a_system_prompt_is_settled_once_for_each_agent_and_model() {
+    let mut h = Harness::new();
+    let made = |agent: &str, text: &str| {
+        let (agent, text) = (agent.to_owned(), text.to_owned());
+        Input::SystemMade(SystemSettled { agent, model: model(), text })
+    };
+    h.prompt("fix");
+    assert_eq!(h.on(made("build", "first")), ["append system.settled"]);
+    let at = h.machine.session().system_at("build", &model());
+    assert_eq!(at, h.log.last().map(|entry| entry.seq));
+    assert!(h.on(made("build", "second")).is_empty());
+    assert_eq!(h.on(made("plan", "third")), ["append system.settled"]);
+    h.answer("fixed", &[]);
+    h.crash();
+    assert_eq!(h.machine.session().system_at("build", &model()), at);
+    let again = h.log.iter().filter(|entry| matches!(entry.record, Record::SystemSettled(_))).count();
+    assert_eq!(again, 2);
+    // A log in which it is settled twice is damaged.
+    let mut log = h.log.clone();
+    let last = log.last().unwrap().clone();
+    let record = log.iter().find(|entry| Some(entry.seq) == at).unwrap().record.clone();
+    log.push(Entry { seq: last.seq.next(), record, ..last });
+    assert!(Session::replay(&log).unwrap_err().reason.contains("is settled in record"));
 }

@@ -33,8 +33,13 @@ fn pick<T: Copy>(set: &BTreeSet<T>, by: u8) -> Option<T> {
 
 const TOOLS: [&[&str]; 5] = [&[], &[], &["read"], &["bash", "read"], &["read", "grep", "edit", "glob"]];
 
+/// One with much room, or with little.
+fn harness(cramped: bool) -> Harness {
+    if cramped { Harness::cramped() } else { Harness::new() }
+}
+
 /// How many different things [`act`] knows.
-const CHOICES: u8 = 21;
+const CHOICES: u8 = 24;
 
 fn step(h: &mut Harness, world: &mut World, choice: u8, by: u8) {
     if let Some(effects) = act(h, world, choice, by) {
@@ -75,7 +80,8 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
         3..=5 => {
             let attempt = pick(&world.attempts, by)?;
             world.attempts.remove(&attempt);
-            let report = match by % 8 {
+            let report = match by % 9 {
+                3 => h.failed(ErrorCode::ContextOverflow, ""),
                 0 => h.failed(ErrorCode::StreamCut, "half"),
                 1 => h.failed(ErrorCode::Authentication, ""),
                 2 => h.finished("cut", &["bash"], FinishReason::Length),
@@ -109,7 +115,23 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
             world.waiting.remove(&call);
             let outcome = [CallOutcome::Done, CallOutcome::Failed, CallOutcome::Crashed][usize::from(by) % 3];
             let todos = by.is_multiple_of(4).then(|| todos(usize::from(by) % 3));
-            h.raw(Input::Call(call, CallReport { todos, ..CallReport::text(outcome, "output") }))
+            let output = "output ".repeat(usize::from(by) + 1);
+            h.raw(Input::Call(call, CallReport { todos, ..CallReport::text(outcome, output) }))
+        }
+        21 | 22 => {
+            let attempt = pick(&world.asides, by)?;
+            world.asides.remove(&attempt);
+            let report = match by % 4 {
+                0 => h.failed(ErrorCode::StreamCut, "half"),
+                1 => h.finished(" ", &[], FinishReason::Stop),
+                _ => h.finished("what was said", &[], FinishReason::Stop),
+            };
+            h.raw(Input::Attempt(attempt, report))
+        }
+        23 => {
+            let ticket = h.ticket();
+            world.asked += 1;
+            h.raw(Input::Compact(ticket, None))
         }
         11 | 17 => {
             let consent = pick(&world.asking, by)?;
@@ -220,6 +242,12 @@ fn drain(h: &mut Harness, world: &mut World) {
         let effects = if let Some(attempt) = world.attempts.pop_first() {
             let report = h.finished("the end", &[], FinishReason::Stop);
             h.raw(Input::Attempt(attempt, report))
+        } else if let Some(attempt) = world.asides.pop_first() {
+            let report = match world.replies.is_multiple_of(3) {
+                true => h.failed(ErrorCode::StreamCut, ""),
+                false => h.finished("what was said", &[], FinishReason::Stop),
+            };
+            h.raw(Input::Attempt(attempt, report))
         } else if let Some(call) = world.preparing.pop_first() {
             let result = Ok(prepared(CallEffect::None, Verdict::Allow));
             world.judge(h.machine.session(), call, &result);
@@ -253,8 +281,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_everything_ends_once(schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..150)) {
-        let (mut h, mut world) = (Harness::new(), World::default());
+    fn whatever_happens_everything_ends_once(schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..150), cramped in any::<bool>()) {
+        let (mut h, mut world) = (harness(cramped), World::default());
         for (choice, by) in schedule {
             step(&mut h, &mut world, choice, by);
         }
@@ -267,8 +295,9 @@ proptest! {
     fn a_log_cut_after_any_record_opens_and_goes_on(
         schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..80),
         cut in any::<prop::sample::Index>(),
+        cramped in any::<bool>(),
     ) {
-        let (mut h, mut world) = (Harness::new(), World::default());
+        let (mut h, mut world) = (harness(cramped), World::default());
         for (choice, by) in schedule {
             step(&mut h, &mut world, choice, by);
         }
@@ -291,8 +320,9 @@ proptest! {
         schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..100),
         at in prop::option::of(any::<prop::sample::Index>()),
         twice in any::<bool>(),
+        cramped in any::<bool>(),
     ) {
-        let (mut h, mut world) = (Harness::new(), World::default());
+        let (mut h, mut world) = (harness(cramped), World::default());
         for (choice, by) in schedule {
             step(&mut h, &mut world, choice, by);
         }

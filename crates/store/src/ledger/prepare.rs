@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use playhouse_protocol::{LedgerRow, MessageId, Record, Timestamp};
+use playhouse_protocol::ledger::RowView;
+use playhouse_protocol::{MessageId, Record, Timestamp};
 
 use super::read::each_entry;
 use super::tail::{MANY, Pending, stage_all};
@@ -25,7 +26,7 @@ pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreErro
     let mark = |generation: u64| [&[LAYOUT][..], &generation.to_be_bytes()].concat();
     let (table, kept) = (&*source.table, mark(generation.saturating_sub(1)));
     let mut last = last_number(table)?;
-    settle_rest(source, last)?;
+    settle_as_far_as_possible(source, last)?;
     if generation > 1 && table.get(keys::MARK)?.as_deref() != Some(&kept) {
         migrate::migrate(source)?;
         tracing::info!("the ledger is made from the logs");
@@ -41,6 +42,37 @@ pub(crate) fn settle_behind(source: &Source) -> Result<u64, StoreError> {
     let last = last_number(&*source.table)?;
     settle_rest(source, last)?;
     Ok(last)
+}
+
+/// The same, where sessions are worth more than lists and sums: rows that cannot be settled, since the table is damaged, wait
+/// in the tail, where readers find them.
+fn settle_as_far_as_possible(source: &Source, last: u64) -> Result<(), StoreError> {
+    let error = match settle_rest(source, last) {
+        Err(error @ StoreError::Damaged { .. }) => error,
+        settled => return settled,
+    };
+    tracing::error!(%error, "rows of the ledger are in no list and in no sum yet");
+    let (settled, mut rows) = (number_at(&*source.table, keys::SETTLED_MARK)?, Vec::new());
+    let read = each_entry(&*source.table, settled, last, &mut |number, key, stored| {
+        rows.extend(pending(number, key, stored));
+        Ok(true)
+    });
+    if let Err(error) = read {
+        tracing::error!(%error, "rows of the ledger that follow cannot be found");
+    }
+    source.tail.moved(rows, None);
+    Ok(())
+}
+
+/// The row of an entry, if it is one that can be read.
+fn pending(number: u64, key: &[u8], stored: &[u8]) -> Option<Arc<Pending>> {
+    if !entry::is_row(stored) {
+        return None;
+    }
+    let row = entry::row(key, stored).inspect_err(|error| {
+        tracing::error!(%error, "a row of the ledger is in no list and in no sum");
+    });
+    row.ok().map(|row| Arc::new(Pending::new(number, &row.view())))
 }
 
 fn number_at(table: &dyn Table, key: &[u8]) -> Result<u64, StoreError> {
@@ -61,12 +93,7 @@ fn settle_rest(source: &Source, last: u64) -> Result<(), StoreError> {
         let mut rows = Vec::new();
         let mut looked_at = last;
         each_entry(table, settled, last, &mut |number, key, stored| {
-            if entry::is_row(stored) {
-                match entry::row(key, stored) {
-                    Ok(row) => rows.push(Arc::new(Pending::new(number, &row))),
-                    Err(error) => tracing::error!(%error, "a row of the ledger is in no list and in no sum"),
-                }
-            }
+            rows.extend(pending(number, key, stored));
             looked_at = number;
             Ok(rows.len() < MANY)
         })?;
@@ -116,8 +143,8 @@ fn fold_session(
     let mut failed = None;
     let (summary, damage) = source.fold_with(session, |before, entry| {
         let staged = match &entry.record {
-            Record::AttemptEnded(ended) => match LedgerRow::new(before, ended, entry.at) {
-                Some(row) if row.ended >= archived && seen.insert((row.ended, row.id.clone())) => {
+            Record::AttemptEnded(ended) => match RowView::new(before, ended, entry.at) {
+                Some(row) if row.ended >= archived && seen.insert((row.ended, row.row_id())) => {
                     add_missing(source, &mut staging, &row).and_then(|is_new| {
                         if is_new && before.turn == Some(row.turn) {
                             turns.insert(row.turn);
@@ -160,9 +187,9 @@ fn fold_session(
 fn add_missing(
     source: &Source,
     staging: &mut Staging<'_, '_, '_>,
-    row: &LedgerRow,
+    row: &RowView<'_>,
 ) -> Result<bool, StoreError> {
-    if lists::has(&*source.table, &row.tenant, row.ended, &row.id)? {
+    if lists::has(&*source.table, row.tenant, row.ended, &row.row_id())? {
         return Ok(false);
     }
     staging.row(row)?;

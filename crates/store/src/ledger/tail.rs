@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use playhouse_protocol::ledger::{Grain, RowId, UsageSum};
-use playhouse_protocol::{LedgerRow, SessionId, Timestamp};
+use playhouse_protocol::ledger::{Grain, RowId, RowView, UsageSum};
+use playhouse_protocol::{SessionId, Timestamp};
 
 use super::lists::{self, Block, Place};
 use super::{keys, sums};
@@ -43,16 +43,22 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(number: u64, row: &LedgerRow) -> Self {
+    pub(super) fn new(number: u64, row: &RowView<'_>) -> Self {
         Self {
             number,
             ended: row.ended,
-            id: row.id.clone(),
+            id: row.row_id(),
             session: row.session,
             root: row.root,
             grain: row.grain(),
-            sum: UsageSum::of(row),
+            sum: row.sum(),
         }
+    }
+
+    /// The sessions in whose lists it stands.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let root = (self.root != self.session).then_some(self.root);
+        std::iter::once(self.session).chain(root)
     }
 
     /// Where it stands in lists.
@@ -66,17 +72,16 @@ pub(super) type BySum = BTreeMap<Vec<u8>, Vec<Arc<Pending>>>;
 
 pub(super) fn by_sum(rows: &[Arc<Pending>]) -> BySum {
     // A key costs more than what is compared here.
-    let mut groups = BTreeMap::<(&Grain, Option<SessionId>), Vec<Arc<Pending>>>::new();
+    let mut grains = BTreeMap::<&Grain, BTreeMap<SessionId, Vec<Arc<Pending>>>>::new();
     for row in rows {
-        for session in [None, Some(row.session)] {
-            groups.entry((&row.grain, session)).or_default().push(Arc::clone(row));
-        }
+        grains.entry(&row.grain).or_default().entry(row.session).or_default().push(Arc::clone(row));
     }
-    let key = |(grain, session): (&Grain, Option<SessionId>)| match session {
-        Some(session) => keys::session_sum(grain, session),
-        None => keys::sum(grain),
-    };
-    groups.into_iter().map(|(group, rows)| (key(group), rows)).collect()
+    let mut sums = BySum::new();
+    for (grain, sessions) in grains {
+        sums.insert(keys::sum(grain), sessions.values().flatten().map(Arc::clone).collect());
+        sums.extend(sessions.into_iter().map(|(session, rows)| (keys::session_sum(grain, session), rows)));
+    }
+    sums
 }
 
 /// See the page. The writer changes it, everybody reads it.
@@ -157,8 +162,8 @@ impl Job {
         count: usize,
     ) -> Result<Option<u64>, StoreError> {
         for _ in 0..count {
-            if let Some((key, places)) = self.blocks.pop_front() {
-                lists::put(draft, key, &places)?;
+            if let Some((key, rows)) = self.blocks.pop_front() {
+                lists::put(draft, key, &rows);
             } else if let Some((key, rows)) = self.sums.pop_front() {
                 sums::add(source, draft, key, &rows, self.end)?;
             } else {

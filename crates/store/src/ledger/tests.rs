@@ -104,6 +104,7 @@ impl World {
                 permissions: Vec::new(),
                 unattended: false,
                 walls: None,
+                system: None,
                 metadata: serde_json::Map::new(),
             }));
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use playhouse_protocol::ledger::TurnEnd;
+use playhouse_protocol::ledger::{RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, MessageId, Record, SessionSummary, Timestamp};
 
 use super::tail::{self, Pending};
 use super::{entry, keys, lists};
@@ -51,7 +51,7 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     pub(crate) fn record(&mut self, before: &SessionSummary, entry: &Entry) -> Result<(), StoreError> {
         match &entry.record {
             Record::AttemptEnded(ended) => {
-                let Some(row) = LedgerRow::new(before, ended, entry.at) else { return Ok(()) };
+                let Some(row) = RowView::new(before, ended, entry.at) else { return Ok(()) };
                 self.row(&row)?;
                 if before.turn != Some(row.turn) {
                     // The turn is over, or runs no more here: whoever waits for its end has had it.
@@ -75,7 +75,7 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, row: &LedgerRow) -> Result<(), StoreError> {
+    pub(super) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
         let key = self.next();
         let entry = entry::of_row(&key, row)?;
         self.draft.put(key, entry);
@@ -132,7 +132,7 @@ pub(crate) fn archive(
             continue;
         }
         if entry::is_row(&stored) {
-            rows.push(Pending::new(*number, &entry::row(&key, &stored)?));
+            rows.push(Pending::new(*number, &entry::row(&key, &stored)?.view()));
         }
         draft.remove(key);
         last = last.max(*number);

@@ -39,6 +39,7 @@ fn fault(flag: &AtomicBool, what: &str) -> Result<(), StoreError> {
 struct Faulty {
     table: MemoryTable,
     faults: Arc<Faults>,
+    keys_first: bool,
 }
 
 impl Table for Faulty {
@@ -57,6 +58,10 @@ impl Table for Faulty {
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {
         fault(&self.faults.writes, "the fresh table cannot be written")?;
         self.table.apply(batch)
+    }
+
+    fn wants_keys_first(&self) -> bool {
+        self.keys_first
     }
 
     fn flush(&self) -> Result<(), StoreError> {
@@ -80,7 +85,10 @@ impl Site for MemorySite {
     fn make(&self) -> Result<(u64, Box<dyn Table>), StoreError> {
         // What is in use is written through the same kind of table: its faults are those of fresh ones only.
         let faults = Arc::clone(&self.faults);
-        Ok((self.current() + 1, Box::new(Faulty { table: MemoryTable::default(), faults })))
+        let number = self.current() + 1;
+        // As one backend wants it, and then as the other.
+        let fresh = Faulty { table: MemoryTable::default(), faults, keys_first: number % 2 == 1 };
+        Ok((number, Box::new(fresh)))
     }
 
     fn point_at(&self, number: u64) -> Result<Pointed, StoreError> {

@@ -282,7 +282,8 @@ fn a_chain_of_forks_has_an_end(store: &Store) {
 fn closed_store() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    parent(&store);
+    create(&store, session(1));
+    append_each(&store, session(1), 1, (2..=10).map(|number| titled(&number.to_string())).collect());
     fork(&store, 2, 1, 4, vec![titled("two")]).unwrap();
     fork(&store, 3, 2, 6, vec![titled("three")]).unwrap();
     directory
@@ -303,7 +304,7 @@ fn damage_in_a_shared_record_is_seen_by_all_that_share_it() {
     let directory = closed_store();
     tamper(directory.path(), |database| {
         let mut frame = database.get(frame_key(1, 3)).unwrap().unwrap().to_vec();
-        frame[25] ^= 1;
+        *frame.last_mut().unwrap() ^= 1;
         database.insert(frame_key(1, 3), frame).unwrap();
     });
     for number in 1..=3 {
@@ -457,6 +458,8 @@ proptest! {
         let mut store = open(directory.path(), backend);
         let mut logs: BTreeMap<u64, Vec<Copied>> = BTreeMap::new();
         let mut next = 1;
+        // Where the frames of each log end that was ever there.
+        let mut ends: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         let texts = |number: u64, count: usize| (0..count).map(move |_| titled(&format!("of {number}")));
         let copied = |number: u64, entries: Vec<Entry>| {
             entries.into_iter().map(move |entry| { let seq = entry.seq.0; (entry, (number, seq)) })
@@ -470,6 +473,7 @@ proptest! {
                     let record = created(session(next), TENANT, "/w");
                     append(&store, session(next), 0, vec![record.clone()]).unwrap();
                     logs.insert(next, copied(next, entries(0, vec![record])).collect());
+                    ends.entry(next).or_default().insert(1);
                     next += 1;
                 }
                 Act::Append { session: index, records } => {
@@ -478,6 +482,7 @@ proptest! {
                     let (end, records) = (log.len() as u64, texts(number, records).collect::<Vec<_>>());
                     append(&store, session(number), end, records.clone()).unwrap();
                     log.extend(copied(number, entries(end, records)));
+                    ends.entry(number).or_default().insert(log.len() as u64);
                 }
                 Act::Fork { session: index, at, records } => {
                     let Some(number) = choose(index, &logs) else { continue };
@@ -486,7 +491,9 @@ proptest! {
                     let more: Vec<Record> = texts(next, records).collect();
                     fork(&store, next, number, at, more.clone()).unwrap();
                     let own = copied(next, fork_entries(session(next), session(number), at, more));
-                    logs.insert(next, shared.into_iter().take(at as usize).chain(own).collect());
+                    let log: Vec<Copied> = shared.into_iter().take(at as usize).chain(own).collect();
+                    ends.entry(next).or_default().insert(log.len() as u64);
+                    logs.insert(next, log);
                     next += 1;
                 }
                 Act::Delete { session: index } => {
@@ -513,10 +520,16 @@ proptest! {
         }
         prop_assert_eq!(store.log.count(TENANT).unwrap(), logs.len() as u64);
         // No record is there twice, and none that nobody can read.
-        let needed: BTreeSet<(u64, u64)> =
-            logs.values().flatten().map(|(_, place)| *place).collect();
-        let needed: BTreeSet<Vec<u8>> =
-            needed.into_iter().map(|(number, place)| frame_key(number, place)).collect();
+        let mut needed: BTreeMap<u64, u64> = BTreeMap::new();
+        for (number, place) in logs.values().flatten().map(|(_, place)| *place) {
+            let last = needed.entry(number).or_default();
+            *last = place.max(*last);
+        }
+        // Of a log that was kept for its forks the last frame is cut.
+        let frames = needed.into_iter().flat_map(|(number, last)| {
+            ends[&number].range(..last).copied().chain([last]).map(move |place| frame_key(number, place))
+        });
+        let needed: BTreeSet<Vec<u8>> = frames.collect();
         drop(store);
         let Some(backend) = backend else { return Ok(()) };
         let found = raw::keys(directory.path(), backend);

@@ -2,17 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
+mod attached;
 mod blobs;
 mod checking;
 mod compaction;
 #[macro_use]
 mod conformance;
+mod closed;
 mod damage;
 mod disk;
+mod flips;
 mod follow;
 mod forks;
 mod golden;
+mod handed;
 mod ledger;
+mod older;
 mod opening;
 mod property;
 mod raw;

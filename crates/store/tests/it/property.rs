@@ -104,15 +104,60 @@ proptest! {
         prop_assert_eq!(store.log.list(&all).unwrap().sessions.len(), logs.len());
         prop_assert_eq!(store.log.list(&Default::default()).unwrap().sessions.len(), logs.len());
     }
+
+    /// Whatever is stored of it: the summary of a session with work may end before its log does.
+    #[test]
+    fn a_summary_is_the_fold_of_the_log_after_any_appends_and_ends_of_the_process(
+        appends in vec((vec(steps(), 1..12), prop::bool::weighted(0.2)), 1..40),
+        backend in backends(),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(directory.path(), backend);
+        create(&store, session(1));
+        let mut log = read_all(&store, session(1));
+        for (records, ends) in appends {
+            let more = entries(log.len() as u64, records);
+            let end = append_entries(&store, session(1), TENANT, Seq(log.len() as u64), more.clone()).unwrap();
+            log.extend(more);
+            prop_assert_eq!(end, Seq(log.len() as u64));
+            if ends && backend.is_some() {
+                // Nothing is written when a store is closed: it is as after a kill.
+                drop(store);
+                store = open(directory.path(), backend);
+            }
+            let summary = fold(&log).unwrap();
+            let is_open = summary.open_turns > 0;
+            prop_assert_eq!(store.log.summary(session(1)).unwrap(), Some(summary.clone()));
+            prop_assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions, vec![summary]);
+            prop_assert_eq!(store.log.unfinished().unwrap().len(), usize::from(is_open));
+        }
+        prop_assert_eq!(read_all(&store, session(1)), log);
+        let report = store.upkeep.check().unwrap();
+        prop_assert!(report.problems.is_empty(), "{:?}", report.problems);
+    }
+}
+
+/// Records of turns that begin often and end seldom.
+fn steps() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        3 => (0_u64..3).prop_map(admitted),
+        2 => (0_u64..3).prop_map(ended),
+        6 => (0_u64..5).prop_map(|number| started(number, 1)),
+        6 => (0_u64..5, 0_u64..5_000).prop_map(|(number, input)| used(number, input)),
+        6 => (0_usize..3_000, any::<u64>()).prop_map(|(size, seed)| proposed(1, &letters(size, seed))),
+        1 => ".{0,12}".prop_map(|title| titled(&title)),
+        1 => Just(proposed(1, &letters(40_000, 1))),
+    ]
 }
 
 #[test]
 fn no_changed_byte_and_no_cut_is_taken_for_a_record() {
     for (place, record) in (1..).zip(one_of_each_kind()) {
         let entry = entries(place, vec![record]).remove(0);
-        let frame = frame::encode(session(1), &entry, |_| Err(StoreError::Closed)).unwrap();
+        let entries = std::slice::from_ref(&entry);
+        let (_, frame) = frame::encode(session(1), entries, |_| Err(StoreError::Closed)).unwrap().remove(0);
         let read = |frame: &[u8]| frame::decode(session(1), entry.seq, frame, |_| Err(StoreError::Closed));
-        assert_eq!(read(&frame).unwrap(), entry);
+        assert_eq!(read(&frame).unwrap(), entries);
         for position in 0..frame.len() {
             for mask in [0x01, 0x20, 0x80, 0xff] {
                 let mut changed = frame.clone();

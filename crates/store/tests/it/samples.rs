@@ -5,6 +5,7 @@ use std::sync::mpsc::sync_channel;
 use playhouse_protocol::consent::{Action, PermissionRule, Risk, Want};
 use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
 };
@@ -13,8 +14,8 @@ use playhouse_protocol::question::{
 };
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
-    Effect, Forked, PromptAdmitted, Recovery, SessionChanged, SessionCreated, StepFinished, StepPart,
-    TurnEnded, TurnOutcome,
+    ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery, SessionChanged,
+    SessionCreated, ShortenedOutput, StepFinished, StepPart, SystemSettled, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -83,6 +84,7 @@ pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Reco
         permissions: Vec::new(),
         unattended: false,
         walls: None,
+        system: None,
         metadata: Map::new(),
     })
 }
@@ -120,6 +122,7 @@ pub(crate) fn admitted(turn: u64) -> Record {
         kind: PromptKind::Turn,
         system: None,
         tools: ToolSwitches::new(),
+        handed: None,
     })
 }
 
@@ -255,6 +258,13 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
             Record::SessionCreated(SessionCreated { metadata: metadata.clone(), ..created.clone() }),
         ),
         (
+            "session.created.system",
+            Record::SessionCreated(SessionCreated {
+                system: Some("Answer in French.\n".to_owned()),
+                ..created.clone()
+            }),
+        ),
+        (
             "session.changed.archived",
             Record::SessionChanged(SessionChanged {
                 metadata: Some(metadata),
@@ -310,11 +320,8 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
 /// One record of every kind, with most of its fields in use. What is here is what the golden files hold: a change of
 /// these is a change of version 1, which must stay readable.
 pub(crate) fn one_of_each_kind() -> Vec<Record> {
-    let attachment = Attachment {
-        mime: "image/png".to_owned(),
-        filename: "screen.png".to_owned(),
-        blob: BlobRef { hash: "ab".repeat(32), size: 70_000 },
-    };
+    let attachment =
+        Attachment::new("image/png", "screen.png", BlobRef { hash: "ab".repeat(32), size: 70_000 });
     let Value::Object(input) =
         json!({"filePath": "src/\"ä\".rs", "limit": 20, "ratio": 0.123_456_789_012_345_68})
     else {
@@ -353,6 +360,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: Map::new(),
         }),
         Record::SessionChanged(SessionChanged {
@@ -385,6 +393,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            handed: None,
         }),
         Record::TurnStarted { turn: message(3) },
         Record::AttemptStarted(AttemptStarted {
@@ -439,6 +448,11 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             tokens,
             cost: Some(Cost("0.5".parse().unwrap())),
         }),
+        Record::SystemSettled(SystemSettled {
+            agent: "build".to_owned(),
+            model: model(),
+            text: "You are a test.\n\n<environment>\nGit: no\n</environment>\n".to_owned(),
+        }),
         Record::CallProposed(CallProposed {
             call: part(11),
             step: message(7),
@@ -490,6 +504,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             call: part(11),
             effect: Effect::Workspace,
             recovery: Recovery::Interrupt,
+            delegate: None,
         }),
         Record::CallSettled {
             call: part(11),
@@ -503,6 +518,24 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 ended: Timestamp::from_millis(1_795_292_879_257),
             },
         },
+        Record::ContextCleared(ContextCleared {
+            calls: vec![part(11), part(14)],
+            shortened: vec![ShortenedOutput { call: part(15), bytes: 4_000 }],
+        }),
+        Record::ContextCompacted(ContextCompacted {
+            how: CompactionKind::Summary,
+            message: message(16),
+            answer: message(17),
+            part: part(18),
+            text: "<summary-of-the-conversation-so-far>\nall is done".to_owned(),
+            first: None,
+            prompt: Some(message(3)),
+            kept_from: Some(message(7)),
+            attempt: Some(attempt(19)),
+            by_hand: false,
+            before: 22_500,
+            after: 9_000,
+        }),
         Record::TurnEnded(TurnEnded {
             turn: message(3),
             outcome: TurnOutcome::MaxSteps,
@@ -532,6 +565,18 @@ pub(crate) fn proposed(call: u64, text: &str) -> Record {
     })
 }
 
+/// A text of this size that nothing makes smaller.
+pub(crate) fn letters(size: usize, seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let letters = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'a' + (state % 26) as u8)
+    });
+    letters.take(size).collect()
+}
+
 /// `records` at the places after `expected`; each is made a millisecond after the one before.
 pub(crate) fn entries(expected: u64, records: Vec<Record>) -> Vec<Entry> {
     let places = expected + 1..;
@@ -553,6 +598,13 @@ pub(crate) fn append(
     records: Vec<Record>,
 ) -> Result<Seq, StoreError> {
     append_entries(store, session, TENANT, Seq(expected), entries(expected, records))
+}
+
+/// The same with an append, and so a frame, for each record.
+pub(crate) fn append_each(store: &Store, session: SessionId, expected: u64, records: Vec<Record>) {
+    for (before, record) in (expected..).zip(records) {
+        append(store, session, before, vec![record]).unwrap();
+    }
 }
 
 pub(crate) fn append_entries(

@@ -35,7 +35,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 fn with_file(turn: u64, blob: BlobRef) -> Record {
     let mut record = admitted(turn);
     if let Record::PromptAdmitted(admitted) = &mut record {
-        let file = Attachment { mime: "text/plain".to_owned(), filename: "a".to_owned(), blob };
+        let file = Attachment::new("text/plain", "a", blob);
         admitted.parts.push(Part::File { id: part(turn), file });
     }
     record
@@ -297,4 +297,15 @@ fn blobs_in_memory_are_swept_too() {
     let reclaimed = store.upkeep.reclaim().unwrap();
     assert_eq!((reclaimed.before, reclaimed.blobs), (0, 0), "it was put just now");
     assert!(store.blobs.get(TENANT, &blob).is_ok());
+}
+
+#[test]
+fn blobs_whose_grace_is_not_over_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    create(&store, session(1));
+    store.blobs.put(TENANT, b"nothing names this").unwrap();
+    store.blobs.put("other", b"nor this").unwrap();
+    let reclaimed = store.upkeep.reclaim().unwrap();
+    assert_eq!((reclaimed.blobs, reclaimed.waiting_blobs), (0, 2), "{reclaimed:?}");
 }

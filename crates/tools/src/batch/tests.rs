@@ -213,27 +213,27 @@ async fn a_file_that_was_cut_away_is_not_read() {
 }
 
 #[tokio::test]
-async fn images_of_a_batch_are_bounded_together() {
+async fn documents_of_a_batch_are_bounded_together() {
     let fixture = fixture(Vec::new());
-    let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
-    image.resize(4_000_000, 7);
+    let mut document = b"%PDF-1.7".to_vec();
+    document.resize(4_000_000, 7);
     let mut calls = Vec::new();
     for number in 0..4 {
-        let path = fixture.folder.path().join(format!("workspace/{number}.png"));
-        fs_err::write(path, &image).unwrap();
-        calls.push(json!({"tool": "read", "parameters": {"filePath": format!("{number}.png")}}));
+        let path = fixture.folder.path().join(format!("workspace/{number}.pdf"));
+        fs_err::write(path, &document).unwrap();
+        calls.push(json!({"tool": "read", "parameters": {"filePath": format!("{number}.pdf")}}));
     }
     let result = fixture.batch(json!(calls)).await.unwrap();
     let names: Vec<&str> = result.attachments.iter().map(|file| file.filename.as_str()).collect();
-    assert_eq!(names, ["0.png", "1.png"]);
-    for part in ["[not attached: 2.png (image/png, 4.0 MB)", "[not attached: 3.png"] {
+    assert_eq!(names, ["0.pdf", "1.pdf"]);
+    for part in ["[not attached: 2.pdf (application/pdf, 4.0 MB)", "[not attached: 3.pdf"] {
         assert!(result.output.contains(part), "{}", result.output);
     }
     let known = |name: &str| {
         let path = fixture.context.workspace.root().join(name);
         fixture.context.files.known(&path).is_some()
     };
-    assert_eq!((known("1.png"), known("2.png")), (true, false));
+    assert_eq!((known("1.pdf"), known("2.pdf")), (true, false));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::door::{Answer, Door, Request, shown};
 use super::html::{self, Page};
 use crate::files;
 use crate::files::document::cut_characters;
-use crate::read::media;
+use crate::media::{self, Kind, Sendable};
 use crate::tool::{CallContext, NewAttachment, Prepared, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 
@@ -134,8 +134,11 @@ impl WebFetch {
         }
         let body = answer.body(LARGEST).await.map_err(failed)?;
         let bytes = body.len();
-        let mut output = match media::kind(&body) {
-            Some(mime) => attachment(&url, mime, body),
+        let mut output = match Kind::of(&body) {
+            Some(kind) => {
+                let fitted = files::reading(context, move || Ok(media::fit(kind, body.into()))).await?;
+                attachment(&url, fitted.map_err(|error| failed(format!("{} {error}", shown(&url))))?)
+            }
             None => {
                 let job = Job { url: url.clone(), kind, format: task.format, body, deadline };
                 let cancel = context.cancel.clone();
@@ -289,13 +292,13 @@ async fn status(answer: Answer) -> ToolError {
     ToolError::Failed(message)
 }
 
-fn attachment(url: &Url, mime: &str, body: Vec<u8>) -> ToolOutput {
+fn attachment(url: &Url, file: Sendable) -> ToolOutput {
     let name = url.path_segments().and_then(|mut segments| segments.next_back());
     let filename = name.filter(|name| !name.is_empty()).unwrap_or("download").chars().take(100).collect();
-    let size = files::size(body.len() as u64);
+    let (mime, size, note) = (file.kind.mime(), files::size(file.content.len() as u64), file.note());
     ToolOutput {
-        output: format!("{url} ({mime}, {size}) is attached"),
-        attachments: vec![NewAttachment { mime: mime.to_owned(), filename, content: body.into() }],
+        output: format!("{url} ({mime}, {size}{note}) is attached"),
+        attachments: vec![NewAttachment { mime: mime.to_owned(), filename, content: file.content }],
         ..ToolOutput::default()
     }
 }

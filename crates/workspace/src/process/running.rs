@@ -29,6 +29,8 @@ const CHUNK: usize = 64 * 1024;
 const QUIET: Duration = Duration::from_millis(100);
 /// After the shell ended, children that go on writing are listened to for this long at most.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a shell that was killed may take to be gone: on a busy machine longer than its output is waited for.
+const REAPED: Duration = Duration::from_secs(2);
 /// How often it is looked whether a command uses more than it may.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -248,7 +250,7 @@ impl Started {
             let _ = tokio::time::timeout(QUIET, output.receive(&buffer[..count])).await;
         }
         // A shell that even SIGKILL does not end (it waits for a dead disk) is left to the runtime.
-        let status = tokio::time::timeout(QUIET, self.child.wait()).await??;
+        let status = tokio::time::timeout(REAPED, self.child.wait()).await??;
         self.over = true;
         Ok(status)
     }

@@ -103,6 +103,11 @@ pub(super) fn unavailable() -> Option<&'static str> {
     }
 }
 
+/// Whether files that can only be read cannot be cut off either.
+pub(super) fn keeps_files_whole() -> bool {
+    version() >= ABI::V3 as u8
+}
+
 /// What these walls do not do.
 pub(super) fn missing(view: &View) -> Vec<&'static str> {
     let version = version();

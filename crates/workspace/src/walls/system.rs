@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::arrange::{Mount, What};
@@ -52,6 +52,8 @@ const SETTINGS: &[&str] = &[
 const SETTINGS_BY_VERSION: &[&str] = &["java", "python3"];
 /// What is needed to find other machines.
 const NETWORK_SETTINGS: &[&str] = &["hosts", "resolv.conf"];
+/// The users that programs see, who are others than those of the machine.
+pub(super) const USERS: &str = "/etc/passwd";
 /// Files that programs see another version of.
 const REPLACED: &[&str] = &["passwd", "group", "hosts"];
 
@@ -61,7 +63,20 @@ const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 const LARGE: u64 = 256 * 1024;
 
 /// Where settings lie.
-const ETC: &str = "/etc";
+pub(super) const ETC: &str = "/etc";
+
+/// A setting as it is on the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// Where programs see it.
+    place: PathBuf,
+    /// Where it lies, links resolved.
+    source: PathBuf,
+    is_folder: bool,
+    length: u64,
+    /// When it was changed: seconds and nanoseconds.
+    changed: (i64, i64),
+}
 
 /// The system's folders, its processes and its devices.
 pub(super) fn mounts() -> Vec<Mount> {
@@ -98,8 +113,19 @@ fn about_the_machine() -> Vec<Mount> {
     entries.filter(is_wanted).map(|entry| Mount::read(entry.path())).collect()
 }
 
-/// The settings that are seen, where they lie, and those in place of which programs see others.
-pub(super) fn settings(network: bool) -> Vec<PathBuf> {
+/// The settings that are seen, as they are now. One that goes in this moment is left out.
+pub(super) fn settings(network: bool) -> Vec<Setting> {
+    let setting = |place: PathBuf| {
+        let source = fs_err::canonicalize(&place).ok()?;
+        let facts = fs_err::metadata(&source).ok()?;
+        let changed = (facts.ctime(), facts.ctime_nsec());
+        Some(Setting { place, source, is_folder: facts.is_dir(), length: facts.len(), changed })
+    };
+    places(network).into_iter().filter_map(setting).collect()
+}
+
+/// Where the settings lie that are seen.
+fn places(network: bool) -> Vec<PathBuf> {
     let etc = Path::new(ETC);
     let named = SETTINGS.iter().map(|name| etc.join(name));
     let for_network = NETWORK_SETTINGS.iter().filter(|_| network).map(|name| etc.join(name));
@@ -120,26 +146,25 @@ fn by_version(etc: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub(super) fn fill_etc(folder: &Path, home: &Path, network: bool) -> io::Result<Vec<Mount>> {
+pub(super) fn fill_etc(folder: &Path, settings: &[Setting], network: bool) -> io::Result<Vec<Mount>> {
     let mut mounts = vec![Mount { place: ETC.into(), what: What::Read(folder.to_owned()) }];
-    for place in settings(network) {
+    for Setting { place, source, is_folder, length, .. } in settings {
         let Ok(within) = place.strip_prefix(ETC) else { continue };
-        let (copy, source) = (folder.join(within), fs_err::canonicalize(&place)?);
-        let facts = fs_err::metadata(&source)?;
+        let copy = folder.join(within);
         fs_err::create_dir_all(copy.parent().unwrap_or(folder))?;
-        if facts.is_dir() {
+        if *is_folder {
             fs_err::create_dir_all(&copy)?;
-        } else if facts.len() <= LARGE && !NETWORK_SETTINGS.iter().any(|name| within == Path::new(name)) {
+        } else if *length <= LARGE && !NETWORK_SETTINGS.iter().any(|name| within == Path::new(name)) {
             // One that may not be read here would not be read in walls either.
-            let _ = fs_err::copy(&source, &copy);
+            let _ = fs_err::copy(source, &copy);
             continue;
         } else {
             fs_err::write(&copy, "")?;
         }
-        mounts.push(Mount { place, what: What::Read(source) });
+        mounts.push(Mount { place: place.clone(), what: What::Read(source.clone()) });
     }
-    let (users, groups) = users_and_groups(home);
-    let replaced = [users.as_str(), &groups, HOSTS];
+    // Each session has users of its own, who are put there.
+    let replaced = ["", &groups(), HOSTS];
     for (name, text) in REPLACED.iter().zip(replaced).take(if network { 2 } else { 3 }) {
         fs_err::write(folder.join(name), text)?;
     }
@@ -150,21 +175,30 @@ pub(super) fn fill_etc(folder: &Path, home: &Path, network: bool) -> io::Result<
 /// The settings that lie where they are, for walls that cannot put anything elsewhere.
 pub(super) fn settings_in_place(network: bool) -> Vec<PathBuf> {
     let replaced = REPLACED.iter().map(|name| Path::new(ETC).join(name));
-    settings(network).into_iter().chain(replaced).collect()
+    places(network).into_iter().chain(replaced).collect()
 }
 
-/// The users and the groups that programs see: root, nobody, and the one that they run as, whose HOME is `home`.
-fn users_and_groups(home: &Path) -> (String, String) {
+/// The users that programs see: root, nobody, and the one that they run as, whose HOME is `home`.
+pub(super) fn users(home: &Path) -> String {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     // A colon would end the field.
     let home = home.to_str().filter(|home| !home.contains([':', '\n'])).unwrap_or("/");
-    let others =
-        |own: u32| [(0, "root"), (65534, "nobody")].into_iter().filter(move |(number, _)| *number != own);
-    let mut users = format!("{}:x:{user}:{group}::{home}:/bin/sh\n", name_of("/etc/passwd", user));
+    let mut users = format!("{}:x:{user}:{group}::{home}:/bin/sh\n", name_of(USERS, user));
     users.extend(others(user).map(|(number, name)| format!("{name}:x:{number}:{number}::/:/bin/sh\n")));
+    users
+}
+
+/// The groups that programs see: root, nobody, and the one that they run as.
+fn groups() -> String {
+    let group = rustix::process::getgid().as_raw();
     let mut groups = format!("{}:x:{group}:\n", name_of("/etc/group", group));
     groups.extend(others(group).map(|(number, name)| format!("{name}:x:{number}:\n")));
-    (users, groups)
+    groups
+}
+
+/// The users and groups that are always there, but for the own one.
+fn others(own: u32) -> impl Iterator<Item = (u32, &'static str)> {
+    [(0, "root"), (65534, "nobody")].into_iter().filter(move |(number, _)| *number != own)
 }
 
 /// The name that goes with a number in a file of users or of groups.
@@ -186,7 +220,7 @@ mod tests {
     fn the_system_is_seen_and_its_secrets_are_not() {
         let places = |network: bool| {
             let mounts = mounts().into_iter().map(|mount| mount.place);
-            mounts.chain(settings(network)).collect::<Vec<_>>()
+            mounts.chain(super::places(network)).collect::<Vec<_>>()
         };
         let without = places(false);
         for place in ["/usr", "/bin", "/etc/nsswitch.conf"] {
@@ -205,7 +239,7 @@ mod tests {
     #[test]
     fn settings_are_copied_or_have_a_place() {
         let folder = tempfile::tempdir().unwrap();
-        let mounts = fill_etc(folder.path(), Path::new("/data/home"), false).unwrap();
+        let mounts = fill_etc(folder.path(), &settings(false), false).unwrap();
         assert_eq!(mounts[0].place, Path::new("/etc"));
         for mount in &mounts[1..] {
             let copy = folder.path().join(mount.place.strip_prefix("/etc").unwrap());
@@ -218,13 +252,13 @@ mod tests {
 
     #[test]
     fn programs_see_few_users() {
-        let (users, groups) = users_and_groups(Path::new("/data/home"));
+        let (users, groups) = (users(Path::new("/data/home")), groups());
         let number = rustix::process::getuid().as_raw().to_string();
         let own: Vec<_> = users.lines().filter(|line| line.split(':').nth(2) == Some(&number)).collect();
         assert_eq!(own.len(), 1, "{users}");
         assert!(own[0].ends_with(":/data/home:/bin/sh"), "{users}");
         assert!(users.lines().count() <= 3 && groups.lines().count() <= 3, "{users}{groups}");
-        let (users, _) = users_and_groups(Path::new("/data/a:b"));
+        let users = super::users(Path::new("/data/a:b"));
         assert!(!users.contains("a:b"), "{users}");
     }
 }

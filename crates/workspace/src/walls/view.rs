@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use playhouse_protocol::walls::WallsAllowed;
-use tempfile::TempDir;
 
 use super::WallsSpec;
 use super::arrange::{Mount, What, arranged};
+use super::folders::Folders;
 use super::git::{Git, Guards};
 use super::system;
 use super::toolchain::Surroundings;
@@ -19,8 +19,6 @@ use super::toolchain::Surroundings;
 const OFFLINE_CARGO: &str = "/tmp/.cargo";
 /// What the machine is called in walls.
 const HOSTNAME: &str = "sandbox";
-/// The file with the filter of system calls.
-const FILTER: &str = "filter";
 
 /// What the programs of one session see.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ pub(super) struct View {
     git: Git,
     workspace: PathBuf,
     home: PathBuf,
-    own: Own,
+    own: Folders,
     allowed: WallsAllowed,
     variables: Vec<(&'static str, OsString)>,
     /// What did not go as it was wanted, for people.
@@ -56,14 +54,16 @@ impl View {
         fs_err::create_dir_all(&spec.output)?;
         make_home(&spec.home)?;
         let home = fs_err::canonicalize(&spec.home)?;
-        let own = Own::create()?;
         let hidden: Vec<_> = spec.hidden.iter().map(|path| canonical(path)).collect();
         let allowed =
             |paths: &[String]| paths.iter().map(|path| canonical(Path::new(path))).collect::<Vec<_>>();
         let network = spec.allowed.network;
+        let named = spec.allowed.read.iter().chain(&spec.allowed.write).map(PathBuf::from);
+        let mut placed = named.chain([&spec.workspace, &spec.output, &home].map(Clone::clone));
+        let own = Folders::create(&home, network, placed.any(|path| path.starts_with(system::ETC)))?;
 
         let mut mounts = system::mounts();
-        mounts.extend(system::fill_etc(&own.path("etc"), &home, network)?);
+        mounts.extend(own.settings());
         mounts.extend(surroundings.toolchains());
         mounts.extend(allowed(&spec.allowed.read).into_iter().map(Mount::read));
         mounts.push(own.mount("tmp", "/tmp"));
@@ -71,7 +71,7 @@ impl View {
         // What is asked for does not open what is hidden, nor is anything put into the private HOME.
         mounts.retain(|mount| {
             let is_hidden =
-                |path: &Path| !own.holds(path) && hidden.iter().any(|hidden| path.starts_with(hidden));
+                |path: &Path| !own.hold(path) && hidden.iter().any(|hidden| path.starts_with(hidden));
             !mount.place.starts_with(&home) && !mount.source().is_some_and(is_hidden)
         });
         let mut variables = vec![("HOME", home.clone().into()), ("TMPDIR", "/tmp".into())];
@@ -107,7 +107,7 @@ impl View {
     fn make_ways(&self) -> io::Result<()> {
         let apart: Vec<_> = self.git.apart().into_iter().flatten().map(Mount::write).collect();
         for around in &self.mounts {
-            let Some(source) = around.source().filter(|source| self.own.holds(source) && source.is_dir())
+            let Some(source) = around.source().filter(|source| self.own.hold(source) && source.is_dir())
             else {
                 continue;
             };
@@ -139,7 +139,7 @@ impl View {
             mounts.push(Mount::read(&self.workspace));
         }
         mounts.extend(guards.mounts);
-        let nothing = self.own.path("nothing");
+        let nothing = self.own.nothing();
         let workspace = self.workspace.clone();
         Ok(Sight { mounts: arranged(mounts), workspace, nothing, absent: guards.absent })
     }
@@ -166,7 +166,7 @@ impl View {
 
     /// The folder that is seen as `/tmp`.
     pub(super) fn temporary(&self) -> PathBuf {
-        self.own.path("tmp")
+        self.own.temporary()
     }
 
     /// The workspace.
@@ -181,8 +181,7 @@ impl View {
 
     /// The file with the filter of system calls, if there is one for this architecture.
     pub(super) fn filter(&self) -> Option<PathBuf> {
-        let file = self.own.path(FILTER);
-        file.exists().then_some(file)
+        self.own.filter()
     }
 
     /// Variables that say where things are in the view.
@@ -270,66 +269,6 @@ impl Sight {
         }
         add(&[&"--remount-ro", &"/", &"--hostname", &HOSTNAME]);
         options
-    }
-}
-
-/// A folder that lives as long as the walls: their `/tmp`, and small files that are put into the view.
-#[derive(Debug)]
-struct Own {
-    /// There until this is dropped.
-    folder: Option<TempDir>,
-    path: PathBuf,
-}
-
-/// So many files are removed by whoever drops the walls; more by a thread of their own.
-const FEW: usize = 200;
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let Some(folder) = self.folder.take() else { return };
-        if is_small(folder.path(), &mut 0) {
-            drop(folder);
-        } else {
-            // Without a thread they are removed here all the same.
-            let _ = std::thread::Builder::new().name("remove-tmp".into()).spawn(move || drop(folder));
-        }
-    }
-}
-
-/// Whether a folder holds few files, with those that were counted before.
-fn is_small(folder: &Path, count: &mut usize) -> bool {
-    fs_err::read_dir(folder).into_iter().flatten().flatten().all(|entry| {
-        *count += 1;
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        *count <= FEW && (!is_folder || is_small(&entry.path(), count))
-    })
-}
-
-impl Own {
-    fn create() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("playhouse-walls-").tempdir()?;
-        let own = Self { path: folder.path().to_owned(), folder: Some(folder) };
-        for name in ["tmp", "cargo", "etc"] {
-            fs_err::create_dir(own.path(name))?;
-        }
-        fs_err::write(own.path("nothing"), "")?;
-        #[cfg(target_os = "linux")]
-        if let Some(filter) = super::filter::bytes(super::filter::Sockets::InNamespace) {
-            fs_err::write(own.path(FILTER), filter)?;
-        }
-        Ok(own)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
-    fn holds(&self, path: &Path) -> bool {
-        path.starts_with(&self.path)
-    }
-
-    fn mount(&self, name: &str, place: &str) -> Mount {
-        Mount { place: place.into(), what: What::Write(self.path(name)) }
     }
 }
 

@@ -3,10 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use playhouse_workspace::repository::{Change, Repository, Shows, Since, Status};
 
 /// Everything may be told of.
+/// Whatever waits for a pipe waits longer.
+const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) const ALL: Shows<'static> = &|_| true;
 
 /// A directory with repositories in it.
@@ -51,7 +54,8 @@ impl Site {
     }
 
     pub(crate) fn repository(&self) -> Option<Repository> {
-        Repository::open(&self.worktree, &[], &|_| false)
+        // A machine at its limits takes long, and nothing is wrong with that.
+        Some(Repository::open(&self.worktree, &[], &|_| false)?.patient(PATIENCE))
     }
 
     pub(crate) async fn changes(&self, since: Since) -> Vec<Change> {

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::facts::AgentMode;
+use crate::native::sessions::blocking;
 use crate::wire::asked::Asked;
 use crate::wire::failure::{Failure, Named};
 use crate::wire::place::Place;
-use crate::wire::shapes::{Agent, Path, Project, Provider, SessionTime, ToolListItem};
+use crate::wire::shapes::{Agent, Command, Path, Project, Provider, SessionTime, ToolListItem};
 use crate::wire::translate;
 
 /// The home of those who have none: where the operator's own files lie is nothing that clients need to know.
@@ -74,9 +75,24 @@ pub(crate) async fn config(asked: Asked) -> Json<Value> {
     Json(config)
 }
 
-/// `GET /agent`
-pub(crate) async fn agents(asked: Asked) -> Json<Vec<Agent>> {
-    Json(asked.app.facts().agents().into_iter().map(translate::agent).collect())
+/// `GET /agent`: also those of the directory, and those that pickers leave out, which clients know by `mode` and `hidden`.
+pub(crate) async fn agents(asked: Asked) -> Result<Json<Vec<Agent>>, Named> {
+    let (app, place) = (asked.app.clone(), asked.named_place().await?);
+    let agents = match place {
+        Some(place) => {
+            let list = move || app.facts().agents_in(std::path::Path::new(&*place.directory)).agents;
+            blocking(list).await?
+        }
+        None => app.facts().agents(),
+    };
+    Ok(Json(agents.into_iter().map(translate::agent).collect()))
+}
+
+/// `GET /command`: also those of the directory.
+pub(crate) async fn commands(asked: Asked) -> Result<Json<Vec<Command>>, Failure> {
+    let place = asked.place().await?;
+    let list = asked.app.engine().templates(std::path::Path::new(&*place.directory)).await?;
+    Ok(Json(list.commands.into_iter().map(translate::command).collect()))
 }
 
 /// The providers that can be used, and the usual model of each.
@@ -141,7 +157,7 @@ pub(crate) async fn console(_: Asked) -> Json<Value> {
     Json(json!({"consoleManagedProviders": [], "switchableOrgCount": 0}))
 }
 
-/// Lists of what the engine has none of: commands, language servers, formatters.
+/// Lists of what the engine has none of: language servers, formatters.
 pub(crate) async fn none(_: Asked) -> Json<[Value; 0]> {
     Json([])
 }

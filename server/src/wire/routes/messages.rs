@@ -6,18 +6,18 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::header::LINK;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use playhouse_protocol::command::MessagesQuery;
+use playhouse_protocol::command::{MessagesQuery, Snapshot};
 use playhouse_protocol::message::Message;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::{MessageId, SessionId, SessionSummary};
+use playhouse_protocol::{Damage, MessageId, SessionId, SessionSummary};
 use playhouse_session::Session;
 use serde::Deserialize;
 
 use crate::changes::changes;
 use crate::discreet;
+use crate::native::messages::missing;
 use crate::native::sessions::blocking;
-use crate::problem::Problem;
 use crate::wire::asked::{Asked, session};
 use crate::wire::failure::{Failure, Named};
 use crate::wire::inline;
@@ -26,6 +26,8 @@ use crate::wire::translate::{self, Scene};
 
 /// The most messages of an answer.
 const MOST: u32 = 1_000;
+/// Where the session's log stops to be readable.
+const DAMAGE: HeaderName = HeaderName::from_static("x-playhouse-damage");
 /// Where the page before this one begins.
 const NEXT: HeaderName = HeaderName::from_static("x-next-cursor");
 
@@ -49,7 +51,7 @@ pub(crate) async fn list(
     let summary = asked.app.summary(&asked.principal, id).await?;
     let query = MessagesQuery { before, after: None, limit };
     let page = asked.app.engine().messages(id, query).await?;
-    let mut headers = HeaderMap::new();
+    let mut headers = told(page.damage.as_ref());
     if let Some(before) = page.before {
         let link = format!("<{}?limit={limit}&before={before}>; rel=\"next\"", asked.path());
         let header = |text: &str| HeaderValue::from_str(text);
@@ -59,7 +61,24 @@ pub(crate) async fn list(
         }
     }
     let at_end = page.after.is_none();
-    Ok((headers, Json(shown(&asked, &summary, &page.messages, at_end).await?)))
+    let mut messages = shown(&asked, &summary, &page.messages, at_end).await?;
+    if let Some(damage) = page.damage.filter(|_| at_end) {
+        let place = asked.place_of(&summary.workspace).await?;
+        let last = page.messages.last().map(|message| match message {
+            Message::User(prompt) => (prompt.id, prompt.id),
+            Message::Assistant(answer) => (answer.id, answer.parent),
+        });
+        messages.push(translate::cut_off(Scene { session: id, place: &place }, &summary, last, &damage));
+    }
+    Ok((headers, Json(messages)))
+}
+
+/// Says where the session's log stops to be readable, where the form of the answer has no place for that.
+fn told(damage: Option<&Damage>) -> HeaderMap {
+    let text = damage
+        .map(|damage| damage.to_string().replace(|character: char| !matches!(character, ' '..='~'), "?"));
+    let value = text.and_then(|text| HeaderValue::from_str(&text).ok());
+    value.map(|value| (DAMAGE, value)).into_iter().collect()
 }
 
 /// Messages in the wire's words, the one under way with all that it streamed.
@@ -79,7 +98,8 @@ async fn shown(
         Message::Assistant(answer) => Some(answer.id),
         Message::User(_) => None,
     });
-    let running = last.filter(|_| at_end && summary.state == SessionState::Busy);
+    let runs = summary.state == SessionState::Busy && asked.app.engine().parked(summary.id).is_none();
+    let running = last.filter(|_| at_end && runs);
     let mut shown: Vec<MessageWithParts> = translate::history(scene, &messages, running).collect();
     if let Some(running) = running
         && let Some(current) = asked.feed().await.current(summary.id)
@@ -94,7 +114,7 @@ async fn shown(
     Ok(shown)
 }
 
-async fn folded(asked: &Asked, id: SessionId) -> Result<Session, Failure> {
+async fn folded(asked: &Asked, id: SessionId) -> Result<(Session, Option<Damage>), Failure> {
     Ok(crate::native::messages::folded(&asked.app, id).await?)
 }
 
@@ -105,7 +125,8 @@ pub(crate) async fn read(
 ) -> Result<Json<MessageWithParts>, Failure> {
     let (id, message) = (session(&id)?, MessageId::parse(&message)?);
     let summary = asked.app.summary(&asked.principal, id).await?;
-    let messages = folded(&asked, id).await?.all_messages();
+    let (session, damage) = folded(&asked, id).await?;
+    let messages = session.all_messages();
     let place = messages.iter().position(|of| of.id() == message);
     let found = match place {
         Some(place) => {
@@ -114,8 +135,8 @@ pub(crate) async fn read(
         }
         None => None,
     };
-    let missing = || Problem::not_found(format!("there is no message {message} in session {id}"));
-    Ok(Json(found.ok_or_else(missing)?))
+    let none = || format!("there is no message {message} in session {id}");
+    Ok(Json(found.ok_or_else(|| missing(none(), damage.as_ref()))?))
 }
 
 /// A message that was just admitted; `None` if it is gone.
@@ -129,7 +150,7 @@ pub(super) async fn message_of(
     let found = match page.messages.into_iter().rfind(|of| of.id() == message) {
         Some(found) => Some(found),
         // The same prompt was admitted long ago.
-        None => folded(asked, id).await?.all_messages().into_iter().rfind(|of| of.id() == message),
+        None => folded(asked, id).await?.0.all_messages().into_iter().rfind(|of| of.id() == message),
     };
     let Some(found) = found else { return Ok(None) };
     Ok(shown(asked, &summary, &[found], false).await?.pop())
@@ -147,17 +168,21 @@ pub(super) async fn answer_of(
     let found = match page.messages.into_iter().rfind(of_turn) {
         Some(found) => Some(found),
         // Much was said since.
-        None => folded(asked, id).await?.messages.into_iter().rfind(of_turn),
+        None => folded(asked, id).await?.0.messages.into_iter().rfind(of_turn),
     };
     let Some(found) = found else { return Ok(None) };
     Ok(shown(asked, &summary, &[found], false).await?.pop())
 }
 
 /// `GET /session/{sessionID}/todo`
-pub(crate) async fn todo(asked: Asked, Path(id): Path<String>) -> Result<Json<Vec<Todo>>, Failure> {
+pub(crate) async fn todo(
+    asked: Asked,
+    Path(id): Path<String>,
+) -> Result<(HeaderMap, Json<Vec<Todo>>), Failure> {
     let id = session(&id)?;
     asked.app.summary(&asked.principal, id).await?;
-    Ok(Json(asked.app.engine().outline(id).await?.todos))
+    let Snapshot { todos, damage, .. } = asked.app.engine().outline(id).await?;
+    Ok((told(damage.as_ref()), Json(todos)))
 }
 
 #[derive(Deserialize)]
@@ -167,13 +192,16 @@ struct DiffSearch {
 }
 
 /// `GET /session/{sessionID}/diff`: what the session's calls say that they changed.
-pub(crate) async fn diff(asked: Asked, Path(id): Path<String>) -> Result<Json<Vec<FileDiff>>, Named> {
+pub(crate) async fn diff(
+    asked: Asked,
+    Path(id): Path<String>,
+) -> Result<(HeaderMap, Json<Vec<FileDiff>>), Named> {
     let id = session(&id)?;
     let DiffSearch { message } = asked.query()?;
     let message = message.filter(|message| !message.is_empty());
     let turn = message.as_deref().map(MessageId::parse).transpose()?;
     asked.app.summary(&asked.principal, id).await?;
-    let session = folded(&asked, id).await?;
+    let (session, damage) = folded(&asked, id).await?;
     let files = blocking(move || changes(&session, turn)).await?;
-    Ok(Json(files.into_iter().map(FileDiff::from).collect()))
+    Ok((told(damage.as_ref()), Json(files.into_iter().map(FileDiff::from).collect())))
 }

@@ -7,4 +7,5 @@ pub(super) mod messages;
 pub(super) mod prompts;
 pub(super) mod requests;
 pub(super) mod sessions;
+pub(super) mod templates;
 pub(super) mod vcs;

@@ -6,13 +6,13 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use playhouse_actors::Engine;
 use playhouse_protocol::message::{Attachment, ToolSwitches};
-use playhouse_protocol::{CommandError, MessageId, ModelRef, Prompt, SessionId, ShellCommand, WhenBusy};
+use playhouse_protocol::{
+    CommandError, MessageId, ModelRef, PathMention, Prompt, SessionId, ShellCommand, WhenBusy,
+};
 use serde::Deserialize;
 
 use super::messages::{answer_of, message_of};
-use crate::native::sessions::blocking;
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::{Asked, Body, session};
 use crate::wire::failure::Failure;
@@ -22,8 +22,6 @@ use crate::wire::shapes::MessageWithParts;
 const MOST_PARTS: usize = 100;
 /// The longest name of a file and of a media type, in bytes.
 const LONGEST_NAME: usize = 512;
-/// The largest file that is read for a prompt, in bytes.
-const LARGEST_FILE: u64 = 5 * 1024 * 1024;
 
 #[derive(Deserialize)]
 pub(crate) struct PromptBody {
@@ -56,7 +54,7 @@ struct FormatBody {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum PartBody {
+pub(super) enum PartBody {
     Text {
         text: String,
         #[serde(default)]
@@ -75,7 +73,7 @@ enum PartBody {
 }
 
 #[derive(Deserialize)]
-struct SourceBody {
+pub(super) struct SourceBody {
     text: Option<SourceText>,
 }
 
@@ -99,7 +97,7 @@ pub(crate) async fn prompt(
     let message = body.message.as_deref().map(MessageId::parse).transpose()?;
     let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
-    let prompt = read(&asked, id, body).await?;
+    let prompt = read(&asked, body).await?;
     let finished = handle.run(prompt).await?;
     let answer = answer_of(&asked, id, finished.ended.turn).await?;
     Ok(Json(answer.ok_or_else(taken_back)?))
@@ -109,7 +107,7 @@ pub(crate) async fn prompt(
 async fn note(asked: &Asked, id: SessionId, body: PromptBody) -> Result<MessageId, Failure> {
     asked.app.admit()?;
     let handle = asked.app.session(&asked.principal, id).await?;
-    let prompt = read(asked, id, body).await?;
+    let prompt = read(asked, body).await?;
     Ok(handle.prompt(prompt).await?.turn)
 }
 
@@ -139,6 +137,7 @@ pub(crate) async fn shell(
         timeout: None,
         agent: agent.filter(|agent| !agent.is_empty()),
         model: model.map(|model| ModelRef::new(model.provider, model.model)),
+        block: None,
     };
     let finished = handle.run_shell(shell).await.map_err(|error| match error {
         CommandError::Busy => Failure::busy(id),
@@ -163,13 +162,13 @@ pub(crate) async fn prompt_async(
     let message = body.message.as_deref().map(MessageId::parse).transpose()?;
     let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
-    let prompt = read(&asked, id, body).await?;
+    let prompt = read(&asked, body).await?;
     handle.prompt(prompt).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The prompt that a body means.
-async fn read(asked: &Asked, id: SessionId, body: PromptBody) -> Result<Prompt, Failure> {
+async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
     let PromptBody { message, model, agent, no_reply, tools, format, system, parts } = body;
     let not_built = [
         (
@@ -184,38 +183,13 @@ async fn read(asked: &Asked, id: SessionId, body: PromptBody) -> Result<Prompt, 
     if let Some((_, what)) = not_built.into_iter().find(|(asked_for, _)| *asked_for) {
         return Err(Failure::not_built(format!("this is not built: {what}")));
     }
-    if parts.len() > MOST_PARTS {
-        return Err(Failure::invalid(format!("a prompt has at most {MOST_PARTS} parts")));
-    }
-    let mut texts: Vec<String> = Vec::new();
-    let mut files = Vec::new();
-    let mut mentions: Vec<String> = Vec::new();
-    for part in parts {
-        match part {
-            // What is ignored is for the eyes of people.
-            PartBody::Text { ignored: true, .. } | PartBody::Subtask {} => {}
-            PartBody::Text { text, .. } => texts.push(text),
-            PartBody::Agent { name } => mentions.push(format!("@{name}")),
-            PartBody::File { mime, filename, url, source } => {
-                let shown = source.and_then(|source| source.text).map(|text| text.value);
-                match file(asked, id, mime, filename, &url).await? {
-                    Given::Content(file) => files.push(file),
-                    Given::Mention(path) => mentions.push(shown.unwrap_or(path)),
-                }
-            }
-        }
-    }
-    // Clients write what they mention into the text as well; what is not there yet is added.
-    let text = texts.join("\n\n");
-    let missing = mentions.into_iter().filter(|mention| !text.contains(mention.as_str()));
-    let text = missing.fold(text.clone(), |text, mention| match text.is_empty() {
-        true => mention,
-        false => format!("{text}\n{mention}"),
-    });
+    let Parts { text, files, paths } = given(asked, parts).await?;
     Ok(Prompt {
         message: message.as_deref().map(MessageId::parse).transpose()?,
         text,
         files,
+        paths,
+        plain: false,
         agent,
         model: model.map(|model| ModelRef::new(model.provider, model.model)),
         steps: None,
@@ -225,23 +199,61 @@ async fn read(asked: &Asked, id: SessionId, body: PromptBody) -> Result<Prompt, 
         note: no_reply,
         system,
         tools,
+        handed: None,
     })
+}
+
+/// What the parts of a prompt say.
+pub(super) struct Parts {
+    pub(super) text: String,
+    pub(super) files: Vec<Attachment>,
+    pub(super) paths: Vec<PathMention>,
+}
+
+pub(super) async fn given(asked: &Asked, parts: Vec<PartBody>) -> Result<Parts, Failure> {
+    if parts.len() > MOST_PARTS {
+        return Err(Failure::invalid(format!("a prompt has at most {MOST_PARTS} parts")));
+    }
+    let mut texts: Vec<String> = Vec::new();
+    let (mut files, mut paths) = (Vec::new(), Vec::new());
+    let mut mentions: Vec<String> = Vec::new();
+    for part in parts {
+        match part {
+            // What is ignored is for the eyes of people.
+            PartBody::Text { ignored: true, .. } | PartBody::Subtask {} => {}
+            PartBody::Text { text, .. } => texts.push(text),
+            PartBody::Agent { name } => mentions.push(format!("@{name}")),
+            PartBody::File { mime, filename, url, source } => {
+                let shown = source.and_then(|source| source.text).map(|text| text.value);
+                match file(asked, mime, filename, &url).await? {
+                    Given::Content(file) => files.push(file),
+                    Given::Path(path) => {
+                        mentions.push(shown.unwrap_or_else(|| path.path.clone()));
+                        paths.push(path);
+                    }
+                }
+            }
+        }
+    }
+    // Clients write what they mention into the text as well; what is not there yet is added, since what cannot be attached
+    // stays a mention.
+    let text = texts.join("\n\n");
+    let missing = mentions.into_iter().filter(|mention| !text.contains(mention.as_str()));
+    let text = missing.fold(text.clone(), |text, mention| match text.is_empty() {
+        true => mention,
+        false => format!("{text}\n{mention}"),
+    });
+    Ok(Parts { text, files, paths })
 }
 
 /// What a file of a prompt becomes.
 enum Given {
     Content(Attachment),
-    /// A text or a directory in the workspace, which the model reads by itself.
-    Mention(String),
+    /// A file or a directory of the workspace.
+    Path(PathMention),
 }
 
-async fn file(
-    asked: &Asked,
-    id: SessionId,
-    mime: String,
-    filename: Option<String>,
-    url: &str,
-) -> Result<Given, Failure> {
+async fn file(asked: &Asked, mime: String, filename: Option<String>, url: &str) -> Result<Given, Failure> {
     let is_name = |name: &str| {
         !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
     };
@@ -250,24 +262,27 @@ async fn file(
             "the name or the type of a file is empty, longer than {LONGEST_NAME} bytes, or has control characters"
         )));
     }
-    let (content, filename) = if let Some(data) = url.strip_prefix("data:") {
-        (data_url(data)?, filename)
-    } else if let Some(path) = url.strip_prefix("file://") {
-        let workspace = asked.app.summary(&asked.principal, id).await?.workspace;
-        let path = path.split(['?', '#']).next().unwrap_or_default();
-        let path = crate::wire::asked::unescaped(path.as_bytes());
-        if mime.starts_with("text/") || mime == "application/x-directory" {
-            return Ok(Given::Mention(path));
-        }
-        let name = path.rsplit('/').next().map(str::to_owned);
-        let engine = asked.app.engine().clone();
-        (blocking(move || in_workspace(&engine, &workspace, &path)).await??, filename.or(name))
-    } else {
+    if let Some(path) = url.strip_prefix("file://") {
+        return Ok(Given::Path(mention(path)));
+    }
+    let Some(data) = url.strip_prefix("data:") else {
         return Err(Failure::invalid("the address of a file begins with `data:` or `file://`"));
     };
-    let blob = asked.app.engine().store_blob(&asked.principal.tenant, content).await?;
-    let filename = filename.filter(|name| is_name(name)).unwrap_or_else(|| "file".to_owned());
-    Ok(Given::Content(Attachment { mime, filename, blob }))
+    let blob = asked.app.engine().store_blob(&asked.principal.tenant, data_url(data)?).await?;
+    let filename = filename.unwrap_or_else(|| "file".to_owned());
+    Ok(Given::Content(Attachment::new(mime, filename, blob)))
+}
+
+/// The path of a `file://` address, without its scheme, and the lines that its query wants.
+fn mention(address: &str) -> PathMention {
+    let address = address.split('#').next().unwrap_or_default();
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let line = |name: &str| {
+        let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+        value.parse::<u64>().ok().filter(|line| *line > 0)
+    };
+    let path = crate::wire::asked::unescaped(path.as_bytes());
+    PathMention { path, first: line("start"), last: line("end") }
 }
 
 /// The content of a `data:` address, without its scheme.
@@ -279,15 +294,4 @@ fn data_url(data: &str) -> Result<Bytes, Failure> {
     }
     let decoded = STANDARD.decode(content);
     decoded.map(Bytes::from).map_err(|error| Failure::invalid(format!("a file is no good base64: {error}")))
-}
-
-/// A file that lies in the session's directory, and is nothing of the engine's own. Blocks.
-fn in_workspace(engine: &Engine, workspace: &str, path: &str) -> Result<Bytes, Failure> {
-    let shown = path.escape_debug().to_string();
-    let outside = || Failure::invalid(format!("there is no file \"{shown}\" in the session's directory"));
-    let outlook = engine.look(workspace.as_ref()).map_err(|_| outside())?;
-    match outlook.read(path, LARGEST_FILE).map_err(|_| outside())? {
-        Some(content) => Ok(content.into()),
-        None => Err(Failure::invalid(format!("the file \"{shown}\" is larger than {LARGEST_FILE} bytes"))),
-    }
 }

@@ -220,6 +220,7 @@ pub(crate) async fn create(asked: Asked, Body(new): Body<NewBody>) -> Result<Jso
         unattended: false,
         walls: None,
         parent: new.parent,
+        system: None,
         metadata: new.metadata,
     });
     let made = made.await?;
@@ -300,6 +301,25 @@ pub(crate) async fn children(asked: Asked, Path(id): Path<String>) -> Result<Jso
 /// `POST /session/{sessionID}/abort`
 pub(crate) async fn abort(asked: Asked, Path(id): Path<String>) -> Result<Json<bool>, Failure> {
     asked.app.session(&asked.principal, session(&id)?).await?.abort().await?;
+    Ok(Json(true))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SummarizeBody {
+    #[serde(rename = "providerID")]
+    provider: String,
+    #[serde(rename = "modelID")]
+    model: String,
+}
+
+/// `POST /session/{sessionID}/summarize`
+pub(crate) async fn summarize(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(SummarizeBody { provider, model }): Body<SummarizeBody>,
+) -> Result<Json<bool>, Failure> {
+    let model = Some(ModelRef::new(&provider, &model)).filter(|_| !provider.is_empty() && !model.is_empty());
+    asked.app.session(&asked.principal, session(&id)?).await?.compact(model).await?;
     Ok(Json(true))
 }
 

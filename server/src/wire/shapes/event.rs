@@ -56,6 +56,11 @@ pub(crate) enum WireEvent {
         #[serde(rename = "sessionID")]
         session: SessionId,
     },
+    #[serde(rename = "session.compacted")]
+    SessionCompacted {
+        #[serde(rename = "sessionID")]
+        session: SessionId,
+    },
     #[serde(rename = "session.error")]
     SessionError {
         #[serde(rename = "sessionID")]

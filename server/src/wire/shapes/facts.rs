@@ -27,6 +27,22 @@ pub(crate) struct Agent {
     pub(crate) steps: Option<u32>,
 }
 
+/// A command template.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Command {
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    pub(crate) source: &'static str,
+    pub(crate) template: String,
+    pub(crate) subtask: bool,
+    pub(crate) hints: Vec<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct AgentModel {
     #[serde(rename = "providerID")]

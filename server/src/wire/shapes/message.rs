@@ -78,6 +78,9 @@ pub(crate) struct AssistantMessage {
     /// US dollars.
     pub(crate) cost: f64,
     pub(crate) tokens: Tokens,
+    /// Whether it stands for the messages before it, where models are concerned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) summary: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<WireError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,9 +9,9 @@ mod session;
 
 pub(crate) use event::{Envelope, WireEvent};
 pub(crate) use facts::{
-    Agent, AgentModel, Capabilities, FileContent, FileNode, FileStatus, FoundText, Limit, Model, ModelApi,
-    ModelCache, ModelCost, ModelTier, Path, Project, Provider, Reads, Submatch, Text, Tier, ToolListItem,
-    Vcs, VcsChange,
+    Agent, AgentModel, Capabilities, Command, FileContent, FileNode, FileStatus, FoundText, Limit, Model,
+    ModelApi, ModelCache, ModelCost, ModelTier, Path, Project, Provider, Reads, Submatch, Text, Tier,
+    ToolListItem, Vcs, VcsChange,
 };
 pub(crate) use message::{
     AssistantMessage, AssistantTime, CacheTokens, Created, Message, MessageModel, MessageWithParts, Roots,

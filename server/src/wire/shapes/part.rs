@@ -54,6 +54,13 @@ pub(crate) enum Part {
         tool: String,
         state: ToolState,
     },
+    /// Models do not read what stands before it any more.
+    Compaction {
+        #[serde(flatten)]
+        head: PartHead,
+        /// Whether nobody asked for it.
+        auto: bool,
+    },
     StepStart {
         #[serde(flatten)]
         head: PartHead,
@@ -75,6 +82,7 @@ impl Part {
             | Self::Reasoning { head, .. }
             | Self::File { head, .. }
             | Self::Tool { head, .. }
+            | Self::Compaction { head, .. }
             | Self::StepStart { head }
             | Self::StepFinish { head, .. } => head,
         }

@@ -10,7 +10,7 @@ pub(crate) fn error(error: &ErrorInfo, provider: &str) -> WireError {
     match error.code {
         ErrorCode::Authentication => WireError::ProviderAuthError { provider: provider.to_owned(), message },
         ErrorCode::OutputLimit => WireError::MessageOutputLengthError {},
-        ErrorCode::ContextOverflow => WireError::ContextOverflowError { message },
+        ErrorCode::ContextOverflow | ErrorCode::PromptTooLong => WireError::ContextOverflowError { message },
         ErrorCode::ContentFilter => WireError::ContentFilterError { message },
         ErrorCode::BadRequest
         | ErrorCode::RateLimited

@@ -3,30 +3,38 @@
 use std::collections::BTreeMap;
 
 use playhouse_protocol::Prices;
+use playhouse_protocol::template::TemplateFacts;
 use serde_json::Map;
 
 use super::dollars;
-use crate::facts::{AgentFacts, ModelView, ProviderView, ToolView};
+use crate::facts::{AgentFacts, AgentOrigin, ModelView, ProviderView, ToolView};
 use crate::wire::shapes::{
-    Agent, AgentModel, Capabilities, Limit, Model, ModelApi, ModelCache, ModelCost, ModelTier, Provider,
-    Reads, Tier, ToolListItem,
+    Agent, AgentModel, Capabilities, Command, Limit, Model, ModelApi, ModelCache, ModelCost, ModelTier,
+    Provider, Reads, Tier, ToolListItem,
 };
 
 pub(crate) fn agent(facts: AgentFacts) -> Agent {
-    let AgentFacts { name, description, mode, native, hidden, color, variant, model, steps, .. } = facts;
+    let AgentFacts { name, description, mode, origin, hidden, color, model, steps, .. } = facts;
     Agent {
         name,
         description,
         mode,
-        native,
+        native: origin == AgentOrigin::Builtin,
         hidden,
         color,
         permission: Vec::new(),
         model: model.map(|model| AgentModel { provider: model.provider, model: model.model }),
-        variant,
+        // Models have no variants on the wire that this could be one of.
+        variant: None,
         options: Map::new(),
         steps,
     }
+}
+
+pub(crate) fn command(facts: TemplateFacts) -> Command {
+    let TemplateFacts { name, description, agent, model, subtask, template, hints, owner: _ } = facts;
+    let model = model.map(|model| model.to_string());
+    Command { name, description, agent, model, source: "command", template, subtask, hints }
 }
 
 pub(crate) fn tool(view: ToolView) -> ToolListItem {

@@ -7,9 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{AssistantMessage, Message};
 use playhouse_protocol::question::QuestionAnswer;
-use playhouse_protocol::record::{AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome,
+};
 use playhouse_protocol::{
     Entry, Event, EventBody, MessageId, Part, PartId, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
@@ -179,12 +182,24 @@ impl Live {
         out: &mut Vec<WireEvent>,
     ) -> Result<(), Lost> {
         let entry = Entry { seq, at, record: Record::clone(record) };
+        // A summary that is written, which the session waits for.
+        let summary = |ended: &AttemptEnded| {
+            let mut asides = self.session.asides.iter();
+            asides.any(|aside| aside.id == ended.attempt && aside.purpose == Purpose::Compaction)
+        };
+        let ends_summary = matches!(&entry.record, Record::AttemptEnded(ended) if summary(ended));
         self.session.apply(&entry).map_err(|_| Lost)?;
         match &entry.record {
-            Record::SessionCreated(_) | Record::Forked(_) => {}
+            Record::SessionCreated(_) | Record::Forked(_) | Record::SystemSettled(_) => {}
             Record::SessionChanged(_) => self.updated(out),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
             Record::TurnStarted { .. } => self.set_status(Status::Busy, out),
+            Record::AttemptStarted(started) if started.purpose.is_aside() => {
+                // A summary keeps whoever waits for it; nobody waits for a title.
+                if started.purpose == Purpose::Compaction {
+                    self.set_status(Status::Busy, out);
+                }
+            }
             Record::AttemptStarted(started) => {
                 self.withdraw_open(|_| true, out);
                 self.set_status(Status::Busy, out);
@@ -197,7 +212,19 @@ impl Live {
                 if matches!(ended.outcome, AttemptOutcome::Lost) {
                     self.withdraw_open(|_| true, out);
                 }
+                // One that somebody asked for between turns.
+                if ends_summary && self.session.is_idle() {
+                    let session = self.id();
+                    if let AttemptOutcome::Failed { error: info } = &ended.outcome {
+                        let error = error::error(info, &self.session.summary.model.provider);
+                        out.push(WireEvent::SessionError { session, error });
+                    }
+                    self.set_status(Status::Idle, out);
+                    out.push(WireEvent::SessionIdle { session });
+                }
             }
+            Record::ContextCleared(_) => {}
+            Record::ContextCompacted(compacted) => self.compacted(compacted.message, at, out),
             Record::StepFinished(finished) => self.step_finished(finished, at, out),
             Record::CallProposed(proposed) => {
                 // No attempt began the step of a command that a person runs.
@@ -253,6 +280,18 @@ impl Live {
         let MessageWithParts { info, parts } = message::user(self.scene(), &message);
         out.push(self.message(info));
         out.extend(parts.into_iter().map(|part| self.part_updated(part, at.as_millis())));
+        self.updated(out);
+    }
+
+    /// Tells of the messages that stand for what models do not read any more.
+    fn compacted(&self, id: MessageId, at: Timestamp, out: &mut Vec<WireEvent>) {
+        let tells = self.session.messages.iter().rev().find(|message| message.id() == id);
+        let Some(Message::User(tells)) = tells else { return };
+        for MessageWithParts { info, parts } in message::compaction(self.scene(), tells) {
+            out.push(self.message(info));
+            out.extend(parts.into_iter().map(|part| self.part_updated(part, at.as_millis())));
+        }
+        out.push(WireEvent::SessionCompacted { session: self.id() });
         self.updated(out);
     }
 

@@ -4,8 +4,11 @@ use playhouse_protocol::message::{
     AssistantMessage, Attachment, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message,
     PromptKind, UserMessage,
 };
-use playhouse_protocol::{MessageId, Part, PartId, Timestamp, Tokens};
-use serde_json::Map;
+use playhouse_protocol::{
+    Damage, ErrorCode, ErrorInfo, IdGenerator, MessageId, Part, PartId, SessionId, SessionSummary, Timestamp,
+    Tokens,
+};
+use serde_json::{Map, Value};
 
 use super::{Scene, dollars, error};
 use crate::wire::shapes::{self, MessageWithParts, PartHead, PartTime, Span, Start, StepTokens, ToolState};
@@ -41,13 +44,76 @@ pub(crate) fn history<'a>(
     running: Option<MessageId>,
 ) -> impl DoubleEndedIterator<Item = MessageWithParts> + 'a {
     let shown = messages.iter().filter(|message| !matches!(message, Message::User(user) if user.withdrawn));
-    shown.map(move |message| match message {
-        Message::User(message) => user(scene, message),
+    shown.flat_map(move |message| match message {
+        Message::User(message) if message.kind.is_compaction() => compaction(scene, message),
+        Message::User(message) => vec![user(scene, message)],
         Message::Assistant(message) if message.completed.is_none() && running != Some(message.id) => {
-            assistant(scene, &given_up(message.clone(), message.created), &Unwatched)
+            vec![assistant(scene, &given_up(message.clone(), message.created), &Unwatched)]
         }
-        Message::Assistant(message) => assistant(scene, message, &Unwatched),
+        Message::Assistant(message) => vec![assistant(scene, message, &Unwatched)],
     })
+}
+
+/// What stands for messages that models do not read any more, as the wire has it: a message of the user that says so, and an
+/// answer that holds the text.
+pub(super) fn compaction(scene: Scene<'_>, message: &UserMessage) -> Vec<MessageWithParts> {
+    let PromptKind::Compaction { by_hand, answer, .. } = message.kind else { return Vec::new() };
+    let MessageWithParts { info, .. } = user(scene, &UserMessage { parts: Vec::new(), ..message.clone() });
+    let head = head(scene, message.id, ids::step_start(message.id));
+    let tells = MessageWithParts { info, parts: vec![shapes::Part::Compaction { head, auto: !by_hand }] };
+    let written = AssistantMessage {
+        id: answer,
+        parent: message.id,
+        created: message.created,
+        completed: Some(message.created),
+        agent: "compaction".to_owned(),
+        model: message.model.clone(),
+        tokens: Tokens::default(),
+        cost: None,
+        finish: Some(FinishReason::Stop),
+        error: None,
+        unread: false,
+        parts: message.parts.clone(),
+    };
+    let mut written = assistant(scene, &written, &Unwatched);
+    if let shapes::Message::Assistant(info) = &mut written.info {
+        info.summary = true;
+    }
+    vec![tells, written]
+}
+
+/// Stands behind the last message of a session that can be read, and says why nothing comes after it. `last`: the message before
+/// it, and the prompt that it belongs to.
+pub(crate) fn cut_off(
+    scene: Scene<'_>,
+    summary: &SessionSummary,
+    last: Option<(MessageId, MessageId)>,
+    damage: &Damage,
+) -> MessageWithParts {
+    let (last, parent) = last.unwrap_or_else(|| {
+        // Nothing else is there that it could be taken for.
+        let id = IdGenerator::new(|bytes| bytes.fill(0)).next(summary.created);
+        (id, id)
+    });
+    let text = format!(
+        "this session is parked: {damage}. what comes from there on cannot be read, and it does not go on; fork it before one of \
+         the messages above to go on from there"
+    );
+    let message = AssistantMessage {
+        id: ids::behind(last),
+        parent,
+        created: summary.updated,
+        completed: Some(summary.updated),
+        agent: summary.agent.clone(),
+        model: summary.model.clone(),
+        tokens: Tokens::default(),
+        cost: None,
+        finish: Some(FinishReason::Failed),
+        error: Some(ErrorInfo::new(ErrorCode::Parked, text)),
+        unread: false,
+        parts: Vec::new(),
+    };
+    assistant(scene, &message, &Unwatched)
 }
 
 /// An answer that was given up without a word of it.
@@ -70,7 +136,7 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts 
         tools: message.tools.clone(),
     };
     // Who runs a command by hand wrote that, and no text.
-    let synthetic = matches!(message.kind, PromptKind::Shell { .. });
+    let synthetic = message.kind.command().is_some();
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { id, text } | Part::Reasoning { id, text, .. } => {
             let head = head(scene, message.id, *id);
@@ -125,6 +191,7 @@ pub(super) fn info(scene: Scene<'_>, message: &AssistantMessage, ended: bool) ->
             cache: cache(&message.tokens),
         },
         error: error.or_else(|| aborted.then(error::aborted)),
+        summary: false,
         finish: message.finish.and_then(reason).filter(|_| over.is_some()).map(str::to_owned),
     }
 }
@@ -222,19 +289,22 @@ fn tool(
         CallInput::Object(object) => (object.clone(), String::new()),
         CallInput::Malformed(text) => (Map::new(), text.clone()),
     };
-    let running = |input, start: Timestamp| {
-        let output =
-            progress.output(call.id).map(|output| Map::from_iter([("output".to_owned(), output.into())]));
-        ToolState::Running { input, metadata: output, time: Start { start: start.as_millis() } }
+    let running = |input, start: Timestamp, session: Option<SessionId>| {
+        let output = progress.output(call.id).map(|output| ("output".to_owned(), output.into()));
+        // Clients lead to the sub-session by it.
+        let session = session.map(|session| ("sessionId".to_owned(), session.to_string().into()));
+        let metadata: Map<String, Value> = output.into_iter().chain(session).collect();
+        let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+        ToolState::Running { input, metadata, time: Start { start: start.as_millis() } }
     };
     let state = match &call.state {
         // The arguments of a request's call are shown only where the call runs.
         CallState::Pending => match progress.asked(call.id) {
-            Some(asked) => running(input, asked),
+            Some(asked) => running(input, asked, None),
             None => ToolState::Pending { input, raw },
         },
-        CallState::Asking => running(input, progress.asked(call.id).unwrap_or(made)),
-        CallState::Running { started } => running(input, *started),
+        CallState::Asking => running(input, progress.asked(call.id).unwrap_or(made), None),
+        CallState::Running { started, session } => running(input, *started, *session),
         CallState::Settled(result) => {
             let time = Span { start: result.started.as_millis(), end: result.ended.as_millis() };
             match result.outcome {

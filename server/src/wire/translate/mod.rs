@@ -9,9 +9,9 @@ mod request;
 mod session;
 
 pub(crate) use error::error;
-pub(crate) use facts::{agent, provider, tool};
+pub(crate) use facts::{agent, command, provider, tool};
 pub(crate) use live::Live;
-pub(crate) use message::history;
+pub(crate) use message::{cut_off, history};
 pub(crate) use request::questions;
 pub(crate) use session::session;
 #[cfg(test)]

@@ -259,6 +259,34 @@ fn notes_that_waited_stay_when_prompts_are_taken_back() {
 }
 
 #[test]
+fn a_summary_is_told_as_a_message_of_the_user_and_an_answer() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.end(TurnOutcome::Completed, None);
+    stage.taken();
+    stage.compact("All is done.");
+    let told = stage.taken();
+    let types: Vec<&str> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(types[..3], ["message.updated", "message.part.updated", "message.updated"]);
+    assert_eq!(types[types.len() - 2..], ["session.compacted", "session.updated"]);
+    let part = &told[1]["properties"]["part"];
+    assert_eq!((part["type"].as_str(), part["auto"].as_bool()), (Some("compaction"), Some(false)));
+    let answer = &told[2]["properties"]["info"];
+    assert_eq!((answer["summary"].as_bool(), answer["agent"].as_str()), (Some(true), Some("compaction")));
+    assert_eq!(answer["parentID"], told[0]["properties"]["info"]["id"]);
+    // It reads the same later.
+    let messages = stage.messages();
+    assert_eq!(messages.len(), 3);
+    assert_eq!(serde_json::to_value(&messages[2].info).unwrap(), *answer);
+    assert!(
+        messages[2]
+            .parts
+            .iter()
+            .any(|part| { matches!(part, shapes::Part::Text { text, .. } if text == "All is done.") })
+    );
+}
+
+#[test]
 fn an_abort_between_two_attempts_ends_the_answer_too() {
     let mut stage = Stage::new();
     stage.prompt("hello");
@@ -418,6 +446,7 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
     stage.end(TurnOutcome::Aborted, None);
     stage.turn = queued;
     stage.end(TurnOutcome::Aborted, None);
+    stage.compact("All is done.");
     stage.record(Record::Deleted {});
     stage.live.announce(&mut stage.told);
     let info = Box::new(stage.live.info());

@@ -46,7 +46,7 @@ pub(super) fn check_log(log: &[Entry]) {
     let (mut notes, mut commands) = (BTreeSet::new(), BTreeSet::new());
     let mut unattended: BTreeSet<MessageId> = BTreeSet::new();
     let mut turn = None;
-    let mut attempts = BTreeSet::new();
+    let (mut attempts, mut asides) = (BTreeSet::new(), BTreeSet::new());
     let mut proposed = BTreeSet::new();
     let mut results: BTreeMap<PartId, u32> = BTreeMap::new();
     let mut open = Requests::default();
@@ -70,12 +70,18 @@ pub(super) fn check_log(log: &[Entry]) {
             Record::TurnStarted { turn: started } => turn = Some(*started),
             Record::Forked(forked) => {
                 assert!(attempts.is_empty(), "an attempt is paid for by one session");
+                // The other one waits for these.
+                asides.clear();
                 prompts.retain(|prompt| forked.turn == Some(*prompt));
             }
             Record::TurnEnded(ended) => {
                 assert!(prompts.remove(&ended.turn));
                 // One that never began may end while another waits for answers.
                 assert!(turn != Some(ended.turn) || open.none(), "requests outlive their turn");
+            }
+            Record::AttemptStarted(started) if started.purpose.is_aside() => {
+                assert!(asides.insert(started.attempt));
+                assert!(started.steered.is_empty() && started.notes.is_empty());
             }
             Record::AttemptStarted(started) => {
                 assert!(attempts.insert(started.attempt));
@@ -85,7 +91,9 @@ pub(super) fn check_log(log: &[Entry]) {
                 }
                 assert!(started.notes.iter().all(|note| notes.remove(note)), "a note is read once");
             }
-            Record::AttemptEnded(ended) => assert!(attempts.remove(&ended.attempt)),
+            Record::AttemptEnded(ended) => {
+                assert!(attempts.remove(&ended.attempt) || asides.remove(&ended.attempt));
+            }
             Record::CallProposed(call) => assert!(proposed.insert(call.call)),
             // What was proposed in an answer whose end is not in the log is void.
             Record::StepFinished(finished) => {
@@ -140,6 +148,6 @@ pub(super) fn check_log(log: &[Entry]) {
             _ => {}
         }
     }
-    assert!(prompts.is_empty() && attempts.is_empty() && open.none());
+    assert!(prompts.is_empty() && attempts.is_empty() && asides.is_empty() && open.none());
     assert!(results.values().all(|results| *results == 1), "{results:?}");
 }

@@ -50,6 +50,7 @@ impl Disk {
                 Effect::CancelAttempt(attempt) | Effect::KillAttempt(attempt) => {
                     let taken = self.take_back(|gated| match gated {
                         Effect::StartAttempt(order) => order.attempt == *attempt,
+                        Effect::StartAside(order) => order.attempt == *attempt,
                         _ => false,
                     });
                     if taken && matches!(effect, Effect::CancelAttempt(_)) {
@@ -154,6 +155,9 @@ impl Disk {
                 }
             }
             Effect::StartAttempt(order) => {
+                assert!(self.left.insert(order.attempt), "a request leaves once");
+            }
+            Effect::StartAside(order) => {
                 assert!(self.left.insert(order.attempt), "a request leaves once");
             }
             _ => {}

@@ -14,6 +14,8 @@ use playhouse_session::{CallReport, Deadline, Effect, PreparedCall, Session};
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) attempts: BTreeSet<AttemptId>,
+    /// Attempts for titles and summaries.
+    pub(super) asides: BTreeSet<AttemptId>,
     pub(super) preparing: BTreeSet<PartId>,
     pub(super) executing: BTreeSet<PartId>,
     /// Requests for consent that are open.
@@ -65,6 +67,10 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::StartAttempt(order) => assert!(self.attempts.insert(order.attempt)),
+                Effect::StartAside(order) => {
+                    assert!(!order.text.trim().is_empty(), "something is asked");
+                    assert!(self.asides.insert(order.attempt));
+                }
                 Effect::Prepare { call, .. } => assert!(self.preparing.insert(call)),
                 Effect::Execute { call, after_flush } => {
                     assert!(self.executing.insert(call), "a call runs once at a time");
@@ -74,6 +80,7 @@ impl World {
                 }
                 Effect::KillAttempt(attempt) => {
                     self.attempts.remove(&attempt);
+                    self.asides.remove(&attempt);
                 }
                 Effect::KillCall(call) => {
                     self.preparing.remove(&call);
@@ -161,6 +168,7 @@ impl World {
     /// The process ends.
     pub(super) fn crash(&mut self) {
         self.attempts.clear();
+        self.asides.clear();
         self.preparing.clear();
         self.executing.clear();
         self.waiting.clear();

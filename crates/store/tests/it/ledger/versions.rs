@@ -1,5 +1,6 @@
 //! A ledger that its first version wrote is taken over whole.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
@@ -13,39 +14,52 @@ fn sealed(key: &[u8], json: &[u8]) -> Vec<u8> {
     [&[1][..], &hasher.finalize().to_be_bytes(), json].concat()
 }
 
-/// Rewrites a ledger, of which all is settled, as the first version had it: rows with numbers above `from`, and all sums.
-fn as_first_version(data: &Path, from: u64) -> usize {
-    let mut rewritten = 0;
+/// The rows of the feed by number.
+fn by_number(store: &Store) -> BTreeMap<u64, LedgerRow> {
+    let entries = store.ledger.feed(0, 1_000).unwrap().into_iter();
+    let row = |(number, item)| match item {
+        FeedItem::Row(row) => Some((number, *row)),
+        FeedItem::TurnEnded(_) => None,
+    };
+    entries.filter_map(row).collect()
+}
+
+/// Rewrites a ledger, of which all is settled, as the first version had it: rows with numbers above `from`, and all sums. The
+/// other rows become what the second one had.
+fn as_first_version(data: &Path, rows: &BTreeMap<u64, LedgerRow>, from: u64) -> usize {
     tamper(data, |database| {
         let pairs = |kind: &str| -> Vec<_> { database.scan_prefix(kind).map(Result::unwrap).collect() };
-        for (key, entry) in pairs("x/") {
-            let number = u64::from_be_bytes(key[2..].try_into().unwrap());
-            if entry[0] != 2 || number <= from {
+        for (key, _) in [pairs("i/"), pairs("j/")].concat() {
+            database.remove(&key).unwrap();
+        }
+        for (number, row) in rows {
+            let (key, json) =
+                ([&b"x/"[..], &number.to_be_bytes()].concat(), serde_json::to_vec(row).unwrap());
+            let (time, id) = (row.ended.as_millis(), row.id.0.as_bytes());
+            let tenant = row.tenant.as_bytes();
+            let mut sessions = vec![row.session, row.root];
+            sessions.dedup();
+            if *number <= from {
+                let entry = [&[2][..], &time.to_be_bytes(), &sealed(&key, &json)].concat();
+                database.insert(key, entry).unwrap();
+                let list = |list: &[u8], step: u64| {
+                    let key = [list, &step.to_be_bytes(), &number.to_be_bytes()].concat();
+                    let places = serde_json::to_vec(&[((time, &row.id), number)]).unwrap();
+                    database.insert(&key, sealed(&key, &places)).unwrap();
+                };
+                list(&[b"i/", tenant, &[0]].concat(), time / 60_000);
+                for session in &sessions {
+                    list(&[b"j/", session.as_str().as_bytes()].concat(), time / DAY);
+                }
                 continue;
             }
-            let json = &entry[1 + 8 + 1 + 4..];
-            let row: LedgerRow = serde_json::from_slice(json).unwrap();
-            let (time, id) = (row.ended.as_millis().to_be_bytes(), row.id.0.as_bytes());
-            let tenant = row.tenant.as_bytes();
-            let row_key = [&b"r/"[..], tenant, &[0], &time, id].concat();
-            database.insert(&row_key, sealed(&row_key, json)).unwrap();
-            for session in [row.session, row.root] {
-                let listed = [&b"y/"[..], session.as_str().as_bytes(), &time, id].concat();
+            let row_key = [&b"r/"[..], tenant, &[0], &time.to_be_bytes(), id].concat();
+            database.insert(&row_key, sealed(&row_key, &json)).unwrap();
+            for session in &sessions {
+                let listed = [&b"y/"[..], session.as_str().as_bytes(), &time.to_be_bytes(), id].concat();
                 database.insert(listed, tenant).unwrap();
             }
             database.insert(key, [&[0][..], &row_key].concat()).unwrap();
-            rewritten += 1;
-        }
-        for (key, block) in [pairs("i/"), pairs("j/")].concat() {
-            let mut places: Vec<((u64, String), u64)> = serde_json::from_slice(&block[5..]).unwrap();
-            places.retain(|(_, number)| *number <= from);
-            match places.is_empty() {
-                true => database.remove(&key).unwrap(),
-                false => {
-                    let json = serde_json::to_vec(&places).unwrap();
-                    database.insert(&key, sealed(&key, &json)).unwrap()
-                }
-            };
         }
         for (key, sum) in [pairs("a/"), pairs("b/")].concat() {
             let mut json: serde_json::Value = serde_json::from_slice(&sum[5..]).unwrap();
@@ -58,7 +72,7 @@ fn as_first_version(data: &Path, from: u64) -> usize {
             database.remove("m/ledger/settled").unwrap().expect("all is settled");
         }
     });
-    rewritten
+    rows.keys().filter(|number| **number > from).count()
 }
 
 /// All that can be asked.
@@ -102,12 +116,12 @@ fn what_the_first_version_wrote_is_taken_over() {
     let before = Timestamp::from_millis(NOON + DAY);
     let page = store.ledger.archivable(&ArchiveQuery { before, up_to: None, after: 0, limit: 0 }).unwrap();
     assert_eq!(store.ledger.archive(before, &page.numbers).unwrap(), 3);
-    let expected = answers(&store);
+    let (expected, rows) = (answers(&store), by_number(&store));
     drop(store);
     // All of it; and as a takeover leaves it that ended halfway.
     for (from, count) in [(0, 9), (8, 4)] {
         drop(Store::open(directory.path()).unwrap());
-        assert_eq!(as_first_version(directory.path(), from), count);
+        assert_eq!(as_first_version(directory.path(), &rows, from), count);
         for _ in 0..2 {
             let store = Store::open(directory.path()).unwrap();
             assert_eq!(answers(&store), expected);

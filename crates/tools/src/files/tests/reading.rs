@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::DOT;
 
 #[tokio::test]
 async fn a_file_is_shown_with_numbers_and_pages() {
@@ -79,22 +80,28 @@ async fn a_missing_file_suggests_its_neighbours() {
 #[tokio::test]
 async fn images_and_documents_are_attached() {
     let house = House::with(&["doc.pdf=%PDF-1.7 ..."]);
-    house.put("a.png", b"\x89PNG\r\n\x1a\n0123");
+    house.put("a.png", DOT);
     let image = house.call("read", json!({"filePath": "a.png"})).await.unwrap();
-    assert_eq!(image.output, "a.png (image/png, 12 bytes) is attached");
+    assert_eq!(image.output, "a.png (image/png, 67 bytes) is attached");
     assert_eq!(image.attachments.len(), 1);
     assert_eq!(
         (image.attachments[0].mime.as_str(), image.attachments[0].filename.as_str()),
         ("image/png", "a.png")
     );
-    assert_eq!(&image.attachments[0].content[..], b"\x89PNG\r\n\x1a\n0123");
+    assert_eq!(&image.attachments[0].content[..], DOT);
     let document = house.call("read", json!({"filePath": "doc.pdf"})).await.unwrap();
     assert_eq!(document.attachments[0].mime, "application/pdf");
 
-    let mut large = b"\xff\xd8\xff\xe0".to_vec();
+    house.put("half.png", &DOT[..40]);
+    let half = house.bad("read", json!({"filePath": "half.png"})).await;
+    assert!(
+        half.starts_with("half.png is damaged or not whole (image/png), and cannot be shown: "),
+        "{half}"
+    );
+    let mut large = b"%PDF-1.7".to_vec();
     large.resize(5_000_001, 1);
-    house.put("large.jpg", &large);
-    insta::assert_snapshot!(house.bad("read", json!({"filePath": "large.jpg"})).await, @"large.jpg (image/jpeg) has 5.0 MB, and at most 5.0 MB can be shown: make a smaller copy with bash and read that");
+    house.put("large.pdf", &large);
+    insta::assert_snapshot!(house.bad("read", json!({"filePath": "large.pdf"})).await, @"large.pdf has 5.0 MB (application/pdf), and at most 5.0 MB can be shown: make a smaller copy");
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, PromptKind, ToolSwitches,
 };
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
-    Recovery, SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ContextCompacted, Effect,
+    PromptAdmitted, Recovery, SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::usage::{Totals, Usage};
 use playhouse_protocol::{
@@ -54,6 +55,7 @@ impl Stage {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            system: None,
             metadata: serde_json::Map::new(),
         };
         let session = created.session;
@@ -127,6 +129,7 @@ impl Stage {
             kind,
             system: None,
             tools: ToolSwitches::new(),
+            handed: None,
         }));
         message
     }
@@ -215,17 +218,15 @@ impl Stage {
             call,
             effect: Effect::Workspace,
             recovery: Recovery::Interrupt,
+            delegate: None,
         }));
     }
 
     pub(super) fn settle(&mut self, call: PartId, outcome: CallOutcome, metadata: Value) {
         let at = self.at();
         let Value::Object(metadata) = metadata else { panic!("metadata are an object") };
-        let attachments = vec![Attachment {
-            mime: "image/png".into(),
-            filename: "a.png".into(),
-            blob: BlobRef { hash: "0".repeat(64), size: 3 },
-        }];
+        let blob = BlobRef { hash: "0".repeat(64), size: 3 };
+        let attachments = vec![Attachment::new("image/png", "a.png", blob)];
         self.record(Record::CallSettled {
             call,
             result: CallResult {
@@ -243,6 +244,26 @@ impl Stage {
     pub(super) fn end(&mut self, outcome: TurnOutcome, error: Option<ErrorInfo>) {
         let (turn, totals) = (self.turn, Totals::default());
         self.record(Record::TurnEnded(TurnEnded { turn, outcome, error, steps: 1, totals }));
+    }
+
+    /// A summary stands for all that was said.
+    pub(super) fn compact(&mut self, text: &str) {
+        let at = self.at();
+        let (message, answer, part) = (self.ids.next(at), self.ids.next(at), self.ids.next(at));
+        self.record(Record::ContextCompacted(ContextCompacted {
+            how: CompactionKind::Summary,
+            message,
+            answer,
+            part,
+            text: text.into(),
+            first: None,
+            prompt: None,
+            kept_from: None,
+            attempt: None,
+            by_hand: true,
+            before: 100,
+            after: 10,
+        }));
     }
 
     /// The kinds of the events since the last time, with what makes them differ.

@@ -1,0 +1,224 @@
+//! The actor of an attempt beside the steps of turns: it asks a model for a title or a summary, and reports what it said.
+//!
+//! It is metered, reserves of the budget and waits for the provider's limits as a step does. Nobody sees its answer before
+//! that is complete, so it has no part in the session's ring.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use playhouse_llm::{StreamEvent, ToolChoice, Transcript};
+use playhouse_protocol::chat::{ChatMessage, UserPart};
+use playhouse_protocol::record::StepPart;
+use playhouse_protocol::usage::Quality;
+use playhouse_protocol::{ErrorCode, ErrorInfo, PartId, Usage};
+use playhouse_session::{AsideOrder, AttemptReport, FailedAttempt, StepAnswer};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
+
+use crate::budget::{Before, Purse};
+use crate::directory::{Directory, ProfileRequest};
+use crate::measure::gen_ai_provider;
+use crate::session::SessionMessage;
+use crate::shared::{Child, Ids, Shared, begins, now};
+use crate::step::{COOL_DOWN, Progress, most_tokens, record};
+
+/// All that such an attempt needs.
+pub(crate) struct AsideWork {
+    pub(crate) order: AsideOrder,
+    pub(crate) request: ProfileRequest,
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) session: ActorRef<SessionMessage>,
+    pub(crate) shared: Arc<Shared>,
+    /// Counts this actor among those at work until it ends.
+    pub(crate) child: Child,
+    /// The span of the turn, where one runs.
+    pub(crate) turn: Span,
+    /// What it is charged to, where there is a budget, and what was used before.
+    pub(crate) purse: Option<(Arc<Purse>, Before)>,
+}
+
+pub(crate) enum AsideMessage {
+    Run(Box<AsideWork>),
+}
+
+pub(crate) struct AsideActor;
+
+impl Actor for AsideActor {
+    type Msg = AsideMessage;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<AsideMessage>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<AsideMessage>,
+        AsideMessage::Run(work): AsideMessage,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        begins("aside", "run", Some(work.request.session));
+        let span = span(&work);
+        Box::pin(run(*work).instrument(span)).await;
+        Ok(())
+    }
+}
+
+fn span(work: &AsideWork) -> Span {
+    let model = &work.order.model;
+    tracing::info_span!(
+        parent: &work.turn,
+        "chat",
+        otel.name = format_args!("{} {}", work.order.purpose.name(), model.model),
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.conversation.id = %work.request.session,
+        gen_ai.provider.name = %gen_ai_provider(&model.provider.as_str().into()),
+        gen_ai.request.model = model.model,
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        purpose = work.order.purpose.name(),
+        attempt = %work.order.attempt,
+        error.type = Empty,
+    )
+}
+
+async fn run(work: AsideWork) {
+    let AsideWork { order, request, directory, cancel, session, shared, child: _child, turn: _, purse } =
+        work;
+    let (attempt, purpose, of_session) = (order.attempt, order.purpose, request.session);
+    let (mut progress, mut text) = (Progress::default(), String::new());
+    let ended = {
+        let asked = ask(&order, request, directory, &shared, purse, &mut progress, &mut text);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "nobody waits for it any more")),
+            ended = asked => ended,
+        }
+    };
+    let report = match ended {
+        Ok(answer) => {
+            let id: PartId = Ids::after(now()).next();
+            AttemptReport::Finished(StepAnswer {
+                parts: vec![StepPart::Text { id, text }],
+                calls: Vec::new(),
+                finish: answer.finish,
+                usage: answer.usage.or_else(|| {
+                    progress.usage.take().map(|usage| Usage { quality: Quality::Estimated, ..usage })
+                }),
+                answered_by: answer.model,
+            })
+        }
+        Err(error) => {
+            let error = error.of_model(&order.model);
+            if !cancel.is_cancelled() {
+                let (model, code) = (&order.model, error.code.name());
+                tracing::warn!(session = %of_session, %attempt, %model, %purpose, code, %error, "an attempt failed");
+            }
+            AttemptReport::Failed(FailedAttempt {
+                may_have_used: progress.may_have_used(&error),
+                error,
+                parts: Vec::new(),
+                usage: progress.usage,
+                streamed_bytes: text.len() as u64,
+            })
+        }
+    };
+    record(&report);
+    // A session that is gone needs no report: its log says that the attempt is open.
+    drop(session.send_message(SessionMessage::Attempt(attempt, Box::new(report), None)));
+}
+
+/// Sends the one request, and reads the answer into `text`.
+async fn ask(
+    order: &AsideOrder,
+    mut request: ProfileRequest,
+    directory: Arc<dyn Directory>,
+    shared: &Arc<Shared>,
+    purse: Option<(Arc<Purse>, Before)>,
+    progress: &mut Progress,
+    text: &mut String,
+) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    let tenant = request.tenant.clone();
+    let (purpose, model) = (order.purpose, order.model.clone());
+    let profile = move || {
+        // Nothing of the workspace is of use here: the agent's own text is all.
+        request.settled = directory.aside(purpose, &model).map(|aside| aside.system);
+        directory.profile(&request)
+    };
+    let mut profile = shared.pool.run(profile).await?;
+    let head = &mut profile.head;
+    head.tools = Arc::from([]);
+    head.max_output = head.max_output.min(order.most_output);
+    // Its request shares nothing with those of the session.
+    head.cache_key = None;
+    let mut transcript = Transcript::new(profile.endpoint.dialect, head);
+    let parts = vec![UserPart::Text { text: order.text.clone() }];
+    transcript.push(&ChatMessage::User { parts }, &|_| None);
+    let body = transcript.request(ToolChoice::Auto, None);
+    if let Some((purse, before)) = purse {
+        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+        let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
+        purse.reserve(shared, of, before, most, |_| ()).await?;
+    }
+    let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
+    progress.sent = true;
+    let ended = exchange(&profile, body, order, progress, shared, text).await;
+    match &ended {
+        Ok(_) => profile.limiter.succeeded(),
+        Err(error) if error.code == ErrorCode::RateLimited => {
+            let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
+            profile.limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
+        }
+        Err(_) => {}
+    }
+    ended
+}
+
+async fn exchange(
+    profile: &crate::directory::Profile,
+    body: bytes::Bytes,
+    order: &AsideOrder,
+    progress: &mut Progress,
+    shared: &Shared,
+    text: &mut String,
+) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    let began = Instant::now();
+    let mut is_first = true;
+    let sent = playhouse_llm::send(
+        profile.transport.as_ref(),
+        &profile.endpoint,
+        &profile.head.model,
+        order.attempt,
+        body,
+        profile.limits.for_output(profile.head.max_output),
+    );
+    let mut stream = sent.await?;
+    progress.answering = true;
+    let mut events = Vec::new();
+    loop {
+        events.clear();
+        let more = stream.next(&mut events).await;
+        if !events.is_empty() && std::mem::take(&mut is_first) {
+            shared.measures.first_token(&order.model, began.elapsed());
+        }
+        for event in events.drain(..) {
+            if let StreamEvent::Text(piece) = event {
+                text.push_str(&piece);
+            }
+        }
+        if let Some(usage) = stream.new_usage() {
+            progress.usage = Some(usage);
+        }
+        if !more? {
+            break;
+        }
+        tokio::task::consume_budget().await;
+    }
+    stream.finish()
+}

@@ -1,0 +1,232 @@
+//! Command templates: what one becomes, and the commands of the shell that run for it first.
+//!
+//! A shell block is a turn of its own without a model, in which the tool `bash` is called as if the agent had called it: the
+//! rules and people's consent hold, it stands in the log before it starts, and clients see it. Its output is then put into the
+//! text, and nothing of that is read again. Where the process ends in between, the same prompt that is sent again finds what ran
+//! already: the ids of the blocks follow from its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use playhouse_protocol::command::{Finished, MessagesQuery};
+use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Message, Part};
+use playhouse_protocol::template::TemplateList;
+use playhouse_protocol::{
+    Accepted, Command, CommandError, MessageId, ModelRef, PathMention, Prompt, Reply, ShellBlock,
+    ShellCommand, TemplateCommand, Timestamp, WhenBusy,
+};
+
+use crate::engine::Engine;
+use crate::handle::{SessionHandle, unexpected};
+use crate::mentions::mentions;
+use crate::shared::Ids;
+use crate::wake::reopen;
+
+/// The longest text that is typed behind the name of a template, in bytes.
+const LONGEST_ARGUMENTS: usize = 100 * 1024;
+/// The most paths that are looked for; far fewer are attached.
+const MOST_PATHS: usize = 100;
+/// The tool that hands work over.
+const TASK: &str = "task";
+/// What the agent reads that is to hand a template over.
+const SUBTASK: &str = include_str!("../../prompts/subtask.md");
+
+/// A template with what was typed behind its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilledTemplate {
+    /// The agent that answers; where it is a subtask, the one that is given the work.
+    pub agent: Option<String>,
+    /// The model that answers.
+    pub model: Option<ModelRef>,
+    /// Whether another agent is given the work.
+    pub subtask: bool,
+    /// Its pieces, in their order.
+    pub pieces: Vec<TemplatePiece>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePiece {
+    /// Text of the prompt.
+    Text(String),
+    /// A command of the shell, whose output stands here.
+    Shell(String),
+}
+
+impl Engine {
+    /// The command templates for sessions in a directory: absolute, links resolved.
+    ///
+    /// # Errors
+    /// The directory is not to be looked at.
+    pub async fn templates(&self, directory: &Path) -> Result<TemplateList, CommandError> {
+        let (engine, directory) = (self.clone(), directory.to_owned());
+        let read = move || {
+            let outlook = engine.look(&directory)?;
+            Ok(engine.shared.directory.templates(outlook.directory()))
+        };
+        self.shared.pool.run(read).await
+    }
+}
+
+impl SessionHandle {
+    /// Runs a command template. On return its shell blocks ran, and the prompt that it became is durable.
+    ///
+    /// # Errors
+    /// There is no such template, a shell block did not run to its end, or why the prompt was not admitted.
+    pub async fn template(&self, template: TemplateCommand) -> Result<Accepted, CommandError> {
+        let prompt = Box::pin(self.filled(template)).await?;
+        self.prompt(prompt).await
+    }
+
+    /// Runs a command template and waits for the end of its turn.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::template`] has them, or why the end was not seen.
+    pub async fn run_template(&self, template: TemplateCommand) -> Result<Finished, CommandError> {
+        let prompt = Box::pin(self.filled(template)).await?;
+        self.run(prompt).await
+    }
+
+    /// The prompt that a template becomes; its shell blocks are run.
+    async fn filled(&self, template: TemplateCommand) -> Result<Prompt, CommandError> {
+        let TemplateCommand { name, arguments, prompt } = template;
+        if !prompt.text.is_empty() {
+            return Err(CommandError::Invalid(
+                "a command template has its text itself: leave `text` out".into(),
+            ));
+        }
+        if arguments.len() > LONGEST_ARGUMENTS {
+            return Err(CommandError::Invalid(format!(
+                "what was typed behind /{name} has more than {LONGEST_ARGUMENTS} bytes: put it into a file of the workspace and name that"
+            )));
+        }
+        let (shared, id, of) = (Arc::clone(&self.shared), self.id(), name.clone());
+        let read = move || {
+            let summary = shared.store.log.summary(id)?.ok_or(CommandError::NotFound(id))?;
+            let workspace = reopen(&shared, &summary).map_err(CommandError::Invalid)?;
+            let filled = shared.directory.template(workspace.root(), &of, &arguments);
+            filled.map_err(CommandError::Invalid)
+        };
+        let filled = self.shared.pool.run(read).await?;
+        if filled.subtask && self.shared.tools.get(TASK).is_none() {
+            let text = format!("/{name} is a subtask, and there is no tool `{TASK}` to hand it over with");
+            return Err(CommandError::Invalid(text));
+        }
+        // One that sorts before all that the session makes for it, its answers among them.
+        let message = prompt.message.unwrap_or_else(|| Ids::after(Timestamp::default()).next());
+        self.with_blocks(&name, filled, Prompt { message: Some(message), ..prompt }, message).await
+    }
+
+    async fn with_blocks(
+        &self,
+        name: &str,
+        filled: FilledTemplate,
+        prompt: Prompt,
+        message: MessageId,
+    ) -> Result<Prompt, CommandError> {
+        let FilledTemplate { agent, model, subtask, pieces } = filled;
+        let is_shell = |piece: &&TemplatePiece| matches!(piece, TemplatePiece::Shell(_));
+        let mut left = pieces.iter().filter(is_shell).count() as u64;
+        let has_blocks = left > 0;
+        // Of a subtask, the agent that hands it over runs them.
+        let own = |named: &Option<String>| if subtask { None } else { named.clone() };
+        let agent_here = own(&agent).or(prompt.agent.clone());
+        let model_here = if subtask { None } else { model }.or(prompt.model.clone());
+        let (mut text, mut paths) = (String::new(), prompt.paths.clone());
+        for piece in pieces {
+            match piece {
+                TemplatePiece::Text(written) => {
+                    // What commands print is nobody's mention.
+                    if has_blocks && !prompt.plain {
+                        let found: Vec<PathMention> = mentions(&written).into_iter().flatten().collect();
+                        let room = MOST_PATHS.saturating_sub(paths.len());
+                        paths.extend(found.into_iter().take(room));
+                    }
+                    text.push_str(&written);
+                }
+                TemplatePiece::Shell(command) => {
+                    let block = ShellCommand {
+                        message: Some(message.earlier(left)),
+                        command,
+                        timeout: None,
+                        agent: agent_here.clone(),
+                        model: model_here.clone(),
+                        block: Some(ShellBlock {
+                            template: name.to_owned(),
+                            when_busy: match prompt.when_busy {
+                                // No running turn could read it.
+                                WhenBusy::Steer => WhenBusy::Queue,
+                                when_busy => when_busy,
+                            },
+                            unattended: prompt.unattended,
+                        }),
+                    };
+                    left -= 1;
+                    text.push_str(self.output_of(name, block).await?.trim_end_matches('\n'));
+                }
+            }
+        }
+        let text = if subtask { handed_over(agent.as_deref(), text.trim()) } else { text };
+        let plain = prompt.plain || has_blocks;
+        Ok(Prompt { text, paths, plain, agent: agent_here, model: model_here, ..prompt })
+    }
+
+    /// Runs a shell block; what it printed.
+    async fn output_of(&self, name: &str, block: ShellCommand) -> Result<String, CommandError> {
+        let command = block.command.clone();
+        let turn = block.message;
+        self.run_shell(block).await?;
+        let query = MessagesQuery { after: turn, limit: 1, ..MessagesQuery::default() };
+        let page = match self.command(Command::Messages(query)).await? {
+            Reply::Messages(page) => page,
+            other => return Err(unexpected(&other)),
+        };
+        let result = page.messages.into_iter().find_map(|message| match message {
+            Message::Assistant(message) if Some(message.parent) == turn => {
+                message.parts.into_iter().find_map(result_of)
+            }
+            _ => None,
+        });
+        let why = match result {
+            Some(CallResult { outcome: CallOutcome::Done, output, .. }) => return Ok(output),
+            Some(CallResult { output, .. }) => output,
+            None => "it was aborted before it ran".to_owned(),
+        };
+        let shown: String = command.chars().take(200).collect();
+        let why: String = why.trim().chars().take(500).collect();
+        Err(CommandError::Invalid(format!(
+            "/{name} was not run: its shell block `{shown}` did not end well: {why}"
+        )))
+    }
+}
+
+fn result_of(part: Part) -> Option<CallResult> {
+    match part {
+        Part::Call(call) => match call.state {
+            CallState::Settled(result) => Some(result),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What the agent reads that is to hand `text` over to `agent`.
+fn handed_over(agent: Option<&str>, text: &str) -> String {
+    let (head, tail) = SUBTASK.trim_end().split_once("{{text}}").unwrap_or((SUBTASK, ""));
+    format!("{}{text}{tail}", head.replacen("{{agent}}", agent.unwrap_or("general"), 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_over_is_not_read_as_a_template() {
+        let text = handed_over(Some("explore"), "find {{agent}} and {{text}}");
+        assert!(
+            text.contains("`explore`") && text.ends_with("find {{agent}} and {{text}}\n</task>"),
+            "{text}"
+        );
+        assert!(handed_over(None, "x").contains("`general`"));
+    }
+}

@@ -1,0 +1,89 @@
+//! How much of each request is what the last one was: what a provider's prompt cache can serve. One session of 200 steps
+//! with large outputs, whose model has a window of 32,000 tokens, so that room is made in it again and again.
+
+use playhouse::House;
+use playhouse::config::Settings;
+use playhouse::mock_llm::{Dialect, Mock, Model, Script, text};
+use playhouse::protocol::Record;
+use serde_json::json;
+
+use crate::house::{Place, run};
+use crate::report::Measurement;
+use crate::{Effort, Result};
+
+/// Steps with a call after a prompt.
+const STEPS: usize = 10;
+/// Prompts.
+const TURNS: usize = 20;
+/// Lines of an output: about 1,600 bytes.
+const LINES: usize = 25;
+/// The file that is read.
+const FILE: &str = "long.txt";
+/// The most of a request that may be lost to a cache, in percent.
+const TARGET: f64 = 5.0;
+
+pub(crate) fn measure(effort: Effort) -> Result<Vec<Measurement>> {
+    let place = Place::new()?;
+    let line = "A line of a long file, which somebody wants to be read from its beginning on.\n";
+    fs_err::write(place.path().join("workspace").join(FILE), line.repeat(STEPS * LINES))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (bodies, compactions, cleared) = runtime.block_on(async {
+        let mock = Mock::new(script());
+        let server = mock.serve(tokio::net::TcpListener::bind("127.0.0.1:0").await?)?;
+        let config = format!(
+            "[providers.bench]\ndialect = \"anthropic\"\nbase_url = \"{}\"\n[providers.bench.models.long]\ncontext = 32000\noutput = 8000\n",
+            server.url()
+        );
+        let file = place.path().join("config.toml");
+        fs_err::write(&file, config)?;
+        let settings = Settings::load(Some(&file), &|_| None)?;
+        let house = House::builder(settings).data(place.path().join("data")).start().await?;
+        let session = place.session(&house, "long").await?;
+        for _ in 0..effort.of(TURNS).max(6) {
+            run(&session).await?;
+        }
+        let (entries, _) = house.engine().read(session.id()).await?;
+        let count = |is_it: fn(&Record) -> bool| entries.iter().filter(|entry| is_it(&entry.record)).count();
+        let compactions = count(|record| matches!(record, Record::ContextCompacted(_)));
+        let cleared = count(|record| matches!(record, Record::ContextCleared(_)));
+        house.shutdown().await;
+        let asked = mock.journal().entries();
+        // Those for summaries have nothing in common with the others.
+        let steps = asked.iter().filter(|entry| entry.dialect == Some(Dialect::Anthropic));
+        let bodies = steps.filter_map(|entry| entry.body.as_ref()).map(|body| String::from_utf8_lossy(body).into_owned());
+        let bodies: Vec<String> = bodies.filter(|body| body.contains("\"tools\":[{")).map(without_marks).collect();
+        Ok::<_, crate::Failure>((bodies, compactions, cleared))
+    })?;
+    let shares = |of: fn(&str, &str) -> usize| -> f64 {
+        let same: usize = bodies.windows(2).map(|pair| common(&pair[0], &pair[1])).sum();
+        let all: usize = bodies.windows(2).map(|pair| of(&pair[0], &pair[1])).sum();
+        same as f64 * 100.0 / all.max(1) as f64
+    };
+    println!("{} requests; outputs were cleared {cleared} times, {compactions} compactions", bodies.len());
+    let lost =
+        "part of a request that the next one does not begin with, 200 steps in a window of 32,000 tokens";
+    let new = "part of a request that the last one had not, in the same session";
+    Ok(vec![
+        Measurement::new(lost, "%", vec![100.0 - shares(|last, _| last.len())]).under(TARGET),
+        Measurement::new(new, "%", vec![100.0 - shares(|_, next| next.len())]),
+    ])
+}
+
+/// A model that reads ten pieces of the file for every prompt, and writes summaries.
+fn script() -> Script {
+    let step = |number: usize| {
+        let input = json!({"filePath": FILE, "offset": number * LINES + 1, "limit": LINES});
+        text(format!("Now piece {number}.")).call("read", input)
+    };
+    let model = (0..STEPS).fold(Model::new(), |model, number| model.step(step(number)));
+    Script::new().model("long", model.step(text("That is all of it.")).cycle())
+}
+
+/// The marks that tell a provider what to keep move along with the conversation, and are no part of it.
+fn without_marks(body: String) -> String {
+    body.replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+}
+
+fn common(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
+}

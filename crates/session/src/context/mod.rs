@@ -1,0 +1,122 @@
+//! What a model reads of a history that would not fit its window any more.
+//!
+//! The history itself never changes. Two kinds of records say what is left out of it: outputs that are cleared or
+//! shortened, and a summary or a mark in place of the oldest messages. [`Context`] is the fold of these. From it follow
+//! the conversation that is sent ([`Session::read`](crate::Session::read)), its size ([`gauge`]), and what is done when
+//! that is too large ([`plan`]).
+
+mod digest;
+mod gauge;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod view;
+
+use std::collections::{BTreeMap, HashMap};
+
+use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{CallResult, CompactionKind};
+use playhouse_protocol::record::ContextCleared;
+use playhouse_protocol::{ModelRef, Seq};
+
+pub(crate) use digest::{beginning, digest};
+pub(crate) use gauge::{Calibration, Gauge};
+pub(crate) use plan::{Plan, Room, plan, plan_by_hand, write};
+
+use crate::fold::FILE_BYTES;
+
+/// What a line in place of an output counts as, in bytes.
+pub(crate) const LINE_BYTES: u64 = 200;
+
+/// How much of an output a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// All.
+    Whole,
+    /// So many bytes at its beginning.
+    Beginning(u64),
+    /// A line that says that it was there.
+    Line,
+}
+
+/// What models read in place of older messages.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Compacted {
+    /// What the text is.
+    pub(crate) how: CompactionKind,
+    /// The text.
+    pub(crate) text: String,
+    /// The place of the first message, where it stays.
+    pub(crate) first: Option<usize>,
+    /// The place of the prompt that stays.
+    pub(crate) prompt: Option<usize>,
+    /// The place of the first message at the end that stays.
+    pub(crate) from: usize,
+}
+
+/// What is left out of a history: the fold of what was cleared and compacted, and of what providers said of sizes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Context {
+    outputs: HashMap<PartId, Shown>,
+    pub(crate) compacted: Option<Compacted>,
+    /// The record that changed last what is read of the history.
+    pub(crate) revision: Seq,
+    /// By model.
+    calibrations: BTreeMap<String, Calibration>,
+    /// How often room was made since an answer came.
+    pub(crate) in_a_row: u32,
+    /// How many summaries failed since one was written.
+    pub(crate) failed_summaries: u32,
+}
+
+impl Context {
+    /// How much of a call's output is read.
+    pub(crate) fn shown(&self, call: PartId) -> Shown {
+        self.outputs.get(&call).copied().unwrap_or(Shown::Whole)
+    }
+
+    /// About how many bytes a result adds to a request.
+    pub(crate) fn result_bytes(&self, call: PartId, result: &CallResult) -> u64 {
+        let whole = result.output.len() as u64;
+        let files = result.attachments.len() as u64 * FILE_BYTES;
+        match self.shown(call) {
+            Shown::Whole => whole + files,
+            Shown::Beginning(bytes) => whole.min(bytes + LINE_BYTES) + files,
+            Shown::Line => (whole + files).min(LINE_BYTES),
+        }
+    }
+
+    /// The first message at the end that is read, and the first that is not left out.
+    pub(crate) fn begins_at(&self) -> usize {
+        self.compacted.as_ref().map_or(0, |compacted| compacted.from)
+    }
+
+    pub(crate) fn clear(&mut self, cleared: &ContextCleared, at: Seq) {
+        let lines = cleared.calls.iter().map(|call| (*call, Shown::Line));
+        let beginnings = cleared.shortened.iter().map(|short| (short.call, Shown::Beginning(short.bytes)));
+        self.outputs.extend(beginnings.chain(lines));
+        self.made_room(at);
+    }
+
+    pub(crate) fn compact(&mut self, compacted: Compacted, at: Seq) {
+        self.compacted = Some(compacted);
+        self.failed_summaries = 0;
+        self.made_room(at);
+    }
+
+    fn made_room(&mut self, at: Seq) {
+        self.revision = at;
+        self.in_a_row += 1;
+    }
+
+    /// A request whose conversation had so many bytes was of so many tokens, as its provider says.
+    pub(crate) fn calibrate(&mut self, model: &ModelRef, bytes: u64, tokens: u64) {
+        self.calibrations.insert(model.to_string(), Calibration { bytes, tokens });
+    }
+
+    /// What is known of the size of requests to `model`, before which stand so many tokens of prompt and tools.
+    pub(crate) fn gauge(&self, model: &ModelRef, overhead: u64) -> Gauge {
+        Gauge::new(overhead, self.calibrations.get(&model.to_string()).copied())
+    }
+}

@@ -1,0 +1,109 @@
+//! What is done beside the steps of turns: attempts for titles and summaries, and room that is made in the context.
+
+use playhouse_protocol::Seq;
+use playhouse_protocol::id::{AttemptId, MessageId};
+use playhouse_protocol::ledger::Purpose;
+use playhouse_protocol::message::{Message, Part, PromptKind, ToolSwitches, UserMessage};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCleared, ContextCompacted, Entry,
+};
+
+use super::{OpenAside, Session, StepPhase};
+use crate::context::Compacted;
+
+impl Session {
+    /// Whether this attempt is under way beside the steps of turns.
+    pub(super) fn is_aside(&self, attempt: AttemptId) -> bool {
+        self.asides.iter().any(|aside| aside.id == attempt)
+    }
+
+    pub(super) fn aside_started(&mut self, started: &AttemptStarted) -> Result<(), String> {
+        if self.is_aside(started.attempt) {
+            return Err(format!("attempt {} is under way", started.attempt));
+        }
+        self.asides.push(OpenAside {
+            id: started.attempt,
+            purpose: started.purpose,
+            turn: started.turn,
+            model: started.model.clone(),
+            estimated_input: started.estimated_input,
+            prices: started.price_list(),
+        });
+        Ok(())
+    }
+
+    pub(super) fn aside_ended(&mut self, ended: &AttemptEnded) -> Result<(), String> {
+        let place = self.asides.iter().position(|aside| aside.id == ended.attempt);
+        let Some(aside) = place.map(|place| self.asides.remove(place)) else {
+            return Err(format!("attempt {} is not under way", ended.attempt));
+        };
+        let failed = matches!(ended.outcome, AttemptOutcome::Failed { .. } | AttemptOutcome::Lost);
+        if aside.purpose == Purpose::Compaction && failed {
+            self.context.failed_summaries += 1;
+        }
+        // The turn needed its summary to go on; nobody's turn needs a title.
+        if aside.purpose == Purpose::Compaction
+            && let Some(usage) = &ended.usage
+            && let Some(turn) = self.turn.as_mut().filter(|turn| turn.id == aside.turn)
+        {
+            turn.totals.add_attempt(usage, ended.cost);
+        }
+        Ok(())
+    }
+
+    pub(super) fn context_cleared(&mut self, cleared: &ContextCleared, at: Seq) {
+        self.context.clear(cleared, at);
+        self.room_was_made();
+    }
+
+    /// Messages that it names and that there are not are those that a reader of the newest ones has forgotten.
+    pub(super) fn context_compacted(&mut self, compacted: &ContextCompacted, entry: &Entry) {
+        let place = |id: Option<MessageId>| {
+            id.and_then(|id| self.messages.iter().rposition(|message| message.id() == id))
+        };
+        let (first, prompt) = (place(compacted.first), place(compacted.prompt));
+        let from = place(compacted.kept_from).unwrap_or(self.messages.len());
+        let (how, text) = (compacted.how, compacted.text.clone());
+        self.context.compact(Compacted { how, text, first, prompt, from }, entry.seq);
+        let (agent, model) = match &self.turn {
+            Some(turn) => (turn.agent.clone(), turn.model.clone()),
+            None => (self.summary.agent.clone(), self.summary.model.clone()),
+        };
+        let tells = Message::User(UserMessage {
+            id: compacted.message,
+            created: entry.at,
+            agent,
+            model,
+            parts: vec![Part::Text { id: compacted.part, text: compacted.text.clone() }],
+            withdrawn: false,
+            kind: PromptKind::Compaction { how, by_hand: compacted.by_hand, answer: compacted.answer },
+            system: None,
+            tools: ToolSwitches::new(),
+        });
+        // The answer of a step that is attempted again must stay the last message.
+        let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        match step.is_some_and(|step| !matches!(step.phase, StepPhase::Finished { .. })) {
+            true => self.messages.insert(self.messages.len().saturating_sub(1), tells),
+            false => self.messages.push(tells),
+        }
+        self.room_was_made();
+    }
+
+    fn room_was_made(&mut self) {
+        self.conversation_bytes = self.count_bytes();
+        if let Some(step) = self.turn.as_mut().and_then(|turn| turn.step.as_mut()) {
+            step.overflowed = false;
+        }
+    }
+
+    /// Bytes of what models read, counted anew.
+    pub(crate) fn count_bytes(&self) -> u64 {
+        let stand_in = self.context.compacted.as_ref().map_or(0, |compacted| {
+            let kept = [compacted.first, compacted.prompt].into_iter().flatten();
+            let kept = kept.filter_map(|place| self.messages.get(place));
+            compacted.text.len() as u64 + kept.map(|message| self.context.bytes_of(message)).sum::<u64>()
+        });
+        let rest = self.messages.get(self.context.begins_at()..).unwrap_or_default();
+        stand_in + rest.iter().map(|message| self.context.bytes_of(message)).sum::<u64>()
+    }
+}

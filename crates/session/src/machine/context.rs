@@ -1,0 +1,399 @@
+//! Room in the context: what is done before a request that would not fit, and after one that was too long.
+//!
+//! First outputs are cleared, then a model writes a summary of what is left out, and where that is of no use a mark stands
+//! for it. Room is made three times at most before an answer comes, so that nothing goes round in circles.
+
+use playhouse_protocol::id::{AttemptId, MessageId};
+use playhouse_protocol::ledger::Purpose;
+use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptKind};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, TurnOutcome,
+};
+use playhouse_protocol::usage::{PriceList, Quality};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Usage};
+
+use super::Machine;
+use crate::context::{Gauge, Plan, Room, digest, plan, plan_by_hand, write};
+use crate::effect::{AsideOrder, AttemptReport, Effect, FailedAttempt, Stamp, StepAnswer, Ticket};
+use crate::fold::{FoldError, OpenAside, QueuedPrompt, StepPhase};
+use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
+
+/// So often room is made before an answer comes.
+const MOST_IN_A_ROW: u32 = 3;
+/// So many summaries may fail before something else stands for what is left out.
+const MOST_FAILED_SUMMARIES: u32 = 2;
+/// The most tokens of a summary that are of use.
+const MOST_SUMMARY: u64 = 8_000;
+/// The most bytes of a conversation that a model is shown for a summary.
+const MOST_DIGEST: u64 = 1_500_000;
+
+/// A summary under way.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    attempt: AttemptId,
+    /// The place of the first message that it does not cover.
+    from: usize,
+    /// Whether somebody asked for it.
+    by_hand: bool,
+}
+
+impl Machine {
+    /// Starts an attempt of the step under way or of a new one, or makes room for it, or ends the turn when there is none.
+    /// True when something is at work now.
+    pub(super) fn next_attempt(&mut self, stamp: &mut Stamp<'_>) -> Result<bool, FoldError> {
+        let Some(turn) = &self.session.turn else { return Ok(false) };
+        let (model, gauge) = (turn.model.clone(), self.gauge(stamp));
+        let room = self.room(&model, &gauge, stamp);
+        let total = self.session.conversation_bytes + room.pending;
+        if !self.overflowed() && total <= room.most {
+            self.start_attempt(stamp)?;
+            return Ok(true);
+        }
+        let in_a_row = self.session.context.in_a_row;
+        if in_a_row >= MOST_IN_A_ROW {
+            return self.give_up_turn(gauge.tokens(total), gauge.tokens(room.most), stamp);
+        }
+        match plan(&self.session, &room, in_a_row < MOST_IN_A_ROW - 1) {
+            Plan::Clear(cleared) => {
+                self.append(Record::ContextCleared(cleared), stamp.now)?;
+                Ok(false)
+            }
+            Plan::TooLong { needed } => {
+                self.give_up_turn(gauge.tokens(needed), gauge.tokens(room.most), stamp)
+            }
+            Plan::LeaveOut { from } => {
+                let summarizes = in_a_row < MOST_IN_A_ROW - 1
+                    && self.session.context.failed_summaries < MOST_FAILED_SUMMARIES;
+                if summarizes && self.start_compaction(from, None, false, stamp)? {
+                    return Ok(true);
+                }
+                self.leave_out(from, &room, &gauge, None, false, stamp)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether something may help against a request that was too long.
+    pub(super) fn can_make_room(&self, stamp: &Stamp<'_>) -> bool {
+        let Some(turn) = &self.session.turn else { return false };
+        let (gauge, context) = (self.gauge(stamp), &self.session.context);
+        let room = self.room(&turn.model, &gauge, stamp);
+        context.in_a_row < MOST_IN_A_ROW && !matches!(plan(&self.session, &room, true), Plan::TooLong { .. })
+    }
+
+    /// Input tokens of the next request, as they are estimated.
+    pub(super) fn estimated_input(&self, stamp: &Stamp<'_>) -> u64 {
+        self.gauge(stamp).tokens(self.session.conversation_bytes + self.pending())
+    }
+
+    fn gauge(&self, stamp: &Stamp<'_>) -> Gauge {
+        let (agent, model) = match &self.session.turn {
+            Some(turn) => (&turn.agent, &turn.model),
+            None => (&self.session.summary.agent, &self.session.summary.model),
+        };
+        self.session.context.gauge(model, stamp.facts.overhead_tokens(agent, model))
+    }
+
+    fn overflowed(&self) -> bool {
+        let step = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        step.is_some_and(|step| step.overflowed)
+    }
+
+    /// The room that the next request has. After one that was too long it is a quarter less than that one had.
+    fn room(&self, model: &ModelRef, gauge: &Gauge, stamp: &Stamp<'_>) -> Room {
+        let known = stamp.facts.room(model).map_or(u64::MAX, |tokens| gauge.bytes(tokens));
+        let refused = if self.overflowed() { self.session.conversation_bytes / 4 * 3 } else { u64::MAX };
+        Room { most: known.min(refused), pending: self.pending() }
+    }
+
+    /// Bytes of the prompts that the next step is the first to read.
+    fn pending(&self) -> u64 {
+        let step = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        if step.is_some_and(|step| step.phase == StepPhase::Unanswered) {
+            return 0;
+        }
+        let reads = |queued: &&QueuedPrompt| queued.prompt.steer && !is_command(&queued.prompt.kind);
+        let queued = self.session.queue.iter().filter(reads);
+        queued.map(|queued| self.session.context.bytes_of(&Message::User(queued.message()))).sum()
+    }
+
+    /// The turn fails: what must be in its request does not fit.
+    fn give_up_turn(&mut self, needed: u64, most: u64, stamp: &mut Stamp<'_>) -> Result<bool, FoldError> {
+        let Some(turn) = &self.session.turn else { return Ok(false) };
+        let overhead = stamp.facts.overhead_tokens(&turn.agent, &turn.model);
+        let text = format!(
+            "the prompt is too long for {}: about {needed} tokens cannot be left out ({overhead} of them are the system prompt and the tools), and there is room for {most}: ask for less at once, or use a model with a larger context",
+            turn.model
+        );
+        let error = ErrorInfo::new(ErrorCode::PromptTooLong, text).of_model(&turn.model);
+        let open = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
+        match open.map(|step| step.id) {
+            Some(step) => self.finish_step(step, Vec::new(), FinishReason::Failed, Some(error), stamp)?,
+            None => self.end_turn(TurnOutcome::Failed, Some(error), stamp)?,
+        }
+        Ok(false)
+    }
+
+    /// Starts the attempt that writes a summary of what stands before `from`. False when nobody is asked for one.
+    fn start_compaction(
+        &mut self,
+        from: usize,
+        by: Option<ModelRef>,
+        by_hand: bool,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<bool, FoldError> {
+        let model = match &self.session.turn {
+            Some(turn) => &turn.model,
+            None => &self.session.summary.model,
+        };
+        let Some((agent, model)) = stamp.facts.aside(Purpose::Compaction, model) else { return Ok(false) };
+        let model = by.unwrap_or(model);
+        // What is quoted has no more than what a request to this model may have, without its prompt.
+        let room = stamp.facts.room(&model).map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
+        let text = digest(&self.session, from, (room / 8 * 7).min(MOST_DIGEST));
+        let turn = self.session.turn.as_ref().map(|turn| turn.id);
+        let last = self.session.messages.last().map(Message::id);
+        let Some(of) = turn.or(last) else { return Ok(false) };
+        let attempt = self.start_aside(Purpose::Compaction, of, agent, model, text, MOST_SUMMARY, stamp)?;
+        self.live.compaction = Some(Compaction { attempt, from, by_hand });
+        Ok(true)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one order")]
+    pub(super) fn start_aside(
+        &mut self,
+        purpose: Purpose,
+        turn: MessageId,
+        agent: String,
+        model: ModelRef,
+        text: String,
+        most_output: u64,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<AttemptId, FoldError> {
+        let estimated_input = (text.len() as u64).div_ceil(BYTES_PER_TOKEN);
+        let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&model);
+        let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
+        let started = AttemptStarted {
+            attempt,
+            turn,
+            step,
+            step_number: 1,
+            attempt_number: 1,
+            agent: agent.clone(),
+            model: model.clone(),
+            purpose,
+            tier: stamp.facts.tier(&model),
+            catalogue: stamp.facts.catalogue(&model),
+            estimated_input,
+            prices,
+            long_prices,
+            steered: Vec::new(),
+            notes: Vec::new(),
+            last: false,
+        };
+        self.append(Record::AttemptStarted(started), stamp.now)?;
+        let in_turn = self.session.turn.as_ref().is_some_and(|running| running.id == turn);
+        self.effects.push(Effect::StartAside(AsideOrder {
+            attempt,
+            purpose,
+            turn,
+            step,
+            in_turn,
+            agent,
+            model,
+            text,
+            most_output,
+            estimated_input,
+        }));
+        Ok(attempt)
+    }
+
+    /// An attempt beside the steps of turns ended.
+    pub(super) fn on_aside(
+        &mut self,
+        attempt: AttemptId,
+        report: AttemptReport,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if let Some(compaction) = self.live.compaction.take_if(|live| live.attempt == attempt) {
+            let written = self.end_aside(attempt, report, stamp)?;
+            return self.on_summary(compaction, written, stamp);
+        }
+        if let Some(title) = self.live.title.take_if(|live| live.attempt == attempt) {
+            let written = self.end_aside(attempt, report, stamp)?;
+            return self.on_title(title, written.ok(), stamp);
+        }
+        Ok(())
+    }
+
+    /// Ends an attempt as it reports; what it wrote, or why it wrote nothing.
+    fn end_aside(
+        &mut self,
+        attempt: AttemptId,
+        report: AttemptReport,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<Result<String, ErrorInfo>, FoldError> {
+        let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
+            return Ok(Err(ErrorInfo::new(ErrorCode::Internal, "the attempt is not under way")));
+        };
+        match report {
+            AttemptReport::Finished(StepAnswer { parts, usage, answered_by, .. }) => {
+                let text: Vec<String> = parts
+                    .into_iter()
+                    .filter_map(|part| match part {
+                        StepPart::Text { text, .. } => Some(text),
+                        StepPart::Reasoning { .. } | StepPart::Call { .. } => None,
+                    })
+                    .collect();
+                let text = text.join("\n\n").trim().to_owned();
+                let usage = match usage {
+                    Some(usage) if usage.quality != Quality::Estimated => usage,
+                    partial => estimated_usage(partial, open.estimated_input, text.len() as u64),
+                };
+                let outcome = match text.is_empty() {
+                    false => Ok(text),
+                    true => Err(ErrorInfo::new(ErrorCode::EmptyAnswer, "the answer holds no text")),
+                };
+                let recorded = match &outcome {
+                    Ok(_) => AttemptOutcome::Finished,
+                    Err(error) => AttemptOutcome::Failed { error: error.clone() },
+                };
+                self.record_aside(&open, recorded, Some(usage), answered_by, stamp)?;
+                Ok(outcome)
+            }
+            AttemptReport::Failed(FailedAttempt { error, usage, streamed_bytes, may_have_used, .. }) => {
+                let used = (may_have_used || usage.is_some())
+                    .then(|| estimated_usage(usage, open.estimated_input, streamed_bytes));
+                let outcome = AttemptOutcome::Failed { error: error.clone() };
+                self.record_aside(&open, outcome, used, None, stamp)?;
+                Ok(Err(error))
+            }
+        }
+    }
+
+    fn record_aside(
+        &mut self,
+        open: &OpenAside,
+        outcome: AttemptOutcome,
+        usage: Option<Usage>,
+        answered_by: Option<String>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let cost = usage.as_ref().and_then(|usage| open.prices.cost(&usage.tokens));
+        let ended = AttemptEnded { attempt: open.id, outcome, usage, cost, answered_by };
+        self.append(Record::AttemptEnded(ended), stamp.now)
+    }
+
+    /// Ends one whose report is not awaited, as if it had used what its request held.
+    pub(super) fn drop_aside(
+        &mut self,
+        attempt: AttemptId,
+        outcome: AttemptOutcome,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
+            return Ok(());
+        };
+        let usage = estimated_usage(None, open.estimated_input, 0);
+        self.record_aside(&open, outcome, Some(usage), None, stamp)
+    }
+
+    /// After a restart nobody is at work on them.
+    pub(super) fn lose_asides(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let open: Vec<AttemptId> = self.session.asides.iter().map(|open| open.id).collect();
+        open.into_iter().try_for_each(|attempt| self.drop_aside(attempt, AttemptOutcome::Lost, stamp))
+    }
+
+    /// An abort does not wait for a summary.
+    pub(super) fn give_up_compaction(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let Some(compaction) = self.live.compaction.take() else { return Ok(()) };
+        self.effects.push(Effect::KillAttempt(compaction.attempt));
+        self.drop_aside(compaction.attempt, AttemptOutcome::Aborted, stamp)
+    }
+
+    /// A summary was written, or not.
+    fn on_summary(
+        &mut self,
+        compaction: Compaction,
+        written: Result<String, ErrorInfo>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let Compaction { attempt, from, by_hand } = compaction;
+        // Without one the turn tries again, or does without; who asked for it finds the conversation as it was.
+        let Ok(summary) = written else { return Ok(()) };
+        let (model, gauge) = (self.model(), self.gauge(stamp));
+        let room = self.room(&model, &gauge, stamp);
+        let written = Some((attempt, summary.as_str()));
+        self.leave_out(from, &room, &gauge, written, by_hand, stamp)
+    }
+
+    fn model(&self) -> ModelRef {
+        self.session.turn.as_ref().map_or(&self.session.summary.model, |turn| &turn.model).clone()
+    }
+
+    /// Something short stands for what comes before `from`: a summary, with the attempt that wrote it, or a mark.
+    fn leave_out(
+        &mut self,
+        from: usize,
+        room: &Room,
+        gauge: &Gauge,
+        summary: Option<(AttemptId, &str)>,
+        by_hand: bool,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let before = gauge.tokens(self.session.conversation_bytes);
+        let written = write(&self.session, room, from, summary.map(|(_, text)| text));
+        if let Some(cleared) = written.cleared {
+            self.append(Record::ContextCleared(cleared), stamp.now)?;
+        }
+        let compacted = ContextCompacted {
+            how: if summary.is_some() { CompactionKind::Summary } else { CompactionKind::Cut },
+            message: stamp.ids.next(stamp.now),
+            answer: stamp.ids.next(stamp.now),
+            part: stamp.ids.next(stamp.now),
+            text: written.text,
+            first: written.first,
+            prompt: written.prompt,
+            kept_from: written.kept_from,
+            attempt: summary.map(|(attempt, _)| attempt),
+            by_hand,
+            before,
+            after: gauge.tokens(written.bytes),
+        };
+        self.append(Record::ContextCompacted(compacted), stamp.now)
+    }
+
+    /// Somebody wants a summary to stand for the conversation so far.
+    pub(super) fn on_compact(
+        &mut self,
+        ticket: Ticket,
+        by: Option<ModelRef>,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.refuse_deleted(ticket) {
+            return Ok(());
+        }
+        if !self.session.is_idle() || self.live.compaction.is_some() || self.live.abort.is_some() {
+            self.reply(ticket, Err(CommandError::Busy));
+            return Ok(());
+        }
+        let (model, gauge) = (self.model(), self.gauge(stamp));
+        let from = plan_by_hand(&self.session, &self.room(&model, &gauge, stamp));
+        let refusal = match from {
+            Some(from) if self.start_compaction(from, by, true, stamp)? => None,
+            Some(_) => Some("there is no agent here that writes summaries: it is called `compaction`"),
+            None => Some(
+                "there is nothing to summarize in this session: its conversation is as short as it can be",
+            ),
+        };
+        self.reply(
+            ticket,
+            refusal.map_or(Ok(Reply::Done), |text| Err(CommandError::Invalid(text.to_owned()))),
+        );
+        Ok(())
+    }
+}
+
+fn is_command(kind: &PromptKind) -> bool {
+    kind.command().is_some()
+}

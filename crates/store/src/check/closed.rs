@@ -1,0 +1,140 @@
+//! Looks through a store that nobody has open, and leaves it as it is.
+//!
+//! No backend can be opened without being written to: redb repairs itself, sled cuts off what it cannot read. So a copy of the
+//! database is opened, in a folder for temporary files; blobs are read where they are. A directory that can only be read is
+//! looked through as well, and so is a database that the engine refuses.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use fs_err as fs;
+use playhouse_protocol::upkeep::{StoreProblem, StoreReport};
+
+use super::{check, of_damage};
+use crate::blobs::FileBlobs;
+use crate::format::{Backend, inspect};
+use crate::in_hand::InHand;
+use crate::lock::DataLock;
+use crate::open::{GENERATION, generation_after};
+use crate::projection::Source;
+use crate::redb_table::RedbTable;
+use crate::sled_table::SledTable;
+use crate::switch::Switch;
+use crate::table::Table;
+use crate::{Store, StoreError, index, keys, ledger, marker, site};
+
+/// What a backend may add to a copy when it opens it, in bytes.
+const ROOM: u64 = 64 * 1024 * 1024;
+
+impl Store {
+    /// Looks through the store in the directory `data`, which nobody has open, as [`crate::Upkeep::check`] does. Nothing is
+    /// changed there, and nothing needs to be writable: a copy of the database is made in the folder for temporary files
+    /// (`TMPDIR`), and removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] while somebody has it open; [`StoreError::Format`] when the directory holds no store, or one that
+    /// this engine cannot read; no copy can be made, or the copy cannot be read at all.
+    pub fn check_closed(data: &Path) -> Result<StoreReport, StoreError> {
+        let Some(format) = inspect(data)? else {
+            let (path, found) = (data.to_owned(), "holds no store".to_owned());
+            return Err(StoreError::Format { path, found, known: "one that an engine has made".to_owned() });
+        };
+        let _lock = DataLock::look(data)?;
+        let place = site::place_of(data, format.backend)?;
+        let mut problems = Vec::new();
+        if site::holds_nothing(&place)?
+            && let Err(error) = marker::check(data, &place, 0)
+        {
+            return Ok(StoreReport { problems: vec![of_damage(error)?], ..StoreReport::default() });
+        }
+        let folder = tempfile::Builder::new().prefix("playhouse-check-").tempdir()?;
+        let copy = folder.path().join("database");
+        copy_database(&place, &copy)?;
+        let table = match open(format.backend, &place, &copy, &mut problems) {
+            Ok(table) => table,
+            Err(error) => {
+                problems.push(of_damage(error)?);
+                return Ok(StoreReport { problems, ..StoreReport::default() });
+            }
+        };
+        let in_hand = Arc::new(InHand::new(Duration::ZERO));
+        let blobs = Arc::new(FileBlobs::to_read(data.join("blobs"), Arc::clone(&in_hand)));
+        let switch = Arc::new(Switch::new(table, None, in_hand)?);
+        let mut source = Source::new(switch, blobs);
+        // What an engine makes good when it opens the store is not wrong with it.
+        let ready = || -> Result<u64, StoreError> {
+            let generation = generation_after(source.table.get(&keys::shelf(GENERATION))?.as_deref())?;
+            marker::check(data, &place, generation.saturating_sub(1))?;
+            index::prepare(&source, generation)?;
+            ledger::prepare(&source, generation)
+        };
+        match ready() {
+            Ok(feed_end) => source.feed_end = AtomicU64::new(feed_end),
+            Err(error) => problems.push(of_damage(error)?),
+        }
+        let mut report = check(&source)?;
+        report.problems.splice(0..0, problems);
+        Ok(report)
+    }
+}
+
+/// Opens a copy. Where the engine would refuse the database, that is a problem, and what can be read of it is opened.
+fn open(
+    backend: Backend,
+    place: &Path,
+    copy: &Path,
+    problems: &mut Vec<StoreProblem>,
+) -> Result<Box<dyn Table>, StoreError> {
+    match backend {
+        Backend::Redb => Ok(Box::new(RedbTable::open(copy)?)),
+        Backend::Sled => {
+            if let Some((_, byte)) = SledTable::damage(copy)? {
+                problems.push(StoreProblem {
+                    place: place.join(site::DATABASE).display().to_string(),
+                    what: format!(
+                        "byte {byte} is not what was written, so that the engine refuses this store; what was written \
+                         later cannot be read, and is not in this report"
+                    ),
+                });
+            }
+            Ok(Box::new(SledTable::open_cut(copy)?))
+        }
+    }
+}
+
+/// Copies a database, where there is room for it.
+fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
+    fs::create_dir(to)?;
+    let (size, free) = (site::size(from)?, rustix::fs::statvfs(to).map_err(std::io::Error::from)?);
+    let free = free.f_bavail.saturating_mul(free.f_frsize);
+    if free < size.saturating_add(ROOM) {
+        return Err(std::io::Error::new(
+            ErrorKind::StorageFull,
+            format!(
+                "the database is looked at in a copy, which needs {size} bytes and some room in {}, where {free} are free: \
+                 set TMPDIR to a folder with more",
+                to.display()
+            ),
+        )
+        .into());
+    }
+    copy_folder(from, to)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&to)?;
+            copy_folder(&from, &to)?;
+        } else {
+            // Not its permissions: a copy of what can only be read has to be written.
+            std::io::copy(&mut fs::File::open(&from)?, &mut fs::File::create(&to)?)?;
+        }
+    }
+    Ok(())
+}

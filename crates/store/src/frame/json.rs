@@ -1,0 +1,150 @@
+//! The JSON of records: read without trust.
+
+use playhouse_protocol::Record;
+use serde::Deserialize;
+
+use super::FrameError;
+
+/// The deepest nesting of a record's JSON. A model may nest arguments 127 deep, and the record puts more around them;
+/// the bound keeps a reader's stack safe.
+pub const MAX_DEPTH: usize = 256;
+
+/// The newest version that this engine reads of each kind of record.
+const KINDS: [(&str, u16); 21] = [
+    ("session.created", 1),
+    ("session.changed", 1),
+    ("session.forked", 1),
+    ("prompt.admitted", 1),
+    ("turn.started", 1),
+    ("system.settled", 1),
+    ("attempt.started", 1),
+    ("attempt.ended", 1),
+    ("step.finished", 1),
+    ("call.proposed", 1),
+    ("consent.asked", 1),
+    ("consent.settled", 1),
+    ("question.asked", 1),
+    ("question.settled", 1),
+    ("todos.changed", 1),
+    ("call.intended", 1),
+    ("call.settled", 1),
+    ("context.cleared", 1),
+    ("context.compacted", 1),
+    ("turn.ended", 1),
+    ("session.deleted", 1),
+];
+
+/// The record of this version that the JSON is of.
+pub(super) fn read_record(version: u16, json: &str) -> Result<Record, FrameError> {
+    if !is_shallow(json.as_bytes()) {
+        return Err(FrameError::Depth);
+    }
+    // All kinds are at version 1: the kind is needed first only for another version, or when reading fails.
+    let error = if version == 1 {
+        match parse(json) {
+            Ok(record) => return Ok(record),
+            Err(error) => FrameError::Json(error.to_string()),
+        }
+    } else {
+        FrameError::Json("it names no kind".to_owned())
+    };
+    let Ok(Kind { kind }) = parse::<Kind>(json) else { return Err(error) };
+    Err(match KINDS.iter().find(|(known, _)| *known == kind) {
+        None => FrameError::Kind { kind, version },
+        Some((_, known)) if version == 0 || version > *known => {
+            FrameError::RecordVersion { kind, found: version, known: *known }
+        }
+        Some(_) => error,
+    })
+}
+
+/// The tenant that the record says with which a log begins, where this is the JSON of one.
+pub(super) fn tenant_of_first(json: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct First {
+        data: Tenant,
+    }
+    #[derive(Deserialize)]
+    struct Tenant {
+        tenant: String,
+    }
+    if !is_shallow(json.as_bytes()) {
+        return None;
+    }
+    let Kind { kind } = parse(json).ok()?;
+    if kind != "session.created" && kind != "session.forked" {
+        return None;
+    }
+    Some(parse::<First>(json).ok()?.data.tenant)
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Reads JSON whose depth was checked.
+fn parse<T: for<'de> Deserialize<'de>>(json: &str) -> Result<T, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_str(json);
+    reader.disable_recursion_limit();
+    let value = T::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// The bit in which the two kinds of brackets differ.
+const DIFFERENCE: u8 = b'[' ^ b'{';
+
+/// Whether brackets outside of strings are nested at most [`MAX_DEPTH`] deep.
+pub(super) fn is_shallow(json: &[u8]) -> bool {
+    // Nearly all have so few brackets, strings included, that it does not matter where they stand; and counting takes far
+    // less time than looking where that is, most of all in numbers as small as what is counted.
+    let few = |bytes: &[u8]| bytes.iter().map(|byte| u8::from(byte | DIFFERENCE == b'{')).sum::<u8>();
+    let open = json.chunks(u8::MAX.into()).map(|bytes| usize::from(few(bytes))).sum::<usize>();
+    open <= MAX_DEPTH || nests_shallow(json)
+}
+
+fn nests_shallow(json: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_record_has_a_version() {
+        let error = parse::<Record>(r#"{"type":"?"}"#).unwrap_err().to_string();
+        let (_, expected) = error.split_once("expected one of ").expect("serde lists the kinds");
+        let kinds: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        assert_eq!(kinds, KINDS.map(|(kind, _)| kind));
+    }
+
+    #[test]
+    fn brackets_in_strings_do_not_count() {
+        let text = serde_json::to_vec(&format!("\\\"{}", "[".repeat(1_000))).unwrap();
+        assert!(is_shallow(&text));
+    }
+}

@@ -1,0 +1,195 @@
+//! Rows are read as they were written, by this version and by the one before, or not at all.
+
+use playhouse_protocol::usage::Prices;
+use proptest::prelude::*;
+use rust_decimal::Decimal;
+
+use super::*;
+use crate::ledger::{golden_tests as golden, keys};
+
+const KEY: u64 = 7;
+
+fn id(prefix: &str, number: u64) -> String {
+    format!("{prefix}_{number:012x}0aB45678901234")
+}
+
+/// A row with nothing in it that may be missing.
+fn plain() -> LedgerRow {
+    let attempt = id("att", 1).parse().unwrap();
+    LedgerRow {
+        id: RowId::of(attempt),
+        tenant: "acme".to_owned(),
+        workspace: "/home/ada/project".to_owned(),
+        session: id("ses", 2).parse().unwrap(),
+        root: id("ses", 2).parse().unwrap(),
+        parent_step: None,
+        turn: id("msg", 3).parse().unwrap(),
+        step: id("msg", 4).parse().unwrap(),
+        step_number: 1,
+        attempt,
+        attempt_number: 1,
+        agent: "build".to_owned(),
+        purpose: Purpose::Turn,
+        provider: "mock".to_owned(),
+        model: "demo".to_owned(),
+        answered_by: None,
+        tokens: Tokens::default(),
+        quality: Quality::Reported,
+        raw: None,
+        catalogue: None,
+        prices: Prices::default(),
+        costs: CostByClass::new(&Prices::default(), &Tokens::default()),
+        cost: None,
+        tier: Tier::Pro,
+        started: Timestamp::from_millis(1_795_292_879_000),
+        ended: Timestamp::from_millis(1_795_292_879_257),
+        corrects: None,
+    }
+}
+
+/// One with all of it.
+fn full() -> LedgerRow {
+    let price = |text: &str| Some(text.parse::<Decimal>().unwrap());
+    let prices = Prices {
+        input: price("3"),
+        output: price("15.00"),
+        cache_read: price("0.30"),
+        cache_write: price("3.75"),
+        cache_write_1h: price("6"),
+        reasoning: price("0.0000000000000000000000000001"),
+    };
+    let tokens = Tokens {
+        input: 1_234,
+        cache_read: 20_000,
+        cache_write_5m: 127,
+        cache_write_1h: 128,
+        output: 567,
+        reasoning: u64::MAX,
+    };
+    let raw = serde_json::json!({
+        "output_tokens": 567, "input_tokens": 1_234, "below": -3, "share": 0.25, "kept": [true, false, null],
+        "tier": "standard", "more": {"é": {}},
+    });
+    LedgerRow {
+        id: RowId("row_0000000000010aB45678901234.2".to_owned()),
+        root: id("ses", 9).parse().unwrap(),
+        parent_step: Some(id("msg", 8).parse().unwrap()),
+        step_number: 300,
+        attempt_number: u32::MAX,
+        purpose: Purpose::Subagent,
+        answered_by: Some("demo-2026".to_owned()),
+        tokens,
+        quality: Quality::Unreconciled,
+        raw: Some(raw),
+        catalogue: Some("2026-07".to_owned()),
+        prices,
+        costs: CostByClass { output: None, ..CostByClass::new(&prices, &tokens) },
+        cost: Some(Cost("-0.0123".parse().unwrap())),
+        tier: Tier::Light,
+        // The clock stepped back.
+        started: Timestamp::from_millis(1_795_292_880_000),
+        corrects: Some(RowId("row_0000000000010aB45678901234".to_owned())),
+        ..plain()
+    }
+}
+
+fn stored(view: &RowView<'_>) -> Vec<u8> {
+    of_row(&keys::feed(KEY), view).unwrap()
+}
+
+fn read(entry: &[u8]) -> Option<LedgerRow> {
+    row(&keys::feed(KEY), entry).ok()
+}
+
+/// As text: amounts that are equal may be written in two ways, and fields in any order.
+fn text(row: &LedgerRow) -> String {
+    serde_json::to_string(row).unwrap()
+}
+
+#[test]
+fn golden_rows_are_read_and_written_as_they_were() {
+    let computed = |row: &LedgerRow| stored(&RowView { costs: None, ..row.view() });
+    for (name, row, written) in [
+        ("row.packed.plain.bin", plain(), computed(&plain())),
+        ("row.packed.full.bin", full(), stored(&full().view())),
+    ] {
+        let golden = golden::of_today(name, &written);
+        assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
+        assert!(is_row(&golden));
+        assert_eq!(time(&golden), Some(row.ended));
+        assert_eq!(item(&keys::feed(KEY), &golden).unwrap(), FeedItem::Row(Box::new(row)));
+    }
+}
+
+#[test]
+fn golden_rows_of_before_are_read() {
+    for (name, row) in [("row.json.plain.bin", plain()), ("row.json.full.bin", full())] {
+        let golden = golden::of_before(name);
+        assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
+        assert!(is_row(&golden));
+        assert_eq!(time(&golden), Some(row.ended));
+    }
+}
+
+#[test]
+fn costs_that_follow_from_the_rest_are_computed_as_they_always_were() {
+    let row = full();
+    let costs = CostByClass::new(&row.prices, &Tokens { reasoning: 12, ..row.tokens });
+    let row = LedgerRow { tokens: Tokens { reasoning: 12, ..row.tokens }, costs, ..row };
+    let golden = golden::of_today("row.packed.computed.bin", &stored(&RowView { costs: None, ..row.view() }));
+    let costs = serde_json::to_value(read(&golden).unwrap().costs).unwrap();
+    // Rows never change: another way to compute costs is another form of the row.
+    let expected = serde_json::json!({
+        "input": "0.003702", "cache_read": "0.0060", "cache_write_5m": "0.00047625", "cache_write_1h": "0.000768",
+        "output": "0.008505", "reasoning": "0",
+    });
+    assert_eq!(costs, expected);
+}
+
+#[test]
+fn a_row_that_is_changed_cut_or_elsewhere_is_not_read() {
+    let entry = stored(&full().view());
+    assert!(read(&entry).is_some());
+    assert!(row(&keys::feed(KEY + 1), &entry).is_err());
+    for place in 0..entry.len() {
+        let mut changed = entry.clone();
+        changed[place] ^= 1;
+        assert_eq!(read(&changed), None, "byte {place}");
+        assert_eq!(read(&entry[..place]), None, "cut at {place}");
+    }
+}
+
+#[test]
+fn a_row_with_usage_that_is_nested_too_deep_is_refused() {
+    let raw = (0..1_000).fold(serde_json::Value::Null, |inner, _| serde_json::Value::Array(vec![inner]));
+    let row = LedgerRow { raw: Some(raw), ..plain() };
+    let error = of_row(&keys::feed(KEY), &row.view()).unwrap_err().to_string();
+    assert!(error.contains("nested too deep"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_row_is_read_as_it_was_written(
+        (tenant, model, answered_by) in (".{0,30}", ".{0,300}", proptest::option::of(".{0,9}")),
+        (input, output, started, ended) in any::<(u64, u64, u64, u64)>(),
+        (price, scale) in (proptest::option::of(any::<u64>()), 0..=28_u32),
+        (purpose, quality, tier) in (0..5_usize, 0..3_usize, 0..2_usize),
+    ) {
+        let price = price.map(|price| Decimal::from_i128_with_scale(price.into(), scale));
+        let row = LedgerRow {
+            tenant,
+            model,
+            answered_by,
+            tokens: Tokens { input, output, ..Tokens::default() },
+            prices: Prices { input: price, output: price, ..Prices::default() },
+            cost: price.map(Cost),
+            purpose: PURPOSES[purpose],
+            quality: QUALITIES[quality],
+            tier: TIERS[tier],
+            started: Timestamp::from_millis(started),
+            ended: Timestamp::from_millis(ended),
+            ..plain()
+        };
+        prop_assert_eq!(text(&read(&stored(&row.view())).unwrap()), text(&row));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a data directory remembers of its database beside it: `opened`.
+//!
+//! A database that lost what was written last, or all of it, looks like one to which that was never written: a copy that is
+//! older, a file that was cut, a directory that is gone. So the number of the last opening, which the database holds as well,
+//! is written here each time once it is durable there. A database that knows of fewer openings than this is refused.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use fs_err as fs;
+
+use crate::StoreError;
+use crate::blobs::sync_folder;
+use crate::format::write_beside;
+
+const FILE: &str = "opened";
+const NEW_FILE: &str = "opened.new";
+
+/// The number of the last opening of the store in `data`; 0 where none ended.
+pub(crate) fn read(data: &Path) -> Result<u64, StoreError> {
+    let path = data.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        result => result?,
+    };
+    text.trim_end().parse().map_err(|_| StoreError::Format {
+        path,
+        found: format!("holds \"{}\"", text.trim_end().escape_debug()),
+        known: "there the number of times that the store was opened (without the file, nothing is held against the database)"
+            .to_owned(),
+    })
+}
+
+/// Remembers that the store in `data` was opened for the time `generation`, durably.
+pub(crate) fn write(data: &Path, generation: u64) -> Result<(), StoreError> {
+    write_beside(data, NEW_FILE, format!("{generation}\n").as_bytes())?;
+    fs::rename(data.join(NEW_FILE), data.join(FILE))?;
+    sync_folder(data)
+}
+
+/// Refuses a database that knows of `found` openings only, and is in `place`.
+pub(crate) fn check(data: &Path, place: &Path, found: u64) -> Result<(), StoreError> {
+    let known = read(data)?;
+    if found >= known {
+        return Ok(());
+    }
+    let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let is = match found {
+        0 => "it is empty".to_owned(),
+        found => format!("what it holds is of when the store had been opened {}", times(found)),
+    };
+    let path = data.join(FILE);
+    let found = format!(
+        "{is}, and the store was opened {} ({} says so): files of it were lost, emptied, cut, or put back from an older copy. \
+         To go on with what is there, and without the rest, remove {1}",
+        times(known),
+        path.display()
+    );
+    Err(StoreError::Damaged { what: place.display().to_string(), found })
+}

@@ -1,0 +1,45 @@
+//! Records of work that one session hands over to another.
+
+use playhouse_protocol::consent::{Action, PermissionRule};
+use playhouse_protocol::record::{CallIntended, Effect, PromptAdmitted, Recovery};
+use playhouse_protocol::{Delegate, HandedOver, Mandate, ModelRef, Record};
+
+use crate::samples::*;
+
+/// They, under the names of their golden files.
+pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
+    let asks = |permission: &str| PermissionRule {
+        permission: permission.to_owned(),
+        pattern: "docs/*".to_owned(),
+        action: Action::Ask,
+    };
+    let Record::PromptAdmitted(admitted) = admitted(3) else { unreachable!("it admits a prompt") };
+    let handed = HandedOver {
+        from: session(2),
+        agent: "build".to_owned(),
+        model: ModelRef::new("anthropic", "claude-sonnet-4-5"),
+        mandates: vec![Mandate {
+            agent: vec![asks("edit")],
+            session: vec![asks("bash")],
+            restrictions: vec![asks("webfetch")],
+            read_only: true,
+        }],
+        report: Some(message(9)),
+    };
+    let delegate = Delegate { session: session(3), prompt: message(4), report: Some(message(9)) };
+    vec![
+        (
+            "prompt.admitted.handed",
+            Record::PromptAdmitted(PromptAdmitted { handed: Some(Box::new(handed)), ..admitted }),
+        ),
+        (
+            "call.intended.delegate",
+            Record::CallIntended(CallIntended {
+                call: part(11),
+                effect: Effect::Delegated,
+                recovery: Recovery::Reattach,
+                delegate: Some(delegate),
+            }),
+        ),
+    ]
+}

@@ -1,0 +1,53 @@
+//! Command templates of the operator and of workspaces, as the engine and its clients know them.
+
+use std::path::Path;
+
+use playhouse_actors::{FilledTemplate, TemplatePiece};
+use playhouse_prompts::Commands;
+use playhouse_prompts::command::{Filled, Owner};
+use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
+
+use crate::config::Settings;
+
+/// The commands of the operator and of the workspace `root`. Reads files.
+pub(crate) fn read(settings: &Settings, root: &Path) -> Commands {
+    Commands::read(settings.commands.as_deref(), Some(root))
+}
+
+/// The same, as clients are told of them.
+pub(crate) fn list(commands: &Commands) -> TemplateList {
+    let facts = commands.iter().map(|(owner, command)| TemplateFacts {
+        name: command.name.clone(),
+        description: command.description.clone(),
+        agent: command.agent.clone(),
+        model: command.model.clone(),
+        subtask: command.subtask,
+        template: command.template.clone(),
+        hints: command.hints(),
+        owner: match owner {
+            Owner::Operator => TemplateOwner::Operator,
+            Owner::Workspace => TemplateOwner::Workspace,
+        },
+    });
+    let refused = commands.refused().iter().map(ToString::to_string).collect();
+    TemplateList { commands: facts.collect(), refused }
+}
+
+/// The command `name` with what was typed behind it.
+///
+/// # Errors
+/// There is no such command, its file cannot be used, or the arguments do not fit.
+pub(crate) fn fill(commands: &Commands, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+    let command = commands.find(name)?;
+    let filled = command.fill(arguments).map_err(|error| format!("/{name}: {error}"))?;
+    let pieces = filled.into_iter().map(|piece| match piece {
+        Filled::Text(text) => TemplatePiece::Text(text),
+        Filled::Shell(command) => TemplatePiece::Shell(command),
+    });
+    Ok(FilledTemplate {
+        agent: command.agent.clone(),
+        model: command.model.clone(),
+        subtask: command.subtask,
+        pieces: pieces.collect(),
+    })
+}

@@ -1,0 +1,99 @@
+//! Command templates on the command line, and paths that prompts name.
+
+use mock_llm::{Model, text};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, in_both};
+
+/// The text of the last message of the last request.
+fn asked(stage: &Stage) -> String {
+    let request = stage.requests().pop().unwrap();
+    let content = &request["messages"].as_array().unwrap().last().unwrap()["content"];
+    match content {
+        Value::String(text) => text.clone(),
+        blocks => {
+            let texts = blocks.as_array().unwrap().iter().filter_map(|block| block["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n---\n")
+        }
+    }
+}
+
+/// Writes a command of the operator.
+fn operator(stage: &Stage, name: &str, content: &str) {
+    let folder = stage.config.with_file_name("commands");
+    fs_err::create_dir_all(&folder).unwrap();
+    fs_err::write(folder.join(name), content).unwrap();
+}
+
+const FIX: &str =
+    "---\ndescription: Fixes an issue\n---\nFix $1: $2\n\n!`printf '%s|' $ARGUMENTS`\n\nRead @notes.md.\n";
+
+#[test]
+fn commands_are_listed_with_what_is_wrong() {
+    let stage = Stage::new(Model::new());
+    operator(&stage, "review.md", "---\nagent: plan\nsubtask: true\n---\nReview $ARGUMENTS.");
+    stage
+        .write(".playhouse/commands/fix.md", FIX)
+        .write(".playhouse/commands/review.md", "Mine.")
+        .write(".playhouse/commands/bad.md", "---\nmodel: none\n---\nx");
+    let listed = stage.playhouse(["commands"]).is(0);
+    listed
+        .shows([
+            "/fix $1 $2 $ARGUMENTS\n  Fixes an issue\n    from: the workspace\n",
+            "/review $ARGUMENTS\n  Review $ARGUMENTS.\n    from: the operator, agent: plan, a subtask\n",
+        ])
+        .says([
+            "warning: .playhouse/commands/bad.md:2: `model`: ",
+            "warning: .playhouse/commands/review.md: the operator has a command \"review\" already",
+        ]);
+    let lines = stage.playhouse(["commands", "--json"]).is(0).lines();
+    assert_eq!((&lines[0]["name"], &lines[0]["owner"]), (&json!("fix"), &json!("workspace")));
+    assert_eq!(lines.iter().filter(|line| line["error"].is_string()).count(), 2);
+    let elsewhere = stage.playhouse(["commands", "--dir", stage.root().to_str().unwrap()]).is(0);
+    assert!(!elsewhere.stdout.contains("/fix"), "{}", elsewhere.stdout);
+}
+
+#[test]
+fn a_command_runs_by_its_name_once_somebody_agreed_to_its_shell_blocks() {
+    in_both(|| {
+        let stage = Stage::new(Model::new().step(text("Fixed.")).cycle());
+        stage.write(".playhouse/commands/fix.md", FIX).write("notes.md", "careful\n").write("b.md", "no\n");
+        // Nobody is there to agree, and a template is no consent.
+        let refused = stage.run(["/fix 12 x"]).is(2);
+        refused.says(["/fix was not run: its shell block `printf '%s|' 12 x` did not end well"]);
+        assert!(stage.asked().is_empty());
+        stage.run(["--yes", "/fix 12 'the $1 @b.md' is slow; `rm`"]).is(0).shows(["Fixed."]);
+        let told = asked(&stage);
+        let expected =
+            "Fix 12: 'the $1 @b.md' is slow; `rm`\n\n12|the $1 @b.md|is|slow;|`rm`|\n\nRead @notes.md.";
+        assert!(told.starts_with(expected), "{told}");
+        assert!(told.contains("<file name=\"notes.md\">\n1\tcareful\n</file>"), "{told}");
+        // What was typed may name a path; what a command printed does not.
+        assert_eq!(told.matches("<file name=\"b.md\">").count(), 1, "{told}");
+        assert_eq!(stage.asked().len(), 1, "the shell block asked no model");
+        // It goes on in the same session, and is shown.
+        stage.run(["-c", "--yes", "/fix 1 y"]).is(0).says(["✓ bash printf"]);
+    });
+}
+
+#[test]
+fn what_is_no_command_is_a_prompt_and_a_bad_one_is_named() {
+    let stage = Stage::new(Model::new().step(text("Yes.")).cycle());
+    stage.write(".playhouse/commands/bad.md", "a\n!`open\n");
+    stage.run(["/bad now"]).is(2).says([".playhouse/commands/bad.md:2: this shell block has no closing"]);
+    assert!(!stage.data.exists(), "nothing was begun");
+    stage.run(["/tmp is full"]).is(0);
+    assert_eq!(asked(&stage), "/tmp is full");
+}
+
+#[test]
+fn a_path_in_a_prompt_is_attached() {
+    in_both(|| {
+        let stage = Stage::new(Model::new().step(text("Yes.")).cycle());
+        stage.write("src/main.rs", "fn main() {}\n");
+        stage.run(["what does @src/main.rs do, ada@example.org?"]).is(0);
+        let told = asked(&stage);
+        assert!(told.contains("<file name=\"src/main.rs\">\n1\tfn main() {}\n</file>"), "{told}");
+        stage.playhouse(["sessions", "show", &stage.session()]).is(0).shows(["src/main.rs"]);
+    });
+}

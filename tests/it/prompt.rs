@@ -1,0 +1,78 @@
+//! `playhouse prompt`: what it prints is what is sent.
+
+use mock_llm::{Model, call, text};
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const SKILL: &str = "---\nname: pdf\ndescription: Fills in forms.\n---\nUse the form.";
+
+/// A system prompt without the day.
+fn undated(system: &str) -> String {
+    system.lines().filter(|line| !line.starts_with("Date: ")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_it_prints_is_what_is_sent() {
+    let stage = Stage::new(Model::new().step(text("Done.")));
+    stage.write("AGENTS.md", "Use tabs.").write(".agents/skills/pdf/SKILL.md", SKILL);
+    let printed = stage.playhouse(["prompt", "--format", "json"]).is(0);
+    let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    stage.run(["Do it"]).is(0);
+    let request = &stage.requests()[0];
+    let sent = request["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(undated(sent), undated(printed["system"].as_str().unwrap()));
+    assert!(sent.contains("Use tabs.") && sent.contains("- pdf: Fills in forms."));
+    let sent: Vec<Value> =
+        request["tools"].as_array().unwrap().iter().map(|tool| tool["function"].clone()).collect();
+    let fields = |tool: &Value| json!([tool["name"], tool["description"], tool["parameters"]]);
+    let of = |tools: &[Value]| tools.iter().map(fields).collect::<Vec<_>>();
+    assert_eq!(of(&sent), of(printed["tools"].as_array().unwrap()));
+}
+
+#[test]
+fn it_needs_no_key_and_names_what_is_wrong() {
+    let stage = Stage::new(Model::new());
+    let claude = stage.playhouse(["prompt", "-m", "anthropic/claude-sonnet-5", "--agent", "atlas"]).is(0);
+    let claude = claude.shows([
+        "You are an explorer of code.",
+        "Model: anthropic/claude-sonnet-5",
+        "--- tool: read\n",
+    ]);
+    assert!(!claude.stdout.contains("--- tool: write"), "{}", claude.stdout);
+    stage.write(".claude/skills/pdf/SKILL.md", "---\nname: PDF\ndescription: d\n---\n");
+    let warned = stage.playhouse(["prompt"]).is(0);
+    assert!(warned.stderr.contains("warning: left out: "), "{}", warned.stderr);
+    assert!(
+        warned.stderr.contains(".claude/skills/pdf/SKILL.md:2: \"PDF\" is not a name"),
+        "{}",
+        warned.stderr
+    );
+    let wrong = stage.playhouse(["prompt", "--agent", "atals"]).is(2);
+    assert!(wrong.stderr.contains("did you mean"), "{}", wrong.stderr);
+    stage.playhouse(["prompt", "-m", "openai/gpt-0"]).is(2);
+}
+
+#[test]
+fn rules_of_a_subdirectory_come_with_the_first_file_that_is_read_there() {
+    let read = |path: &str| call("read", json!({"filePath": path}));
+    let stage =
+        Stage::new(Model::new().step(read("docs/deep/a.md")).step(read("docs/b.md")).step(text("Done.")));
+    stage.write("docs/AGENTS.md", "Write plainly.").write("docs/deep/a.md", "a").write("docs/b.md", "b");
+    stage.run(["Look"]).is(0);
+    let requests = stage.requests();
+    let last = requests.last().unwrap()["messages"].to_string();
+    assert_eq!(last.matches("Write plainly.").count(), 1, "{last}");
+    assert!(last.contains("Follow them for everything below docs/"), "{last}");
+    assert!(!requests[0].to_string().contains("Write plainly."));
+}
+
+#[test]
+fn a_skill_is_loaded_when_the_model_wants_it() {
+    let load = call("skill", json!({"name": "pdf"}));
+    let stage = Stage::new(Model::new().step(load).step(text("Done.")));
+    stage.write(".agents/skills/pdf/SKILL.md", SKILL);
+    stage.run(["Fill it in"]).is(0);
+    let last = stage.requests().last().unwrap()["messages"].to_string();
+    assert!(last.contains("<skill name=\\\"pdf\\\">\\nUse the form."), "{last}");
+}
