@@ -15,17 +15,26 @@ pub(crate) fn place(data: &Path, backend: Backend) -> PathBuf {
     }
 }
 
+/// A process that another test is starting holds the lock as well, until it has become its program.
+fn open_sled(place: &Path) -> sled::Db {
+    let open = || sled::Config::new().path(place).segment_size(8 * 1024 * 1024).open();
+    for _ in 0..500 {
+        if let Ok(database) = open() {
+            return database;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    open().unwrap()
+}
+
 /// All pairs of a store that is closed.
 pub(crate) fn pairs(data: &Path, backend: Backend) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let place = place(data, backend);
     match backend {
-        Backend::Sled => {
-            let database = sled::Config::new().path(place).segment_size(8 * 1024 * 1024).open().unwrap();
-            database
-                .iter()
-                .map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
-                .collect()
-        }
+        Backend::Sled => open_sled(&place)
+            .iter()
+            .map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+            .collect(),
         Backend::Redb => {
             let database = redb::Database::open(place.join("db")).unwrap();
             let pairs = redb::TableDefinition::<&[u8], &[u8]>::new("pairs");
