@@ -46,6 +46,8 @@ enum Keys {
 pub(crate) struct SettingsDirectory {
     resources: Arc<Resources>,
     set: Arc<AgentSet>,
+    /// Whether the small model is asked what came of turns.
+    summaries: bool,
 }
 
 /// What is the same wherever a session works.
@@ -74,8 +76,9 @@ impl Deref for SettingsDirectory {
 #[derive(Clone)]
 struct AgentSet {
     agents: Agents,
-    /// What the operator's rules and those of each agent leave of the tools that it may use.
-    shown: BTreeMap<String, Arc<[ToolSpec]>>,
+    /// How many bytes a model is told of the tools that the operator's rules and those of each agent leave of those that it may
+    /// use: counted once, since every step asks.
+    shown: BTreeMap<String, usize>,
     /// The rules of each agent that brings some.
     rules: BTreeMap<String, Rules>,
     /// Those of agents that come from a workspace, and can only make things stricter.
@@ -131,7 +134,13 @@ impl SettingsDirectory {
             tools,
         };
         let set = AgentSet::empty(agents.clone());
-        Ok(Self { resources: Arc::new(resources), set: Arc::new(set) }.with_agents(agents))
+        let directory = Self { resources: Arc::new(resources), set: Arc::new(set), summaries: false };
+        Ok(directory.with_agents(agents))
+    }
+
+    /// The same, where the small model is asked what came of turns, or not.
+    pub(crate) fn with_summaries(self, summaries: bool) -> Self {
+        Self { summaries, ..self }
     }
 
     /// The same with these agents: those that there are, and perhaps more.
@@ -145,11 +154,12 @@ impl SettingsDirectory {
             let kept = if is_local { &mut set.restrictions } else { &mut set.rules };
             kept.insert(agent.name.clone(), rules);
         }
-        let mut directory = Self { resources: Arc::clone(&self.resources), set: Arc::new(set) };
+        let mut directory =
+            Self { resources: Arc::clone(&self.resources), set: Arc::new(set), summaries: self.summaries };
         let mut shown = directory.set.shown.clone();
         shown.extend(all.iter().map(|agent| {
             let policy = directory.settings.policy(&agent.name, Rules::new());
-            (agent.name.clone(), directory.shown_by(agent, &policy))
+            (agent.name.clone(), directory.shown_by(agent, &policy).iter().map(bytes_of).sum::<usize>())
         }));
         Arc::make_mut(&mut directory.set).shown = shown;
         directory
@@ -177,18 +187,25 @@ impl SettingsDirectory {
         if tool.delegation(&CallInput::Object(serde_json::Map::new())).is_none() {
             return Some(spec);
         }
-        let takers: Vec<String> = self
-            .set
-            .agents
-            .iter()
-            .filter(|agent| takes_tasks(agent))
-            .map(|agent| {
-                let changes = if agent.read_only { " (changes nothing)" } else { "" };
-                format!("- {}{changes}: {}", agent.name, agent.description)
-            })
-            .collect();
-        (!takers.is_empty()).then(|| ToolSpec {
-            description: format!("{}\n\nThe agents:\n{}", spec.description.trim_end(), takers.join("\n")),
+        let agents = &self.set.agents;
+        let takers = agents.iter().filter(|agent| takes_tasks(agent));
+        // A workspace's agents come last: they do not push the others out of a list that has its limits.
+        let is_local = |agent: &Agent| matches!(agents.origin(&agent.name), Origin::Workspace(_));
+        let (local, others): (Vec<&Agent>, Vec<&Agent>) = takers.partition(|agent| is_local(agent));
+        let named = |agent: &&Agent| {
+            let changes = if agent.read_only { " (changes nothing)" } else { "" };
+            format!("{}{changes}", agent.name)
+        };
+        let takers: Vec<&Agent> = others.into_iter().chain(local).collect();
+        let names: Vec<String> = takers.iter().map(named).collect();
+        let items =
+            names.iter().zip(&takers).map(|(name, agent)| (name.as_str(), agent.description.as_str()));
+        (!names.is_empty()).then(|| ToolSpec {
+            description: format!(
+                "{}\n\nThe agents:\n{}",
+                spec.description.trim_end(),
+                prompts::list_of(items, "further ones")
+            ),
             ..spec
         })
     }
@@ -372,6 +389,11 @@ fn refused(error: &ConfigError, model: &ModelRef) -> CommandError {
     }
 }
 
+/// How many bytes a model is told of a tool.
+fn bytes_of(tool: &ToolSpec) -> usize {
+    tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
+}
+
 /// Whether an agent may be handed work by others.
 fn takes_tasks(agent: &Agent) -> bool {
     agent.mode.takes_tasks() && !agent.hidden
@@ -501,6 +523,9 @@ impl Directory for SettingsDirectory {
             Purpose::Compaction => "compaction",
             Purpose::Turn | Purpose::Subagent => return None,
         };
+        if purpose == Purpose::Summary && !self.summaries {
+            return None;
+        }
         let agent = self.set.agents.get(name)?;
         // A conversation that goes on needs its summary; titles cost nothing unless somebody wants them.
         let usual = match purpose {
@@ -521,14 +546,7 @@ impl Directory for SettingsDirectory {
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {
-        let tools: usize = self
-            .set
-            .shown
-            .get(agent)
-            .into_iter()
-            .flat_map(|tools| tools.iter())
-            .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len())
-            .sum();
+        let tools = self.set.shown.get(agent).copied().unwrap_or_default();
         let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
         let prompt = self.set.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
         let append = self.settings.append.as_ref().map_or(0, String::len);

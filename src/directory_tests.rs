@@ -395,6 +395,18 @@ fn a_system_prompt_has_everything_in_its_order_and_a_settled_one_stays() {
     let kept = head(request(Some(vec![top.path().canonicalize().unwrap()]), None)).system;
     assert!(kept.contains("RULES OF THE TOP"));
 
+    // Where the operator keeps what belongs to it is not told.
+    assert!(!whole.system.contains(operator.path().to_str().unwrap()), "{}", whole.system);
+
+    // What cannot be used is left out, and stops nobody: a model can make such a link.
+    fs_err::remove_file(root.join("AGENTS.md")).unwrap();
+    std::os::unix::fs::symlink("/nowhere/AGENTS.md", root.join("AGENTS.md")).unwrap();
+    let without = head(request(None, None)).system;
+    assert!(without.contains("RULES OF THE TOP") && !without.contains("RULES OF THE WORKSPACE"));
+    let preview = directory.preview(&root, None, Some(&"openai/gpt-5".parse().unwrap())).unwrap();
+    assert!(preview.system.problems[0].to_string().contains("AGENTS.md: cannot be used as a rules file"));
+    fs_err::remove_file(root.join("AGENTS.md")).unwrap();
+
     // What is settled is used as it is, whatever became of the files.
     write(&top.path().join(".git/HEAD"), "ref: refs/heads/other\n");
     write(&root.join("AGENTS.md"), "changed");
@@ -415,4 +427,44 @@ fn skills_are_offered_to_those_who_can_load_them() {
     assert!(system(&place, "sisyphus").contains("\n- pdf: d\n</skills>"));
     assert!(tools("sisyphus").iter().any(|tool| tool.name == "skill"));
     assert!(!system(&place, "mute").contains("<skills>"));
+}
+
+#[test]
+fn the_agents_of_a_workspace_have_a_bounded_part_of_every_request() {
+    let place = Place::new("", &[], None);
+    let folder = place.workspace.path().join(".playhouse/agents");
+    fs_err::create_dir_all(&folder).unwrap();
+    let write = |name: String, length: usize| {
+        let text = format!("---\ndescription: {}\nmode: subagent\n---\nDo.", "d".repeat(length));
+        fs_err::write(folder.join(name), text).unwrap();
+    };
+    for number in 0..60 {
+        write(format!("a{number:02}.md"), 1_000);
+    }
+    write("fat.md".to_owned(), 60_000);
+    let Place { directory, workspace } = place;
+    let local = Arc::new(directory).local(workspace.path()).unwrap();
+    let profile = |agent: &str| {
+        local.profile(&ProfileRequest {
+            session: session(),
+            tenant: "local".to_owned(),
+            workspace: workspace.path().to_string_lossy().into_owned(),
+            agent: agent.to_owned(),
+            model: "openai/gpt-5".parse().unwrap(),
+            created: Timestamp::from_millis(0),
+            permissions: Vec::new(),
+            system: None,
+            settled: None,
+            kept_to: None,
+        })
+    };
+    let tools = profile("sisyphus").unwrap().head.tools;
+    let task = tools.iter().find(|tool| tool.name == "task").unwrap();
+    assert!(task.description.len() < 24 * 1024, "{}", task.description.len());
+    // Those that the operator has are told of whole, and the last ones by their names.
+    for part in ["\n- general: ", "\n- a00: ddd", "\n- further ones: ", ", a59"] {
+        assert!(task.description.contains(part), "{part} in {}", task.description);
+    }
+    let error = profile("fat").err().unwrap().message;
+    assert!(error.contains("fat.md:2: `description` has 60000 characters"), "{error}");
 }

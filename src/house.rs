@@ -81,6 +81,7 @@ pub struct HouseBuilder {
     network: Option<bool>,
     sinks: bool,
     resumes: bool,
+    summaries: bool,
 }
 
 /// An engine with everything that it stands on.
@@ -120,6 +121,7 @@ impl House {
             network: None,
             sinks: true,
             resumes: false,
+            summaries: false,
         }
     }
 
@@ -254,6 +256,14 @@ impl HouseBuilder {
         self
     }
 
+    /// Whether the small model of the settings says in a few sentences what came of each turn that changed files; else no turn
+    /// gets such a summary. It comes after the turn, so it is of use to an engine that stays.
+    #[must_use]
+    pub fn summaries(mut self, summaries: bool) -> Self {
+        self.summaries = summaries;
+        self
+    }
+
     /// Starts the engine in the current tokio runtime. Opening a data directory blocks for a few milliseconds.
     ///
     /// # Errors
@@ -273,6 +283,7 @@ impl HouseBuilder {
             network,
             sinks,
             resumes,
+            summaries,
         } = self;
         settings.sandbox = sandbox.unwrap_or(settings.sandbox);
         settings.walls.network = network.unwrap_or(settings.walls.network);
@@ -304,6 +315,7 @@ impl HouseBuilder {
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
+        let directory = directory.with_summaries(summaries);
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
         let upkeep = Arc::clone(&store.upkeep);
         let generation = store.generation;

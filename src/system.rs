@@ -35,7 +35,7 @@ pub(crate) fn make(
 ) -> System {
     let root = Path::new(&request.workspace);
     let top = top(root, request.kept_to.as_deref());
-    let mut problems = Vec::new();
+    let mut problems = settings.left_out.clone();
     let environment = Environment {
         workspace: request.workspace.clone(),
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),

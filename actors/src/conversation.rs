@@ -9,8 +9,8 @@ use bytes::Bytes;
 use playhouse_llm::{Head, Reminder, ToolChoice, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
-use playhouse_protocol::record::SystemSettled;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
+use playhouse_session::SystemMade;
 use playhouse_store::Log;
 use playhouse_tools::{Registry, Tool};
 use ractor::ActorRef;
@@ -29,6 +29,8 @@ pub(crate) struct Conversation {
     pub(crate) model: ModelRef,
     /// The record that changed last what is read of older messages, when it was begun.
     pub(crate) revision: Seq,
+    /// The tools that those may use who handed the work over; `None` for all that there are.
+    pub(crate) tools: Option<Vec<String>>,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,
     /// Made when it is first needed.
@@ -37,12 +39,14 @@ pub(crate) struct Conversation {
 
 struct Ready {
     profile: Arc<Profile>,
+    /// Bytes of what precedes the conversation.
+    preceding: u64,
     transcript: Transcript,
 }
 
 impl Conversation {
-    pub(crate) fn new(agent: String, model: ModelRef, revision: Seq) -> Self {
-        Self { agent, model, revision, messages: 0, ready: None }
+    pub(crate) fn new(agent: String, model: ModelRef, revision: Seq, tools: Option<Vec<String>>) -> Self {
+        Self { agent, model, revision, tools, messages: 0, ready: None }
     }
 
     /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
@@ -66,26 +70,35 @@ impl Conversation {
             None => {
                 let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(&shared.tools));
                 let log = Arc::clone(&shared.store.log);
+                let handed = self.tools.clone();
                 let profile = move || {
                     request.settled =
                         settled.map(|seq| settled_text(&*log, request.session, seq)).transpose()?;
                     let mut profile = directory.profile(&request)?;
                     let hides = judge.hides(&request.agent);
+                    let is_withheld =
+                        |name: &String| handed.as_ref().is_some_and(|tools| !tools.contains(name));
                     hide(&mut profile.head, &tools, |tool| {
-                        hides(tool.permission()) || (judge.too_deep().is_some() && hands_over(tool))
+                        is_withheld(&tool.spec().name)
+                            || hides(tool.permission())
+                            || (judge.too_deep().is_some() && hands_over(tool))
                     });
                     Ok(profile)
                 };
-                let profile = shared.pool.run(profile).await?;
-                if settled.is_none() {
-                    let (agent, model, text) =
-                        (self.agent.clone(), self.model.clone(), profile.head.system.clone());
-                    let made = Box::new(SystemSettled { agent, model, text });
-                    // A session that is gone settles nothing.
-                    drop(session.send_message(SessionMessage::SystemMade(made)));
-                }
+                let mut profile = shared.pool.run(profile).await?;
+                let preceding = preceding(&profile.head);
+                let made = SystemMade {
+                    agent: self.agent.clone(),
+                    model: self.model.clone(),
+                    text: settled.is_none().then(|| profile.head.system.clone()),
+                    bytes: preceding,
+                };
+                // A session that is gone settles nothing.
+                drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
-                Ready { profile: Arc::new(profile), transcript }
+                // They stand in the transcript now, and there may be thousands of these.
+                (profile.head.system, profile.head.tools) = (String::new(), Arc::default());
+                Ready { profile: Arc::new(profile), preceding, transcript }
             }
         };
         let large = new.iter().map(size).sum::<usize>() > LARGE || new.iter().any(holds_files);
@@ -110,6 +123,11 @@ impl Conversation {
         Ok(())
     }
 
+    /// Bytes of the system prompt and of what the model is told of its tools; 0 before [`Self::extend`].
+    pub(crate) fn preceding(&self) -> u64 {
+        self.ready.as_ref().map_or(0, |ready| ready.preceding)
+    }
+
     /// The request, and the profile it is made for; `None` before [`Self::extend`].
     pub(crate) fn request(&mut self, last: bool) -> Option<(Arc<Profile>, Bytes)> {
         let ready = self.ready.as_mut()?;
@@ -123,6 +141,14 @@ impl Conversation {
         };
         Some((Arc::clone(profile), body))
     }
+}
+
+/// Bytes of the system prompt and of what the model is told of its tools.
+fn preceding(head: &Head) -> u64 {
+    let tools = head.tools.iter();
+    let tools =
+        tools.map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
+    (head.system.len() + tools.sum::<usize>()) as u64
 }
 
 /// The system prompt that stands in the log. Blocks.

@@ -20,9 +20,10 @@ use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::hub::Owner;
 use crate::measure;
-use crate::ring::{Published, record_bytes};
+use crate::published::Published;
+use crate::ring::record_bytes;
 use crate::shared::{Shared, now};
-use crate::wake::{DEEPEST, ancestors};
+use crate::wake::{Above, DEEPEST, ancestors};
 
 /// About how much memory the event of a new session takes beside its record.
 const CREATED_BYTES: usize = 512;
@@ -81,8 +82,12 @@ impl Engine {
         }
         let output = self.shared.outputs.join(id.as_str());
         let (shared, of) = (Arc::clone(&self.shared), tenant.clone());
+        let find_root = move || parent.map(|parent| check_parent(&shared, parent, &of)).transpose();
+        let look_again = find_root.clone();
+        let shared = Arc::clone(&self.shared);
+        let of = tenant.clone();
         let open = move || {
-            let root = parent.map(|parent| check_parent(&shared, parent, &of)).transpose()?;
+            let root = find_root()?;
             let workspace = Workspace::open(workspace.as_ref(), output)
                 .map_err(|error| CommandError::Invalid(error.to_string()))?;
             if !shared.bounds.hold_workspace(&of, workspace.root()) {
@@ -97,12 +102,7 @@ impl Engine {
         let choice =
             directory.choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())?;
         let created = SessionCreated {
-            session: id,
-            tenant: tenant.clone(),
-            workspace: workspace.root().to_string_lossy().into_owned(),
             title: title.unwrap_or_else(|| UNTITLED.to_owned()),
-            agent: choice.agent,
-            model: choice.model,
             parent,
             root,
             parent_step,
@@ -111,12 +111,27 @@ impl Engine {
             walls,
             system,
             metadata,
+            ..SessionCreated::new(
+                id,
+                tenant.clone(),
+                workspace.root().to_string_lossy().into_owned(),
+                choice.agent,
+                choice.model,
+            )
         };
         let owner = Owner { tenant: tenant.as_str().into(), workspace: created.workspace.as_str().into() };
         let entry = Entry { seq: Seq::START.next(), at: now(), record: Record::SessionCreated(created) };
         let append =
             Append { session: id, tenant: tenant.into(), expected: Seq::START, entries: vec![entry] };
-        self.begin(owner, append, |log, append, done| log.append(append, done)).await
+        let session = self.begin(owner, append, |log, append, done| log.append(append, done)).await?;
+        if parent.is_some()
+            && let Err(gone @ CommandError::NotFound(_)) = self.shared.pool.run(look_again).await
+        {
+            // Whoever removes the one above may have looked for those below before this one was there.
+            self.delete(id).await?;
+            return Err(gone);
+        }
+        Ok(session)
     }
 
     /// Writes the first records of a new session, and tells them.
@@ -244,9 +259,13 @@ fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<Sess
         .filter(|summary| summary.tenant == tenant && summary.state != SessionState::Deleted)
         .ok_or(CommandError::NotFound(parent))?;
     let above = match summary.parent {
-        Some(next) => ancestors(log, next)?.len(),
-        None => 0,
+        Some(next) => ancestors(log, next)?,
+        None => Above::default(),
     };
+    if above.is_removed {
+        return Err(CommandError::NotFound(parent));
+    }
+    let above = above.sessions.len();
     if above + 1 > DEEPEST {
         return Err(CommandError::Invalid(format!(
             "session {parent} is {above} deep already: sub-sessions go at most {DEEPEST} deep"

@@ -226,7 +226,8 @@ pub trait Directory: Send + Sync {
         Err(format!("unknown command \"{}\"; there are none", name.escape_debug()))
     }
 
-    /// Estimated tokens of the system prompt and the tools of `agent`.
+    /// A first guess at the tokens of the system prompt and the tools of `agent`, until they are made and measured. Fast, and
+    /// without I/O.
     fn overhead_tokens(&self, agent: &str) -> u64;
 
     /// Makes a profile. May read files: it is called where that may block.

@@ -15,7 +15,6 @@ use playhouse_tools::Registry;
 use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
-use tokio::sync::oneshot;
 
 use crate::bounds::{Bounds, Within};
 use crate::budget::Purses;
@@ -26,6 +25,7 @@ use crate::hub::Hub;
 use crate::measure::{Count, Measures};
 use crate::metering::{Metering, MeteringMessage, UsageReport};
 use crate::parked::ParkedSessions;
+use crate::removal::Remover;
 use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::shared::{Children, Ids, Shared, now};
@@ -81,6 +81,8 @@ pub struct EngineOptions {
     pub max_live: usize,
     /// Whether sessions go on by themselves with what the engine before this one left unfinished.
     pub resume: Resume,
+    /// How long records that nobody waits for wait for those that follow them by themselves, to be written with them.
+    pub gathering: Duration,
 }
 
 impl EngineOptions {
@@ -106,9 +108,14 @@ impl EngineOptions {
             idle_after: Some(Duration::from_secs(300)),
             max_live: 10_000,
             resume: Resume::OnDemand,
+            gathering: GATHERING,
         }
     }
 }
+
+/// What a call without effects needs on a machine that is not overloaded: then a step is written at once. Clients see the end
+/// of a step so much later at most.
+const GATHERING: Duration = Duration::from_millis(2);
 
 /// How long a request for consent or with questions usually waits for an answer: people who work with a session go away for a
 /// meal, and for a night.
@@ -163,6 +170,7 @@ impl Engine {
             idle_after,
             max_live,
             resume,
+            gathering,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
@@ -194,6 +202,7 @@ impl Engine {
             idle_after,
             max_live,
             resume,
+            gathering,
             seen: Seen::default(),
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
@@ -329,28 +338,13 @@ impl Engine {
         }
     }
 
-    /// Removes a session: what runs in it is aborted first. One that is parked is removed as it is.
+    /// Removes a session with all sessions below it: what runs in them is aborted first. One that is parked is removed as it is.
+    /// What it used stays in the ledger.
     ///
     /// # Errors
     /// There is none with this id, or the store failed.
     pub async fn delete(&self, id: SessionId) -> Result<(), CommandError> {
-        match self.handle(id).delete().await {
-            Err(CommandError::Parked { .. }) => {
-                self.shared.processes.of(id.as_str()).end().await;
-                self.shared.forget_outputs(id).await;
-                let (done, flushed) = oneshot::channel();
-                self.shared.store.log.delete(id, Box::new(move |result| drop(done.send(result))));
-                let removed = match flushed.await {
-                    Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(error.into()),
-                    Err(_) => Err(CommandError::Store("the store is closed".into())),
-                };
-                self.shared.measures.census.enter(Count::Supervisor);
-                drop(self.supervisor.send_message(SupervisorMessage::Removed(id)));
-                removed
-            }
-            other => other,
-        }
+        Remover { shared: Arc::clone(&self.shared), supervisor: self.supervisor.clone() }.remove(id).await
     }
 
     /// What people allowed for always: to one tenant, or to all.

@@ -25,6 +25,8 @@ pub(crate) struct Gate {
     began: Instant,
     /// The actor was asked to leave, and has not decided.
     asked: AtomicBool,
+    /// The actor was told that it rests for longer.
+    settled: AtomicBool,
     /// Appends that the store has in hand.
     writes: AtomicUsize,
     written: Notify,
@@ -60,6 +62,7 @@ impl Gate {
             resting: AtomicU64::new(AT_WORK),
             began: Instant::now(),
             asked: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             written: Notify::new(),
         })
@@ -114,8 +117,14 @@ impl Gate {
         self.callers.load(Ordering::Acquire) & CLOSED != 0
     }
 
+    /// Whether the actor is to be told that it rests for longer, which it is once.
+    pub(crate) fn settle(&self) -> bool {
+        !self.settled.swap(true, Ordering::AcqRel)
+    }
+
     /// Says whether there is anything to do, from now on.
     pub(crate) fn note(&self, rests: bool) {
+        self.settled.store(false, Ordering::Release);
         let elapsed = || u64::try_from(self.began.elapsed().as_micros()).unwrap_or(AT_WORK);
         self.resting.store(if rests { elapsed() } else { AT_WORK }, Ordering::Release);
     }

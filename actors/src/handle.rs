@@ -244,12 +244,21 @@ impl SessionHandle {
     }
 
     /// The session's events: every durable one after `after`, then the parts that are open, then live ones. `None` leaves
-    /// out the past.
+    /// out the past. Where the log ends before `after`, a `resync` to its end comes first.
     ///
     /// # Errors
     /// Why the session cannot be read.
     pub async fn events(&self, after: Option<Seq>) -> Result<Subscription, CommandError> {
-        Ok(Subscription::new(Arc::clone(&self.shared), self.ring().await?, after))
+        let mut events = Subscription::new(Arc::clone(&self.shared), self.ring().await?, after);
+        if let Some(after) = after.filter(|after| *after > events.place()) {
+            // What is durable is told a moment later.
+            let (log, session) = (Arc::clone(&self.shared.store.log), self.id);
+            let summary = self.shared.pool.run(move || log.summary(session)).await?;
+            if summary.is_none_or(|summary| after > summary.head) {
+                events.begin_with_resync();
+            }
+        }
+        Ok(events)
     }
 
     /// Admits a prompt and waits for the end of its turn.

@@ -75,6 +75,11 @@ impl SessionHost {
                 "the tool {tool} is turned off until this prompt is answered: go on without it"
             ));
         }
+        if !self.mandates().iter().all(|mandate| mandate.allows(tool)) {
+            return Some(format!(
+                "the tool {tool} is none of those that the agents have who handed this work over: go on without it"
+            ));
+        }
         let agent = agent?;
         let allowed = judge.directory().allows(agent, tool);
         (!allowed).then(|| {

@@ -3,7 +3,7 @@
 //! Every session's ring writes its events into the hub as well: the same ones, made and serialized once. The hub keeps
 //! the newest of each tenant up to a number of bytes, apart from those of other tenants, so that a busy one neither wakes
 //! nor outruns the readers of another. All tenants together have a budget too: when it is used up, those that were silent
-//! for the longest time keep no events. A place in it is a generation of the engine and a position; a reader that falls
+//! for the longest time keep no events. Nobody keeps them for longer than some seconds. A place in it is a generation of the engine and a position; a reader that falls
 //! behind is told which sessions changed meanwhile, and reads those from their logs.
 //!
 //! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
@@ -11,15 +11,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use playhouse_protocol::SessionId;
 use tokio::sync::Notify;
 
 use crate::measure;
-use crate::ring::Published;
+use crate::published::Published;
 
 /// All tenants together may keep so many times what one may.
 const BUDGET: usize = 8;
+
+/// For how long events are kept at least, where there is room: readers that come back later are told which sessions changed.
+const KEPT: Duration = Duration::from_secs(30);
+/// How exactly that is known.
+const KEPT_TO: Duration = Duration::from_secs(5);
 
 /// So many sessions of a tenant are remembered for readers that fall behind.
 const REMEMBERED: usize = 50_000;
@@ -91,8 +97,10 @@ struct Inner {
     /// Position of the first of them.
     first: u64,
     bytes: usize,
+    /// Positions of events that were next at a time, oldest first.
+    ages: VecDeque<(Instant, u64)>,
     /// Where each session changed last, and whose it is.
-    changed: HashMap<SessionId, (u64, Arc<Owner>)>,
+    changed: HashMap<SessionId, Arc<Mark>>,
     /// So many sessions fit into `changed`.
     remembered: usize,
     /// Changes before this position are not all in `changed`.
@@ -107,15 +115,23 @@ struct Inner {
 pub(crate) struct Outlet {
     lanes: Arc<Lanes>,
     lane: Arc<Lane>,
+    mark: Arc<Mark>,
+}
+
+/// Where a session changed last. Its outlet keeps it, so that nothing is looked up for an event.
+#[derive(Debug)]
+struct Mark {
     session: SessionId,
     /// One for all its events.
     owner: Arc<Owner>,
+    /// 0 while the lane does not know this mark. Changed under the lane's lock only.
+    position: AtomicU64,
 }
 
 impl Outlet {
     /// Adds events, with about how many bytes each takes.
     pub(crate) fn write(&self, events: impl IntoIterator<Item = (Arc<Published>, usize)>) {
-        self.lanes.write(&self.lane, self.session, &self.owner, events);
+        self.lanes.write(&self.lane, &self.mark, events);
     }
 }
 
@@ -144,7 +160,20 @@ impl Hub {
     /// Where a session of this owner writes.
     pub(crate) fn outlet(&self, session: SessionId, owner: Owner) -> Outlet {
         let lane = self.lane(&owner.tenant);
-        Outlet { lanes: Arc::clone(&self.lanes), lane, session, owner: Arc::new(owner) }
+        let mark = Arc::new(Mark { session, owner: Arc::new(owner), position: AtomicU64::new(0) });
+        Outlet { lanes: Arc::clone(&self.lanes), lane, mark }
+    }
+
+    /// Whether it keeps no events.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.bytes.load(Relaxed) == 0
+    }
+
+    /// Forgets the events that are too old by `now`. To be called from time to time.
+    pub(crate) fn age(&self, now: Instant) {
+        for lane in lock(&self.lanes.tenants).values() {
+            self.lanes.bytes.fetch_sub(lock(&lane.inner).age(now), Relaxed);
+        }
     }
 
     /// Ends all readers.
@@ -186,12 +215,52 @@ impl Inner {
 
     /// Forgets the half of the sessions that changed longest ago.
     fn forget(&mut self) {
-        let mut positions: Vec<u64> = self.changed.values().map(|(position, _)| *position).collect();
+        let mut positions: Vec<u64> = self.changed.values().map(|mark| mark.position.load(Relaxed)).collect();
         let middle = positions.len() / 2;
         let (_, floor, _) = positions.select_nth_unstable(middle);
         self.floor = *floor;
         let floor = self.floor;
-        self.changed.retain(|_, (position, _)| *position >= floor);
+        self.changed.retain(|_, mark| {
+            let stays = mark.position.load(Relaxed) >= floor;
+            if !stays {
+                mark.position.store(0, Relaxed);
+            }
+            stays
+        });
+    }
+
+    /// A session changed at `position`.
+    fn mark(&mut self, mark: &Arc<Mark>, position: u64) {
+        if mark.position.swap(position, Relaxed) == 0
+            && let Some(other) = self.changed.insert(mark.session, Arc::clone(mark))
+        {
+            other.position.store(0, Relaxed);
+        }
+    }
+
+    /// Forgets the events that are too old by `now`; how many bytes that were.
+    fn age(&mut self, now: Instant) -> usize {
+        let (before, mut gone) = (self.bytes, 0);
+        while let Some((at, position)) = self.ages.front()
+            && now.duration_since(*at) >= KEPT
+        {
+            gone = *position;
+            self.ages.pop_front();
+        }
+        while self.first < gone
+            && let Some((_, bytes)) = self.events.pop_front()
+        {
+            self.bytes -= bytes;
+            self.first += 1;
+        }
+        if self.events.len() < self.events.capacity() / 4 {
+            self.events.shrink_to(self.events.len() * 2);
+        }
+        let is_known = self.ages.back().is_some_and(|(at, _)| now.duration_since(*at) < KEPT_TO);
+        if !is_known && !self.events.is_empty() {
+            self.ages.push_back((now, self.next()));
+        }
+        before - self.bytes
     }
 
     /// Forgets all events, and which sessions changed; how many bytes that were.
@@ -199,7 +268,8 @@ impl Inner {
         self.first = self.next();
         self.floor = self.first;
         self.events = VecDeque::new();
-        self.changed = HashMap::new();
+        self.changed.drain().for_each(|(_, mark)| mark.position.store(0, Relaxed));
+        self.changed.shrink_to_fit();
         std::mem::take(&mut self.bytes)
     }
 }
@@ -210,6 +280,7 @@ impl Lane {
             events: VecDeque::new(),
             first: 1,
             bytes: 0,
+            ages: VecDeque::new(),
             changed: HashMap::new(),
             remembered: REMEMBERED,
             floor: 0,
@@ -224,8 +295,7 @@ impl Lanes {
     fn write(
         &self,
         lane: &Lane,
-        session: SessionId,
-        owner: &Arc<Owner>,
+        mark: &Arc<Mark>,
         events: impl IntoIterator<Item = (Arc<Published>, usize)>,
     ) {
         {
@@ -234,14 +304,11 @@ impl Lanes {
             for (event, bytes) in events {
                 let position = inner.next();
                 last = Some(position);
-                inner.events.push_back((Shout { position, owner: Arc::clone(owner), event }, bytes));
+                inner.events.push_back((Shout { position, owner: Arc::clone(&mark.owner), event }, bytes));
                 inner.bytes += bytes;
             }
             let Some(last) = last else { return };
-            match inner.changed.get_mut(&session) {
-                Some((position, _)) => *position = last,
-                None => drop(inner.changed.insert(session, (last, Arc::clone(owner)))),
-            }
+            inner.mark(mark, last);
             if inner.changed.len() > inner.remembered {
                 inner.forget();
             }
@@ -338,9 +405,9 @@ impl Listener {
             self.position = inner.first;
             measure::resync("tenant");
             let changed = (missed >= inner.floor).then(|| {
-                let changed =
-                    inner.changed.iter().filter(|(_, (at, owner))| *at >= missed && (self.wanted)(owner));
-                let mut sessions: Vec<SessionId> = changed.map(|(session, _)| *session).collect();
+                let changed = inner.changed.values().filter(|mark| mark.position.load(Relaxed) >= missed);
+                let wanted = changed.filter(|mark| (self.wanted)(&mark.owner));
+                let mut sessions: Vec<SessionId> = wanted.map(|mark| mark.session).collect();
                 sessions.sort_unstable();
                 sessions
             });
@@ -446,6 +513,61 @@ mod tests {
         assert!(matches!(heard(0), Some(Heard::Behind { changed: None, .. })));
         let Some(Heard::Behind { changed: Some(changed), .. }) = heard(2) else { panic!("it is known") };
         assert_eq!(changed.len(), 3);
+    }
+
+    #[test]
+    fn a_session_that_was_forgotten_or_has_two_outlets_is_told_when_it_changes_again() {
+        let (hub, ids) = (Hub::new(1, 1), sessions(5));
+        let mine = owner("a", "/a");
+        lock(&hub.lane(&mine.tenant).inner).remembered = 4;
+        let outlets: Vec<Outlet> = ids.iter().map(|id| hub.outlet(*id, mine.clone())).collect();
+        let again = hub.outlet(ids[0], mine.clone());
+        let changed_after = |after| {
+            let heard = hub.listen(&mine.tenant, Some((1, after)), |_| true).try_next();
+            let Some(Heard::Behind { changed: Some(changed), .. }) = heard else { panic!("it is known") };
+            changed
+        };
+        let write = |outlet: &Outlet| outlet.write([event(outlet.mark.session)]);
+        outlets.iter().for_each(write);
+        // The first two were forgotten by now.
+        write(&outlets[0]);
+        write(&outlets[1]);
+        let mut expected = vec![ids[0], ids[1], ids[4]];
+        expected.sort_unstable();
+        assert_eq!(changed_after(4), expected);
+        write(&again);
+        write(&outlets[0]);
+        write(&outlets[1]);
+        assert_eq!(changed_after(8).len(), 2);
+        assert_eq!(lock(&outlets[0].lane.inner).changed.len(), 3);
+    }
+
+    #[test]
+    fn nobody_keeps_old_events() {
+        let (hub, ids) = (Hub::new(1, 10_000), sessions(2));
+        let (mine, began) = (owner("a", "/a"), Instant::now());
+        let outlet = hub.outlet(ids[0], mine.clone());
+        let kept = || lock(&hub.lane(&mine.tenant).inner).events.len();
+        hub.age(began);
+        outlet.write([event(ids[0]), event(ids[0])]);
+        hub.age(began + KEPT_TO);
+        hub.outlet(ids[1], mine.clone()).write([event(ids[1])]);
+        hub.age(began + KEPT_TO * 2);
+        hub.age(began + KEPT + KEPT_TO - Duration::from_millis(1));
+        assert_eq!(kept(), 3);
+        hub.age(began + KEPT + KEPT_TO);
+        assert_eq!(kept(), 1);
+        let mut behind = hub.listen(&mine.tenant, Some((1, 0)), |_| true);
+        let Some(Heard::Behind { position: 2, changed: Some(changed) }) = behind.try_next() else {
+            panic!("it is told which changed")
+        };
+        assert_eq!(changed.len(), 2);
+        assert_eq!(position(behind.try_next()), Some(3));
+        hub.age(began + KEPT * 2);
+        assert!(hub.is_empty());
+        assert_eq!(kept(), 0);
+        outlet.write([event(ids[0])]);
+        assert_eq!(position(behind.try_next()), Some(4), "who has read all misses nothing");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use playhouse_policy::{Policy, Rules, Verdict, Want};
 use playhouse_protocol::Mandate;
 use playhouse_protocol::consent::PermissionRule;
+use playhouse_tools::{Registry, Tool};
 
 use crate::bounds::Bound;
 use crate::directory::{Directory, Ground};
@@ -59,13 +60,17 @@ impl Judge {
     }
 
     /// What `agent` may do in this session, for work that it hands over.
-    pub(crate) fn mandate(&self, agent: &str, read_only: bool) -> Mandate {
+    pub(crate) fn mandate(&self, agent: &str, read_only: bool, tools: &Registry) -> Mandate {
+        let allows = |tool: &&Arc<dyn Tool>| self.directory.allows(agent, &tool.spec().name);
+        let all = tools.iter().all(|tool| allows(&tool));
+        let names = || tools.iter().filter(allows).map(|tool| tool.spec().name.clone()).collect();
         let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
         Mandate {
             agent: written(&self.directory.agent_rules(agent)),
             session: written(&own),
             restrictions: written(&self.directory.agent_restrictions(agent)),
             read_only,
+            tools: (!all).then(names),
         }
     }
 
@@ -173,7 +178,7 @@ impl Judge {
 
     /// Tells of permissions whether nothing under them can run.
     pub(crate) fn hides(&self, agent: &str) -> impl Fn(&str) -> bool + use<> {
-        // What a mandate denies is refused: the tools that a model is shown stay the same from turn to turn.
+        // What a mandate's rules deny is refused: the tools that a model is shown stay the same from turn to turn.
         let policies = self.policies(Some(agent), &[]);
         move |permission| policies.iter().any(|policy| policy.is_hidden(permission))
     }

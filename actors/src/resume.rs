@@ -3,17 +3,21 @@
 //! The index of unfinished sessions says which they are, so no log is read to find them. They are woken at a bounded rate, a
 //! few at a time: an engine that starts with thousands of them answers its clients meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use playhouse_protocol::operator::Resumed;
-use playhouse_protocol::{CommandError, SessionId};
+use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::{CommandError, SessionId, SessionSummary};
+use playhouse_store::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::engine::Engine;
 
-/// One session is begun with after another, so long apart.
-const APART: Duration = Duration::from_millis(10);
+/// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
+/// the faster.
+const APART: Duration = Duration::from_millis(1);
 /// So many are read from their logs at once.
 const AT_ONCE: usize = 4;
 
@@ -43,7 +47,7 @@ impl Engine {
     /// # Errors
     /// There is none with this id, or its log cannot be trusted: then it is parked, with the reason.
     pub async fn resume(&self, id: SessionId) -> Result<bool, CommandError> {
-        let unfinished = self.summary(id).await?.open_turns > 0;
+        let unfinished = self.summary(id).await?.is_unfinished();
         self.handle(id).resume().await?;
         Ok(unfinished)
     }
@@ -51,7 +55,7 @@ impl Engine {
     /// Makes these sessions go on, at a bounded rate. Those that cannot are told with the reason, and said in the log.
     pub async fn resume_each(&self, sessions: Vec<SessionId>) -> Resumed {
         let mut pace = interval(APART);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let resumed = stream::iter(sessions)
             .zip(stream::unfold(pace, |mut pace| async move {
                 pace.tick().await;
@@ -84,14 +88,15 @@ impl Engine {
         told
     }
 
-    /// Does so with all that are unfinished, behind the caller's back, where the engine is to do that when it starts.
+    /// Does so with all that are unfinished, behind the caller's back, where the engine is to do that when it starts. Where
+    /// turns wait for somebody, only what is no turn's is finished: attempts beside them, and removals.
     pub(crate) fn resume_by_itself(&self) {
-        if self.shared.resume != Resume::Auto {
+        if self.shared.resume == Resume::OnDemand {
             return;
         }
         let engine = self.clone();
         tokio::spawn(async move {
-            match engine.unfinished().await {
+            match engine.unfinished_by_itself().await {
                 Ok(sessions) if sessions.is_empty() => {}
                 Ok(sessions) => {
                     let count = sessions.len();
@@ -102,5 +107,27 @@ impl Engine {
                 Err(error) => tracing::error!(%error, "what is unfinished cannot be looked for"),
             }
         });
+    }
+
+    /// Those that need nobody to say that they shall go on.
+    async fn unfinished_by_itself(&self) -> Result<Vec<SessionId>, CommandError> {
+        if self.shared.resume.by_itself() {
+            return self.unfinished().await;
+        }
+        let log = Arc::clone(&self.shared.store.log);
+        let find = move || {
+            let mut found = Vec::new();
+            for session in log.unfinished()? {
+                let summary = log.summary(session)?;
+                let waits = |summary: SessionSummary| {
+                    summary.open_turns > 0 && summary.state != SessionState::Deleted
+                };
+                if !summary.is_some_and(waits) {
+                    found.push(session);
+                }
+            }
+            Ok::<_, StoreError>(found)
+        };
+        self.shared.pool.run(find).await.map_err(CommandError::from)
     }
 }

@@ -5,9 +5,9 @@
 //! made once for all subscribers, and serialized once, when the first of them asks for it. The same events go into the
 //! engine's hub, in the same order.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
@@ -16,58 +16,15 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::hub::Outlet;
+use crate::published::Published;
 use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;
-/// While its session sleeps a ring keeps at most such a part of what it may keep: its subscribers have had time to read it, and
-/// there may be thousands.
+/// While its session sleeps a ring keeps at most such a part of what it may keep, for subscribers that have not read it yet.
 const ASLEEP: usize = 64;
 /// The most open requests of sub-sessions that are kept for later subscribers; the oldest make room.
 const MOST_REQUESTS: usize = 256;
-
-/// An event, with its JSON made when it is first wanted.
-#[derive(Debug)]
-pub struct Published {
-    event: Event,
-    json: OnceLock<Box<[u8]>>,
-}
-
-impl Published {
-    /// An event to be shared.
-    pub fn new(event: Event) -> Arc<Self> {
-        Arc::new(Self { event, json: OnceLock::new() })
-    }
-
-    /// The event.
-    pub fn event(&self) -> &Event {
-        &self.event
-    }
-
-    /// The event as one line of JSON, without a line break. Made once for all subscribers.
-    pub fn json(&self) -> &[u8] {
-        self.json.get_or_init(|| {
-            ROOM.with_borrow_mut(|room| {
-                room.clear();
-                // Plain data: it always has a JSON form.
-                if self.event.write_json(room).is_err() {
-                    room.clear();
-                }
-                let json = room.as_slice().into();
-                room.shrink_to(LARGEST_ROOM);
-                json
-            })
-        })
-    }
-}
-
-/// What a thread keeps at most of the room below, in bytes.
-const LARGEST_ROOM: usize = 64 * 1024;
-
-thread_local! {
-    /// Where events are serialized, so that what is kept of each takes no more memory than it needs.
-    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// A part that is being streamed.
 #[derive(Clone, Debug)]
@@ -106,6 +63,8 @@ struct Inner {
     open: Vec<OpenPart>,
     /// Requests of sub-sessions that wait for an answer.
     requests: Vec<(SessionId, Record)>,
+    /// Where its subscribers are: see [`Join::reader`].
+    readers: Vec<Weak<AtomicU64>>,
     /// Nothing more will come; the error that is the reason, if it is one.
     closed: Option<Option<CommandError>>,
 }
@@ -118,6 +77,8 @@ pub(crate) struct Join {
     pub(crate) durable: Seq,
     /// The parts that are open there, and the requests of sub-sessions.
     pub(crate) snapshots: Vec<Arc<Published>>,
+    /// The subscriber keeps here up to which position it has read: what all have read goes while the session rests.
+    pub(crate) reader: Arc<AtomicU64>,
 }
 
 /// What a subscriber finds at a position.
@@ -142,6 +103,7 @@ impl Ring {
             provisional: 0,
             open: Vec::new(),
             requests: Vec::new(),
+            readers: Vec::new(),
             closed: None,
         };
         let (inner, wake, outlet) = (Mutex::new(inner), Notify::new(), OnceLock::new());
@@ -293,18 +255,49 @@ impl Ring {
         let mut inner = self.lock();
         let limit = self.limit / ASLEEP;
         Self::trim(&mut inner, limit);
+        Self::let_go(&mut inner);
+    }
+
+    /// The session rests: keeps no events that all its subscribers have read. Whoever comes later reads the log.
+    pub(crate) fn settle(&self) {
+        Self::let_go(&mut self.lock());
+    }
+
+    fn let_go(inner: &mut Inner) {
+        let mut read = inner.first + inner.events.len() as u64;
+        inner.readers.retain(|reader| {
+            let Some(reader) = reader.upgrade() else { return false };
+            read = read.min(reader.load(Ordering::Relaxed));
+            true
+        });
+        while inner.first < read
+            && let Some((_, bytes)) = inner.events.pop_front()
+        {
+            inner.bytes -= bytes;
+            inner.first += 1;
+        }
         inner.events.shrink_to_fit();
         inner.fresh = Vec::new();
     }
 
     /// Tells all subscribers that nothing more will come, and why if something is wrong.
     pub(crate) fn close(&self, error: Option<CommandError>) {
-        self.lock().closed.get_or_insert(error);
+        {
+            let mut inner = self.lock();
+            // Those who watch many sessions have no other end of this one.
+            if let (None, Some(CommandError::Parked { reason, .. })) = (&inner.closed, &error) {
+                let (reason, bytes) = (reason.clone(), reason.len());
+                inner.open.clear();
+                self.push_provisional(&mut inner, Provisional::SessionParked { reason }, bytes);
+                self.report(&mut inner);
+            }
+            inner.closed.get_or_insert(error);
+        }
         self.wake.notify_waiters();
     }
 
     pub(crate) fn join(&self) -> Join {
-        let inner = self.lock();
+        let mut inner = self.lock();
         let id = EventId { seq: inner.durable, provisional: inner.provisional.max(1) };
         let parts = inner.open.iter().map(|open| Provisional::PartSnapshot {
             step: open.step,
@@ -321,11 +314,13 @@ impl Ring {
             let body = EventBody::Provisional(snapshot);
             Published::new(Event { id, generation: self.generation, session: self.session, at: now(), body })
         });
-        Join {
-            position: inner.first + inner.events.len() as u64,
-            durable: inner.durable,
-            snapshots: snapshots.collect(),
+        let (snapshots, position) = (snapshots.collect(), inner.first + inner.events.len() as u64);
+        let reader = Arc::new(AtomicU64::new(position));
+        if inner.readers.len() == inner.readers.capacity() {
+            inner.readers.retain(|reader| reader.strong_count() > 0);
         }
+        inner.readers.push(Arc::downgrade(&reader));
+        Join { position, durable: inner.durable, snapshots, reader }
     }
 
     pub(crate) fn at(&self, position: u64) -> Next {
@@ -465,6 +460,35 @@ mod tests {
         let join = ring.join();
         assert_eq!(join.durable, Seq(5));
         assert!(matches!(ring.at(join.position), Next::Wait));
+    }
+
+    #[test]
+    fn a_ring_at_rest_keeps_what_a_subscriber_has_not_read_and_nothing_else() {
+        let mut ids = IdGenerator::new(|_| {});
+        let ring = Ring::new(ids.next(now()), 1, 1 << 20, Seq(0));
+        let (part, step, attempt) = (ids.next(now()), ids.next(now()), ids.next(now()));
+        ring.write(|writer| writer.begin(step, attempt, part, OpenPartKind::Text));
+        let (quick, slow) = (ring.join(), ring.join());
+        ring.write(|writer| (0..9).for_each(|_| writer.delta(part, "word ".to_owned())));
+        let held = || {
+            let inner = ring.lock();
+            (inner.events.len(), inner.bytes)
+        };
+        let all = held();
+        assert_eq!(all.0, 10);
+        quick.reader.store(quick.position + 9, Ordering::Relaxed);
+        slow.reader.store(slow.position + 4, Ordering::Relaxed);
+        ring.settle();
+        assert_eq!(held().0, 5, "what one of them has not read is there");
+        assert!(matches!(ring.at(slow.position + 4), Next::Event(_)));
+        assert!(matches!(ring.at(slow.position + 3), Next::Behind));
+        drop(slow);
+        ring.settle();
+        assert_eq!(held(), (0, 0));
+        assert!(matches!(ring.at(quick.position + 9), Next::Wait));
+        ring.write(|writer| writer.delta(part, "more".to_owned()));
+        assert!(matches!(ring.at(quick.position + 9), Next::Event(_)));
+        assert_eq!(ring.lock().readers.len(), 1, "those that went away are forgotten");
     }
 
     #[test]

@@ -11,14 +11,13 @@ use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::{Question, QuestionAnswer};
-use playhouse_protocol::record::SystemSettled;
 use playhouse_protocol::{
     Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, HandedOver, MessageId, ModelRef, Prompt,
     Record, Reply, Seq, SessionId,
 };
 use playhouse_session::{
     AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, PreparedCall, Session,
-    Stamp, StepPhase, Ticket,
+    Stamp, StepPhase, SystemMade, Ticket,
 };
 use playhouse_store::StoreError;
 use playhouse_workspace::{BackgroundCommand, FileTracker};
@@ -45,6 +44,7 @@ use crate::step::StepMessage;
 use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage};
 use crate::wake::{Loaded, Place};
 
+mod appends;
 mod attach;
 mod commands;
 mod consents;
@@ -52,6 +52,7 @@ mod effects;
 mod follow;
 mod reports;
 
+use self::appends::Gathered;
 use self::follow::Following;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
@@ -63,6 +64,8 @@ pub(crate) enum SessionMessage {
     Attached(Box<Result<Prompt, CommandError>>, ReplyPort),
     /// From beside the session, when its work in the background is ended: end what runs.
     Abort(ReplyPort),
+    /// The work in the background that a turn had begun was ended: ends the turn.
+    AbortTurn(MessageId, ReplyPort),
     /// From the engine: remove the session.
     Delete(ReplyPort),
     /// From the store: an append was flushed, up to here, or failed.
@@ -70,7 +73,7 @@ pub(crate) enum SessionMessage {
     /// From a step actor: how its attempt ended. The conversation comes back with it.
     Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
     /// From a step actor, before its request leaves: the system prompt that the request begins with.
-    SystemMade(Box<SystemSettled>),
+    SystemMade(Box<SystemMade>),
     /// From a call actor: what the call would do.
     Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
     /// From a running call: it asks, and waits for the answer.
@@ -79,6 +82,8 @@ pub(crate) enum SessionMessage {
     Call(PartId, Box<CallReport>),
     /// A time limit passed.
     Deadline(Deadline),
+    /// From a timer: what was gathered has waited long enough for what follows it.
+    Write,
     /// From the pool: what "always" to a request means is kept, with the names of what is new; or it is not.
     Granted(Ticket, ConsentId, Result<GrantIds, CommandError>),
     /// Rules changed, perhaps by "always" to this request: open requests may need nobody's consent any more.
@@ -87,6 +92,8 @@ pub(crate) enum SessionMessage {
     Awake,
     /// From the supervisor: go on with what is unfinished, if that waits for somebody to say so.
     Resume,
+    /// From the supervisor: it rests for longer, and so shall keep nothing that can be made again.
+    Settle,
     /// From the supervisor: leave memory, if there is nothing to do.
     Leave(Leaving),
 }
@@ -98,6 +105,7 @@ impl SessionMessage {
             Self::Command(..) => "command",
             Self::Attached(..) => "attached",
             Self::Abort(_) => "abort",
+            Self::AbortTurn(..) => "abort turn",
             Self::Delete(_) => "delete",
             Self::Flushed(_) => "flushed",
             Self::Attempt(..) => "attempt",
@@ -106,10 +114,12 @@ impl SessionMessage {
             Self::Ask(..) => "ask",
             Self::Call(..) => "call",
             Self::Deadline(_) => "deadline",
+            Self::Write => "write",
             Self::Granted(..) => "granted",
             Self::Rejudge(_) => "rejudge",
             Self::Awake => "awake",
             Self::Resume => "resume",
+            Self::Settle => "settle",
             Self::Leave(_) => "leave",
         }
     }
@@ -168,8 +178,10 @@ pub(crate) struct SessionState {
     next_ticket: u64,
     /// Up to here the log is flushed.
     flushed: Seq,
-    /// Appended records that are not flushed yet.
+    /// Records that are not flushed yet.
     unpublished: VecDeque<Entry>,
+    /// Those of them that the store does not have yet.
+    gathered: Gathered,
     /// Effects that wait for a flush up to the place beside them.
     gated: VecDeque<(Seq, Effect)>,
     step: Option<LiveStep>,
@@ -248,7 +260,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
-        let Loaded { session, place, judge, root, files, unsure: _ } = loaded;
+        let Loaded { session, place, judge, root, files, unsure: _, doomed: _ } = loaded;
         let summary = &session.summary;
         let asides = session.asides.iter().map(|aside| (aside.id, aside.model.clone()));
         let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().chain(asides).collect();
@@ -279,6 +291,7 @@ impl Actor for SessionActor {
             tickets: HashMap::new(),
             next_ticket: 0,
             unpublished: VecDeque::new(),
+            gathered: Gathered::default(),
             gated: VecDeque::new(),
             step: None,
             asides: Vec::new(),
@@ -307,8 +320,22 @@ impl Actor for SessionActor {
             state.leave(&myself, why);
             return Ok(());
         }
+        if let SessionMessage::Settle = message {
+            // It rests no shorter for that.
+            state.settle();
+            return Ok(());
+        }
         Box::pin(state.take(&myself, message)).await?;
         state.gate.note(state.rests());
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<SessionMessage>,
+        state: &mut Box<SessionState>,
+    ) -> Result<(), ActorProcessingErr> {
+        state.write(&myself);
         Ok(())
     }
 
@@ -348,6 +375,7 @@ impl SessionState {
                 None => return Ok(()),
             },
             SessionMessage::Abort(port) => Input::Abort(self.ticket(port)),
+            SessionMessage::AbortTurn(turn, port) => Input::AbortTurn(self.ticket(port), turn),
             SessionMessage::Delete(port) => {
                 self.abandon_background();
                 Input::Delete(self.ticket(port))
@@ -386,6 +414,10 @@ impl SessionState {
                 Input::Call(call, *report)
             }
             SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
+            SessionMessage::Write => {
+                self.write(myself);
+                return Ok(());
+            }
             SessionMessage::Granted(ticket, consent, granted) => {
                 return self.granted(myself, ticket, consent, granted).await;
             }
@@ -401,7 +433,7 @@ impl SessionState {
             }
             SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
             // Leaving is not for the machine: see `handle`.
-            SessionMessage::Resume | SessionMessage::Leave(_) => return Ok(()),
+            SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
         };
         self.feed(myself, input).await
     }
@@ -476,6 +508,16 @@ impl SessionState {
         myself.stop(Some(LEFT.to_owned()));
     }
 
+    /// Rests for longer: lets go of what is made again when it is needed, as after waking.
+    fn settle(&mut self) {
+        if self.rests() {
+            self.conversation = None;
+            self.models.shrink_to_fit();
+            self.unpublished.shrink_to_fit();
+            self.gated.shrink_to_fit();
+        }
+    }
+
     /// Keeps for this session what it does not find in its log.
     fn keep_seen(&self) {
         let walls = self.place.as_ref().ok().map(|place| (Arc::clone(&place.spec), place.walls.clone()));
@@ -511,6 +553,7 @@ impl SessionState {
         for effect in effects {
             self.carry_out(myself, effect).await?;
         }
+        self.write_if_due(myself);
         self.note_consents(myself);
         self.following.stands(self.machine.session());
         Ok(())
@@ -584,6 +627,7 @@ impl SessionState {
             drop(port.send(Err(told.clone())));
         }
         self.gated.clear();
+        self.forget_gathered();
         if !passes {
             return Err(text.into());
         }

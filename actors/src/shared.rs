@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) max_live: usize,
     /// Whether sessions that wake go on with what is unfinished.
     pub(crate) resume: Resume,
+    /// How long records wait for those that follow them.
+    pub(crate) gathering: Duration,
     /// What sessions that left had seen of files.
     pub(crate) seen: Seen,
     /// The sessions that are parked.

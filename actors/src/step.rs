@@ -194,7 +194,7 @@ async fn run(work: StepWork) {
         Err(error) => {
             let error = error.of_model(&order.model);
             // Tenants are not told what the provider said: here it stands for the operator.
-            if !cancel.is_cancelled() {
+            if !cancel.is_cancelled() && error.code != ErrorCode::PromptTooLong {
                 let (model, attempt, code) = (&order.model, order.attempt, error.code.name());
                 tracing::warn!(session = %of_session, %attempt, %model, code, %error, "an attempt failed");
             }
@@ -271,6 +271,11 @@ async fn attempt(
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let tenant = request.tenant.clone();
     conversation.extend(shared, request, settled, session, judge, new, order.messages).await?;
+    let preceding = conversation.preceding();
+    if let Some(fit) = order.fit.filter(|fit| !fit.is_within(preceding)) {
+        tracing::debug!(attempt = %order.attempt, preceding, ?fit, "a request has no room");
+        return Err(ErrorInfo::new(ErrorCode::PromptTooLong, "the request has no room and is not sent"));
+    }
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };

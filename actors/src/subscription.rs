@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::{CommandError, Event, EventBody, EventId, Seq};
 
 use crate::measure;
-use crate::ring::{Next, Published, Ring};
+use crate::published::Published;
+use crate::ring::{Next, Ring};
 use crate::shared::{Shared, now};
 
 /// Entries that are read from the log at once.
@@ -20,6 +22,8 @@ pub struct Subscription {
     ring: Arc<Ring>,
     /// Position of the next live event.
     position: u64,
+    /// The same, for the ring.
+    reader: Arc<AtomicU64>,
     /// The last durable event that was given out.
     given: Seq,
     /// Up to here the log is read; live events follow.
@@ -37,6 +41,7 @@ impl Subscription {
         Self {
             shared,
             position: join.position,
+            reader: join.reader,
             // Nobody can have read what is not there yet.
             given: after.map_or(join.durable, |after| after.min(join.durable)),
             replay_until: join.durable,
@@ -44,6 +49,12 @@ impl Subscription {
             snapshots: join.snapshots,
             ring,
         }
+    }
+
+    /// Says first that events which the subscriber has are not in the log: it named a place behind the end.
+    pub(crate) fn begin_with_resync(&mut self) {
+        let resync = self.resync();
+        self.waiting.push_back(resync);
     }
 
     /// The last durable event that was given out, or behind which this began.
@@ -95,6 +106,7 @@ impl Subscription {
     /// Moves on past a live event.
     fn give(&mut self, event: Arc<Published>) -> Arc<Published> {
         self.position += 1;
+        self.reader.store(self.position, Ordering::Relaxed);
         if event.event().id.is_durable() {
             self.given = event.event().id.seq;
         }
@@ -105,7 +117,7 @@ impl Subscription {
     fn resync(&mut self) -> Arc<Published> {
         measure::resync("session");
         let join = self.ring.join();
-        self.position = join.position;
+        (self.position, self.reader) = (join.position, join.reader);
         self.replay_until = join.durable;
         self.snapshots = join.snapshots;
         let id = EventId { seq: self.given, provisional: 1 };

@@ -21,10 +21,11 @@ use crate::gate::{Caller, Gate};
 use crate::hub::Owner;
 use crate::measure::{self, Count, Doing};
 use crate::metering::MeteringMessage;
+use crate::removal::Remover;
 use crate::ring::Ring;
 use crate::session::{SessionActor, SessionArguments, SessionMessage};
 use crate::shared::{Shared, begins, panic_text};
-use crate::wake::{Loaded, load};
+use crate::wake::{Loaded, Read, load};
 
 /// More crashes than this within [`CRASH_WINDOW`] park a session.
 const CRASH_LIMIT: usize = 3;
@@ -73,6 +74,8 @@ pub(crate) enum SupervisorMessage {
     Request { root: SessionId, session: SessionId, record: Box<Record> },
     /// A session was removed from the store.
     Removed(SessionId),
+    /// A session is deleted and could not be removed from the store.
+    NotRemoved(SessionId),
     /// Time to look for sessions that rest.
     Sweep,
     /// There may be too many sessions in memory.
@@ -176,7 +179,8 @@ impl SupervisorMessage {
             | Self::Woken(session, _)
             | Self::Respawn(session)
             | Self::Request { root: session, .. }
-            | Self::Removed(session) => Some(*session),
+            | Self::Removed(session)
+            | Self::NotRemoved(session) => Some(*session),
             Self::Sweep | Self::MakeRoom | Self::GoOn | Self::Stop(_) => None,
         }
     }
@@ -190,6 +194,7 @@ impl SupervisorMessage {
             Self::Respawn(_) => "respawn",
             Self::Request { .. } => "request",
             Self::Removed(_) => "removed",
+            Self::NotRemoved(_) => "not-removed",
             Self::Sweep => "sweep",
             Self::MakeRoom => "make-room",
             Self::GoOn => "go-on",
@@ -210,6 +215,7 @@ impl SupervisorState {
                 self.request(myself, root, session, *record)
             }
             SupervisorMessage::Removed(session) => self.forget(session),
+            SupervisorMessage::NotRemoved(session) => self.not_removed(myself, session),
             SupervisorMessage::Sweep => self.sweep(myself),
             SupervisorMessage::MakeRoom => self.make_room(myself),
             SupervisorMessage::GoOn => self.go_on(myself),
@@ -315,8 +321,8 @@ impl SupervisorState {
                 slot.crashes.clear();
             }
             // One that goes on already does nothing with it.
-            Stage::Live(live) => drop(live.actor.send_message(SessionMessage::Resume)),
-            Stage::Asleep | Stage::Waking(..) | Stage::Leaving(..) => {}
+            Stage::Live(live) if !slot.doomed => drop(live.actor.send_message(SessionMessage::Resume)),
+            Stage::Asleep | Stage::Waking(..) | Stage::Live(_) | Stage::Leaving(..) => {}
         }
         self.find(myself, session, port);
     }
@@ -332,18 +338,33 @@ impl SupervisorState {
                 // What an actor that was stopped or crashed gave to the store comes into the log after its end.
                 gate.written().await;
             }
-            let (pool, census) = (shared.pool.clone(), Arc::clone(&shared.measures.census));
+            let (pool, remover) = (shared.pool.clone(), Remover { shared, supervisor: myself });
+            let shared = Arc::clone(&remover.shared);
             let reading = AssertUnwindSafe(pool.run(move || load(&shared, session)));
-            let woken = reading.catch_unwind().await.unwrap_or_else(|panic| {
+            let read = reading.catch_unwind().await.unwrap_or_else(|panic| {
                 let reason = format!("a bug in the engine: reading it panicked: {}", panic_text(&*panic));
                 Err(CommandError::Parked { session, reason })
             });
+            let (mut is_left, mut woken) = (false, Err(CommandError::NotFound(session)));
+            match read {
+                Ok(Read::Session(loaded)) => woken = Ok(loaded),
+                // What removed it was cut off.
+                Ok(Read::Deleted) => {
+                    if let Err(error) = remover.finish(session).await {
+                        (is_left, woken) = (true, Err(error));
+                    }
+                }
+                Err(error) => woken = Err(error),
+            }
             if woken.is_ok() {
                 measure::took(Metric::WakeDuration, began.elapsed());
             }
-            census.enter(Count::Supervisor);
+            remover.shared.measures.census.enter(Count::Supervisor);
             // A supervisor that is gone wakes nobody.
-            drop(myself.send_message(SupervisorMessage::Woken(session, woken.map(Box::new))));
+            drop(remover.supervisor.send_message(SupervisorMessage::Woken(session, woken)));
+            if is_left {
+                remover.tell(session, false);
+            }
         });
     }
 
@@ -393,8 +414,8 @@ impl SupervisorState {
         let slot = self.sessions.entry(session).or_default();
         slot.root = loaded.root;
         let wanted = self.shared.resume.by_itself() || slot.goes_on;
-        slot.unsure = loaded.unsure;
-        let goes_on = (wanted || !unfinished) && !loaded.unsure;
+        (slot.unsure, slot.doomed) = (loaded.unsure, loaded.doomed);
+        let goes_on = (wanted || !unfinished) && !loaded.unsure && !loaded.doomed;
         let ring = slot.events.hold(session, self.shared.generation, self.shared.ring_bytes, head);
         ring.report_to(|| self.shared.hub.outlet(session, owner));
         ring.take_over(head);
@@ -542,6 +563,18 @@ impl SupervisorState {
         }
         self.shared.measures.census.enter(Count::Metering);
         drop(self.shared.metering.send_message(MeteringMessage::Forget(session)));
+    }
+
+    /// A session is deleted, and its log is still there: it is tried again, as long as this engine runs.
+    fn not_removed(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId) {
+        let has_actor = self.sessions.get(&session).is_some_and(|slot| match &slot.stage {
+            Stage::Live(_) | Stage::Leaving(..) => true,
+            Stage::Asleep | Stage::Waking(..) | Stage::Parked(..) => false,
+        });
+        if has_actor {
+            self.forget(session);
+        }
+        self.hold_up(myself, session);
     }
 
     async fn stop(&mut self, port: RpcReplyPort<Stopped>) {

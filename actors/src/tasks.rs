@@ -48,6 +48,8 @@ pub(crate) struct Giver {
     /// The rules that the sub-session begins with: those of this one.
     pub(crate) permissions: Vec<PermissionRule>,
     pub(crate) walls: Option<WallsAllowed>,
+    /// What its system prompts end with, as those of this one do.
+    pub(crate) system: Option<String>,
     /// Whether nobody answers requests for consent in the turn.
     pub(crate) unattended: bool,
     /// The step whose call it is.
@@ -91,6 +93,11 @@ impl Giver {
                 return Err(ToolError::Failed(format!(
                     "the task {session} is still at work: wait until you are told that it has ended"
                 )));
+            }
+            // How servers are reached is told to the operator only.
+            Ok(Err(CommandError::Unusable(error))) => {
+                let error = error.for_tenant();
+                return Err(ToolError::Failed(format!("the task could not be begun: {}", error.message)));
             }
             Ok(Err(error)) => return Err(ToolError::Failed(format!("the task could not be begun: {error}"))),
             Err(crashed) => {
@@ -140,7 +147,7 @@ impl Giver {
             permissions: self.permissions.clone(),
             unattended: self.unattended,
             walls: self.walls.clone(),
-            system: None,
+            system: self.system.clone(),
             metadata: serde_json::Map::new(),
         };
         self.engine.create_as(id, new, self.step).await

@@ -16,6 +16,8 @@ use playhouse_protocol::{
     ShellCommand, TemplateCommand, Timestamp, WhenBusy,
 };
 
+use serde_json::Value;
+
 use crate::engine::Engine;
 use crate::handle::{SessionHandle, unexpected};
 use crate::mentions::mentions;
@@ -28,6 +30,8 @@ const LONGEST_ARGUMENTS: usize = 100 * 1024;
 const MOST_PATHS: usize = 100;
 /// The tool that hands work over.
 const TASK: &str = "task";
+/// Who is given a subtask that names no agent.
+const SUBAGENT: &str = "general";
 /// What the agent reads that is to hand a template over.
 const SUBTASK: &str = include_str!("../../prompts/subtask.md");
 
@@ -105,7 +109,14 @@ impl SessionHandle {
             let summary = shared.store.log.summary(id)?.ok_or(CommandError::NotFound(id))?;
             let workspace = reopen(&shared, &summary).map_err(CommandError::Invalid)?;
             let filled = shared.directory.template(workspace.root(), &of, &arguments);
-            filled.map_err(CommandError::Invalid)
+            let filled = filled.map_err(CommandError::Invalid)?;
+            if filled.subtask {
+                let directory = Arc::clone(&shared.directory).local(workspace.root());
+                let agent = filled.agent.as_deref().unwrap_or(SUBAGENT);
+                let takes = directory.and_then(|directory| directory.takes_tasks(agent));
+                takes.map_err(|error| CommandError::Invalid(format!("/{of} is a subtask: {error}")))?;
+            }
+            Ok::<_, CommandError>(filled)
         };
         let filled = self.shared.pool.run(read).await?;
         if filled.subtask && self.shared.tools.get(TASK).is_none() {
@@ -188,7 +199,15 @@ impl SessionHandle {
             _ => None,
         });
         let why = match result {
-            Some(CallResult { outcome: CallOutcome::Done, output, .. }) => return Ok(output),
+            Some(CallResult { outcome: CallOutcome::Done, output, metadata, .. }) => {
+                let is = |name: &str, value: &Value| metadata.get(name) == Some(value);
+                if !is("timedOut", &Value::Bool(true)) {
+                    // The tool tells models that there is none, which is no output of the command.
+                    let is_empty = is("output", &Value::from("")) && is("exit", &Value::from(0));
+                    return Ok(if is_empty { String::new() } else { output });
+                }
+                output
+            }
             Some(CallResult { output, .. }) => output,
             None => "it was aborted before it ran".to_owned(),
         };
@@ -213,7 +232,7 @@ fn result_of(part: Part) -> Option<CallResult> {
 /// What the agent reads that is to hand `text` over to `agent`.
 fn handed_over(agent: Option<&str>, text: &str) -> String {
     let (head, tail) = SUBTASK.trim_end().split_once("{{text}}").unwrap_or((SUBTASK, ""));
-    format!("{}{text}{tail}", head.replacen("{{agent}}", agent.unwrap_or("general"), 1))
+    format!("{}{text}{tail}", head.replacen("{{agent}}", agent.unwrap_or(SUBAGENT), 1))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
+use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
     CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
 };
@@ -43,6 +44,15 @@ pub(crate) struct Loaded {
     pub(crate) files: Arc<FileTracker>,
     /// The store takes no writes: what is at the end of the log may be gone when it does.
     pub(crate) unsure: bool,
+    /// A session above it is being removed, and it goes with that one.
+    pub(crate) doomed: bool,
+}
+
+/// What was read of a log.
+pub(crate) enum Read {
+    Session(Box<Loaded>),
+    /// Its last record says that the session is deleted, and what hangs on it is still there.
+    Deleted,
 }
 
 /// Where a session works.
@@ -81,9 +91,12 @@ impl Place {
 }
 
 /// Reads a session from its log. Blocks.
-pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandError> {
+pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Read, CommandError> {
     let was_sure = shared.takes_writes().is_ok();
     let session = replay(shared, id)?;
+    if session.is_deleted() {
+        return Ok(Read::Deleted);
+    }
     let unsure = !was_sure || shared.takes_writes().is_err();
     let summary = &session.summary;
     let mut kept = shared.seen.take(id);
@@ -100,12 +113,20 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Loaded, CommandErro
     };
     let above = match summary.parent {
         Some(parent) => ancestors(&*shared.store.log, parent)?,
-        None => Vec::new(),
+        None => Above::default(),
     };
     let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds)
-        .below(above.len(), shared.tasks.depth);
-    let root = above.last().copied();
-    Ok(Loaded { place, judge: Arc::new(judge), root, session, files: kept.files, unsure })
+        .below(above.sessions.len(), shared.tasks.depth);
+    let (root, doomed) = (above.sessions.last().copied(), above.is_removed);
+    Ok(Read::Session(Box::new(Loaded {
+        place,
+        judge: Arc::new(judge),
+        root,
+        session,
+        files: kept.files,
+        unsure,
+        doomed,
+    })))
 }
 
 fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
@@ -120,19 +141,7 @@ fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
     if let Some(damage) = ended {
         return Err(CommandError::Parked { session: id, reason: damage.to_string() });
     }
-    let session = session.ok_or(CommandError::NotFound(id))?;
-    if session.is_deleted() {
-        // The process ended between the last record and the removal: finish it. Where that fails it is not done, and whoever
-        // asked for it asks again.
-        shared.remove_outputs(id);
-        let (done, removed) = std::sync::mpsc::sync_channel(1);
-        log.delete(id, Box::new(move |result| drop(done.send(result))));
-        return Err(match removed.recv().unwrap_or(Err(StoreError::Closed)) {
-            Ok(_) | Err(StoreError::Missing(_)) => CommandError::NotFound(id),
-            Err(error) => error.into(),
-        });
-    }
-    Ok(session)
+    session.ok_or(CommandError::NotFound(id))
 }
 
 /// How far a log could be followed.
@@ -194,13 +203,23 @@ fn fold(
     }
 }
 
-/// The sessions above one whose parent is `parent`, from there to the top, as far as they exist.
-pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Vec<SessionId>, StoreError> {
-    let mut above = Vec::new();
+/// What stands above a session.
+#[derive(Default)]
+pub(crate) struct Above {
+    /// From the one directly above it to the top, as far as they exist.
+    pub(crate) sessions: Vec<SessionId>,
+    /// One of them is being removed.
+    pub(crate) is_removed: bool,
+}
+
+/// What stands above a session whose parent is `parent`.
+pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Above, StoreError> {
+    let mut above = Above::default();
     let mut next = Some(parent);
-    while let Some(id) = next.filter(|_| above.len() < DEEPEST) {
+    while let Some(id) = next.filter(|_| above.sessions.len() < DEEPEST) {
         let Some(summary) = log.summary(id)? else { break };
-        above.push(id);
+        above.sessions.push(id);
+        above.is_removed |= summary.state == SessionState::Deleted;
         next = summary.parent;
     }
     Ok(above)

@@ -57,14 +57,14 @@ pub(crate) fn measure(effort: Effort) -> Result<Vec<Measurement>> {
         private.push(megabytes(&sizes, &["Private_Clean:", "Private_Dirty:"])?);
     }
     Ok(vec![
-        Measurement::new("idle engine, resident", "MB", resident).under(25.0),
+        Measurement::new("idle engine, resident", "MB", resident).under(20.0),
         Measurement::new("idle engine, proportional", "MB", shared_out),
         Measurement::new("idle engine, private", "MB", private),
     ])
 }
 
 /// The sum of these fields, in millions of bytes.
-fn megabytes(sizes: &str, fields: &[&str]) -> Result<f64> {
+pub(crate) fn megabytes(sizes: &str, fields: &[&str]) -> Result<f64> {
     let mut kilobytes = 0_u64;
     for field in fields {
         let line = sizes.lines().find_map(|line| line.strip_prefix(field));

@@ -9,11 +9,15 @@
 
 mod house;
 mod idle;
+#[path = "../common/machine.rs"]
+mod machine;
+mod memory;
 mod model;
 mod prefix;
 mod report;
 mod step;
 mod tokens;
+mod turn;
 mod version;
 mod wake;
 
@@ -37,6 +41,8 @@ enum Case {
     Version,
     /// Memory of an engine without sessions.
     Idle,
+    /// Memory of sessions.
+    Memory,
     /// From the end of an answer to the next request.
     Step,
     /// Processor time of a token, from the socket to a subscriber.
@@ -45,6 +51,8 @@ enum Case {
     Wake,
     /// How much of each request is what the last one was, in a session that is longer than its model's window.
     Prefix,
+    /// What a step of a turn of `--steps` takes.
+    Turn,
 }
 
 /// How much is measured.
@@ -70,6 +78,9 @@ struct Arguments {
     /// Write the results to this file too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// How long the turn of the case `turn` is.
+    #[arg(long, default_value_t = 500)]
+    steps: usize,
     /// Said by `cargo bench`: measure in earnest.
     #[arg(long, hide = true)]
     bench: bool,
@@ -80,6 +91,7 @@ fn main() -> ExitCode {
     let done = match arguments.next().as_deref() {
         Some(model::ROLE) => model::serve(arguments),
         Some(idle::ROLE) => idle::child(),
+        Some(memory::ROLE) => memory::child(arguments),
         _ => measure(&Arguments::parse()),
     };
     match done {
@@ -106,10 +118,12 @@ fn measure(arguments: &Arguments) -> Result<()> {
         let measurements: Vec<Measurement> = match case {
             Case::Version => version::measure(effort)?,
             Case::Idle => idle::measure(effort)?,
+            Case::Memory => memory::measure(effort)?,
             Case::Step => step::measure(effort)?,
             Case::Tokens => tokens::measure(effort)?,
             Case::Wake => wake::measure(effort)?,
             Case::Prefix => prefix::measure(effort)?,
+            Case::Turn => turn::measure(effort, arguments.steps)?,
         };
         for measurement in measurements {
             println!("{measurement}");

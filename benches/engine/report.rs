@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::machine;
+
 /// The head of the table.
 pub(crate) const HEAD: &str = "\
 | measured | median | least | 90 % | target | samples |
@@ -22,7 +24,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION"), machine: machine(), measurements: Vec::new() }
+        Self { version: env!("CARGO_PKG_VERSION"), machine: machine::line(), measurements: Vec::new() }
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
@@ -89,21 +91,4 @@ impl fmt::Display for Measurement {
         };
         write!(f, "| {name} | {median:.2} {unit} | {least:.2} | {ninth_decile:.2} | {target} | {samples} |")
     }
-}
-
-/// What this machine is, in a line; what it does not tell is left out.
-fn machine() -> String {
-    let read = |path: &str| fs_err::read_to_string(path).unwrap_or_default();
-    let field = |text: &str, name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let processor = field(&read("/proc/cpuinfo"), "model name");
-    let cores = std::thread::available_parallelism().ok().map(|count| format!("{count} cores"));
-    let memory = field(&read("/proc/meminfo"), "MemTotal")
-        .and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok())
-        .map(|kilobytes| format!("{} GB", (kilobytes + (1 << 19)) >> 20));
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let system = Some(format!("{} {} {}", std::env::consts::OS, kernel.trim(), std::env::consts::ARCH));
-    [processor, cores, memory, system].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -10,10 +10,20 @@
 
 mod clients;
 mod flood;
+#[path = "../common/forwarder.rs"]
 mod forwarder;
+#[path = "../common/http.rs"]
+#[allow(dead_code, reason = "each bench uses its part")]
 mod http;
+#[path = "../common/machine.rs"]
+mod machine;
 mod model;
 mod page;
+#[path = "../common/place.rs"]
+#[allow(dead_code, reason = "each bench uses its part")]
+mod place;
+#[path = "../common/process.rs"]
+#[allow(dead_code, reason = "each bench uses its part")]
 mod process;
 #[path = "../engine/report.rs"]
 mod report;

@@ -1,77 +1,20 @@
-//! `playhouse serve`, started as people start it.
+//! `playhouse serve` with the scripted model, and its sessions.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::Result;
 use crate::http::Connection;
 use crate::model::Scripted;
-use crate::process::Process;
-
-/// A folder with a configuration, a data directory and a workspace.
-pub(crate) struct Place {
-    folder: TempDir,
-}
+pub(crate) use crate::place::{Place, Served};
 
 impl Place {
-    pub(crate) fn new(config: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        fs_err::create_dir_all(folder.path().join("workspace"))?;
-        fs_err::write(folder.path().join("config.toml"), config)?;
-        Ok(Self { folder })
-    }
-
     /// Whose models are those of `model`, whose commands need nobody's leave, and which holds them by no walls, so that
     /// they run on every machine.
     pub(crate) fn with(model: &Scripted) -> Result<Self> {
         Self::new(&format!("sandbox = \"off\"\n{}", model.config()))
     }
-
-    pub(crate) fn workspace(&self) -> std::path::PathBuf {
-        self.folder.path().join("workspace")
-    }
-
-    pub(crate) fn data(&self) -> std::path::PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn command(&self) -> Command {
-        let path = |name: &str| self.folder.path().join(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
-        command
-            .args(["serve", "--port", "0", "--data"])
-            .arg(path("data"))
-            .arg("--config")
-            .arg(path("config.toml"))
-            .arg("--root")
-            .arg(path("workspace"))
-            .stderr(Stdio::null());
-        command
-    }
-
-    /// Starts a server here.
-    pub(crate) fn serve(&self) -> Result<Served> {
-        let process = Process::start(&mut self.command())?;
-        let address = process.line.rsplit_once("http://").map(|(_, address)| address.to_owned());
-        let address = address.ok_or_else(|| {
-            format!(
-                "`playhouse serve` did not start: it said {:?}; see {:?}",
-                process.line,
-                self.folder.path()
-            )
-        })?;
-        Ok(Served { process, address })
-    }
-}
-
-/// A running server.
-pub(crate) struct Served {
-    pub(crate) process: Process,
-    /// Host and port.
-    pub(crate) address: String,
 }
 
 impl Served {

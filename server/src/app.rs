@@ -360,7 +360,7 @@ impl App {
         match holds {
             Ok(true) => Ok(Admitted { held, ended, reads_all: principal.reads_all() }),
             Ok(false) => Err(Problem::new(Kind::Unauthorized, "the key was withdrawn")),
-            Err(error) => Err(Problem::new(Kind::Store, error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -88,8 +88,7 @@ async fn verified(app: &App, token: String) -> Result<Option<Key>, Problem> {
     }
     let keys = Arc::clone(app.keys());
     let read = tokio::task::spawn_blocking(move || keys.verify(&token)).await;
-    let read = read.map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
-    read.map_err(|error| Problem::new(Kind::Store, error.to_string()))
+    Ok(read??)
 }
 
 #[cfg(test)]

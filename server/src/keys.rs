@@ -98,6 +98,7 @@ impl Keys {
                 tenant.escape_debug()
             )));
         }
+        let given = roots;
         let roots = roots.iter().map(|root| resolved_root(root)).collect::<Result<Vec<_>, _>>()?;
         loop {
             let mut bytes = [0; 38];
@@ -110,6 +111,7 @@ impl Keys {
                 name: name.into(),
                 created: now,
                 roots: roots.clone(),
+                given: if roots == given { Vec::new() } else { given.to_vec() },
             };
             let kept = Kept { key: key.clone(), hash: hex(&Sha256::digest(&secret)) };
             let value = serde_json::to_vec(&kept).unwrap_or_default();
@@ -330,7 +332,7 @@ mod tests {
         let keys = keys();
         let make = |root: String| keys.create("acme", "ci", &[root], Timestamp::from_millis(1));
         let (key, token) = make(text("link")).unwrap();
-        assert_eq!(key.roots, [text("real")]);
+        assert_eq!((&key.roots, &key.given), (&vec![text("real")], &vec![text("link")]));
         assert_eq!(keys.verify(&token).unwrap(), Some(key));
         for root in [text("file"), text("missing"), "real".to_owned(), String::new()] {
             assert!(matches!(make(root.clone()), Err(KeyError::Root(_))), "{root}");

@@ -15,7 +15,6 @@
 mod access;
 mod app;
 mod auth;
-mod changes;
 mod connection;
 mod discreet;
 mod facts;

@@ -8,6 +8,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use playhouse_protocol::CommandError;
 use serde_json::{Value, json};
+use tokio::task::JoinError;
+
+use crate::keys::KeyError;
 
 /// The kinds of problems, with the status and the title of each.
 macro_rules! kinds {
@@ -183,6 +186,25 @@ impl From<CommandError> for Problem {
     }
 }
 
+impl From<JoinError> for Problem {
+    fn from(error: JoinError) -> Self {
+        // What waits is given up when the process ends.
+        if error.is_cancelled() {
+            return CommandError::NotAccepted("the server stops".into()).into();
+        }
+        Self::new(Kind::Internal, "the work crashed: the server's log says where")
+    }
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Store(error) => CommandError::from(error).into(),
+            error => Self::new(Kind::Store, error.to_string()),
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.kind.status(), self.document().to_string()).into_response();
@@ -204,8 +226,28 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use playhouse_protocol::SessionId;
+    use playhouse_store::{StoreError, SuspensionReason};
 
     use super::*;
+
+    /// A process that ends, and a store that takes no writes, are no faults of the engine: whoever asks comes back.
+    #[tokio::test]
+    async fn what_passes_is_told_so() {
+        let work = tokio::spawn(std::future::pending::<()>());
+        work.abort();
+        let full = StoreError::Suspended { reason: SuspensionReason::Full };
+        for problem in [
+            Problem::from(work.await.unwrap_err()),
+            Problem::from(KeyError::from(full)),
+            Problem::from(CommandError::from(StoreError::Closed)),
+        ] {
+            assert_eq!(problem.kind.status(), StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+            assert!(problem.retry_after.is_some(), "{problem}");
+        }
+        let crashed = tokio::spawn(async { panic!("it is on fire") }).await.unwrap_err();
+        let problem = Problem::from(crashed);
+        assert!(problem.kind == Kind::Internal && !problem.detail.contains("fire"), "{problem}");
+    }
 
     #[test]
     fn clients_are_sent_to_no_command_of_the_operator() {

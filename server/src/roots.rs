@@ -9,7 +9,12 @@ use crate::problem::{Kind, Problem};
 
 /// Directories below which sessions may work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Roots(Vec<PathBuf>);
+pub struct Roots {
+    /// Links resolved.
+    resolved: Vec<PathBuf>,
+    /// Those that were given by a path with links, as they were given, with where that leads.
+    given: Vec<(PathBuf, PathBuf)>,
+}
 
 impl Roots {
     /// These directories, links resolved. Blocks.
@@ -17,33 +22,52 @@ impl Roots {
     /// # Errors
     /// One does not exist, or is no directory.
     pub fn new(directories: &[PathBuf]) -> Result<Self, std::io::Error> {
-        directories.iter().map(fs_err::canonicalize).collect::<Result<_, _>>().map(Self)
+        let given = directories.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
+        let resolved = directories.iter().map(fs_err::canonicalize).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::from_pairs(given.into_iter().zip(resolved)))
     }
 
     /// Those of a key; `None` where it has none of its own.
     pub(crate) fn of(key: &Key) -> Option<Self> {
-        (!key.roots.is_empty()).then(|| Self(key.roots.iter().map(PathBuf::from).collect()))
+        let pair = |(place, resolved): (usize, &String)| {
+            (key.given.get(place).unwrap_or(resolved).into(), resolved.into())
+        };
+        (!key.roots.is_empty()).then(|| Self::from_pairs(key.roots.iter().enumerate().map(pair)))
+    }
+
+    /// Of directories as they were given, each with where that leads.
+    fn from_pairs(pairs: impl Iterator<Item = (PathBuf, PathBuf)>) -> Self {
+        let (mut resolved, mut by_link) = (Vec::new(), Vec::new());
+        for (given, leads_to) in pairs {
+            if given != leads_to {
+                by_link.push((given, leads_to.clone()));
+            }
+            resolved.push(leads_to);
+        }
+        Self { resolved, given: by_link }
     }
 
     /// The same and those of another.
     pub(crate) fn and(&mut self, other: &Self) {
-        let new: Vec<_> = other.0.iter().filter(|root| !self.0.contains(root)).cloned().collect();
-        self.0.extend(new);
+        let new: Vec<_> =
+            other.resolved.iter().filter(|root| !self.resolved.contains(root)).cloned().collect();
+        self.resolved.extend(new);
+        self.given.extend(other.given.iter().cloned());
     }
 
     /// The first of them: where a client works that names no directory.
     pub fn first(&self) -> Option<&Path> {
-        self.0.first().map(PathBuf::as_path)
+        self.resolved.first().map(PathBuf::as_path)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> &[PathBuf] {
-        &self.0
+        &self.resolved
     }
 
     /// Whether `directory`, links resolved, lies in one of them.
     pub fn hold(&self, directory: &Path) -> bool {
-        self.0.iter().any(|root| directory.starts_with(root))
+        self.resolved.iter().any(|root| directory.starts_with(root))
     }
 
     /// The directory that a client named, links resolved. Blocks. What lies outside is refused alike, whether it exists or
@@ -61,12 +85,18 @@ impl Roots {
         }
         let outside = || {
             let detail = format!(
-                "the directory \"{}\" is not below a root that the operator allowed",
+                "the directory \"{}\" is not below a root that the operator allowed: write the root as the operator \
+                 did, or with its links resolved",
                 directory.escape_debug()
             );
             Problem::new(Kind::Forbidden, detail)
         };
-        let resolved = match follow_within(written, &self.0) {
+        // The operator has said where the link leads.
+        let by_link = self
+            .given
+            .iter()
+            .find_map(|(given, resolved)| written.strip_prefix(given).ok().map(|rest| resolved.join(rest)));
+        let resolved = match follow_within(by_link.as_deref().unwrap_or(written), &self.resolved) {
             Ok(resolved) => resolved,
             Err(Strayed::Outside) => return Err(outside()),
             Err(Strayed::Missing) => {
@@ -94,6 +124,16 @@ mod tests {
         fs_err::write(root.join("file"), "").unwrap();
         fs_err::os::unix::fs::symlink(&other, root.join("link")).unwrap();
         fs_err::os::unix::fs::symlink(folder.path().join("nowhere"), root.join("dangling")).unwrap();
+        let by_link = folder.path().join("by-link");
+        fs_err::os::unix::fs::symlink(folder.path(), &by_link).unwrap();
+        let linked = Roots::new(&[by_link.join("root")]).unwrap();
+        let resolved = fs_err::canonicalize(root.join("a")).unwrap();
+        for path in [by_link.join("root/a"), root.join("a")] {
+            assert_eq!(linked.admit(path.to_str().unwrap()), Ok(resolved.clone()), "the path that was given");
+        }
+        for path in [by_link.join("other"), by_link.join("root/../other"), by_link.join("root/link")] {
+            assert!(linked.admit(path.to_str().unwrap()).is_err(), "{}", path.display());
+        }
         let roots = Roots::new(std::slice::from_ref(&root)).unwrap();
         let admit = |path: &Path| roots.admit(path.to_str().unwrap()).map_err(|problem| problem.kind);
         assert!(admit(&root).is_ok() && admit(&root.join("a")).is_ok());

@@ -24,7 +24,13 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Read>, Failure> {
 
 fn read_file(path: &Path) -> Result<Read, Failure> {
     let shown = path.display();
-    let unreadable = |error: std::io::Error| Failure::usage(format!("cannot attach: {error}"));
+    let unreadable = |error: std::io::Error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::usage(format!("cannot attach {shown}: {why}"))
+    };
     let facts = fs_err::metadata(path).map_err(unreadable)?;
     if !facts.is_file() {
         return Err(Failure::usage(format!("cannot attach {shown}: it is not a file")));

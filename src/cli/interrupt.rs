@@ -147,6 +147,11 @@ impl Interrupt {
         self.turn.send_replace(Some((session, turn)));
     }
 
+    /// Whether one of them came.
+    pub(super) fn came(&self) -> bool {
+        self.came.load(Ordering::SeqCst)
+    }
+
     /// Whether it came before there was a turn to abort.
     pub(super) fn came_early(&self) -> bool {
         self.came.load(Ordering::SeqCst) && self.turn.borrow().is_none()

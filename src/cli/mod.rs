@@ -44,6 +44,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{CommandError, Sandbox};
+use playhouse_store::StoreError;
 use playhouse_workspace::process::keep_memory_private;
 #[cfg(target_os = "linux")]
 use playhouse_workspace::walls::{CONFINE, confined, set_confiner};
@@ -247,7 +248,21 @@ impl From<ConfigError> for Failure {
 
 impl From<HouseError> for Failure {
     fn from(error: HouseError) -> Self {
-        Self::usage(error.to_string())
+        match error {
+            // That passes: what starts an engine again when it failed should.
+            HouseError::Disk { .. } => Self::failed(error.to_string()),
+            error => Self::usage(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        // The same holds here.
+        match error.suspension() {
+            Some(reason) => HouseError::Disk { reason, error }.into(),
+            None => Self::usage(error.to_string()),
+        }
     }
 }
 

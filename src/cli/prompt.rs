@@ -42,7 +42,7 @@ enum Format {
 /// Prints what a new session in a directory would tell its model. Asks nobody and changes nothing.
 pub(super) fn prompt(common: &Common, arguments: PromptArguments) -> CommandResult {
     let PromptArguments { agent, model, dir, format } = arguments;
-    let root = fs_err::canonicalize(&dir).map_err(|error| Failure::usage(error.to_string()))?;
+    let root = super::run::directory(Some(&dir))?;
     let settings = common.settings_apart()?;
     let registry = tools::configured(&settings)?;
     let variables = Arc::new(|name: &str| variable(name));

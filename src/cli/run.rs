@@ -186,9 +186,14 @@ pub(super) async fn turn(
             message: "stopped before the prompt was sent".to_owned(),
         });
     }
-    let turn = begin(reach, session, work, &mut events, interrupt, renderer, asker).await?;
+    let steers = matches!(&work, Command::Prompt(prompt) if prompt.when_busy == WhenBusy::Steer);
+    let turn = match begin(reach, session, work, &mut events, interrupt, renderer, asker).await {
+        // What ran for the prompt was aborted, and the prompt was not sent.
+        Err(failure) if interrupt.came() => return Err(Failure { exit: Exit::Aborted, ..failure }),
+        begun => begun?,
+    };
     interrupt.turn(session, turn);
-    let ended = watch(reach, session, after, turn, &mut events, interrupt, renderer, asker).await;
+    let ended = watch(reach, session, after, (turn, steers), &mut events, interrupt, renderer, asker).await;
     match ended {
         Ok(ended) => Ok(ended),
         Err(Broken::Off(reason)) => Err(cut_off(session, &reason)),
@@ -267,19 +272,21 @@ impl<E: Into<Failure>> From<E> for Broken {
     }
 }
 
-/// Shows a turn until it ends, and asks what it asks.
+/// Shows a turn until it ends, and asks what it asks. Beside the turn stands whether its prompt steers one that runs.
 #[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
 async fn watch(
     reach: &Reach,
     session: SessionId,
     after: Seq,
-    mut turn: MessageId,
+    (mut turn, steers): (MessageId, bool),
     events: &mut Events,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<TurnEnded, Broken> {
     let mut focus = Focus::new(reach.process().is_some());
+    // Work in the background that the turn began, by the prompts that will tell of its end.
+    let mut begun: Vec<MessageId> = Vec::new();
     if after > Seq::START {
         // What was asked before it was cut off waits again.
         let snapshot = reach.outline(session).await?;
@@ -306,6 +313,7 @@ async fn watch(
         match focus.look(&event.event().body, turn) {
             Look::Shown => renderer.show(&event)?,
             Look::Hidden => {}
+            Look::AnotherFirst if steers => say("the turn that runs reads the prompt after its step"),
             Look::AnotherFirst => say("another turn of this session goes on first"),
         }
         let (from, record) = match &event.event().body {
@@ -319,10 +327,21 @@ async fn watch(
         match record {
             Record::AttemptStarted(started) if started.steered.contains(&turn) => {
                 turn = started.turn;
+                focus.joins(turn);
                 interrupt.turn(session, turn);
             }
+            Record::CallIntended(intended) => {
+                begun.extend(intended.delegate.and_then(|delegate| delegate.report));
+            }
+            Record::PromptAdmitted(prompt) => begun.retain(|report| *report != prompt.message),
             Record::TurnEnded(ended) if ended.turn == turn => {
                 renderer.finish(session, ended)?;
+                if !begun.is_empty() && ended.outcome != TurnOutcome::Aborted {
+                    let count = begun.len();
+                    say(&format!(
+                        "{count} of its tasks go on in the background: `playhouse sessions list --all` shows them"
+                    ));
+                }
                 return Ok(ended.clone());
             }
             _ => {}

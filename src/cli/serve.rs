@@ -172,7 +172,7 @@ async fn start(
 ) -> Result<House, HouseError> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
-        match walls.house(settings.clone()).data(data).resumes(true).start().await {
+        match walls.house(settings.clone()).data(data).resumes(true).summaries(true).start().await {
             Err(HouseError::Store(StoreError::Locked { .. })) if waits && Instant::now() < deadline => {
                 sleep(LOCK_AGAIN).await;
             }

@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use playhouse_protocol::operator::{OperatorReply, StoreRequest};
-use playhouse_protocol::upkeep::{Reclaimed, StoreReport};
+use playhouse_protocol::upkeep::{Reclaimed, Salvaged, StoreReport};
 
 use super::asker::visible;
-use super::reach::ask_store;
+use super::reach::{ask_store, salvage};
 use super::sessions::{ListFormat, json};
 use super::{CommandResult, Common, Exit, Failure, print};
 
@@ -14,6 +14,12 @@ use super::{CommandResult, Common, Exit, Failure, print};
 pub(super) enum StoreCommand {
     /// Read everything that is kept, and say what is wrong where. Changes nothing; ends with 1 when something is wrong
     Check {
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+        format: ListFormat,
+    },
+    /// Go on with what can still be read of a database that the engine refuses. It is copied into a fresh one; the old one is kept
+    Salvage {
         /// How to print it
         #[arg(long, value_enum, default_value_t = ListFormat::Table)]
         format: ListFormat,
@@ -30,6 +36,14 @@ pub(super) async fn store(common: &Common, command: StoreCommand) -> CommandResu
     let (request, format) = match command {
         StoreCommand::Check { format } => (StoreRequest::Check, format),
         StoreCommand::Compact { format } => (StoreRequest::Compact, format),
+        StoreCommand::Salvage { format } => {
+            let salvaged = salvage(common).await?;
+            print(&match format {
+                ListFormat::Json => json(&salvaged)? + "\n",
+                ListFormat::Table => saved(&salvaged),
+            })?;
+            return Ok(Exit::Completed);
+        }
     };
     match ask_store(common, request).await? {
         OperatorReply::Checked(report) => {
@@ -67,7 +81,37 @@ fn checked(report: &StoreReport) -> String {
     let records = counted(report.records, "record", "records");
     let rows = counted(report.rows, "row", "rows");
     let blobs = counted(report.blobs, "blob", "blobs");
-    text + &format!("{found}: {sessions}, {records}, {rows} of the ledger and {blobs} were read\n")
+    text += &format!("{found}: {sessions}, {records}, {rows} of the ledger and {blobs} were read\n");
+    match report.removals {
+        0 => text,
+        1 => {
+            text + "1 session is deleted and still there: a running engine finishes that, or the next that starts\n"
+        }
+        count => {
+            text + &format!(
+                "{count} sessions are deleted and still there: a running engine finishes that, or the next that starts\n"
+            )
+        }
+    }
+}
+
+fn saved(salvaged: &Salvaged) -> String {
+    let mut text = String::new();
+    for problem in &salvaged.problems {
+        text += &format!("{}: {}\n", visible(&problem.place), visible(&problem.what));
+    }
+    for session in &salvaged.not_there {
+        text += &format!("{session}: lost, or deleted before\n");
+    }
+    if salvaged.more_not_there > 0 {
+        text += &format!("and {} more\n", counted(salvaged.more_not_there, "session", "sessions"));
+    }
+    text + &format!(
+        "{} can be read; what was there before is in {}, with its blobs. `playhouse store check` says what is wrong with what is \
+         there now\n",
+        counted(salvaged.sessions, "session", "sessions"),
+        visible(&salvaged.kept)
+    )
 }
 
 fn counted(count: u64, one: &str, many: &str) -> String {

@@ -85,7 +85,7 @@ keys! {
     Model = "model", Text, "none", true,
         "The model of sessions that name none: `PROVIDER/MODEL`.";
     SmallModel = "small_model", Text, "none", false,
-        "The model that names sessions by their first prompt: `PROVIDER/MODEL`. Each title is one small request, which is in the ledger. Without one a title is the prompt's first line, at no cost.";
+        "The model that names sessions by their first prompt, and that says in `playhouse serve` what came of each turn that changed files: `PROVIDER/MODEL`. Each of them is one small request beside the turns, which is in the ledger. Without one a title is the prompt's first line, at no cost, and turns have no summary but the files that they changed.";
     ContextKeep = "context.keep", Whole, "`30`", false,
         "How much of a model's window is kept for the answer and what comes with it, in percent, from 25 to 80. A request that would need more makes room first: old outputs are cleared, then a summary stands for what is older.";
     Agent = "agent", Text, "`sisyphus`", true,

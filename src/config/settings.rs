@@ -8,7 +8,7 @@ use playhouse_actors::{Moderate, Resume, TaskLimits};
 use playhouse_catalogue::{Catalogue, ModelFacts};
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
-use playhouse_prompts::{Agent, Agents, Reasoning, RulesFile};
+use playhouse_prompts::{Agent, Agents, PromptError, Reasoning, RulesFile};
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
@@ -112,6 +112,8 @@ pub struct Settings {
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
     pub rules: Vec<RulesFile>,
+    /// Why rules of the workspace are left out that nobody named.
+    pub(crate) left_out: Vec<PromptError>,
     /// What system prompts end with.
     pub append: Option<String>,
     /// The folder of the operator's commands, whether it is there or not.
@@ -205,6 +207,7 @@ impl Settings {
             sinks: BTreeMap::new(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
+            left_out: Vec::new(),
             append: None,
             commands: None,
             fingerprint: String::new(),

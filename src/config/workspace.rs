@@ -45,7 +45,11 @@ const OPERATORS: &str = "servers, keys, limits and prices are the operator's";
 
 /// Adds what the workspace `root` chose, and its rules, to `settings`.
 pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
-    settings.rules.extend(RulesFile::of_workspace(root)?);
+    // Nobody named it: one that cannot be used is left out, as those of other folders are.
+    match RulesFile::of_workspace(root) {
+        Ok(rules) => settings.rules.extend(rules),
+        Err(problem) => settings.left_out.push(problem),
+    }
     let file = root.join(FILE);
     let content = read_inside(root, Path::new(FILE), MAX_BYTES)
         .map_err(|error| ConfigError::file(&file, format!("cannot be used as configuration: {error}")))?;
@@ -118,7 +122,13 @@ fn set(root: &Path, setting: &Setting, settings: &mut Settings) -> Result<(), St
                 matches!(agents.origin(text), Origin::Workspace(_))
                     || agents.refused().iter().any(|refused| refused.name == *text)
             });
-            let is_known = settings.agents.get(text).is_some();
+            let known = settings.agents.get(text);
+            if known.is_some_and(|agent| agent.hidden) {
+                return Err(format!(
+                    "`agent`: \"{text}\" works for the engine itself: choose one that answers people"
+                ));
+            }
+            let is_known = known.is_some();
             settings.agent =
                 Some(if is_local && !is_known { text.clone() } else { settings.known_agent(text)? });
         }

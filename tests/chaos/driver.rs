@@ -88,6 +88,12 @@ impl Driver {
             }
             {
                 let _at_work = self.begins(&world).await?;
+                // Its forks stand before it.
+                let most = world.plan.tempo.forks.saturating_add(1);
+                while self.left.len() > most && self.goes_on() {
+                    let fork = self.left.remove(0);
+                    self.delete(&fork).await?;
+                }
                 self.act(&session).await?;
             }
             let pause = self.dice.millis(0, world.plan.tempo.pause);

@@ -211,6 +211,11 @@ impl Failure {
 }
 
 impl World {
+    /// How many sessions are there.
+    pub(crate) fn there(&self) -> usize {
+        self.sessions.lock().unwrap().values().filter(|told| told.deletion == Deletion::No).count()
+    }
+
     pub(crate) fn new(
         plan: Plan,
         place: PathBuf,

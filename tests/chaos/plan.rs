@@ -68,18 +68,27 @@ pub(crate) struct Tempo {
     /// The longest that a connection lasts, and that a client is away.
     pub(crate) connected: u64,
     pub(crate) away: u64,
-    /// The most sessions that a client leaves behind.
+    /// The most sessions that a client leaves behind, and the most forks of the one that it works with.
     pub(crate) left: usize,
+    pub(crate) forks: usize,
     /// How long what commands leave behind would live, in seconds.
     pub(crate) lingers: u64,
 }
 
 impl Tempo {
-    const OF_CHAOS: Self =
-        Self { first: 4_000, pause: 4_000, connected: 9_000, away: 4_000, left: 2, lingers: 300 };
-    /// As people are: most sessions sleep at most times. There are as many at the end as in the beginning.
+    const OF_CHAOS: Self = Self {
+        first: 4_000,
+        pause: 4_000,
+        connected: 9_000,
+        away: 4_000,
+        left: 2,
+        forks: usize::MAX,
+        lingers: 300,
+    };
+    /// As people are: most sessions sleep at most times. There are as many at the end as in the first minute: a client that forked
+    /// its session lets the fork go before it does anything else.
     const OF_SOAK: Self =
-        Self { first: 20_000, pause: 60_000, connected: 60_000, away: 20_000, left: 0, lingers: 5 };
+        Self { first: 20_000, pause: 60_000, connected: 60_000, away: 20_000, left: 0, forks: 0, lingers: 5 };
 }
 
 /// How a life of the server ends.

@@ -117,12 +117,12 @@ pub(crate) async fn reign(stage: &Stage) -> Result<Last, Failure> {
     let length = ((world.end - began) / 2).min(MINUTE);
     println!("                                  the most of the time                            at rest");
     println!(
-        "time     prompts deleted |  MiB mem  files threads processes |  MiB mem  files threads processes"
+        "time     prompts deleted |  MiB mem  files threads processes |  MiB mem  files threads processes sessions"
     );
     let mut at_rest: Vec<Held> = Vec::new();
     while world.phase() == Phase::Chaos {
-        let end = began + length * (u32::try_from(at_rest.len()).unwrap() + 1);
-        let most = at_work(world, &mut running, end).await?;
+        // Clients work for as long each time, however long it takes until they are through.
+        let most = at_work(world, &mut running, Instant::now() + length).await?;
         let calm = world.load.write().await;
         let least = rest(stage, &mut running).await?;
         if Instant::now() >= world.end {
@@ -132,7 +132,7 @@ pub(crate) async fn reign(stage: &Stage) -> Result<Last, Failure> {
         let [prompts, deletions] = [&world.counters.prompts, &world.counters.deletions]
             .map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
         let time = began.elapsed().as_secs();
-        println!("{time:>5} s {prompts:>8} {deletions:>7} |{most} |{least}");
+        println!("{time:>5} s {prompts:>8} {deletions:>7} |{most} |{least} {:>8}", world.there());
         at_rest.push(least);
     }
     let (first, last) = (at_rest[0], at_rest[at_rest.len() - 1]);

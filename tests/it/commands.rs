@@ -1,9 +1,9 @@
 //! Command templates on the command line, and paths that prompts name.
 
-use mock_llm::{Model, text};
+use mock_llm::{Model, Script, call, text};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, in_both};
+use crate::stage::{Dialect, Stage, in_both};
 
 /// The text of the last message of the last request.
 fn asked(stage: &Stage) -> String {
@@ -96,4 +96,58 @@ fn a_path_in_a_prompt_is_attached() {
         assert!(told.contains("<file name=\"src/main.rs\">\n1\tfn main() {}\n</file>"), "{told}");
         stage.playhouse(["sessions", "show", &stage.session()]).is(0).shows(["src/main.rs"]);
     });
+}
+
+#[test]
+fn a_subtask_is_handed_over_to_its_agent() {
+    in_both(|| {
+        let task = json!({"description": "Review", "prompt": "Review a.rs.", "subagent_type": "reviewer"});
+        let script = Script::new()
+            .model("m", Model::new().step(call("task", task)).step(text("It is fine.")))
+            .model("small", Model::new().step(text("Nothing is wrong.")));
+        let stage = Stage::speaking(Dialect::OpenaiChat, script);
+        operator(&stage, "review.md", "---\nagent: reviewer\nsubtask: true\n---\nReview $ARGUMENTS.");
+        // Who is given the work must take it.
+        let refused = stage.run(["/review a.rs"]).is(2);
+        refused.says(["/review is a subtask: no agent \"reviewer\" takes tasks; there are "]);
+        let agents = stage.config.with_file_name("agents");
+        fs_err::create_dir(&agents).unwrap();
+        let reviewer = "---\ndescription: reviews\nmode: MODE\nmodel: local/small\n---\n";
+        fs_err::write(agents.join("reviewer.md"), reviewer.replace("MODE", "primary")).unwrap();
+        let refused = stage.run(["/review a.rs"]).is(2);
+        refused.says(["/review is a subtask: no agent \"reviewer\" takes tasks; there are "]);
+        assert!(stage.asked().is_empty());
+        fs_err::write(agents.join("reviewer.md"), reviewer.replace("MODE", "subagent")).unwrap();
+        let ended = stage.run(["/review a.rs"]).is(0).says(["✓ task"]);
+        assert_eq!(ended.stdout, "It is fine.\n");
+        let requests = stage.requests();
+        let told = requests[0]["messages"].as_array().unwrap().last().unwrap().to_string();
+        assert!(told.contains("`reviewer`") && told.contains("Review a.rs."), "{told}");
+        assert_eq!(
+            (&requests[1]["model"], &requests[1]["messages"][1]["content"]),
+            (&json!("small"), &json!("Review a.rs."))
+        );
+        assert!(requests[2]["messages"].to_string().contains("Nothing is wrong."));
+        assert_eq!(stage.playhouse(["sessions", "list", "--all", "--format", "json"]).is(0).lines().len(), 2);
+    });
+}
+
+#[test]
+fn what_a_shell_block_ends_with_stands_in_the_prompt() {
+    let stage = Stage::new(Model::new().step(text("Well.")).cycle());
+    let block = "Tests: !`echo failed; exit 3`\nLint: !`true`.";
+    stage.write(".playhouse/commands/check.md", block);
+    stage.run(["--yes", "/check"]).is(0);
+    assert_eq!(asked(&stage), "Tests: failed\n[exit code 3]\nLint: .");
+}
+
+#[test]
+fn a_path_of_a_file_that_cannot_be_shown_says_why() {
+    let stage = Stage::new(Model::new().step(text("Well.")).cycle());
+    stage.write("cut.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR").write("a.txt", "one\n");
+    stage.run(["look at @cut.png and @a.txt#7-9 and @none.txt"]).is(0);
+    let told = asked(&stage);
+    assert!(told.contains("<file name=\"cut.png\">\n[not shown: "), "{told}");
+    assert!(told.contains("<file name=\"a.txt\">\n[not shown: "), "{told}");
+    assert!(!told.contains("<file name=\"none.txt\">"), "{told}");
 }

@@ -2,14 +2,14 @@
 
 use std::process::{Child, Stdio};
 
-use mock_llm::{Fault, Model, call, text};
+use mock_llm::{Fault, Model, Script, call, text};
 use playhouse::protocol::Record;
 use playhouse::protocol::message::CallOutcome;
 use playhouse::protocol::record::TurnOutcome;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
-use crate::stage::{Ended, Stage, in_both, until};
+use crate::stage::{Dialect, Ended, Stage, in_both, through_an_engine, until};
 
 /// Starts a `run` in the background. Tests whose commands name their processes run them without walls, where the numbers
 /// are the machine's.
@@ -199,4 +199,51 @@ fn it_aborts_calls_by_hand() {
     assert!(!is_alive(shell));
     let line = ended.lines().remove(0);
     assert_eq!((&line["tool"], &line["ok"]), (&json!("bash"), &json!(false)));
+}
+
+#[test]
+fn it_aborts_the_shell_block_of_a_command_and_nothing_is_asked() {
+    in_both(|| {
+        let stage = Stage::new(Model::new().step(text("Hello.")).cycle());
+        stage.write(".playhouse/commands/slow.md", "Look: !`echo $$ > block.pid; exec sleep 600`");
+        let child = start(&stage, ["--yes", "--sandbox", "off", "/slow"]);
+        let block = process(&stage, "block.pid");
+        signal(&child, Signal::INT);
+        end(child).is(3).says(["/slow was not run: its shell block"]);
+        assert!(!is_alive(block) && stage.asked().is_empty());
+    });
+}
+
+#[test]
+fn it_ends_the_tasks_that_its_turn_began_in_the_background() {
+    through_an_engine(|| {
+        let task =
+            json!({"description": "wait", "prompt": "Wait.", "subagent_type": "waiter", "background": true});
+        let wait = |file: &str| json!({"command": format!("echo $$ > {file}; exec sleep 600")});
+        let script = Script::new()
+            .model(
+                "m",
+                Model::new()
+                    .step(call("task", task))
+                    .step(call("bash", wait("own.pid")))
+                    .next_turn()
+                    .step(text("Hm."))
+                    .cycle(),
+            )
+            .model("small", Model::new().step(call("bash", wait("task.pid"))));
+        let stage = Stage::speaking(Dialect::OpenaiChat, script);
+        stage.write(".playhouse/agents/waiter.md", "---\ndescription: waits\nmodel: local/small\n---");
+        stage.configure_first("sandbox = \"off\"");
+        stage.configure("[permissions]\nbash = \"allow\"\ntask = \"allow\"");
+        let child = start(&stage, ["--yes", "Begin it."]);
+        let (own, task) = (process(&stage, "own.pid"), process(&stage, "task.pid"));
+        signal(&child, Signal::INT);
+        end(child).is(3);
+        until("both are gone", || !is_alive(own) && !is_alive(task));
+        let listed = stage.playhouse(["sessions", "list", "--all", "--format", "json"]).is(0);
+        let states: Vec<String> = listed.lines().iter().map(|line| line["state"].to_string()).collect();
+        assert_eq!(states, ["\"idle\"", "\"idle\""]);
+        let asked = stage.asked().iter().filter(|entry| entry.model.as_deref() == Some("m")).count();
+        assert_eq!(asked, 2, "nothing goes on by itself");
+    });
 }

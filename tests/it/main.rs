@@ -23,6 +23,7 @@ mod full_disk;
 mod going_on;
 mod interrupt;
 mod killed;
+mod long;
 mod metrics;
 mod models;
 mod prompt;
@@ -36,6 +37,7 @@ mod sessions;
 #[path = "../../crates/exporters/tests/it/server.rs"]
 mod sink_server;
 mod sinks;
+mod small;
 mod stage;
 mod store;
 mod tags;

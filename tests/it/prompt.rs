@@ -68,6 +68,17 @@ fn rules_of_a_subdirectory_come_with_the_first_file_that_is_read_there() {
 }
 
 #[test]
+fn rules_that_a_workspace_names_come_once() {
+    let read = call("read", json!({"filePath": "docs/b.md"}));
+    let stage = Stage::new(Model::new().step(read).step(text("Done.")));
+    stage.write("docs/AGENTS.md", "Write plainly.").write("docs/b.md", "b");
+    stage.write(".playhouse/config.toml", "rules = [\"docs/AGENTS.md\"]");
+    stage.run(["Look"]).is(0);
+    let last = stage.requests().last().unwrap()["messages"].to_string();
+    assert_eq!(last.matches("Write plainly.").count(), 1, "{last}");
+}
+
+#[test]
 fn a_skill_is_loaded_when_the_model_wants_it() {
     let load = call("skill", json!({"name": "pdf"}));
     let stage = Stage::new(Model::new().step(load).step(text("Done.")));

@@ -155,6 +155,13 @@ impl Stage {
         self
     }
 
+    /// Adds lines at the beginning of the configuration, before all tables.
+    pub(crate) fn configure_first(&self, lines: &str) -> &Self {
+        let text = fs::read_to_string(&self.config).unwrap();
+        fs::write(&self.config, format!("{lines}\n{text}")).unwrap();
+        self
+    }
+
     /// The binary with the test's data directory and configuration, started in its workspace.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.binary(self.flag(), arguments)

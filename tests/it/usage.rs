@@ -278,20 +278,8 @@ fn old_rows(stage: &Stage, each: usize) -> Vec<LedgerRow> {
     let mut entries = vec![(
         begin,
         Record::SessionCreated(SessionCreated {
-            session,
-            tenant: "local".to_owned(),
-            workspace: stage.workspace.to_str().unwrap().to_owned(),
             title: "Old".to_owned(),
-            agent: "build".to_owned(),
-            model: model.clone(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(session, "local", stage.workspace.to_str().unwrap(), "build", model.clone())
         }),
     )];
     for number in 0..3 * each {

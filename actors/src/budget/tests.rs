@@ -19,20 +19,10 @@ fn entry(record: Record) -> Entry {
 
 fn session(number: u8, root: Option<SessionId>) -> Session {
     let created = SessionCreated {
-        session: id(number),
-        tenant: "acme".into(),
-        workspace: "/w".into(),
         title: "a title".into(),
-        agent: "tester".into(),
-        model: ModelRef::new("p", "m"),
         parent: root,
         root,
-        parent_step: None,
-        permissions: Vec::new(),
-        unattended: false,
-        walls: None,
-        system: None,
-        metadata: serde_json::Map::new(),
+        ..SessionCreated::new(id(number), "acme", "/w", "tester", ModelRef::new("p", "m"))
     };
     Session::begin(&entry(Record::SessionCreated(created))).unwrap()
 }

@@ -14,7 +14,7 @@ use playhouse_policy::{Verdict, Zone};
 use playhouse_protocol::message::{Attachment, BlobRef, CallInput, ToolSwitches};
 use playhouse_protocol::{CommandError, PathMention, Prompt};
 use playhouse_tools::media::{self, Given, MediaError};
-use playhouse_tools::{CallContext, OutputSink, runner};
+use playhouse_tools::{CallContext, OutputSink, ToolError, runner};
 use playhouse_workspace::{Resolved, door};
 use ractor::ActorRef;
 use serde_json::{Map, Value};
@@ -193,7 +193,8 @@ impl Desk {
         if !seen.insert(resolved.path.clone()) {
             return Ok(());
         }
-        let Some((text, images)) = self.read(&mention, &resolved).await else { return Ok(()) };
+        let Some(read) = self.read(&mention, &resolved).await else { return Ok(()) };
+        let (text, images) = read.unwrap_or_else(|why| (format!("[not shown: {why}]"), Vec::new()));
         let mut add = |mime: String, filename: String, blob: BlobRef| {
             files.push(Attachment { mentioned: true, ..Attachment::new(mime, filename, blob) });
         };
@@ -212,12 +213,8 @@ impl Desk {
         Ok(())
     }
 
-    /// What the tool says of a path, and images and documents; `None` where it may not be read unasked, or cannot be.
-    async fn read(
-        &self,
-        mention: &PathMention,
-        resolved: &Resolved,
-    ) -> Option<(String, Vec<(String, Bytes)>)> {
+    /// What the tool says of a path, and images and documents, or why it shows nothing; `None` where it may not be read unasked.
+    async fn read(&self, mention: &PathMention, resolved: &Resolved) -> Option<Result<Shown, ToolError>> {
         let tool = Arc::clone(self.shared.tools.find(READ).ok()?);
         let mut input =
             Map::from_iter([("filePath".to_owned(), Value::from(resolved.path.to_string_lossy()))]);
@@ -233,9 +230,11 @@ impl Desk {
         if self.host.verdict(tool, &prepared, false) != Verdict::Allow {
             return None;
         }
-        let output = runner::execute(tool, prepared, context).await.ok()?;
-        let images = output.attachments.into_iter().map(|file| (file.mime, file.content));
-        Some((output.output, images.collect()))
+        let shown = runner::execute(tool, prepared, context).await.map(|output| {
+            let images = output.attachments.into_iter().map(|file| (file.mime, file.content));
+            (output.output, images.collect())
+        });
+        Some(shown)
     }
 
     async fn store(&self, content: Bytes) -> Result<BlobRef, CommandError> {
@@ -244,6 +243,9 @@ impl Desk {
         stored.map_err(CommandError::from)
     }
 }
+
+/// What is read of a path: text, and images and documents with their media types.
+type Shown = (String, Vec<(String, Bytes)>);
 
 /// Why a file that was given is not attached.
 enum Unfit {

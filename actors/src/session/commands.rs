@@ -51,6 +51,10 @@ impl SessionState {
                 return None;
             }
             Command::Abort => return Some(Input::Abort(self.ticket(port))),
+            Command::AbortTurn { turn } if self.began_background(turn) => {
+                self.abort_turn_and_background(myself, turn, port);
+                return None;
+            }
             Command::AbortTurn { turn } => return Some(Input::AbortTurn(self.ticket(port), turn)),
             Command::Answer { consent, answer } => {
                 let ticket = self.ticket(port);

@@ -1,19 +1,15 @@
 //! Carrying out what the turn machine says.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{
-    CommandError, Entry, ErrorCode, ErrorInfo, HandedOver, Metric, Record, Reply, Timestamp,
-};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Timestamp, tools_of};
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
-use playhouse_store::Append;
 use playhouse_tools::CallContext;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio_util::sync::CancellationToken;
@@ -26,10 +22,10 @@ use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
 use crate::host::SessionHost;
-use crate::measure::{self, Count};
+use crate::removal::Remover;
 use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
-use crate::supervisor::{REMOVED, SupervisorMessage};
+use crate::supervisor::REMOVED;
 use crate::tasks::Giver;
 
 impl SessionState {
@@ -53,7 +49,7 @@ impl SessionState {
         effect: Effect,
     ) -> Result<(), ActorProcessingErr> {
         match effect {
-            Effect::Append(entries) => self.append(myself, entries),
+            Effect::Append(entries) => self.append(entries),
             Effect::Reply(ticket, reply) => self.reply(ticket, reply),
             Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
             Effect::StartAside(order) => self.start_aside(myself, order).await?,
@@ -107,49 +103,6 @@ impl SessionState {
         Ok(())
     }
 
-    fn append(&mut self, myself: &ActorRef<SessionMessage>, entries: Vec<Entry>) {
-        let Some(first) = entries.first() else { return };
-        if entries.iter().any(|entry| matches!(entry.record, Record::TodosChanged { .. })) {
-            self.todos.set(&self.machine.session().todos);
-        }
-        self.note_rules(&entries);
-        self.look_for_consents(&entries);
-        self.note_handed(&entries);
-        let expected = playhouse_protocol::Seq(first.seq.0 - 1);
-        self.unpublished.extend(entries.iter().cloned());
-        if let Some(purse) = &self.purse {
-            purse.appended(&entries);
-        }
-        if let Some(last) = entries.last() {
-            self.following.appended(last.seq);
-        }
-        let (session, tenant) = (self.id, Arc::clone(&self.tenant));
-        let myself = myself.clone();
-        let append = Append { session, tenant, expected, entries };
-        let (began, writing) = (Instant::now(), self.gate.writing());
-        let done = move |result: Result<_, playhouse_store::StoreError>| {
-            // Before the answer: whoever stops this actor for it finds that all is written.
-            drop(writing);
-            measure::took(Metric::LogAppend, began.elapsed());
-            // A session that is gone does not wait for it.
-            drop(myself.send_message(SessionMessage::Flushed(result)));
-        };
-        self.shared.store.log.append(append, Box::new(done));
-    }
-
-    /// Which rules files models were shown follows from results, and from what is left of them.
-    fn note_rules(&self, entries: &[Entry]) {
-        for entry in entries {
-            match &entry.record {
-                Record::CallSettled { call, result } => self.rules.settled(*call, result),
-                Record::ContextCleared(_) | Record::ContextCompacted(_) => {
-                    self.rules.set(self.machine.session())
-                }
-                _ => {}
-            }
-        }
-    }
-
     pub(super) fn reply(&mut self, ticket: Ticket, reply: Result<Reply, CommandError>) {
         if let Some(port) = self.tickets.remove(&ticket) {
             // A caller that went away needs no answer.
@@ -163,15 +116,23 @@ impl SessionState {
         order: AttemptOrder,
     ) -> Result<(), ActorProcessingErr> {
         let session = self.machine.session();
+        let handed = session.turn.as_ref().and_then(|turn| turn.handed.as_ref());
+        let tools = handed.and_then(|handed| tools_of(&handed.mandates));
         let conversation = self
             .conversation
             .take()
             .filter(|kept| kept.agent == order.agent && kept.model == order.model)
+            .filter(|kept| match (&kept.tools, &tools) {
+                (None, None) => true,
+                (Some(kept), Some(tools)) => kept == tools,
+                _ => false,
+            })
             // What was sent cannot change: where room was made in it, it begins anew.
             .filter(|kept| kept.revision == session.context_revision())
             .unwrap_or_else(|| {
                 let revision = session.context_revision();
-                Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision))
+                let tools = tools.map(|tools| tools.into_iter().map(str::to_owned).collect());
+                Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision, tools))
             });
         let mut new = Vec::new();
         session.read(conversation.messages..order.messages, &order.model, &mut new);
@@ -327,7 +288,7 @@ impl SessionState {
         let turn = session.turn.as_ref().filter(|turn| turn.kind.is_turn())?;
         let above = turn.handed.as_ref().map_or(&[][..], |handed| &handed.mandates);
         let is_read_only = self.judge.directory().is_read_only(&turn.agent);
-        let mandate = self.judge.mandate(&turn.agent, is_read_only);
+        let mandate = self.judge.mandate(&turn.agent, is_read_only, &self.shared.tools);
         Some(Giver {
             engine: self.engine(),
             session: self.id,
@@ -335,6 +296,7 @@ impl SessionState {
             workspace: session.summary.workspace.clone(),
             permissions: session.permissions.clone(),
             walls: session.walls.clone(),
+            system: session.system.clone(),
             unattended: turn.unattended,
             step: turn.step.as_ref().map(|step| step.id),
             directory: Arc::clone(self.judge.directory()),
@@ -418,29 +380,14 @@ impl SessionState {
     /// The log says that the session is deleted: takes it out of the store and out of the supervisor's table.
     fn remove(&mut self, myself: &ActorRef<SessionMessage>, ticket: Ticket) {
         let Some(port) = self.tickets.remove(&ticket) else { return };
-        let (supervisor, ring, session) = (self.supervisor.clone(), Arc::clone(&self.ring), self.id);
-        let (myself, shared) = (myself.clone(), Arc::clone(&self.shared));
-        let census = Arc::clone(&shared.measures.census);
-        // What was too long to print for calls by hand was named: it stays as long as other outputs do.
-        let named = self.machine.session().summary.tenant == BY_HAND_TENANT;
-        let done = move |result: Result<_, playhouse_store::StoreError>| {
-            ring.close(None);
-            census.enter(Count::Supervisor);
-            drop(supervisor.send_message(SupervisorMessage::Removed(session)));
-            myself.stop(Some(REMOVED.to_owned()));
-            let reply = match result {
-                Ok(_) => Ok(Reply::Done),
-                Err(error) => Err(error.into()),
-            };
-            drop(port.send(reply));
-        };
+        let (ring, session, myself) = (Arc::clone(&self.ring), self.id, myself.clone());
+        let remover = Remover { shared: Arc::clone(&self.shared), supervisor: self.supervisor.clone() };
         tokio::spawn(async move {
-            // Before its outputs, to which they write.
-            shared.processes.of(session.as_str()).end().await;
-            if !named {
-                shared.forget_outputs(session).await;
-            }
-            shared.store.log.delete(session, Box::new(done));
+            let removed = remover.finish(session).await;
+            ring.close(None);
+            remover.tell(session, removed.is_ok());
+            myself.stop(Some(REMOVED.to_owned()));
+            drop(port.send(removed.map(|()| Reply::Done)));
         });
     }
 }

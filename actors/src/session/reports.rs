@@ -70,8 +70,35 @@ impl SessionState {
 
     /// Ends work in the background, and then what runs here.
     pub(super) fn abort_all(&self, myself: &ActorRef<SessionMessage>, port: ReplyPort) {
-        let (engine, myself) = (self.engine(), myself.clone());
-        let (to, background) = (self.id, self.machine.session().background.clone());
+        let background = self.machine.session().background.clone();
+        self.abort_with(myself, background, SessionMessage::Abort(port));
+    }
+
+    /// The work in the background that this turn has begun, if it runs, and whose end was not told.
+    fn background_of(&self, turn: MessageId) -> Vec<Delegate> {
+        let session = self.machine.session();
+        let running = session.turn.as_ref().filter(|running| running.id == turn);
+        let begun = running.map_or(&[][..], |running| &running.begun);
+        begun.iter().copied().filter(|delegate| session.background.contains(delegate)).collect()
+    }
+
+    /// Whether this turn runs, and has begun work in the background whose end was not told.
+    pub(super) fn began_background(&self, turn: MessageId) -> bool {
+        !self.background_of(turn).is_empty()
+    }
+
+    /// Ends the work in the background that this turn has begun, and then the turn.
+    pub(super) fn abort_turn_and_background(
+        &self,
+        myself: &ActorRef<SessionMessage>,
+        turn: MessageId,
+        port: ReplyPort,
+    ) {
+        self.abort_with(myself, self.background_of(turn), SessionMessage::AbortTurn(turn, port));
+    }
+
+    fn abort_with(&self, myself: &ActorRef<SessionMessage>, background: Vec<Delegate>, then: SessionMessage) {
+        let (engine, myself, to) = (self.engine(), myself.clone(), self.id);
         let summary = &self.machine.session().summary;
         let (model, agent) = (summary.model.clone(), summary.agent.clone());
         tokio::spawn(async move {
@@ -80,7 +107,7 @@ impl SessionState {
                 tracing::warn!(session = %to, "tasks in the background do not end");
             }
             // A session that is gone drops the port: then its caller asks once more.
-            drop(myself.send_message(SessionMessage::Abort(port)));
+            drop(myself.send_message(then));
             for delegate in background {
                 // One that had ended before was not told yet, or is gone.
                 look_after(&engine, to, delegate, model.clone(), agent.clone()).await;

@@ -5,7 +5,7 @@
 //! it is gone, and then it is woken again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use playhouse_protocol::SessionId;
 use ractor::ActorRef;
@@ -20,6 +20,8 @@ use crate::session::SessionMessage;
 const SWEEPS: u32 = 4;
 const SHORTEST_SWEEP: Duration = Duration::from_millis(1);
 const LONGEST_SWEEP: Duration = Duration::from_secs(15);
+/// After such a time without anything to do a session in memory lets go of what it can make again.
+const SETTLED: Duration = Duration::from_secs(15);
 /// Where there are too many sessions, one of so many leaves beside those that are too many: then not each that wakes needs a
 /// look through all of them.
 const SPARE: usize = 64;
@@ -28,9 +30,10 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 
 impl SupervisorState {
-    /// Looks through the table from time to time, while there is somebody in it.
+    /// Looks through the table from time to time, while there is somebody in it, or something in the hub.
     pub(super) fn keep_sweeping(&mut self, myself: &ActorRef<SupervisorMessage>) {
-        if self.sweeping || self.stopping || self.sessions.is_empty() {
+        let is_empty = self.sessions.is_empty() && self.shared.hub.is_empty();
+        if self.sweeping || self.stopping || is_empty {
             return;
         }
         self.sweeping = true;
@@ -39,10 +42,24 @@ impl SupervisorState {
         self.tell_later(myself, wait, SupervisorMessage::Sweep);
     }
 
-    /// Asks the sessions to leave that rested long enough, and forgets those that sleep and that nobody follows any more.
+    /// Asks the sessions to leave that rested long enough, and forgets those that sleep and that nobody follows any more, and
+    /// events that nobody waits for.
     pub(super) fn sweep(&mut self, myself: &ActorRef<SupervisorMessage>) {
         self.sweeping = false;
         self.sessions.retain(|_, slot| !slot.is_blank());
+        for slot in self.sessions.values().filter(|slot| slot.rests()) {
+            if let Some(ring) = slot.events.ring() {
+                ring.settle();
+            }
+            if let Stage::Live(live) = &slot.stage
+                && rested(slot).is_some_and(|rested| rested >= SETTLED)
+                && live.gate.settle()
+            {
+                // One that is gone already is told by its end.
+                drop(live.actor.send_message(SessionMessage::Settle));
+            }
+        }
+        self.shared.hub.age(Instant::now());
         if let Some(idle_after) = self.shared.idle_after {
             for slot in self.sessions.values() {
                 if rested(slot).is_some_and(|rested| rested >= idle_after) {

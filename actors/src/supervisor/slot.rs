@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub(super) goes_on: bool,
     /// It was read while the store took no writes: it is to be read again.
     pub(super) unsure: bool,
+    /// A session above it is being removed: it does not go on.
+    pub(super) doomed: bool,
     /// The gate of its last actor, for what the store may still have in hand of it.
     pub(super) gate: Option<Arc<Gate>>,
 }
@@ -105,6 +107,15 @@ impl Slot {
         }
         // Whoever comes later, when the session can be woken again, gets another one.
         self.events = Events::None;
+    }
+
+    /// Whether it sleeps, or has nothing to do.
+    pub(super) fn rests(&self) -> bool {
+        match &self.stage {
+            Stage::Asleep => true,
+            Stage::Live(live) => live.gate.rested().is_some(),
+            Stage::Waking(..) | Stage::Leaving(..) | Stage::Parked(..) => false,
+        }
     }
 
     /// Whether there is nothing to know of it.

@@ -71,7 +71,8 @@ impl Client {
             Provisional::CallOutput { .. }
             | Provisional::StepRetry { .. }
             | Provisional::AttemptWaiting { .. }
-            | Provisional::DescendantRequest { .. } => {}
+            | Provisional::DescendantRequest { .. }
+            | Provisional::SessionParked { .. } => {}
         }
     }
 }

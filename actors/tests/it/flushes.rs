@@ -4,20 +4,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mock_llm::Script;
-use playhouse_protocol::{Prompt, Seq, SessionId, SessionSummary};
+use mock_llm::{Model, Script, calls, text};
+use playhouse_protocol::record::TurnOutcome;
+use playhouse_protocol::{Prompt, Record, Seq, SessionId, SessionSummary};
 use playhouse_store::{Append, Done, ListQuery, Log, LogRead, Page, Store, StoreError};
 
-use crate::support::Stage;
+use serde_json::json;
+
+use crate::support::{Stage, kinds, until};
 
 /// A log that keeps back what it has to say about flushes.
 struct Held {
     log: Arc<dyn Log>,
     hold: AtomicBool,
     appends: Mutex<Vec<(Append, Done)>>,
+    /// The kinds of the records of each append.
+    kinds: Mutex<Vec<Vec<&'static str>>>,
 }
 
 impl Held {
+    /// In place of the log of `store`.
+    fn of(store: &mut Store) -> Arc<Self> {
+        let held = Arc::new(Self {
+            log: Arc::clone(&store.log),
+            hold: AtomicBool::new(false),
+            appends: Mutex::default(),
+            kinds: Mutex::default(),
+        });
+        store.log = Arc::clone(&held) as _;
+        held
+    }
+
     fn let_go(&self) {
         self.hold.store(false, Ordering::SeqCst);
         for (append, done) in self.appends.lock().unwrap().drain(..) {
@@ -28,6 +45,8 @@ impl Held {
 
 impl Log for Held {
     fn append(&self, append: Append, done: Done) {
+        let kinds = append.entries.iter().map(|entry| entry.record.kind()).collect();
+        self.kinds.lock().unwrap().push(kinds);
         if self.hold.load(Ordering::SeqCst) {
             self.appends.lock().unwrap().push((append, done));
         } else {
@@ -71,12 +90,7 @@ impl Log for Held {
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_flush_nothing_is_acknowledged_published_or_sent() {
     let mut store = Store::memory().unwrap();
-    let held = Arc::new(Held {
-        log: Arc::clone(&store.log),
-        hold: AtomicBool::new(false),
-        appends: Mutex::default(),
-    });
-    store.log = Arc::clone(&held) as _;
+    let held = Held::of(&mut store);
     let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), Script::new(), 1 << 20).await;
     let session = stage.session("echo").await;
     let mut events = session.events(None).await.unwrap();
@@ -95,9 +109,86 @@ async fn before_the_flush_nothing_is_acknowledged_published_or_sent() {
     assert!(events.try_next().is_none(), "no durable event before the flush");
     held.let_go();
     let accepted = prompt.await.unwrap();
-    crate::support::until(&mut events, |record| {
-        matches!(record, playhouse_protocol::Record::TurnEnded(ended) if ended.turn == accepted.turn)
-    })
-    .await;
+    until(&mut events, |record| matches!(record, Record::TurnEnded(ended) if ended.turn == accepted.turn))
+        .await;
     assert_eq!(stage.directory.mock.journal().count(), 1);
+}
+
+/// A model that makes calls of these modes, and then says something.
+fn probing<const N: usize>(modes: [&str; N]) -> Script {
+    let calls = calls(modes.map(|mode| ("probe", json!({ "mode": mode }))));
+    Script::new().model("m", Model::new().step(calls).step(text("Done.")))
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_without_effects_is_written_at_once_with_the_next_attempt() {
+    let mut store = Store::memory().unwrap();
+    let held = Held::of(&mut store);
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let stage = Stage::with(store, folder, probing(["free"]), |options| options.gathering = HOUR).await;
+    let session = stage.session("m").await;
+    let run = session.run(Prompt::text("go")).await.unwrap();
+    assert_eq!(run.ended.outcome, TurnOutcome::Completed);
+    let appends = held.kinds.lock().unwrap().clone();
+    let step = [
+        "attempt.ended",
+        "call.proposed",
+        "step.finished",
+        "call.intended",
+        "call.settled",
+        "attempt.started",
+    ];
+    assert!(appends.contains(&step.to_vec()), "{appends:?}");
+    assert_eq!(appends.last().unwrap(), &["attempt.ended", "step.finished", "turn.ended"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_gathered_is_written_before_an_effect() {
+    let mut store = Store::memory().unwrap();
+    let held = Held::of(&mut store);
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let script = probing(["free", "wait"]);
+    let stage = Stage::with(store, folder, script, |options| options.gathering = HOUR).await;
+    let session = stage.session("m").await;
+    let turn = tokio::spawn({
+        let session = session.clone();
+        async move { session.run(Prompt::text("go")).await.unwrap() }
+    });
+    stage.probe.begun().await;
+    let records = stage.records(&session).await;
+    assert_eq!(kinds(&records).last(), Some(&"call.intended"), "{records:?}");
+    stage.probe.release(1);
+    assert_eq!(turn.await.unwrap().ended.outcome, TurnOutcome::Completed);
+    let appends = held.kinds.lock().unwrap().clone();
+    let end = vec!["call.settled", "attempt.started"];
+    assert!(appends.contains(&end), "{appends:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_follows_is_written_after_a_while() {
+    let stage = Stage::new(probing(["free-wait"])).await;
+    let session = stage.session("m").await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::CallIntended(_))).await;
+    stage.probe.begun().await;
+    stage.probe.release(1);
+    until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_gathered_is_written_when_the_engine_stops() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let store = Store::memory().unwrap();
+    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let session = stage.session("m").await;
+    session.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.begun().await;
+    let before = stage.records(&session).await;
+    assert!(!kinds(&before).contains(&"step.finished"), "nobody waits for it: {before:?}");
+    assert_eq!(stage.engine.shutdown().await.stragglers, Vec::<String>::new());
+    let records = stage.records(&session).await;
+    assert_eq!(kinds(&records).last(), Some(&"call.intended"), "{records:?}");
 }

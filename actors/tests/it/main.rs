@@ -24,6 +24,7 @@ mod outputs;
 mod panics;
 mod processes;
 mod prompts;
+mod removal;
 mod repairs;
 mod resume;
 mod room;

@@ -5,10 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mock_llm::{Model, Script, call, text};
-use playhouse_actors::Resume;
+use playhouse_actors::{Heard, Resume};
+use playhouse_protocol::event::Provisional;
+use playhouse_protocol::ledger::{Purpose, RowQuery};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::{AttemptOutcome, SessionChanged, TurnOutcome};
-use playhouse_protocol::{Command, CommandError, ConsentAnswer, Prompt, Record, Seq, SessionId, question};
+use playhouse_protocol::{
+    Command, CommandError, ConsentAnswer, EventBody, Prompt, Record, Seq, SessionId, question,
+};
 use playhouse_store::Store;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -36,17 +40,17 @@ fn script(slow: bool) -> Script {
 }
 
 /// A store and a folder that outlive their engines.
-struct Ground {
-    store: Store,
+pub(crate) struct Ground {
+    pub(crate) store: Store,
     folder: Arc<tempfile::TempDir>,
 }
 
 impl Ground {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { store: Store::memory().unwrap(), folder: Arc::new(tempfile::tempdir().unwrap()) }
     }
 
-    async fn stage(&self, script: Script, resume: Resume) -> Stage {
+    pub(crate) async fn stage(&self, script: Script, resume: Resume) -> Stage {
         Stage::with(self.store.clone(), Arc::clone(&self.folder), script, |options| {
             options.resume = resume;
             options.idle_after = Some(Duration::from_millis(20));
@@ -56,9 +60,14 @@ impl Ground {
 
     /// Runs an engine up to the end of `work`, and kills it there: nothing of it runs any more.
     fn killed<T>(&self, work: impl AsyncFnOnce(&Stage) -> T) -> T {
+        self.killed_with(script(true), work)
+    }
+
+    /// The same, with other models.
+    pub(crate) fn killed_with<T>(&self, script: Script, work: impl AsyncFnOnce(&Stage) -> T) -> T {
         let runtime = Runtime::new().unwrap();
         let done = runtime.block_on(async {
-            let stage = self.stage(script(true), Resume::OnDemand).await;
+            let stage = self.stage(script, Resume::OnDemand).await;
             *stage.directory.ground.lock().unwrap() = bare_ground();
             work(&stage).await
         });
@@ -83,7 +92,7 @@ async fn ended(stage: &Stage, session: SessionId) -> Vec<TurnOutcome> {
 }
 
 /// Waits until nothing is unfinished, without asking any session for anything.
-async fn all_is_finished(stage: &Stage) {
+pub(crate) async fn all_is_finished(stage: &Stage) {
     let finished = async {
         while !stage.engine.unfinished().await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -318,6 +327,7 @@ async fn a_session_that_is_parked_gets_another_chance() {
     session.prompt(Prompt::text("go")).await.unwrap();
     stage.probe.begun().await;
     stage.directory.panics_in_session.store(1_000, Ordering::SeqCst);
+    let mut listener = stage.engine.hub().listen(&"local".into(), None, |_| true);
     stage.probe.release(1);
     let parked = async {
         loop {
@@ -329,6 +339,17 @@ async fn a_session_that_is_parked_gets_another_chance() {
     };
     let parked = tokio::time::timeout(Duration::from_secs(20), parked).await.expect("it is parked");
     assert!(matches!(parked, CommandError::Parked { .. }), "{parked}");
+    // Whoever watches all sessions is told as well.
+    let told = async {
+        loop {
+            let Some(Heard::Event(shout)) = listener.next().await else { panic!("nothing is missed") };
+            if let EventBody::Provisional(Provisional::SessionParked { reason }) = &shout.event.event().body {
+                return reason.clone();
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
+    assert!(parked.to_string().contains(&told), "{told}");
     // It crashes again as long as the reason lasts.
     assert_eq!(stage.engine.resume(session.id()).await, Ok(true));
     let parked_again = async {
@@ -346,4 +367,30 @@ async fn a_session_that_is_parked_gets_another_chance() {
     assert_eq!(stage.engine.parked(session.id()), None);
     assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 1, "what had run did not run again");
     assert!(kinds(&stage.records(&session).await).contains(&"call.settled"));
+}
+
+/// The first engine is killed while the title is written, after the turn is over. Nobody asks the second one for anything.
+#[test]
+fn a_title_that_was_cut_off_in_an_idle_session_gets_its_row_at_the_start() {
+    for resume in [Resume::Auto, Resume::Manual] {
+        let ground = Ground::new();
+        let titler = Model::new().step(text("A title").delay(Duration::from_secs(600)));
+        let session = ground.killed_with(Script::new().model("titler", titler), async |stage| {
+            stage.directory.titles.store(true, Ordering::SeqCst);
+            let session = stage.session("echo").await;
+            session.run(Prompt::text("hi")).await.unwrap();
+            assert!(kinds(&stage.records(&session).await).ends_with(&["turn.ended"]));
+            session.id()
+        });
+        let rows = || ground.store.ledger.rows(&RowQuery { session: Some(session), ..RowQuery::default() });
+        assert_eq!(rows().unwrap().rows.len(), 1, "that of the step");
+        Runtime::new().unwrap().block_on(async {
+            let stage = ground.stage(Script::new(), resume).await;
+            all_is_finished(&stage).await;
+            let rows = rows().unwrap().rows;
+            let titles: Vec<_> = rows.iter().filter(|row| row.purpose == Purpose::Title).collect();
+            assert_eq!((rows.len(), titles.len()), (2, 1), "{rows:?}");
+            assert_eq!(stage.directory.mock.journal().count(), 0, "nobody is asked for it again");
+        });
+    }
 }

@@ -7,12 +7,14 @@ use mock_llm::{Entry, Fault, Model, Rejection, Script, call, text};
 use playhouse_protocol::ledger::{Purpose, RowQuery};
 use playhouse_protocol::message::{CompactionKind, Message};
 use playhouse_protocol::record::{AttemptOutcome, TurnOutcome};
-use playhouse_protocol::{CommandError, Prompt, Record};
+use playhouse_protocol::{CommandError, ErrorCode, Prompt, Record};
 use playhouse_store::Store;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Stage, until};
 
+/// What a summary begins with.
+const SUMMARY: &str = "<summary-of-the-conversation-so-far>";
 /// 70 % of 32,000 tokens.
 const ROOM: u64 = 22_400;
 
@@ -137,6 +139,55 @@ async fn a_request_that_a_provider_finds_too_long_is_made_again_with_less() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_fails_for_a_moment_costs_nothing_of_a_conversation() {
+    let summary = text("## Goal\nTo look.").fault(Fault::Rejected(Rejection::Overloaded)).fail_first(1);
+    let stage = Stage::new(walker().model("summarizer", Model::new().step(summary).cycle())).await;
+    *stage.directory.room.lock().unwrap() = Some(ROOM);
+    let session = stage.session("m").await;
+    for _ in 0..8 {
+        session.run(Prompt::text("Look at the next ten.")).await.unwrap();
+    }
+    let records = stage.records(&session).await;
+    let compacted: Vec<CompactionKind> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::ContextCompacted(compacted) => Some(compacted.how),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        !compacted.is_empty() && compacted.iter().all(|how| *how == CompactionKind::Summary),
+        "{compacted:?}"
+    );
+    let failed = records.iter().filter(|record| {
+        matches!(record, Record::AttemptEnded(ended) if matches!(ended.outcome, AttemptOutcome::Failed { .. }))
+    });
+    assert!(failed.count() >= compacted.len(), "each was refused once");
+    stage.engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_system_prompt_that_has_no_room_is_not_sent() {
+    let stage = Stage::new(walker()).await;
+    *stage.directory.room.lock().unwrap() = Some(ROOM);
+    // The first guess knows nothing of it.
+    *stage.directory.system.lock().unwrap() = "r".repeat(120_000);
+    let session = stage.session("m").await;
+    for _ in 0..2 {
+        let ended = session.run(Prompt::text("Look.")).await.unwrap().ended;
+        let error = ended.error.unwrap();
+        assert_eq!((ended.outcome, error.code), (TurnOutcome::Failed, ErrorCode::PromptTooLong));
+        let (_, rest) =
+            error.message.split_once("and the tools alone are about ").expect("it names the size");
+        let (size, rest) = rest.split_once(" tokens, and there is room for 22400: ").expect("and the room");
+        // The tools come on top.
+        assert!((30_000..45_000).contains(&size.parse::<u64>().unwrap()), "{size} {rest}");
+    }
+    assert!(stage.directory.mock.journal().entries().is_empty(), "nothing was sent");
+    stage.engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn somebody_may_ask_for_a_summary_between_turns() {
     let stage = Stage::new(walker()).await;
     let session = stage.session("m").await;
@@ -158,6 +209,76 @@ async fn somebody_may_ask_for_a_summary_between_turns() {
     assert!(
         next.contains("<summary-of-the-conversation-so-far>") && !next.contains("free-large 7"),
         "{next}"
+    );
+    stage.engine.shutdown().await;
+}
+
+/// A request as a model reads it: long texts are named by their length, ids by the order in which they come up.
+fn readable(body: &str) -> String {
+    fn shorten(value: &mut Value, ids: &mut Vec<String>) {
+        match value {
+            Value::String(text) if text.starts_with("toolu_") || text.starts_with("call_") => {
+                let known = ids.iter().position(|id| id == text).unwrap_or_else(|| {
+                    ids.push(text.clone());
+                    ids.len() - 1
+                });
+                *text = format!("call {known}");
+            }
+            Value::String(text) if text.len() > 1_500 => *text = format!("({} bytes)", text.len()),
+            Value::Array(items) => items.iter_mut().for_each(|item| shorten(item, ids)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| shorten(field, ids)),
+            _ => {}
+        }
+    }
+    let mut request: Value = serde_json::from_str(body).unwrap();
+    // Which tools there are is shown by the snapshots of whole requests of agents.
+    request["tools"] = Value::from(request["tools"].as_array().map_or(0, Vec::len));
+    shorten(&mut request, &mut Vec::new());
+    serde_json::to_string_pretty(&request).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_requests_after_room_was_made() {
+    let stage = Stage::new(walker()).await;
+    *stage.directory.room.lock().unwrap() = Some(ROOM);
+    let session = stage.session("m").await;
+    for _ in 0..8 {
+        session.run(Prompt::text("Look at the next ten.")).await.unwrap();
+    }
+    let entries = stage.directory.mock.journal().entries();
+    let bodies = bodies(&entries);
+    let first = |with: &str, is_it: fn(&str) -> bool| {
+        let found = bodies.iter().find(|body| body.contains(with) && is_it(body));
+        readable(found.expect("room was made"))
+    };
+    insta::assert_snapshot!(
+        "request_after_outputs_were_cleared",
+        first("output cleared:", |body| !body.contains(SUMMARY))
+    );
+    insta::assert_snapshot!("request_after_a_summary", first(SUMMARY, |_| true));
+    let of_summary = entries.iter().find(|entry| entry.model.as_deref() == Some("summarizer")).unwrap();
+    let body: Value = serde_json::from_slice(of_summary.body.as_ref().unwrap()).unwrap();
+    let shown = body["messages"][0]["content"].to_string();
+    assert!(shown.len() < 64 * 1024 && shown.contains("# The user"), "{shown}");
+    stage.engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_request_after_a_cut() {
+    // Who would write summaries cannot be asked.
+    let mut script = walker();
+    script.models.remove("summarizer");
+    let stage = Stage::new(script).await;
+    *stage.directory.room.lock().unwrap() = Some(ROOM);
+    let session = stage.session("m").await;
+    for _ in 0..8 {
+        session.run(Prompt::text("Look at the next ten.")).await.unwrap();
+    }
+    let bodies = bodies(&stage.directory.mock.journal().entries());
+    let cut = bodies.iter().find(|body| body.contains("<part-of-the-conversation-left-out>"));
+    insta::assert_snapshot!(
+        "request_after_a_cut",
+        readable(cut.expect("a mark stands for what is left out"))
     );
     stage.engine.shutdown().await;
 }

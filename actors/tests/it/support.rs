@@ -75,6 +75,8 @@ pub(crate) struct TestDirectory {
     pub(crate) panics_in_session: AtomicU32,
     /// Tokens that a request may have. Where it is known, summaries are asked of the model `summarizer`.
     pub(crate) room: Mutex<Option<u64>>,
+    /// Whether titles are asked of the model `titler`.
+    pub(crate) titles: AtomicBool,
     /// How often sessions were woken.
     pub(crate) woken: AtomicU32,
     pub(crate) prefill: bool,
@@ -191,6 +193,7 @@ impl Directory for TestDirectory {
         match agent {
             "reader" => tool == "read",
             "batcher" => matches!(tool, "read" | "batch"),
+            "giver" => matches!(tool, "probe" | "task"),
             _ => true,
         }
     }
@@ -234,6 +237,13 @@ impl Directory for TestDirectory {
     }
 
     fn aside(&self, purpose: Purpose, _: &ModelRef) -> Option<Aside> {
+        if purpose == Purpose::Title && self.titles.load(Ordering::SeqCst) {
+            return Some(Aside {
+                agent: "title".into(),
+                model: ModelRef::new("mock", "titler"),
+                system: "Name it.".into(),
+            });
+        }
         let asks = purpose == Purpose::Compaction && self.room.lock().unwrap().is_some();
         asks.then(|| Aside {
             agent: "compaction".into(),
@@ -500,6 +510,7 @@ impl Stage {
             panic_in_step: AtomicBool::new(false),
             panics_in_session: AtomicU32::new(0),
             room: Mutex::new(None),
+            titles: AtomicBool::new(false),
             woken: AtomicU32::new(0),
             prefill: true,
             system: Mutex::new("You are a test.".to_owned()),

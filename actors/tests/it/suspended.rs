@@ -309,4 +309,15 @@ async fn a_removal_that_the_store_refuses_is_not_done_until_it_is() {
     let last = stage.engine.delete(session.id()).await;
     assert!(matches!(last, Ok(()) | Err(CommandError::NotFound(_))), "{last:?}");
     assert_eq!(stage.store.log.summary(session.id()).unwrap(), None);
+    // Where nobody asks again it is finished all the same.
+    let session = stage.session("echo").await;
+    disk.kept.store(2, Ordering::SeqCst);
+    assert!(stage.engine.delete(session.id()).await.is_err_and(|error| is_refused(&error)));
+    let gone = async {
+        while stage.store.log.summary(session.id()).unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it goes by itself");
+    assert_eq!(disk.kept.load(Ordering::SeqCst), 0);
 }

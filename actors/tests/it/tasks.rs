@@ -292,6 +292,41 @@ async fn a_task_may_no_more_than_who_hands_it_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_has_no_tool_that_those_above_it_do_not_have() {
+    let dares = Model::new()
+        .step(call("danger", json!({"to": THERE})))
+        .step(call("probe", json!({"mode": "once"})))
+        .step(text("I could not."));
+    let between = Model::new().step(call("task", task("helper", &json!({})))).step(text("It could not."));
+    let stage = Stage::new(hands_over(between).model("helper", dares)).await;
+    let session = stage.session("m").await;
+    // This agent has `probe` and `task`; the others have all that there is.
+    session.run(Prompt { agent: Some("giver".into()), ..Prompt::text("go") }).await.unwrap();
+    let worker = children(&stage, session.id()).await.remove(0).id;
+    let helper = children(&stage, worker).await.remove(0).id;
+    let [refused, done] = &results(&stage, helper).await[..] else { panic!("two calls") };
+    assert_eq!((refused.outcome, stage.danger.went()), (CallOutcome::Declined, Vec::new()));
+    assert!(refused.output.contains("none of those that the agents have who handed"), "{}", refused.output);
+    assert_eq!(done.outcome, CallOutcome::Done, "{}", done.output);
+    // Nor are their models told of it.
+    let shown = |entry: &mock_llm::Entry| {
+        let body: Value = serde_json::from_slice(entry.body.as_ref().unwrap()).unwrap();
+        let tools = body["tools"].as_array().unwrap();
+        let names = tools.iter().filter_map(|tool| tool["name"].as_str()).map(str::to_owned);
+        names.collect::<Vec<String>>()
+    };
+    let has = |names: &[String], name: &str| names.iter().any(|other| other == name);
+    for entry in stage.directory.mock.journal().entries() {
+        let (names, is_first) = (shown(&entry), entry.model.as_deref() == Some("m"));
+        assert_eq!((has(&names, "danger"), has(&names, "probe")), (is_first, true), "{names:?}");
+    }
+    // What that session does for a person later is its own again.
+    let again = stage.engine.session(helper).await.unwrap();
+    again.run(Prompt::text("go on")).await.unwrap();
+    assert!(has(&shown(&stage.directory.mock.journal().entries().pop().unwrap()), "danger"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_changes_nothing_hands_over_nothing_that_does() {
     let looks = Model::new()
         .step(call("probe", json!({"mode": "once"})))
@@ -388,8 +423,10 @@ fn killed_in_the_middle(
         session.prompt(Prompt::text("go")).await.unwrap();
         stage.probe.begun().await;
         let below = child(&stage, session.id()).await;
+        let mut events = below.events(Some(playhouse_protocol::Seq::START)).await.unwrap();
+        // Its call has no effects, and began before it was written down.
+        until(&mut events, |record| matches!(record, Record::CallIntended(_))).await;
         if child_is_through {
-            let mut events = below.events(Some(playhouse_protocol::Seq::START)).await.unwrap();
             stage.probe.release(1);
             until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
         }

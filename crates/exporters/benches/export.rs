@@ -205,20 +205,14 @@ fn fill(store: &Store, rows: u64) -> Result<()> {
 
 fn created(session: SessionId, row: &LedgerRow) -> Record {
     Record::SessionCreated(SessionCreated {
-        session,
-        tenant: row.tenant.clone(),
-        workspace: row.workspace.clone(),
         title: "New session".to_owned(),
-        agent: row.agent.clone(),
-        model: ModelRef::new(&row.provider, &row.model),
-        parent: None,
-        root: None,
-        parent_step: None,
-        permissions: Vec::new(),
-        unattended: false,
-        walls: None,
-        system: None,
-        metadata: serde_json::Map::new(),
+        ..SessionCreated::new(
+            session,
+            row.tenant.clone(),
+            row.workspace.clone(),
+            row.agent.clone(),
+            ModelRef::new(&row.provider, &row.model),
+        )
     })
 }
 
@@ -256,6 +250,7 @@ fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
     }
     let outcome = TurnOutcome::Completed;
     records.push(Record::TurnEnded(TurnEnded {
+        changed: None,
         turn,
         outcome,
         error: None,

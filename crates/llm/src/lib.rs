@@ -9,7 +9,7 @@
 //!
 //! Inside, a dialect is one folder (`anthropic`, `openai_chat`, `openai_responses`, `gemini`) that implements one trait:
 //! how requests are written, and how events are decoded. `usage` makes exclusive counts of what providers report, each by
-//! its [`UsageConvention`]. `sse` cuts the body into events, `failure` makes typed errors of what providers say, `media`
+//! its [`UsageConvention`]. `sse` cuts the body into events, `form` knows those that differ in their text only, `failure` makes typed errors of what providers say, `media`
 //! carries attachments, `call_ids` keeps ids of calls acceptable, `connections` opens as many as HTTP/2 needs.
 //!
 //! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
@@ -36,6 +36,7 @@ mod dialect;
 mod endpoint;
 mod failure;
 mod fetch;
+mod form;
 mod gemini;
 mod head;
 mod json;

@@ -42,6 +42,10 @@ impl EventReader {
         chunk: &[u8],
         each: impl FnMut(&str, &str) -> Result<(), ErrorInfo>,
     ) -> Result<(), ErrorInfo> {
+        // What begins with an event and ends with one, as most of what is read does, is taken where it lies.
+        if self.pending.is_empty() && chunk.len() <= self.limit && chunk.ends_with(b"\n\n") {
+            return dispatch(chunk, !std::mem::replace(&mut self.begun, true), each);
+        }
         self.pending.extend_from_slice(chunk);
         let mut whole = 0;
         let mut too_large = Ok(());
@@ -140,9 +144,10 @@ fn usual(events: &str) -> Option<(&str, &str, &str)> {
 /// The value of a field that is the first line of `text`, and the lines behind it. A line that carriage returns end is
 /// none of its lines.
 fn field<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
-    let (value, rest) = text.strip_prefix(name)?.split_once('\n')?;
-    let value = value.strip_prefix(' ').unwrap_or(value);
-    memchr::memchr(b'\r', value.as_bytes()).is_none().then_some((value, rest))
+    let value = text.strip_prefix(name)?;
+    let end = memchr::memchr2(b'\n', b'\r', value.as_bytes())?;
+    let (value, rest) = (&value[..end], value[end..].strip_prefix('\n')?);
+    Some((value.strip_prefix(' ').unwrap_or(value), rest))
 }
 
 /// Reads whole events of any form.

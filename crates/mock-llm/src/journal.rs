@@ -3,6 +3,7 @@
 mod file;
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +16,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use self::file::JournalFile;
-use crate::conversation::Place;
-use crate::wire::{Counts, Dialect};
+use crate::wire::{Asked, Counts, Dialect};
 
 /// What a journal keeps.
 #[derive(Clone, Debug)]
@@ -77,6 +77,9 @@ pub struct Entry {
     pub turn: Option<usize>,
     /// Answers since that prompt.
     pub step: Option<usize>,
+    /// A number that stands for the text of that prompt: the same text has the same one. Where every session has a text of
+    /// its own, it tells sessions apart without keeping what they ask.
+    pub prompt: Option<u64>,
     /// Whether it asked for a stream.
     pub stream: bool,
     /// The size of its body.
@@ -234,6 +237,7 @@ impl Journal {
             model: None,
             turn: None,
             step: None,
+            prompt: None,
             stream: false,
             request_bytes: body.len() as u64,
             body: kept_body,
@@ -285,12 +289,15 @@ impl Record {
     }
 
     /// The request could be read.
-    pub(crate) fn asked(&self, model: &str, place: Place, stream: bool) {
+    pub(crate) fn asked(&self, asked: &Asked) {
+        let mut hasher = DefaultHasher::new();
+        asked.prompt.hash(&mut hasher);
         let mut entry = lock(&self.entry);
-        entry.model = Some(model.to_owned());
-        entry.turn = Some(place.turn);
-        entry.step = Some(place.step);
-        entry.stream = stream;
+        entry.model = Some(asked.model.clone());
+        entry.turn = Some(asked.place.turn);
+        entry.step = Some(asked.place.step);
+        entry.prompt = Some(hasher.finish());
+        entry.stream = asked.stream;
     }
 
     /// The answer has this status.

@@ -126,7 +126,7 @@ impl Mock {
             Ok(asked) => asked,
             Err(message) => return plain(400, JSON, wire.error(400, &message), record),
         };
-        record.asked(&asked.model, asked.place, asked.stream);
+        record.asked(&asked);
         let Some(mut plan) = Plan::find(&self.shared.script, self.shared.rate, &asked, wire) else {
             let message = self.no_such_model(&asked.model);
             return plain(404, JSON, wire.error(404, &message), record);

@@ -62,6 +62,8 @@ pub enum Access {
     Address(String),
     /// A text that is sent to somebody who searches.
     Query(String),
+    /// Another agent, which is given work.
+    Agent(String),
 }
 
 impl Access {
@@ -139,6 +141,10 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
             Access::Query(query) => {
                 own = true;
                 push(&mut wants, Want::new(permission, query, risk).always(["*"]));
+            }
+            Access::Agent(agent) => {
+                own = true;
+                push(&mut wants, Want::new(permission, agent, risk).always(literal(agent.clone())));
             }
             Access::Address(address) => {
                 own = true;

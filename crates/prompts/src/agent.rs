@@ -6,7 +6,7 @@
 //! | key | value |
 //! |---|---|
 //! | `name` | lower-case letters, digits, `-` and `_`; left out: the file's name |
-//! | `description` | one line for people, and for the models that may hand work over to it; needed |
+//! | `description` | one line for people, and for the models that may hand work over to it, of up to 1,024 characters; needed |
 //! | `mode` | `primary` (chosen by people), `subagent` (handed work by other agents) or `all` (the default) |
 //! | `hidden` | `true`: lists for people leave it out; left out: `false` |
 //! | `color` | a colour for it, as `#rrggbb` or `primary`, `secondary`, `accent`, `success`, `warning`, `error` or `info` |
@@ -48,6 +48,9 @@ const KEYS: [&str; 16] = [
     "permissions",
     "prompt",
 ];
+
+/// The longest description of an agent or a skill, in characters.
+pub(crate) const MOST_OF_DESCRIPTION: usize = 1_024;
 
 /// Keys of which one says the same as the other.
 const SAME: [(&str, &str); 2] = [("reasoning", "variant"), ("permission", "permissions")];
@@ -205,7 +208,7 @@ impl Agent {
     fn set(&mut self, field: &Field<'_>) -> Result<(), String> {
         match field.key {
             "name" => self.name = text(field)?.to_owned(),
-            "description" => self.description = text(field)?.to_owned(),
+            "description" => self.description = description(text(field)?)?.to_owned(),
             "mode" => self.mode = mode(text(field)?)?,
             "model" => {
                 self.model = Some(text(field)?.parse().map_err(|error| format!("`model`: {error}"))?);
@@ -251,6 +254,17 @@ fn text<'a>(field: &Field<'a>) -> Result<&'a str, String> {
         FieldValue::List(_) => Err(format!("`{}` is a list, expected one value", field.key)),
         FieldValue::Map(_) => Err(format!("`{}` is a map, expected one value", field.key)),
     }
+}
+
+/// Every model that may hand work over reads it, in each of its requests.
+fn description(text: &str) -> Result<&str, String> {
+    let length = text.chars().count();
+    if length > MOST_OF_DESCRIPTION {
+        return Err(format!(
+            "`description` has {length} characters, and {MOST_OF_DESCRIPTION} at most are read: say in one line what the agent is for, and the rest in its text"
+        ));
+    }
+    Ok(text)
 }
 
 fn list(field: &Field<'_>) -> Result<Vec<String>, String> {
@@ -356,6 +370,14 @@ mod tests {
             top_p: Some(0.9),
         };
         assert_eq!(agent, expected);
+    }
+
+    #[test]
+    fn a_description_is_one_line_that_every_request_has_room_for() {
+        let head = |length: usize| format!("---\nmode: all\ndescription: {}\n---\n", "é".repeat(length));
+        assert_eq!(Agent::parse("a.md", &head(1_024)).unwrap().description.chars().count(), 1_024);
+        let error = Agent::parse("a.md", &head(60_000)).unwrap_err().to_string();
+        insta::assert_snapshot!(error, @"a.md:3: `description` has 60000 characters, and 1024 at most are read: say in one line what the agent is for, and the rest in its text");
     }
 
     #[test]

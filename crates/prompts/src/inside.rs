@@ -52,6 +52,11 @@ pub enum NameKind {
     Other,
 }
 
+/// Whether a file was not read since it, or a link to it, leads outside.
+pub(crate) fn leads_outside(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|reason| reason.to_string() == OUTSIDE)
+}
+
 /// The first `limit` bytes of the regular file `relative` inside of `root`. `None` when there is no such file.
 ///
 /// # Errors

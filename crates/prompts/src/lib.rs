@@ -54,7 +54,7 @@ pub use families::Family;
 pub use reasoning::Reasoning;
 pub use rules::RulesFile;
 pub use skills::{Skill, SkillOwner, Skills};
-pub use system::{Additions, Environment, GitState, MAX_STEPS, lists_skills, system_prompt};
+pub use system::{Additions, Environment, GitState, MAX_STEPS, list_of, lists_skills, system_prompt};
 pub use template::Template;
 
 /// A text that cannot be used: which file, where in it, and why.

@@ -32,7 +32,8 @@ static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
 /// A rules file as a model is shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesFile {
-    /// Its name for the model: relative for a file of the workspace.
+    /// Its name for the model: from the workspace on for one of the workspace or of the folders above it. Where those lie that
+    /// the operator keeps elsewhere is not told.
     pub file: String,
     /// The folder for whose files it holds, relative; `None` where it holds for all.
     pub below: Option<String>,
@@ -40,6 +41,8 @@ pub struct RulesFile {
     pub text: String,
     /// The size of the whole file in bytes, where the text is only its beginning.
     pub cut: Option<u64>,
+    /// Whether it lies outside of the workspace, where sessions do not read by themselves.
+    pub elsewhere: bool,
     /// Which file it is, whatever its name: no model is shown one twice.
     identity: (u64, u64),
 }
@@ -59,11 +62,13 @@ impl RulesFile {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let Ok(way) = root.strip_prefix(top) else { return (found, problems) };
         let mut folder = PathBuf::new();
-        for step in way.components() {
+        let deepest = way.components().count();
+        for (depth, step) in way.components().enumerate() {
             match Self::in_folder(top, &folder) {
                 Ok(rules) => found.extend(rules.map(|rules| {
-                    let file = top.join(&rules.file).to_string_lossy().into_owned();
-                    Self { file, ..rules }
+                    let name = Path::new(&rules.file).file_name().unwrap_or_default().to_string_lossy();
+                    let file = format!("{}{name}", "../".repeat(deepest - depth));
+                    Self { file, elsewhere: true, ..rules }
                 })),
                 Err(error) => problems.push(error),
             }
@@ -103,7 +108,7 @@ impl RulesFile {
         for name in NAMES {
             let path = folder.join(name);
             match read_trusted(&path, MAX_BYTES as u64) {
-                Ok(content) => return Ok(Some(Self::new(&path.to_string_lossy(), content))),
+                Ok(content) => return Ok(Some(Self::of_operator(name, content))),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(unreadable(&path, &error)),
             }
@@ -137,7 +142,12 @@ impl RulesFile {
     /// It does not exist, or is not a readable regular file.
     pub fn trusted(path: &Path) -> Result<Self, PromptError> {
         let content = read_trusted(path, MAX_BYTES as u64).map_err(|error| unreadable(path, &error))?;
-        Ok(Self::new(&path.to_string_lossy(), content))
+        Ok(Self::of_operator(&path.file_name().unwrap_or_default().to_string_lossy(), content))
+    }
+
+    /// Where the operator keeps it is nobody else's business.
+    fn of_operator(name: &str, content: Content) -> Self {
+        Self { elsewhere: true, ..Self::new(&format!("the operator's {name}"), content) }
     }
 
     fn new(file: &str, content: Content) -> Self {
@@ -147,6 +157,7 @@ impl RulesFile {
             below: None,
             text: String::from_utf8_lossy(&bytes).trim().to_owned(),
             cut: None,
+            elsewhere: false,
             identity,
         };
         if size > bytes.len() as u64 {
@@ -184,17 +195,25 @@ impl RulesFile {
     fn note(&self) -> String {
         self.cut.map_or_else(String::new, |size| {
             let shown = self.text.len();
-            format!(
-                "Cut here: these are the first {shown} of {size} bytes. Read {} if you need the rest.",
-                one_line(&self.file)
-            )
+            let cut = format!("Cut here: these are the first {shown} of {size} bytes.");
+            match self.elsewhere {
+                true => cut,
+                false => format!("{cut} Read {} if you need the rest.", one_line(&self.file)),
+            }
         })
     }
 
     #[cfg(test)]
     pub(crate) fn of_text(file: &str, text: &str) -> Self {
         let identity = (0, file.len() as u64);
-        Self { file: file.to_owned(), below: None, text: text.to_owned(), cut: None, identity }
+        Self {
+            file: file.to_owned(),
+            below: None,
+            text: text.to_owned(),
+            cut: None,
+            elsewhere: false,
+            identity,
+        }
     }
 }
 
@@ -288,8 +307,7 @@ mod tests {
         fs_err::write(top.join("apps/AGENTS.md"), "of apps").unwrap();
         fs_err::write(root.join("AGENTS.md"), "of web").unwrap();
         let (rules, problems) = RulesFile::above(&root, &top);
-        let name = |file: &str| top.join(file).to_str().unwrap().to_owned();
-        assert_eq!(texts(&rules), [(&*name("CLAUDE.md"), "of all"), (&*name("apps/AGENTS.md"), "of apps")]);
+        assert_eq!(texts(&rules), [("../../CLAUDE.md", "of all"), ("../AGENTS.md", "of apps")]);
         assert!(problems.is_empty());
         assert_eq!(RulesFile::above(&top, &top), (Vec::new(), Vec::new()));
         fs_err::remove_file(top.join("apps/AGENTS.md")).unwrap();
@@ -350,7 +368,13 @@ mod tests {
         assert_eq!(RulesFile::of_user(&folder.path().join("nowhere")), Ok(None));
         fs_err::write(folder.path().join("house"), "ours").unwrap();
         symlink("house", folder.path().join("CLAUDE.md")).unwrap();
-        assert_eq!(RulesFile::of_user(folder.path()).unwrap().unwrap().text, "ours");
+        let ours = RulesFile::of_user(folder.path()).unwrap().unwrap();
+        assert_eq!(ours.text, "ours");
+        // Where the operator keeps it is not told, and nobody is asked to read it there.
+        fs_err::write(folder.path().join("house"), "x\n".repeat(MAX_BYTES)).unwrap();
+        let cut = RulesFile::of_user(folder.path()).unwrap().unwrap().render();
+        assert!(cut.starts_with("<rules file=\"the operator's CLAUDE.md\">"), "{}", &cut[..80]);
+        assert!(cut.ends_with(" of 65536 bytes.]\n</rules>"), "{}", &cut[cut.len() - 80..]);
         fs_err::create_dir(folder.path().join("AGENTS.md")).unwrap();
         assert!(RulesFile::of_user(folder.path()).is_err());
     }

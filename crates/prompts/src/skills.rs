@@ -12,7 +12,9 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use crate::PromptError;
-use crate::inside::{Content, Name, NameKind, list_inside, list_trusted, read_inside, read_trusted};
+use crate::inside::{
+    Content, Name, NameKind, leads_outside, list_inside, list_trusted, read_inside, read_trusted,
+};
 
 /// Where a workspace keeps its skills.
 const WORKSPACE_FOLDERS: [&str; 3] = [".playhouse/skills", ".claude/skills", ".agents/skills"];
@@ -194,7 +196,12 @@ impl Skills {
         }
         let place = skill.folder.join(path);
         let content = match skill.owner {
-            SkillOwner::Operator => read_inside(&skill.folder, path, MAX_BYTES),
+            SkillOwner::Operator => match read_inside(&skill.folder, path, MAX_BYTES) {
+                Err(error) if leads_outside(&error) => {
+                    Err(io::Error::new(error.kind(), "it leads out of the skill's folder"))
+                }
+                content => content,
+            },
             SkillOwner::Workspace => read_inside(&self.workspace, &place, MAX_BYTES),
         };
         self.checked(skill.owner, &place, content)

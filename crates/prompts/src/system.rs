@@ -13,10 +13,10 @@ use crate::template::Template;
 /// What a model reads when the step limit is reached and it may call nothing more.
 pub const MAX_STEPS: &str = include_str!("../../../prompts/max-steps.md");
 
-/// The most of the list of skills, in bytes. Those after it are named without what they are for.
-const MOST_SKILLS: usize = 16 * 1024;
-/// The most of what one skill is for that is told, in characters.
-const MOST_OF_SKILL: usize = 1_024;
+/// The most of a list of what there is and what it is for, in bytes. Those after it are named without what they are for.
+const MOST_OF_LIST: usize = 16 * 1024;
+/// The most bytes of those names.
+const MOST_OF_NAMES: usize = 4 * 1024;
 
 const ENVIRONMENT_VARIABLES: [&str; 6] = ["workspace", "git", "branch", "platform", "date", "model"];
 const SKILLS_VARIABLES: [&str; 1] = ["list"];
@@ -93,7 +93,14 @@ pub fn system_prompt(agent: &Agent, environment: &Environment, additions: &Addit
     let mut sections = vec![own.trim().to_owned(), environment.render()];
     sections.extend(additions.rules.iter().map(RulesFile::render));
     if !additions.skills.is_empty() {
-        sections.push(SKILLS.render(&[&list(additions.skills)]).trim_end().to_owned());
+        let skills = additions.skills.iter();
+        let skills = skills.map(|skill| (skill.name.as_str(), skill.description.as_str()));
+        sections.push(
+            SKILLS
+                .render(&[&list_of(skills, "further ones, load them to learn what they are for")])
+                .trim_end()
+                .to_owned(),
+        );
     }
     let instructions =
         [("the operator", additions.operator), ("whoever began this session", additions.session)];
@@ -124,25 +131,31 @@ impl Environment {
     }
 }
 
-/// One line for each skill, as long as there is room for what it is for; then the names of the others.
-fn list(skills: &[Skill]) -> String {
+/// One line for each of these names with what it is for, as long as there is room for that; then the names of the others, behind
+/// the words `others`. It has 20 KB at most.
+///
+/// ```
+/// let list = playhouse_prompts::list_of([("explore", "looks around"), ("general", "does the rest")], "further ones");
+/// assert_eq!(list, "- explore: looks around\n- general: does the rest");
+/// ```
+pub fn list_of<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>, others: &str) -> String {
     let mut lines = String::new();
-    let mut others = Vec::new();
-    for skill in skills {
-        let words: Vec<&str> = skill.description.split_whitespace().collect();
-        let description: String = one_line(&words.join(" ")).chars().take(MOST_OF_SKILL).collect();
-        let line = format!("- {}: {description}\n", skill.name);
-        if others.is_empty() && lines.len() + line.len() <= MOST_SKILLS {
+    let (mut names, mut untold) = (String::new(), 0);
+    for (name, what_for) in items {
+        let words: Vec<&str> = what_for.split_whitespace().collect();
+        let line = format!("- {name}: {}\n", one_line(&words.join(" ")));
+        if names.is_empty() && lines.len() + line.len() <= MOST_OF_LIST {
             lines.push_str(&line);
+        } else if untold == 0 && names.len() + name.len() + 2 <= MOST_OF_NAMES {
+            names.push_str(if names.is_empty() { "" } else { ", " });
+            names.push_str(name);
         } else {
-            others.push(skill.name.as_str());
+            untold += 1;
         }
     }
-    if !others.is_empty() {
-        lines.push_str(&format!(
-            "- further ones, load them to learn what they are for: {}\n",
-            others.join(", ")
-        ));
+    if !names.is_empty() {
+        let more = if untold > 0 { format!(", and {untold} more") } else { String::new() };
+        lines.push_str(&format!("- {others}: {names}{more}\n"));
     }
     lines.truncate(lines.trim_end().len());
     lines

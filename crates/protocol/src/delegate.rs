@@ -43,6 +43,25 @@ pub struct Mandate {
     /// Whether nothing in the workspace may be changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// The tools that the agent may use; `None` for all that there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+}
+
+impl Mandate {
+    /// Whether whoever handed work over may use this tool.
+    pub fn allows(&self, tool: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool))
+    }
+}
+
+/// The tools that everybody may use who gave one of these mandates, sorted; `None` for all that there are.
+pub fn tools_of(mandates: &[Mandate]) -> Option<Vec<&str>> {
+    let first = mandates.iter().find_map(|mandate| mandate.tools.as_ref())?;
+    let is_common = |tool: &&str| mandates.iter().all(|mandate| mandate.allows(tool));
+    let mut common: Vec<&str> = first.iter().map(String::as_str).filter(is_common).collect();
+    common.sort_unstable();
+    Some(common)
 }
 
 /// Where a prompt comes from that another session sent.

@@ -204,7 +204,14 @@ pub enum Provisional {
         /// What its log says: a request for consent or with questions, or the end of one.
         record: Box<Record>,
     },
-    /// The subscriber fell behind: read the log from `after`, then subscribe again.
+    /// The session is parked: nothing runs in it any more, and it takes nothing, until somebody resumes it.
+    #[serde(rename = "session.parked")]
+    SessionParked {
+        /// Why.
+        reason: String,
+    },
+    /// The subscriber fell behind, or has what is not in the log any more: what it knows up to `after` holds, and what
+    /// comes next follows that.
     #[serde(rename = "resync")]
     Resync {
         /// The last durable event that the subscriber was given.

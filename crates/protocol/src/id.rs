@@ -113,6 +113,11 @@ macro_rules! id_type {
             pub fn as_str(&self) -> &str {
                 std::str::from_utf8(&self.0).unwrap_or_default()
             }
+
+            /// The same as bytes, which needs no look at them.
+            pub fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
         }
 
         impl fmt::Display for $name {

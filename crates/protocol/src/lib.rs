@@ -62,7 +62,7 @@ pub use command::{
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use damage::Damage;
 pub use day::Day;
-pub use delegate::{Delegate, Delegation, HandedOver, Mandate};
+pub use delegate::{Delegate, Delegation, HandedOver, Mandate, tools_of};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};

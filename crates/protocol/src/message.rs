@@ -20,6 +20,24 @@ pub struct BlobRef {
     pub size: u64,
 }
 
+/// How much calls changed in files, as their results tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Lines that were added.
+    pub additions: u64,
+    /// Lines that were removed.
+    pub deletions: u64,
+    /// Files, each once; at most 1,000 are told apart.
+    pub files: u32,
+}
+
+impl Changed {
+    /// Whether nothing was changed.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A file that belongs to a prompt or to the result of a call. Its content is a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
@@ -191,6 +209,9 @@ pub struct UserMessage {
     /// The tools that are turned off for its turn.
     #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
     pub tools: ToolSwitches,
+    /// What came of its turn, in a few sentences, where a model was asked for that. Models do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
 }
 
 /// The answer of one step.

@@ -236,6 +236,8 @@ metrics! {
         "1 while the store takes no writes for this reason, so that new prompts are refused; it goes on by itself.";
     LogFlush = "playhouse_log_flush_duration_seconds", Kind::Histogram(QUICK), Seconds, &[], false,
         "How long the store took to write and flush one batch.";
+    LedgerUnreadable = "playhouse_ledger_unreadable_total", Kind::Counter, Count, &[], false,
+        "Entries of the ledger that cannot be read, each counted once: sinks and archives pass over them, `playhouse store check` names them.";
     Refused = "playhouse_refused_total", Kind::Counter, Count, &[closed("limit", LIMITS)], false,
         "Requests that were refused because their tenant has reached a limit.";
     BudgetRefusals = "playhouse_budget_refusals_total", Kind::Counter, Count, &[closed("budget", BUDGETS)], false,

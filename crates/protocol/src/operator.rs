@@ -458,6 +458,9 @@ pub struct ClientKey {
     /// The directories below which it works: absolute, links resolved. None for those of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<String>,
+    /// The same as they were given, one for each; none where no links led to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<String>,
 }
 
 #[cfg(test)]

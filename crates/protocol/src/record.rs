@@ -3,9 +3,11 @@
 //! A log is a sequence of [`Entry`]s with gapless [`Seq`] numbers from 1. Every kind of record has a version; old
 //! versions stay readable for ever, and a kind or version from a newer engine is refused by name.
 
+mod session;
+
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::consent::PermissionRule;
@@ -15,13 +17,14 @@ use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use crate::ledger::{Purpose, Tier};
 use crate::message::{
-    CallInput, CallResult, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
+    CallInput, CallResult, Changed, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
 };
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
 use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
-use crate::walls::WallsAllowed;
+
+pub use session::{SessionChanged, SessionCreated};
 
 /// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -146,6 +149,9 @@ pub enum Record {
     /// over (see [`AttemptStarted::steered`]): it ends with that turn.
     #[serde(rename = "turn.ended")]
     TurnEnded(TurnEnded),
+    /// A model said in a few sentences what came of a turn that changed files.
+    #[serde(rename = "turn.summarized")]
+    TurnSummarized(TurnSummarized),
     /// The session is gone: what follows is the removal of its log.
     #[serde(rename = "session.deleted")]
     Deleted {},
@@ -191,79 +197,10 @@ impl Record {
             Self::ContextCleared(_) => "context.cleared",
             Self::ContextCompacted(_) => "context.compacted",
             Self::TurnEnded(_) => "turn.ended",
+            Self::TurnSummarized(_) => "turn.summarized",
             Self::Deleted {} => "session.deleted",
         }
     }
-}
-
-/// See [`Record::SessionCreated`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SessionCreated {
-    /// The session's id.
-    pub session: SessionId,
-    /// Who pays, and whose data it is.
-    pub tenant: String,
-    /// The directory that it works in: absolute, links resolved.
-    pub workspace: String,
-    /// A title for people.
-    pub title: String,
-    /// The agent of prompts that name none.
-    pub agent: String,
-    /// The model of prompts that name none.
-    pub model: ModelRef,
-    /// The session that started this one as a sub-session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<SessionId>,
-    /// The session at the top of its tree, for one that another started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root: Option<SessionId>,
-    /// The step whose call started it, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent_step: Option<MessageId>,
-    /// The session's own rules, after those of its agent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub permissions: Vec<PermissionRule>,
-    /// Whether nobody answers its requests for consent, so that each is declined at once.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unattended: bool,
-    /// What the walls around its programs let through; absent for what the operator lets through.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub walls: Option<WallsAllowed>,
-    /// What its system prompts end with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
-    /// What its clients keep with it.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map<String, Value>,
-}
-
-/// See [`Record::SessionChanged`]. Absent fields stay as they were.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SessionChanged {
-    /// The new title.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// The new agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-    /// The new model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelRef>,
-    /// The session's own rules from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub permissions: Option<Vec<PermissionRule>>,
-    /// What its clients keep with it from now on: all of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Map<String, Value>>,
-    /// When it was put aside; `null` takes it back.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub archived: Option<Option<Timestamp>>,
-}
-
-/// Tells what is `null` from what is absent.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 /// See [`Record::Forked`]. It says all that a list needs, so that the prefix need not be read for one.
@@ -294,6 +231,9 @@ pub struct Forked {
     /// The turn that had begun in the prefix and had not ended there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<MessageId>,
+    /// What the turns of the prefix changed in files.
+    #[serde(default, skip_serializing_if = "Changed::is_nothing")]
+    pub changed: Changed,
 }
 
 /// See [`Record::PromptAdmitted`].
@@ -343,6 +283,7 @@ impl PromptAdmitted {
             kind: self.kind.clone(),
             system: self.system.clone(),
             tools: self.tools.clone(),
+            summary: None,
         }
     }
 }
@@ -674,4 +615,18 @@ pub struct TurnEnded {
     pub steps: u32,
     /// Tokens and cost of all its attempts.
     pub totals: Totals,
+    /// What all turns of the session so far changed in files, where this one changed some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Changed>,
+}
+
+/// See [`Record::TurnSummarized`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnSummarized {
+    /// The turn.
+    pub turn: MessageId,
+    /// The attempt that wrote it.
+    pub attempt: AttemptId,
+    /// What came of the turn.
+    pub text: String,
 }

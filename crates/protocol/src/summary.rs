@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::id::{MessageId, SessionId};
 use crate::ledger::OpenAttempt;
+use crate::message::Changed;
 use crate::model::ModelRef;
 use crate::record::{Entry, Forked, Record, Seq, SessionCreated};
 use crate::time::Timestamp;
@@ -79,6 +80,9 @@ pub struct SessionSummary {
     /// When it was put aside, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Timestamp>,
+    /// What its turns changed in files, up to the last one that is over.
+    #[serde(default, skip_serializing_if = "Changed::is_nothing")]
+    pub changed: Changed,
 }
 
 /// The title of a session that has none yet.
@@ -110,6 +114,7 @@ impl SessionSummary {
             head: first.seq,
             metadata: Map::new(),
             archived: None,
+            changed: Changed::default(),
         };
         match &first.record {
             Record::SessionCreated(SessionCreated {
@@ -141,6 +146,7 @@ impl SessionSummary {
                 model,
                 metadata,
                 turn,
+                changed,
                 ..
             }) => {
                 let summary = blank(*session, tenant, workspace, title, agent, model);
@@ -149,7 +155,8 @@ impl SessionSummary {
                     None => (0, SessionState::Idle),
                 };
                 let metadata = metadata.clone();
-                Some(Self { forked_from: Some(*from), open_turns, turn: *turn, state, metadata, ..summary })
+                let (forked_from, changed) = (Some(*from), *changed);
+                Some(Self { forked_from, open_turns, turn: *turn, state, metadata, changed, ..summary })
             }
             _ => None,
         }
@@ -207,6 +214,9 @@ impl SessionSummary {
                 self.turn.take_if(|turn| *turn == ended.turn);
                 self.open_turns = self.open_turns.saturating_sub(1);
                 self.turns += 1;
+                if let Some(changed) = ended.changed {
+                    self.changed = changed;
+                }
             }
             Record::Deleted {} => self.state = SessionState::Deleted,
             Record::SessionCreated(_)
@@ -221,11 +231,18 @@ impl SessionSummary {
             | Record::CallIntended(_)
             | Record::CallSettled { .. }
             | Record::ContextCleared(_)
-            | Record::ContextCompacted(_) => {}
+            | Record::ContextCompacted(_)
+            | Record::TurnSummarized(_) => {}
         }
         if self.state != SessionState::Deleted {
             self.state = if self.open_turns > 0 { SessionState::Busy } else { SessionState::Idle };
         }
+    }
+
+    /// Whether an engine that starts has something to do about it: a turn that runs or waits, an attempt whose end is not in the
+    /// log (one for a title belongs to no open turn), or a removal that was begun.
+    pub fn is_unfinished(&self) -> bool {
+        self.open_turns > 0 || !self.open_attempts.is_empty() || self.state == SessionState::Deleted
     }
 
     /// The sum over all models.

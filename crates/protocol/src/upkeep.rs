@@ -23,6 +23,10 @@ pub struct Reclaimed {
 pub struct StoreReport {
     /// Sessions that can be read and listed.
     pub sessions: u64,
+    /// How many of these are being removed: their last record says so. An engine that has the store open finishes that; one that
+    /// was cut off is finished by the next.
+    #[serde(default)]
+    pub removals: u64,
     /// Records, each counted once however many forks share it.
     pub records: u64,
     /// Rows of the ledger.
@@ -33,6 +37,21 @@ pub struct StoreReport {
     pub problems: Vec<StoreProblem>,
     /// How many more there are.
     pub more: u64,
+}
+
+/// What could be saved of a store whose database cannot be opened any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Salvaged {
+    /// Sessions of which there are records now. What is wrong with one of them is told when the store is checked.
+    pub sessions: u64,
+    /// Sessions that the old database names somewhere and that are not there now: lost, or deleted before. The first thousand.
+    pub not_there: Vec<crate::SessionId>,
+    /// How many more there are.
+    pub more_not_there: u64,
+    /// The directory in which the old database is kept, with its blobs.
+    pub kept: String,
+    /// What could not be read of it.
+    pub problems: Vec<StoreProblem>,
 }
 
 /// Something that is wrong with a store.

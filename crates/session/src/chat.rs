@@ -159,6 +159,7 @@ mod tests {
         let now = Timestamp::from_millis(5);
         let model = ModelRef::new("mock", "m");
         let message = UserMessage {
+            summary: None,
             id: ids.next(now),
             created: now,
             agent: "build".into(),

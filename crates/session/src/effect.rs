@@ -10,12 +10,12 @@ use playhouse_protocol::message::{
     Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
-use playhouse_protocol::record::{
-    Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart, SystemSettled,
-};
+use playhouse_protocol::record::{Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart};
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
+
+use crate::context::Fit;
 
 /// Names a caller that waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,7 +26,8 @@ pub trait Facts {
     /// What `model` costs now.
     fn prices(&self, model: &ModelRef) -> PriceList;
 
-    /// Estimated tokens of what precedes the conversation: the system prompt and the tools.
+    /// A first guess at the tokens of what precedes the conversation, the system prompt and the tools, until these are made
+    /// and measured ([`Input::SystemMade`]).
     fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
 
     /// How the platform charges for `model`.
@@ -198,9 +199,9 @@ impl CallReport {
 /// A time limit that the machine asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deadline {
-    /// The next attempt of this step is due.
+    /// The next attempt of this step, or of a summary, is due.
     Retry {
-        /// The step.
+        /// The step, or what stands for one.
         step: MessageId,
     },
     /// What was cancelled in this turn has had time enough to end by itself.
@@ -246,8 +247,8 @@ pub enum Input {
     Resume,
     /// An attempt ended.
     Attempt(AttemptId, AttemptReport),
-    /// The system prompt of this agent and model was made, and a request is about to leave with it.
-    SystemMade(SystemSettled),
+    /// The system prompt and the tools of an agent and a model were made, and a request is about to leave with them.
+    SystemMade(SystemMade),
     /// A call was prepared, or could not be (with what the model shall read).
     Prepared(PartId, Result<PreparedCall, CallReport>),
     /// A running call asks the people behind the session.
@@ -277,6 +278,22 @@ pub struct AttemptOrder {
     pub messages: usize,
     /// Input tokens of the request, as they are estimated.
     pub estimated_input: u64,
+    /// Where nobody has measured yet what precedes the conversation: what it may have. A request that does not fit is not sent,
+    /// and its attempt fails with [`ErrorCode::PromptTooLong`](playhouse_protocol::ErrorCode).
+    pub fit: Option<Fit>,
+}
+
+/// A system prompt and tools, as requests begin with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemMade {
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// The system prompt; `None` where it was settled before.
+    pub text: Option<String>,
+    /// Bytes of the system prompt and of what the model is told of its tools.
+    pub bytes: u64,
 }
 
 /// An attempt to start beside the steps of turns.
@@ -345,9 +362,9 @@ pub enum Effect {
     KillCall(PartId),
     /// Come back with [`Input::Deadline`] after so many milliseconds.
     Arm(Deadline, u64),
-    /// The same, for the next attempt of a step; clients are told.
+    /// The same, for the next attempt of a step, or of a summary for which a turn waits; clients are told.
     RetryLater {
-        /// The step.
+        /// The step, or what stands for one.
         step: MessageId,
         /// Number of the next attempt.
         attempt_number: u32,

@@ -8,8 +8,8 @@ use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{
-    Attachment, CallPart, CallResult, CallState, FinishReason, Message, Part, PromptKind, ToolSwitches,
-    UserMessage, turns_off,
+    Attachment, CallPart, CallResult, CallState, Changed, FinishReason, Message, Part, PromptKind,
+    ToolSwitches, UserMessage, turns_off,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
@@ -18,6 +18,7 @@ use playhouse_protocol::usage::{PriceList, Totals};
 use playhouse_protocol::{Damage, Entry, ModelRef, Record, Seq, SessionSummary, Timestamp, WallsAllowed};
 use thiserror::Error;
 
+use crate::changes::Tally;
 use crate::context::{Context, Shown};
 
 mod asides;
@@ -75,6 +76,10 @@ pub struct Session {
     pub system: Option<String>,
     /// Where the system prompts stand that are settled, for each agent and model.
     systems: Vec<(String, ModelRef, Seq)>,
+    /// The rules files that system prompts show.
+    settled_rules: Vec<String>,
+    /// What calls changed in files.
+    pub(crate) tally: Tally,
     /// The session's list of things to do.
     pub todos: Vec<Todo>,
     /// The session's own rules.
@@ -151,6 +156,10 @@ pub struct Turn {
     pub handed: Option<Box<HandedOver>>,
     /// What its attempts used.
     pub totals: Totals,
+    /// Whether its calls changed files.
+    pub changed: bool,
+    /// Work that its calls handed over and that no call waits for.
+    pub begun: Vec<Delegate>,
     /// The step under way, or the last one.
     pub step: Option<Step>,
 }
@@ -289,6 +298,11 @@ pub enum CallPhase {
     Settled,
 }
 
+/// The rules files that a system prompt shows: each stands in a block that begins with its name.
+fn rules_in_prompt(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.strip_prefix("<rules file=\"")?.strip_suffix("\">"))
+}
+
 /// The rules files that a result shows.
 pub fn rules_in(result: &CallResult) -> impl Iterator<Item = &str> {
     let files = result.metadata.get(RULES).and_then(|files| files.as_array());
@@ -332,6 +346,8 @@ impl Session {
             asides: Vec::new(),
             system: created.system.clone(),
             systems: Vec::new(),
+            settled_rules: Vec::new(),
+            tally: Tally::default(),
             todos: Vec::new(),
             permissions: created.permissions.clone(),
             unattended: created.unattended,
@@ -354,6 +370,11 @@ impl Session {
         step.is_none_or(|step| matches!(step.phase, StepPhase::Finished { .. }))
     }
 
+    /// What calls changed in files, all of them together.
+    pub fn changed(&self) -> Changed {
+        self.tally.total()
+    }
+
     /// Whether it was removed.
     pub fn is_deleted(&self) -> bool {
         self.summary.state == SessionState::Deleted
@@ -365,7 +386,8 @@ impl Session {
         settled.map(|(_, _, seq)| *seq)
     }
 
-    /// The rules files of subdirectories that results of calls show, as far as models still read those results.
+    /// The rules files that system prompts show, and those of subdirectories that results of calls show, as far as models still
+    /// read those results.
     pub fn shown_rules(&self) -> impl Iterator<Item = &str> {
         let read = self.messages.get(self.context.begins_at()..).unwrap_or_default();
         let answers = read.iter().filter_map(|message| match message {
@@ -378,7 +400,7 @@ impl Session {
             }
             _ => None,
         });
-        results.flat_map(rules_in)
+        self.settled_rules.iter().map(String::as_str).chain(results.flat_map(rules_in))
     }
 
     /// Whether a prompt with this id was admitted.

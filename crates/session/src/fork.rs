@@ -118,6 +118,7 @@ pub fn fork(prefix: Session, order: ForkOrder, stamp: &mut Stamp<'_>) -> Result<
         permissions: order.permissions,
         metadata: order.metadata,
         turn: prefix.turn.as_ref().map(|turn| turn.id),
+        changed: summary.changed,
     };
     Machine::fork(prefix, forked, stamp)
 }

@@ -7,6 +7,7 @@
 //! - [`ForkPoint`] finds where a log is cut for a fork, and [`fork`] makes the fork's first records.
 //! - [`chat`] translates messages into what a model reads; [`Session::read`] does so for a history, without what is left out
 //!   of it to make room.
+//! - [`Changes`] says what calls changed in files, as their results tell.
 //! - [`tags`] makes one text of a session's events, for renderers; [`about`] says what a call is about.
 //!
 //! ```
@@ -15,28 +16,15 @@
 //! use playhouse_session::Session;
 //!
 //! let now = Timestamp::from_millis(1);
-//! let created = SessionCreated {
-//!     session: IdGenerator::new(|bytes| bytes.fill(1)).next(now),
-//!     tenant: "local".into(),
-//!     workspace: "/repo".into(),
-//!     title: "a title".into(),
-//!     agent: "sisyphus".into(),
-//!     model: ModelRef::new("mock", "m"),
-//!     parent: None,
-//!     root: None,
-//!     parent_step: None,
-//!     permissions: Vec::new(),
-//!     unattended: false,
-//!     walls: None,
-//!     system: None,
-//!     metadata: Default::default(),
-//! };
+//! let id = IdGenerator::new(|bytes| bytes.fill(1)).next(now);
+//! let created = SessionCreated::new(id, "local", "/repo", "sisyphus", ModelRef::new("mock", "m"));
 //! let log = [Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) }];
 //! let session = Session::replay(log.iter()).unwrap();
 //! assert!(session.is_idle());
 //! ```
 
 pub mod about;
+mod changes;
 pub mod chat;
 mod context;
 mod effect;
@@ -47,9 +35,11 @@ mod retry;
 mod settle;
 pub mod tags;
 
+pub use changes::{Changes, FileChange};
+pub use context::Fit;
 pub use effect::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input,
-    NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, Ticket,
+    NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, SystemMade, Ticket,
 };
 pub use fold::{
     CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, Session,

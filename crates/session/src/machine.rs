@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
-use playhouse_protocol::{CommandError, Entry, ErrorInfo, Record, Reply, Timestamp};
+use playhouse_protocol::{CommandError, Entry, ErrorInfo, ModelRef, Record, Reply, Timestamp};
 
 use crate::effect::{Deadline, Effect, Input, PreparedCall, Stamp, Ticket};
 use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
@@ -25,10 +25,12 @@ mod forks;
 mod prompts;
 mod questions;
 mod shell;
+mod summaries;
 mod titles;
 
 use aborts::Abort;
-use context::Compaction;
+use context::{Compaction, FailedSummaries};
+use summaries::Summary;
 use titles::Title;
 
 /// How long what was cancelled may take to end by itself, in milliseconds, before it is killed.
@@ -60,10 +62,16 @@ pub struct Machine {
 struct Live {
     /// The attempt that reports one day.
     attempt: Option<AttemptId>,
+    /// Bytes of the system prompts and the tools that were made, for each agent and model.
+    preceding: Vec<(String, ModelRef, u64)>,
     /// The summary that is written, for which turns wait.
     compaction: Option<Compaction>,
+    /// Those that failed before it, or before one that is waited for.
+    failed_summaries: Option<FailedSummaries>,
     /// The title that is written, for which nothing waits.
     title: Option<Title>,
+    /// The summaries of turns that are written, for which nothing waits.
+    summaries: Vec<Summary>,
     /// Calls that report one day.
     calls: HashMap<PartId, LiveCall>,
     /// The step that waits for its next attempt.
@@ -172,23 +180,17 @@ impl Machine {
                 }
                 self.live.delete = Some(ticket);
                 self.give_up_title(stamp)?;
+                self.give_up_summaries(stamp)?;
                 self.begin_abort(None, stamp)
             }
             Input::Resume => self.on_resume(stamp),
             Input::Attempt(attempt, report) => self.on_attempt(attempt, report, stamp),
-            Input::SystemMade(made) => {
-                let known = self.session.system_at(&made.agent, &made.model);
-                if known.is_some() || self.session.is_deleted() {
-                    return Ok(());
-                }
-                self.append(Record::SystemSettled(made), stamp.now)
-            }
+            Input::SystemMade(made) => self.on_system_made(made, stamp),
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
             Input::Call(call, report) => self.on_call(call, report, stamp),
             Input::Deadline(Deadline::Retry { step }) => {
-                if self.live.retrying == Some(step) {
-                    self.live.retrying = None;
-                }
+                self.live.retrying.take_if(|retrying| *retrying == step);
+                self.on_summary_due(step);
                 Ok(())
             }
             Input::Deadline(Deadline::Consent { consent }) => self.on_consent_overdue(consent, stamp),
@@ -239,7 +241,8 @@ impl Machine {
     /// Does all that can be done now: starts turns, attempts and calls, and ends turns.
     fn advance(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         loop {
-            let at_work = self.live.attempt.is_some() || self.live.compaction.is_some();
+            let later = self.live.failed_summaries.as_ref().is_some_and(|failed| failed.again.is_some());
+            let at_work = self.live.attempt.is_some() || self.live.compaction.is_some() || later;
             let waits = self.suspended || self.live.abort.is_some() || at_work;
             if waits || self.session.is_deleted() {
                 return Ok(());
@@ -312,9 +315,12 @@ impl Machine {
         error: Option<ErrorInfo>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let Some(turn) = &self.session.turn else { return Ok(()) };
-        let ended = TurnEnded { turn: turn.id, outcome, error, steps: turn.steps(), totals: turn.totals };
-        self.append(Record::TurnEnded(ended), stamp.now)
+        let Some(turn) = self.session.turn.clone() else { return Ok(()) };
+        let (steps, totals) = (turn.steps(), turn.totals);
+        let changed = turn.changed.then(|| self.session.changed());
+        let ended = TurnEnded { turn: turn.id, outcome, error, steps, totals, changed };
+        self.append(Record::TurnEnded(ended), stamp.now)?;
+        self.start_summary(&turn, outcome, stamp)
     }
 }
 

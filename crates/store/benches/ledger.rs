@@ -5,6 +5,8 @@
 //! told apart by.
 #![allow(clippy::print_stdout, reason = "a bench tells its numbers")]
 
+#[path = "../../../benches/common/machine.rs"]
+mod machine;
 #[path = "../../../benches/engine/report.rs"]
 #[allow(dead_code, reason = "this bench writes no file")]
 mod report;
@@ -139,20 +141,14 @@ impl<'a> Log<'a> {
         log.add(
             at,
             Record::SessionCreated(SessionCreated {
-                session,
-                tenant: tenant.to_owned(),
-                workspace: "/home/bench/project".to_owned(),
                 title: "Bench".to_owned(),
-                agent: "build".to_owned(),
-                model: ModelRef::new("provider", "model"),
-                parent: None,
-                root: None,
-                parent_step: None,
-                permissions: Vec::new(),
-                unattended: false,
-                walls: None,
-                system: None,
-                metadata: serde_json::Map::new(),
+                ..SessionCreated::new(
+                    session,
+                    tenant,
+                    "/home/bench/project",
+                    "build",
+                    ModelRef::new("provider", "model"),
+                )
             }),
         );
         log.add(at, Record::TurnStarted { turn });

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use crate::StoreError;
+use crate::{StoreError, SuspensionReason};
 
-/// An open database, or why it could not be opened again.
+/// An open database, or why it could not be opened again: whoever wants something of it meanwhile is told as one who writes is.
 pub(crate) struct Handle<D> {
     directory: PathBuf,
-    database: RwLock<Result<D, String>>,
+    database: RwLock<Result<D, SuspensionReason>>,
 }
 
 impl<D> Handle<D> {
@@ -27,7 +27,7 @@ impl<D> Handle<D> {
     pub(crate) fn with<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
             Ok(database) => guarded(&self.directory, || work(database)),
-            Err(reason) => Err(StoreError::Backend(format!("the database is closed: {reason}"))),
+            Err(reason) => Err(StoreError::Suspended { reason: *reason }),
         }
     }
 
@@ -35,14 +35,14 @@ impl<D> Handle<D> {
     pub(crate) fn reopen(&self, open: impl FnOnce() -> Result<D, StoreError>) -> Result<(), StoreError> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // Gone before it is opened again: two handles would be in each other's way.
-        close(&self.directory, &mut database, "it is being opened again");
+        close(&self.directory, &mut database);
         match guarded(&self.directory, open) {
             Ok(opened) => {
                 *database = Ok(opened);
                 Ok(())
             }
             Err(error) => {
-                *database = Err(error.to_string());
+                *database = Err(error.as_suspension());
                 Err(error)
             }
         }
@@ -52,12 +52,12 @@ impl<D> Handle<D> {
 impl<D> Drop for Handle<D> {
     fn drop(&mut self) {
         let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
-        close(&self.directory, database, "it was closed");
+        close(&self.directory, database);
     }
 }
 
-fn close<D>(directory: &Path, database: &mut Result<D, String>, reason: &str) {
-    let database = std::mem::replace(database, Err(reason.to_owned()));
+fn close<D>(directory: &Path, database: &mut Result<D, SuspensionReason>) {
+    let database = std::mem::replace(database, Err(SuspensionReason::Failed));
     let closed = guarded(directory, || {
         drop(database);
         Ok(())
@@ -100,8 +100,11 @@ mod tests {
             Err(StoreError::Backend("no space left".to_owned()))
         });
         assert!(error.unwrap_err().to_string().contains("no space left"));
-        let error = handle.with(|number| Ok(**number)).unwrap_err().to_string();
-        assert!(error.contains("closed") && error.contains("no space left"), "{error}");
+        let error = handle.with(|number| Ok(**number)).unwrap_err();
+        assert!(matches!(error, StoreError::Suspended { reason: SuspensionReason::Failed }), "{error}");
+        let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
+        handle.reopen(full).unwrap_err();
+        assert_eq!(handle.with(|_| Ok(())).unwrap_err().suspension(), Some(SuspensionReason::Full));
         handle.reopen(|| Ok(Arc::new(2))).unwrap();
         assert_eq!(handle.with(|number| Ok(**number)).unwrap(), 2);
     }
@@ -124,7 +127,7 @@ mod tests {
         assert!(text.contains("/data/sled is damaged") && text.contains("page 7 is none"), "{text}");
         let error = handle.reopen(|| panic!("nor can it be opened")).unwrap_err().to_string();
         assert!(error.contains("nor can it be opened"), "{error}");
-        assert!(handle.with(|_| Ok(())).unwrap_err().to_string().contains("nor can it be opened"));
+        assert_eq!(handle.with(|_| Ok(())).unwrap_err().suspension(), Some(SuspensionReason::Damaged));
         handle.reopen(|| Ok(Careless)).unwrap();
         drop(handle);
     }

@@ -89,6 +89,14 @@ impl StoreError {
         }
     }
 
+    /// Why nothing goes on after this error of a backend.
+    pub(crate) fn as_suspension(&self) -> SuspensionReason {
+        self.suspension().unwrap_or(match self {
+            Self::Damaged { .. } => SuspensionReason::Damaged,
+            _ => SuspensionReason::Failed,
+        })
+    }
+
     /// An error of a backend, which keeps what kind of failure of the disk it was.
     pub(crate) fn of_disk(error: &io::Error, text: String) -> Self {
         Self::Io(io::Error::new(error.kind(), text))
@@ -114,10 +122,7 @@ impl Health {
 
     /// No more writes are taken, or still none, after this error. Why.
     pub(crate) fn suspend(&self, error: &StoreError) -> SuspensionReason {
-        let reason = error.suspension().unwrap_or(match error {
-            StoreError::Damaged { .. } => SuspensionReason::Damaged,
-            _ => SuspensionReason::Failed,
-        });
+        let reason = error.as_suspension();
         let mut suspended = self.suspended.write().unwrap_or_else(PoisonError::into_inner);
         let since = suspended.map_or_else(Instant::now, |before| before.since);
         *suspended = Some(Suspended { reason, since });
@@ -137,6 +142,7 @@ impl Health {
 pub(crate) fn reopen(source: &Source) -> Result<(), StoreError> {
     let table = &*source.table;
     table.reopen()?;
+    source.witness.check(table)?;
     let times =
         table.get(keys::REOPENED)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes);
     let times = times.saturating_add(1).to_be_bytes();

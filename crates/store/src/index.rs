@@ -16,14 +16,15 @@ use memchr::memmem::Finder;
 use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 use sha2::{Digest as _, Sha256};
 
-use crate::projection::Source;
+use crate::projection::{Source, is_marked};
 use crate::table::{Batch, Table, for_each};
 use crate::{Cursor, Kin, ListQuery, StoreError, keys};
 
 pub(crate) use held::Held;
 
-/// Of the rows. Another version makes all of them again.
-const VERSION: u8 = 1;
+/// Of the rows. Another version makes all of them again. Since 2 sessions with attempts that have no end, and such as are being
+/// removed, count as those with work.
+const VERSION: u8 = 2;
 
 /// Times of change are kept in steps of this many milliseconds, so that a session at work does not change its rows with
 /// each record.
@@ -248,9 +249,10 @@ pub(crate) fn put(
         let row = row(after);
         staged.extend(row_keys(after).map(|key| (key, Some(row.clone()))));
     }
-    let (was_open, is_open) = (before.map(|before| before.open_turns > 0), after.open_turns > 0);
+    let (was_open, is_open) = (before.map(SessionSummary::is_unfinished), after.is_unfinished());
     if was_open != Some(is_open) {
         staged.insert(unfinished_key(after), is_open.then(Vec::new));
+        staged.insert(keys::unfinished(after.id), is_open.then(Vec::new));
     }
     // It may have been counted before its summary was lost.
     if before.is_none() && look(&in_list_of_all(after))?.is_none() {
@@ -304,8 +306,8 @@ pub(crate) fn remove_unknown(
 /// opens now. What it writes is durable with the next flush.
 pub(crate) fn prepare(source: &Source, generation: u64) -> Result<(), StoreError> {
     let mark = |generation: u64| [&[VERSION][..], &generation.to_be_bytes()].concat();
-    let (table, kept) = (&*source.table, mark(generation.saturating_sub(1)));
-    if generation > 1 && table.get(keys::INDEX_MARK)?.as_deref() != Some(&kept) {
+    let table = &*source.table;
+    if generation > 1 && !is_marked(table, keys::INDEX_MARK, generation, mark)? {
         tracing::info!("the index of sessions by tenant is made again");
         clear(table)?;
         rebuild(source)?;
@@ -353,6 +355,8 @@ fn rebuild(source: &Source) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_protocol::summary::SessionState;
+
     use super::*;
 
     fn summary(title: &str) -> SessionSummary {
@@ -413,6 +417,8 @@ mod tests {
         assert_eq!(changed(|after| after.updated = Timestamp::from_millis(3 * STEP + 2)), 0);
         assert_eq!(changed(|after| after.updated = Timestamp::from_millis(4 * STEP)), 2);
         assert_eq!(changed(|after| after.title = "b".to_owned()), 2);
-        assert_eq!(changed(|after| after.open_turns = 1), 1);
+        // In the list of the tenant, and in that of all.
+        assert_eq!(changed(|after| after.open_turns = 1), 2);
+        assert_eq!(changed(|after| after.state = SessionState::Deleted), 2);
     }
 }

@@ -8,7 +8,7 @@
 //! | `g/` session | nothing: it was deleted, and forks need records of it |
 //! | `s/` session | its summary |
 //! | `c/` inverted time of creation, session | nothing: the list, newest first |
-//! | `u/` session | nothing: the sessions with a turn that runs or waits |
+//! | `u/` session | nothing: the sessions with work (`index`) |
 //! | `t/` hash of a tenant, … | its sessions, their number, and those with work (`index`) |
 //! | `m/index` | the version of `t/`, and the generation that kept it |
 //! | `m/removed` | how many bytes of frames and rows were removed since the last compaction |
@@ -90,7 +90,7 @@ pub(crate) fn summary(session: SessionId) -> Vec<u8> {
     with_session(b"s/", session)
 }
 
-/// The mark of a session with open turns.
+/// The mark of a session with work.
 pub(crate) fn unfinished(session: SessionId) -> Vec<u8> {
     with_session(UNFINISHED, session)
 }

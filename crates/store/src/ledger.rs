@@ -33,6 +33,7 @@ mod prepare;
 mod read;
 mod sums;
 mod tail;
+mod unreadable;
 mod usage;
 mod write;
 
@@ -49,9 +50,10 @@ use playhouse_protocol::ledger::{
 use crate::StoreError;
 
 pub(crate) use check::check;
-pub(crate) use prepare::{prepare, settle_behind};
+pub(crate) use prepare::{forget_mark, prepare, settle_behind};
 pub(crate) use read::{archivable, archived_before, feed, rows};
 pub(crate) use tail::{Tail, settle_some};
+pub(crate) use unreadable::Unreadable;
 pub(crate) use usage::usage;
 pub(crate) use write::{Archived, Growth, Staging, archive};
 
@@ -75,10 +77,10 @@ pub trait Ledger: Send + Sync {
 
     /// The entries with numbers above `after`, at most `limit` of them, in order: rows, and ends of turns behind the last of
     /// their rows. Numbers begin at 1 and rise; one that was given once names the same entry for ever. Only what is durable,
-    /// and not archived.
+    /// and not archived. One that is damaged is passed over: it stays where it is, and is told in the log of the engine.
     ///
     /// # Errors
-    /// The store cannot be read, or a row is damaged.
+    /// The store cannot be read.
     fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, FeedItem)>, StoreError>;
 
     /// The number of the last entry that is durable; 0 where there is none. Fast.

@@ -30,22 +30,9 @@
 //!
 //! let store = Store::memory()?;
 //! let session = SessionId::parse("ses_0123456789abABCDEFGHIJKLMN").unwrap();
-//! let created = Record::SessionCreated(SessionCreated {
-//!     session,
-//!     tenant: "acme".to_owned(),
-//!     workspace: "/home/ada/project".to_owned(),
-//!     title: "Fix the failing test".to_owned(),
-//!     agent: "build".to_owned(),
-//!     model: ModelRef::new("mock", "demo"),
-//!     parent: None,
-//!     root: None,
-//!     parent_step: None,
-//!     permissions: Vec::new(),
-//!     unattended: false,
-//!     walls: None,
-//!     system: None,
-//!     metadata: Default::default(),
-//! });
+//! let model = ModelRef::new("mock", "demo");
+//! let created =
+//!     Record::SessionCreated(SessionCreated::new(session, "acme", "/home/ada/project", "build", model));
 //! let entries = vec![Entry { seq: Seq(1), at: Timestamp::from_millis(1_800_000_000_000), record: created }];
 //!
 //! let (sender, receiver) = sync_channel(1);
@@ -94,6 +81,7 @@ mod open;
 mod projection;
 mod redb_table;
 mod round;
+mod salvage;
 mod site;
 mod sled_log;
 mod sled_table;
@@ -101,6 +89,7 @@ mod sweep;
 mod switch;
 mod table;
 mod value;
+mod witness;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -201,6 +190,8 @@ impl From<StoreError> for CommandError {
             // Without the path of a file: clients read it.
             (Some(reason), _) => Self::Suspended(StoreError::Suspended { reason }.to_string()),
             (None, StoreError::Missing(session)) => Self::NotFound(session),
+            // Whoever has it ends.
+            (None, StoreError::Closed) => Self::NotAccepted("the engine stops".into()),
             (None, error) => Self::Store(error.to_string()),
         }
     }
@@ -314,10 +305,10 @@ pub trait Log: Send + Sync {
         None
     }
 
-    /// All sessions with a turn that runs or waits, from an index (no log is read).
+    /// All sessions with work ([`SessionSummary::is_unfinished`]), from an index (no log is read).
     fn unfinished(&self) -> Result<Vec<SessionId>, StoreError>;
 
-    /// The sessions of `tenant` with a turn that runs or waits, from an index.
+    /// The sessions of `tenant` with work, from an index.
     fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError>;
 
     /// How many sessions `tenant` has, from an index. Those whose removal has begun count until they are gone.

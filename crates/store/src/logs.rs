@@ -1,9 +1,9 @@
 //! Logs and shelf on top of a table: reads go to the table, writes to the writer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 
 use playhouse_protocol::ledger::{
     ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
@@ -16,6 +16,7 @@ use crate::index::{self, Wanted};
 use crate::janitor::Janitor;
 use crate::open::Reclaim;
 use crate::projection::Source;
+use crate::site::DiskSite;
 use crate::sweep::Sweepable;
 use crate::switch::Switch;
 use crate::table::for_each;
@@ -27,10 +28,33 @@ use crate::{
 
 const DEFAULT_PAGE: usize = 50;
 
+/// Remembers at the end of an opening what was written last.
+struct End {
+    source: Arc<Source>,
+    of: OnceLock<(Arc<DiskSite>, u64)>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let Some((site, generation)) = self.of.get() else { return };
+        // The other one is that of the store. One more is the writer's, which still writes.
+        if Arc::strong_count(&self.source) > 2 {
+            return;
+        }
+        if let Some(seen) = self.source.witness.seen()
+            && let Err(error) = site.remember_end(*generation, &seen)
+        {
+            tracing::warn!(%error, "what was written last could not be remembered beside the database");
+        }
+    }
+}
+
 /// The logs and the shelf of every backend.
 pub(crate) struct TableStore {
     /// Dropped first: it still writes what waits.
     writer: Writer,
+    /// Dropped next.
+    end: End,
     source: Arc<Source>,
     /// Its table.
     switch: Arc<Switch>,
@@ -47,7 +71,14 @@ impl TableStore {
         let source = Arc::new(source);
         let janitor = Janitor::start(Arc::clone(&switch), blobs, reclaim)?;
         let compactor = Compactor::new(Arc::clone(&switch), janitor, reclaim);
-        Ok(Self { writer: Writer::start(Arc::clone(&source), compactor)?, source, switch })
+        let writer = Writer::start(Arc::clone(&source), compactor)?;
+        let end = End { source: Arc::clone(&source), of: OnceLock::new() };
+        Ok(Self { writer, end, source, switch })
+    }
+
+    /// What is written last is remembered there, as the end of this opening.
+    pub(crate) fn ends_in(&self, site: Arc<DiskSite>, generation: u64) {
+        self.end.of.get_or_init(|| (site, generation));
     }
 
     /// Hands a request to the writer and waits for the answer. `what` it does is told where that cannot be.
@@ -166,7 +197,7 @@ impl Ledger for TableStore {
     }
 
     fn feed(&self, after: u64, limit: usize) -> Result<Vec<(u64, FeedItem)>, StoreError> {
-        ledger::feed(&*self.source.table, after, self.feed_end(), limit)
+        ledger::feed(&self.source, after, self.feed_end(), limit)
     }
 
     fn feed_end(&self) -> u64 {
@@ -182,7 +213,7 @@ impl Ledger for TableStore {
     }
 
     fn archivable(&self, query: &ArchiveQuery) -> Result<ArchivePage, StoreError> {
-        ledger::archivable(&*self.source.table, query, self.feed_end())
+        ledger::archivable(&self.source, query, self.feed_end())
     }
 
     fn archive(&self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {

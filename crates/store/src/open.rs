@@ -6,6 +6,7 @@
 //! DATA/sled/         the table: logs, projections, shelf (or DATA/redb; elsewhere after a compaction: `site`)
 //! DATA/current       where the table lies, after a compaction
 //! DATA/opened        how often the store was opened, which the table says as well: one that lost that is refused (`marker`)
+//! DATA/closed        what the last round wrote of an opening that ended in order: one that lost it is refused
 //! DATA/blobs/        content by hash
 //! ```
 //!
@@ -143,6 +144,7 @@ impl Store {
         let generation = generation_after(before.as_deref())?;
         if let Some(site) = &site {
             site.check_opened(generation.saturating_sub(1))?;
+            site.check_end(generation.saturating_sub(1), &*source.table)?;
         }
         source.feed_end = AtomicU64::new(ledger::prepare(&source, generation)?);
         index::prepare(&source, generation)?;
@@ -154,11 +156,12 @@ impl Store {
                 "\"{GENERATION}\" on the shelf was changed by somebody else"
             )));
         }
-        if let Some(site) = site
-            && let Err(error) = site.remember_opened(generation)
-        {
-            // The table is well: only less would be noticed, should it lose something.
-            tracing::warn!(%error, "the number of openings could not be written beside the database");
+        if let Some(site) = site {
+            if let Err(error) = site.remember_opened(generation) {
+                // The table is well: only less would be noticed, should it lose something.
+                tracing::warn!(%error, "the number of openings could not be written beside the database");
+            }
+            tables.ends_in(site, generation);
         }
         let (log, ledger, upkeep) =
             (Arc::clone(&tables) as _, Arc::clone(&tables) as _, Arc::clone(&tables) as _);

@@ -12,9 +12,10 @@ use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
 use crate::frame::{self, FrameError, StoredEntry};
 use crate::index::Held;
-use crate::ledger::Tail;
+use crate::ledger::{Tail, Unreadable};
 use crate::lineage::{self, Segment};
 use crate::table::Table;
+use crate::witness::Witness;
 use crate::{Blobs, Damage, FeedFollower, LogRead, StoreError, keys, value};
 
 /// Another version is made again.
@@ -25,6 +26,20 @@ const MOST_RESERVED: usize = 1_024;
 /// reads these too.
 const MOST_BEHIND: u64 = 64;
 const MOST_BYTES_BEHIND: usize = 64 * 1024;
+
+/// Whether what `key` marks was kept by the opening before `generation`. One of this very number was cut off between its mark
+/// and the moment when its number was durable: it wrote nothing else, and all is as it left it.
+pub(crate) fn is_marked(
+    table: &dyn Table,
+    key: &[u8],
+    generation: u64,
+    mark: impl Fn(u64) -> Vec<u8>,
+) -> Result<bool, StoreError> {
+    let found = table.get(key)?;
+    Ok(found.is_some_and(|found| {
+        [generation.saturating_sub(1), generation].into_iter().any(|of| found == mark(of))
+    }))
+}
 
 /// The stored form.
 pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
@@ -83,6 +98,10 @@ pub(crate) struct Source {
     pub(crate) held: Held,
     /// Rows of the ledger that may be in no list and no sum yet.
     pub(crate) tail: Tail,
+    /// Entries of its feed that cannot be read.
+    pub(crate) unreadable: Unreadable,
+    /// What of the last round must be there when the table is opened again in place.
+    pub(crate) witness: Witness,
     /// Who wants to know when it grew.
     followers: Mutex<Vec<FeedFollower>>,
 }
@@ -95,6 +114,8 @@ impl Source {
             feed_end: AtomicU64::new(0),
             held: Held::default(),
             tail: Tail::default(),
+            unreadable: Unreadable::default(),
+            witness: Witness::default(),
             followers: Mutex::default(),
         }
     }
@@ -239,6 +260,20 @@ impl Source {
             return Err(StoreError::Missing(session));
         }
         Ok(read)
+    }
+
+    /// What is wrong with the log of a session, with what it shares, if something is.
+    pub(crate) fn damage(&self, session: SessionId) -> Result<Option<Damage>, StoreError> {
+        let head = self.stored_summary(session)?.map(|summary| summary.head);
+        let mut end = Seq::START;
+        let damage = self.walk(session, Seq::START, |entry| {
+            end = entry.seq;
+            true
+        })?;
+        match damage {
+            None => self.check_end(session, end, head),
+            damage => Ok(damage),
+        }
     }
 
     fn exists(&self, session: SessionId) -> Result<bool, StoreError> {

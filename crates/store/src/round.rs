@@ -17,8 +17,8 @@ use crate::projection::{self, Source, Standing};
 use crate::table::{Batch, for_each};
 use crate::{Append, Damage, StoreError, index, keys, ledger, lineage};
 
-/// How many sessions the writer remembers between rounds.
-const REMEMBERED: usize = 4096;
+/// How many sessions the writer remembers between rounds: at some kilobytes each.
+const REMEMBERED: usize = 1024;
 
 /// Where the logs end, as far as the writer knows; `None` for a session that is not there.
 pub(crate) type Heads = HashMap<SessionId, Option<Standing>>;
@@ -139,11 +139,6 @@ impl<'a> Round<'a> {
         if is_new {
             staged.insert(keys::created(&keys::cursor(summary)), Some(Vec::new()));
         }
-        let was_open = before.as_ref().is_some_and(|before| before.open_turns > 0);
-        let is_open = summary.open_turns > 0;
-        if is_new || was_open != is_open {
-            staged.insert(keys::unfinished(summary.id), is_open.then(Vec::new));
-        }
         // Where the summary was made again, so are the rows.
         let known = before.as_ref().filter(|_| !rebuilt);
         index::put(known, summary, &|key| self.look(key), &mut staged)?;
@@ -234,11 +229,13 @@ impl<'a> Round<'a> {
             self.settled = ledger::settle_some(self.source, &mut self.batch, self.growth.rows.len())?;
         }
         fail_point!(APPEND_STAGED);
+        self.source.witness.begin(&self.batch);
         let changes = self.source.held.change(&self.batch);
         self.source.table.apply(std::mem::take(&mut self.batch))?;
         self.source.held.changed(changes);
         fail_point!(APPEND_APPLIED);
         self.source.table.flush()?;
+        self.source.witness.done();
         fail_point!(FLUSH_DONE);
         // Readers see what was used, and the feed, from here on.
         self.source.tail.moved(std::mem::take(&mut self.growth.rows), self.settled);

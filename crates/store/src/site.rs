@@ -26,6 +26,7 @@ use crate::marker;
 use crate::redb_table::RedbTable;
 use crate::sled_table::SledTable;
 use crate::table::Table;
+use crate::witness::Seen;
 
 const POINTER: &str = "current";
 const NEW_POINTER: &str = "current.new";
@@ -99,9 +100,29 @@ impl DiskSite {
         Ok((Self { data: data.to_owned(), format, current: AtomicU64::new(current), _lock: lock }, table))
     }
 
+    /// The data directory `data`, whose database is not opened.
+    pub(crate) fn closed(
+        data: &Path,
+        format: Arc<FormatFile>,
+        lock: Arc<DataLock>,
+    ) -> Result<Self, StoreError> {
+        let current = AtomicU64::new(read_pointer(data, format.backend)?);
+        Ok(Self { data: data.to_owned(), format, current, _lock: lock })
+    }
+
     /// Refuses a database that knows of `found` openings only, where there were more.
     pub(crate) fn check_opened(&self, found: u64) -> Result<(), StoreError> {
         marker::check(&self.data, &self.place(self.current()), found)
+    }
+
+    /// Refuses a database that lost what it had at the end of the opening `generation`.
+    pub(crate) fn check_end(&self, generation: u64, table: &dyn Table) -> Result<(), StoreError> {
+        marker::check_end(&self.data, &self.place(self.current()), generation, table)
+    }
+
+    /// Remembers beside the database what it has at the end of the opening `generation`.
+    pub(crate) fn remember_end(&self, generation: u64, seen: &Seen) -> Result<(), StoreError> {
+        marker::write_end(&self.data, generation, seen)
     }
 
     /// Remembers beside the database what it says of itself, durably: that this is the opening `generation`.
@@ -126,6 +147,11 @@ pub(crate) fn holds_nothing(place: &Path) -> Result<bool, StoreError> {
         Err(error) => Err(error.into()),
         Ok(found) => Ok(found.len() == 0),
     }
+}
+
+/// Removes a database that does not count any more.
+pub(crate) fn remove_database(place: &Path) -> Result<(), StoreError> {
+    remove_all(place)
 }
 
 pub(crate) fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn Table>, StoreError> {

@@ -3,7 +3,12 @@
 //! Sled reads its log when it is opened, and takes the first message whose checksum is wrong for the place at which a crash cut
 //! it off. It cuts it off there for good, in silence: one byte that was changed loses everything behind it. So what follows
 //! such a place is looked at here. Every batch of the store is flushed before the next, and begins with a message that says how
-//! far it goes: where such a message stands behind one that is wrong, the wrong one was durable, and is damaged.
+//! far it goes: where two such messages stand behind one that is wrong, the wrong one was durable, and is damaged.
+//!
+//! Where only one does, it may have been written a moment before what precedes it: sled gives each batch a buffer of its own, has
+//! several threads write its buffers, and lets readers add to its log what they tidy up. A process that is killed then leaves a
+//! hole before the batch, of zeros or of what the segment held the last time. So the wrong one is damaged only if it can be seen
+//! that its buffer was written to its end.
 //!
 //! What sled wrote before its last snapshot (made at each opening) it reads page by page when it is needed, and then it says
 //! itself what is wrong.
@@ -30,6 +35,9 @@ const FIRST_MESSAGE: usize = 1024 * 1024;
 
 /// No message begins so near to the end of a segment.
 const LONGEST_HEAD: usize = 32;
+
+/// What a system writes whole, or not at all, when it kills the process that writes it.
+const PAGE: usize = 4096;
 
 /// Kinds of messages: nothing was written here; nothing follows in this segment; a batch begins. There are no others above the
 /// last.
@@ -92,25 +100,39 @@ pub(crate) fn damage(directory: &Path, segment: usize) -> Result<Option<(PathBuf
     let tail = segments.into_iter().filter(|segment| segment.number >= first);
     let tail: Vec<_> =
         (first..).zip(tail).take_while(|(number, segment)| segment.number == *number).collect();
-    let mut wrong = None;
+    let mut wrong: Option<Wrong> = None;
     for (number, Segment { offset, .. }) in tail {
         let mut content = vec![0; segment];
         let length = read_up_to(&file, &mut content, offset)?;
         content.truncate(length);
-        if let Some(place) = wrong {
-            if first_batch(&content, HEADER, number).is_some() {
-                return Ok(Some((path, place)));
+        let (mut from, before) = match &mut wrong {
+            Some(wrong) => (HEADER, wrong),
+            None => {
+                let Some(end) = end_of_messages(&content, number) else { continue };
+                let next = first_batch(&content, end + 1, number);
+                let is_written = was_written(&content, end, next, number);
+                (end + 1, wrong.insert(Wrong { place: offset + end as u64, is_written, batches: 0 }))
             }
-            continue;
+        };
+        while let Some(batch) = first_batch(&content, from, number) {
+            before.batches += 1;
+            if before.is_written || before.batches > 1 {
+                return Ok(Some((path, before.place)));
+            }
+            from = batch + 1;
         }
-        let end = end_of_messages(&content, number);
-        let Some(end) = end else { continue };
-        if first_batch(&content, end + 1, number).is_some() {
-            return Ok(Some((path, offset + end as u64)));
-        }
-        wrong = Some(offset + end as u64);
     }
     Ok(None)
+}
+
+/// The first message that cannot be read.
+struct Wrong {
+    /// Where it is in the file.
+    place: u64,
+    /// What it stands in was written up to the next batch, or to the end of the segment.
+    is_written: bool,
+    /// So many batches are behind it.
+    batches: usize,
 }
 
 /// Refuses a log that is damaged.
@@ -198,6 +220,51 @@ fn first_batch(content: &[u8], from: usize, segment: u64) -> Option<usize> {
     memchr::memchr_iter(BATCH, kinds)
         .map(|place| from + place)
         .find(|place| read_message(content, *place, segment).is_some())
+}
+
+/// Whether all was written between the message at `place`, which cannot be read, and the batch at `next`; without one up to the
+/// end of the segment.
+fn was_written(content: &[u8], place: usize, next: Option<usize>, segment: u64) -> bool {
+    let ends = |at: usize| match next {
+        Some(next) => at == next,
+        None => at + LONGEST_HEAD > content.len(),
+    };
+    let limit = next.unwrap_or(content.len());
+    // One behind it can be read, and all that follow that one.
+    let mut at = place + 1;
+    while at < limit {
+        let Some(message) = read_message(content, at, segment) else {
+            at += 1;
+            continue;
+        };
+        at += message.length;
+        if ends(at) || message.kind == CAP {
+            return true;
+        }
+    }
+    // It is the last one itself.
+    let of_this = |head: Head| head.segment == segment && ends(place + head.content.end);
+    if head(content, place).is_some_and(of_this) {
+        // What was cut off in the middle has nothing in its last page.
+        let page = limit.saturating_sub(1) / PAGE * PAGE;
+        let last = content.get(page.max(place)..limit).unwrap_or_default();
+        return last.iter().any(|byte| *byte != 0);
+    }
+    let mut repaired = content.get(place..limit).unwrap_or_default().to_vec();
+    for at in 4..LONGEST_HEAD.min(repaired.len()) {
+        let was = repaired[at];
+        for byte in 0..=u8::MAX {
+            repaired[at] = byte;
+            let whole = head(&repaired, 0).filter(|head| head.segment == segment);
+            if whole.is_some_and(|head| ends(place + head.content.end))
+                && read_message(&repaired, 0, segment).is_some()
+            {
+                return true;
+            }
+        }
+        repaired[at] = was;
+    }
+    false
 }
 
 /// The head of the message at `place`, if it may be one.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ struct Opened {
     /// Sled flushes with `sync_file_range` on Linux, which does not make a file's new length durable, nor empties the
     /// disk's own cache. So its file is synced here as well.
     file: fs::File,
+    /// A batch was written since the last flush.
+    is_dirty: AtomicBool,
 }
 
 impl SledTable {
@@ -62,7 +65,7 @@ impl Opened {
         // Sled has created its files by now; their names have to be durable as well.
         fs::File::open(directory)?.sync_all()?;
         let file = fs::OpenOptions::new().read(true).write(true).open(directory.join("db"))?;
-        Ok(Self { database, file })
+        Ok(Self { database, file, is_dirty: AtomicBool::new(false) })
     }
 }
 
@@ -163,7 +166,13 @@ impl Table for SledTable {
                 None => changes.remove(key),
             }
         }
-        self.handle.with(|opened| opened.database.apply_batch(changes).map_err(|error| backend(&error)))
+        self.handle.with(|opened| {
+            // It is told by the batches behind a place whether that was durable (`sled_log`).
+            if opened.is_dirty.swap(true, Ordering::Relaxed) {
+                opened.database.flush().map_err(|error| backend(&error))?;
+            }
+            opened.database.apply_batch(changes).map_err(|error| backend(&error))
+        })
     }
 
     fn flush(&self) -> Result<(), StoreError> {
@@ -172,11 +181,15 @@ impl Table for SledTable {
             if cfg!(target_os = "linux") {
                 opened.file.sync_data()?;
             }
+            opened.is_dirty.store(false, Ordering::Relaxed);
             Ok(())
         })
     }
 
     fn reopen(&self) -> Result<(), StoreError> {
-        self.handle.reopen(|| Opened::new(&self.directory))
+        self.handle.reopen(|| {
+            sled_log::check(&self.directory, SEGMENT)?;
+            Opened::new(&self.directory)
+        })
     }
 }

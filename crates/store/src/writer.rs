@@ -487,20 +487,8 @@ pub(crate) mod tests {
 
     pub(crate) fn creation(number: usize) -> Append {
         let record = Record::SessionCreated(SessionCreated {
-            session: session(number),
-            tenant: "acme".to_owned(),
-            workspace: "/w".to_owned(),
             title: "t".to_owned(),
-            agent: "build".to_owned(),
-            model: ModelRef::new("mock", "m"),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(session(number), "acme", "/w", "build", ModelRef::new("mock", "m"))
         });
         append(number, 0, record)
     }

@@ -25,6 +25,10 @@ mod fit;
 mod mended;
 mod schema;
 
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
 use playhouse_protocol::chat::ToolSpec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -47,14 +51,26 @@ pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
 /// # Errors
 /// [`ToolError::Invalid`] with what did not fit, where, what the tool takes, and the nearest call that would be right,
 /// where there is one.
-pub fn parse<T: DeserializeOwned + JsonSchema>(
+pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(
     tool: &str,
     input: &Map<String, Value>,
 ) -> Result<T, ToolError> {
-    let schema = schema::<T>();
-    let given = Value::Object(input.clone());
-    read(given.clone(), &schema)
-        .map_err(|reason| misfit(tool, &reason, &schema, &given, &|call| read::<T>(call, &schema).is_ok()))
+    let schema = known::<T>();
+    read(Value::Object(input.clone()), &schema).map_err(|reason| {
+        let given = Value::Object(input.clone());
+        misfit(tool, &reason, &schema, &given, &|call| read::<T>(call, &schema).is_ok())
+    })
+}
+
+/// The schema of `T`, made once: making one takes longer than most calls.
+fn known<T: JsonSchema + 'static>() -> Arc<Value> {
+    static KNOWN: RwLock<BTreeMap<TypeId, Arc<Value>>> = RwLock::new(BTreeMap::new());
+    let found = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<T>()).cloned();
+    found.unwrap_or_else(|| {
+        let made = Arc::new(schema::<T>());
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(TypeId::of::<T>()).or_insert(made))
+    })
 }
 
 fn read<T: DeserializeOwned>(mut input: Value, schema: &Value) -> Result<T, String> {

@@ -40,6 +40,9 @@ impl Default for BashOptions {
     }
 }
 
+/// The tool that looks after what is left in the background.
+const PROCESS: &str = "process";
+
 /// The arguments of `bash`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -124,6 +127,11 @@ impl TypedTool for Bash {
         }
         if command.contains('\0') {
             return Err(ToolError::Invalid("the command holds a NUL byte, which no command can".into()));
+        }
+        if background && context.host.find(PROCESS).is_err() {
+            return Err(ToolError::Invalid(
+                "nothing can be left in the background here, as there is no tool `process` to look after it: run the command with a `timeout`, and let what never ends end by itself (as with `timeout 20 …`)".into(),
+            ));
         }
         let timeout = self.timeout(timeout, background)?;
         let workspace = context.workspace.clone();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use playhouse_policy::{Access, AccessKind, Zone};
-use playhouse_prompts::{Skill as Found, SkillOwner, Skills};
+use playhouse_prompts::{PromptError, Skill as Found, SkillOwner, Skills};
 use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -38,6 +38,8 @@ pub struct Task {
     skills: Skills,
     skill: Found,
     file: Option<String>,
+    /// The operator's folder of skills: where that is, is not told.
+    operator: Option<PathBuf>,
 }
 
 impl Skill {
@@ -58,7 +60,8 @@ impl TypedTool for Skill {
         let Arguments { name, file } = arguments;
         let (operator, workspace) = (self.operator.clone(), context.workspace.clone());
         let skills = context.pool.run(move || Skills::find(operator.as_deref(), workspace.root())).await;
-        let skill = skills.get(&name).cloned().ok_or_else(|| unknown(&skills, &name))?;
+        let skill =
+            skills.get(&name).cloned().ok_or_else(|| unknown(&skills, &name, self.operator.as_deref()))?;
         let place = match skill.owner {
             SkillOwner::Operator => skill.folder.clone(),
             SkillOwner::Workspace => context.workspace.root().join(&skill.folder),
@@ -76,7 +79,7 @@ impl TypedTool for Skill {
             recovery: Recovery::Rerun,
             preview: title.clone(),
             title,
-            task: Task { skills, skill, file },
+            task: Task { skills, skill, file, operator: self.operator.clone() },
         })
     }
 
@@ -87,12 +90,14 @@ impl TypedTool for Skill {
 
 impl Task {
     fn run(&self) -> Result<ToolOutput, ToolError> {
-        let Self { skills, skill, file } = self;
-        let failed = |error: playhouse_prompts::PromptError| ToolError::Failed(error.to_string());
+        let Self { skills, skill, file, operator } = self;
+        let failed = |error: PromptError| ToolError::Failed(told(&error, operator.as_deref()));
         let folder = skill.folder.to_string_lossy().into_owned();
         let mut metadata = Map::new();
         metadata.insert("name".into(), skill.name.as_str().into());
-        metadata.insert("folder".into(), folder.as_str().into());
+        if skill.owner == SkillOwner::Workspace {
+            metadata.insert("folder".into(), folder.as_str().into());
+        }
         let (title, output) = match file {
             Some(file) => {
                 let text = self.file(file)?;
@@ -110,7 +115,7 @@ impl Task {
     }
 
     fn file(&self, file: &str) -> Result<String, ToolError> {
-        let Self { skills, skill, .. } = self;
+        let Self { skills, skill, operator, .. } = self;
         if skill.owner == SkillOwner::Workspace {
             let path = skill.folder.join(Path::new(file));
             return Err(ToolError::Invalid(format!(
@@ -119,7 +124,8 @@ impl Task {
                 path.display()
             )));
         }
-        let text = skills.file(skill, file).map_err(|error| ToolError::Failed(error.to_string()))?;
+        let text = skills.file(skill, file);
+        let text = text.map_err(|error| ToolError::Failed(told(&error, operator.as_deref())))?;
         text.ok_or_else(|| {
             ToolError::Failed(format!(
                 "the skill {} has no file {file:?}: load it without `file` to see which ones it has",
@@ -140,15 +146,23 @@ fn shown(skill: &Found, folder: &str, text: &str, files: &[String]) -> String {
         }
     };
     let list = match files {
-        [] => "none".to_owned(),
+        [] => " none".to_owned(),
         files => files.iter().map(|file| format!("\n- {file}")).collect(),
     };
-    format!("<skill name=\"{}\">\n{text}\n</skill>\n\n{how}: {list}", skill.name)
+    format!("<skill name=\"{}\">\n{text}\n</skill>\n\n{how}:{list}", skill.name)
 }
 
-fn unknown(skills: &Skills, name: &str) -> ToolError {
+/// What is wrong, without where the operator keeps skills.
+fn told(error: &PromptError, operator: Option<&Path>) -> String {
+    match operator.and_then(Path::to_str) {
+        Some(folder) if !folder.is_empty() => error.to_string().replace(folder, "the operator's skills"),
+        _ => error.to_string(),
+    }
+}
+
+fn unknown(skills: &Skills, name: &str, operator: Option<&Path>) -> ToolError {
     if let Some(problem) = skills.problem_of(name) {
-        return ToolError::Failed(format!("the skill {name:?} cannot be used: {problem}"));
+        return ToolError::Failed(format!("the skill {name:?} cannot be used: {}", told(problem, operator)));
     }
     let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
     let name: String = name.chars().take(64).collect();
@@ -212,11 +226,11 @@ mod tests {
         assert_eq!(
             pdf.output,
             "<skill name=\"pdf\">\nDo pdf.\n</skill>\n\nIts folder is .claude/skills/pdf. Its other files, to be read \
-             with `read` from there on: \n- scripts/run.sh"
+             with `read` from there on:\n- scripts/run.sh"
         );
         assert_eq!((pdf.title.as_str(), &pdf.metadata["files"]), ("pdf", &json!(["scripts/run.sh"])));
         let release = place.call(json!({"name": "release"})).await.unwrap();
-        assert!(release.output.contains("to be read with `skill` and `file`: \n- scripts/run.sh"));
+        assert!(release.output.contains("to be read with `skill` and `file`:\n- scripts/run.sh"));
     }
 
     #[tokio::test]

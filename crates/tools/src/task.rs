@@ -78,7 +78,7 @@ impl TypedTool for Task {
         context.host.takes_tasks(&agent)?;
         Ok(Ready {
             // Rules name agents: `task: { explore: allow, "*": ask }`.
-            accesses: vec![Access::Query(agent.clone())],
+            accesses: vec![Access::Agent(agent.clone())],
             effect: Effect::Delegated,
             recovery: Recovery::Reattach,
             preview: format!("{agent}: {title}\n\n{prompt}"),

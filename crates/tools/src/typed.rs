@@ -88,7 +88,7 @@ pub trait TypedTool: Send + Sync + 'static {
     /// Whether it starts programs.
     const STARTS_PROGRAMS: bool = false;
     /// Its arguments. Their documentation is what the model reads of them.
-    type Arguments: DeserializeOwned + JsonSchema + Send;
+    type Arguments: DeserializeOwned + JsonSchema + Send + 'static;
     /// What `prepare` hands to `execute`.
     type Task: Send + 'static;
 

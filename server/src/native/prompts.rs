@@ -230,11 +230,17 @@ pub(crate) struct Resumed {
     resumed: bool,
 }
 
+/// Nothing can be said of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResumeBody {}
+
 /// `POST /v1/sessions/{session}/resume`
 pub(crate) async fn resume(
     State(app): State<App>,
     principal: Principal,
     Ids(id): Ids<SessionId>,
+    Body(ResumeBody {}): Body<ResumeBody>,
 ) -> Result<Json<Resumed>, Problem> {
     app.summary(&principal, id).await?;
     let _permit = app.admit_turn(&principal, id, None).await?;

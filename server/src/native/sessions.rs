@@ -9,6 +9,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use playhouse_actors::ForkAt;
 use playhouse_protocol::command::Snapshot;
+use playhouse_protocol::message::Changed;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::summary::SessionState;
@@ -17,6 +18,7 @@ use playhouse_protocol::{
     Command, Damage, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary,
     Timestamp, WallsAllowed,
 };
+use playhouse_session::{Changes, FileChange, Session};
 use playhouse_store::{Cursor, Kin, ListQuery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -24,9 +26,8 @@ use serde_json::{Map, Value};
 use super::extract::{Body, Ids, Search, given};
 use super::messages::folded;
 use crate::app::App;
-use crate::changes::{FileChange, changes};
 use crate::principal::Principal;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 
 /// Sessions of a page that names no limit, and the most of any.
 const USUAL_PAGE: usize = 50;
@@ -58,6 +59,9 @@ pub(crate) struct SessionView {
     turns: u32,
     /// Attempts and what they used.
     totals: Totals,
+    /// What its turns changed in files.
+    #[serde(skip_serializing_if = "Changed::is_nothing")]
+    changed: Changed,
     /// Place of the last record: events after it are new to whoever read this.
     head: Seq,
     /// What its clients keep with it.
@@ -102,6 +106,7 @@ impl SessionView {
             updated: summary.updated,
             open_turns: summary.open_turns,
             turns: summary.turns,
+            changed: summary.changed,
             head: summary.head,
             metadata: summary.metadata,
             archived: summary.archived,
@@ -200,8 +205,7 @@ async fn admit_workspace(
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let failed = |_| Problem::new(Kind::Internal, "the work crashed: the server's log says where");
-    tokio::task::spawn_blocking(work).await.map_err(failed)
+    Ok(tokio::task::spawn_blocking(work).await?)
 }
 
 /// A directory as sessions know theirs: links resolved, where it exists.
@@ -400,6 +404,14 @@ pub(crate) struct Diff {
     damage: Option<Damage>,
 }
 
+/// The most bytes of patches of a diff.
+const MOST_PATCHES: usize = 4 * 1024 * 1024;
+
+/// The files that the calls of a session changed; with `turn`, only those that were changed for that prompt.
+pub(crate) fn changed(session: &Session, turn: Option<MessageId>) -> Vec<FileChange> {
+    Changes::of(session, turn, MOST_PATCHES).files(&session.summary.workspace)
+}
+
 /// `GET /v1/sessions/{session}/diff`
 pub(crate) async fn diff(
     State(app): State<App>,
@@ -412,7 +424,7 @@ pub(crate) async fn diff(
     if let Some(prompt) = search.prompt.filter(|prompt| !session.knows_prompt(*prompt)) {
         return Err(Problem::invalid(format!("there is no prompt {prompt} in this session")));
     }
-    let files = blocking(move || changes(&session, search.prompt)).await?;
+    let files = blocking(move || changed(&session, search.prompt)).await?;
     Ok(Json(Diff { files, damage }))
 }
 

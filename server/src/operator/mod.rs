@@ -26,7 +26,7 @@ use crate::app::App;
 use crate::connection::Carrier;
 use crate::native::extract::Body;
 use crate::principal::Principal;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 
 pub use answer::{Operator, answer_store};
 pub use client::{OperatorClient, OperatorError};
@@ -94,7 +94,7 @@ async fn operate(
     // A whole log may be in it: making its JSON is work for a thread of its own.
     match tokio::task::spawn_blocking(move || Json(reply).into_response()).await {
         Ok(response) => response,
-        Err(error) => Problem::new(Kind::Internal, error.to_string()).into_response(),
+        Err(error) => Problem::from(error).into_response(),
     }
 }
 

@@ -87,9 +87,21 @@ impl Batch {
 
     /// What is to be sent. It is empty afterwards, and can be filled again.
     pub(crate) fn finish(&mut self) -> Bytes {
+        if let Some(frame) = self.only_one() {
+            self.runs.clear();
+            self.bytes = 0;
+            return frame;
+        }
         self.flush();
         self.bytes = 0;
         Bytes::from(std::mem::take(&mut self.out))
+    }
+
+    /// What all subscribers share, where a piece that came alone is everything.
+    fn only_one(&self) -> Option<Bytes> {
+        let [run] = &*self.runs else { return None };
+        let is_all = self.out.is_empty() && self.text.is_none() && run.merged.is_none();
+        (is_all && run.place == Place::Session(run.event.event().id)).then(|| run.event.frame())
     }
 
     /// Adds an event.
@@ -169,16 +181,23 @@ impl Batch {
             let last = run.event.event();
             let (id, generation, session, at) = (last.id, last.generation, last.session, last.at);
             let event = Event { id, generation, session, at, body: EventBody::Provisional(body) };
-            let mut json = Vec::new();
+            self.head(Some(run.place), 0);
             // Plain data: it always has a JSON form.
-            let _ = event.write_json(&mut json);
-            self.write(Some(run.place), &json);
+            let _ = event.write_json(&mut self.out);
+            self.out.extend_from_slice(b"\n\n");
         }
         self.runs = runs;
     }
 
     fn write(&mut self, place: Option<Place>, json: &[u8]) {
-        self.out.reserve(json.len() + FRAME);
+        self.head(place, json.len());
+        self.out.extend_from_slice(json);
+        self.out.extend_from_slice(b"\n\n");
+    }
+
+    /// What stands before so many bytes of an event.
+    fn head(&mut self, place: Option<Place>, length: usize) {
+        self.out.reserve(length + FRAME);
         if let Some(place) = place {
             self.out.extend_from_slice(b"id: ");
             match place {
@@ -189,8 +208,6 @@ impl Batch {
             self.out.push(b'\n');
         }
         self.out.extend_from_slice(b"data: ");
-        self.out.extend_from_slice(json);
-        self.out.extend_from_slice(b"\n\n");
     }
 }
 
@@ -305,6 +322,24 @@ mod tests {
             ("4.6", 7, "c"),
         ];
         assert_eq!(texts(&read(batch)), expected.map(|(id, at, text)| (id.into(), at, text.into())));
+    }
+
+    #[test]
+    fn a_piece_alone_is_the_same_bytes_for_all_who_read_its_session() {
+        let mut script = Script::new();
+        let (place, event) = script.delta(0, 0, "alone");
+        let written = |place| {
+            let mut batch = Batch::new(false);
+            batch.event(place, Arc::clone(&event));
+            let bytes = batch.finish();
+            assert_eq!((batch.bytes(), batch.finish().len()), (0, 0), "it can be filled again");
+            bytes
+        };
+        let (one, other, many) = (written(place), written(place), written(Place::Many(2, 9)));
+        assert_eq!(one.as_ptr(), other.as_ptr());
+        let json = serde_json::to_string(event.event()).unwrap();
+        assert_eq!(one, format!("id: 4.1\ndata: {json}\n\n"));
+        assert_eq!(many, format!("id: 2-9\ndata: {json}\n\n"));
     }
 
     #[test]

@@ -3,17 +3,14 @@
 //! Nothing is written ahead: when the connection has room, what waits at the source then is merged and sent. So a client
 //! that reads slowly costs nothing but its place in the ring.
 
-use std::pin::Pin;
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
-use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::alarms::{Alarm, Alarms};
+use super::awake::Awake;
 use super::batch::{Batch, Place};
 use crate::app::{Admitted, App};
 
@@ -50,15 +47,7 @@ pub(crate) trait Source: Send + 'static {
 
 struct Writer<S, P> {
     source: S,
-    heartbeat: Duration,
-    /// When it was last written, about.
-    written: Instant,
-    /// Rings when nothing was written for a heartbeat, or earlier.
-    pulse: Pin<Box<Sleep>>,
-    /// The server ends: it waits for no stream.
-    closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The client may not read it any more.
-    end: Pin<Box<WaitForCancellationFutureOwned>>,
+    alarms: Alarms,
     batch: Batch,
     begun: bool,
     ended: bool,
@@ -69,19 +58,9 @@ struct Writer<S, P> {
 /// The answer that streams this source. What is held is dropped with it, and it ends when the token is cancelled.
 pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, admitted: Admitted<P>) -> Response {
     let Admitted { held, ended: over, reads_all } = admitted;
-    let heartbeat = app.options().heartbeat;
-    let writer = Writer {
-        source,
-        heartbeat,
-        written: Instant::now(),
-        pulse: Box::pin(sleep(heartbeat)),
-        closing: Box::pin(app.closing().clone().cancelled_owned()),
-        end: Box::pin(over.cancelled_owned()),
-        batch: Batch::new(reads_all),
-        begun: false,
-        ended: false,
-        _held: held,
-    };
+    let alarms = Alarms::new(over, app.closing().clone(), app.options().heartbeat);
+    let batch = Batch::new(reads_all);
+    let writer = Writer { source, alarms, batch, begun: false, ended: false, _held: held };
     let chunks = stream::unfold(Box::new(writer), async |mut writer| {
         let chunk = writer.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), writer))
@@ -92,7 +71,7 @@ pub(crate) fn answer<S: Source, P: Send + 'static>(app: &App, source: S, admitte
         // Proxies that buffer answers would hold events back.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    (headers, Body::from_stream(chunks)).into_response()
+    (headers, Body::from_stream(Awake::new(chunks))).into_response()
 }
 
 impl<S: Source, P> Writer<S, P> {
@@ -105,26 +84,22 @@ impl<S: Source, P> Writer<S, P> {
         if self.ended {
             return None;
         }
-        let first = loop {
-            tokio::select! {
-                biased;
-                () = self.end.as_mut() => return None,
-                first = self.source.next() => break first?,
-                () = self.closing.as_mut() => return None,
-                // Set anew for each event it would cost more than some events.
-                () = self.pulse.as_mut() => {
-                    let (now, due) = (Instant::now(), self.written + self.heartbeat);
-                    if now < due {
-                        self.pulse.as_mut().reset(due);
-                        continue;
-                    }
-                    self.written = now;
-                    self.pulse.as_mut().reset(now + self.heartbeat);
-                    // The place moves on past what this client does not want to see.
-                    return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place())));
-                }
-            }
+        if self.alarms.is_over() {
+            return None;
+        }
+        let first = tokio::select! {
+            biased;
+            first = self.source.next() => first?,
+            alarm = self.alarms.ring() => match alarm {
+                Alarm::End => return None,
+                // The place moves on past what this client does not want to see.
+                Alarm::Heartbeat => return Some(Bytes::from(format!(":\nid: {}\n\n", self.source.place()))),
+            },
         };
+        // It may have waited for long.
+        if self.alarms.is_over() {
+            return None;
+        }
         let batch = &mut self.batch;
         let mut next = Some(first);
         while let Some(item) = next {
@@ -145,7 +120,7 @@ impl<S: Source, P> Writer<S, P> {
             }
             next = if batch.bytes() < AT_ONCE { self.source.try_next() } else { None };
         }
-        self.written = Instant::now();
+        self.alarms.written();
         Some(batch.finish())
     }
 }

@@ -142,6 +142,31 @@ async fn a_client_that_falls_behind_goes_on_from_the_log() {
     assert_eq!(known.finished.len(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_knows_more_than_the_log_holds_is_told_so_first() {
+    let (_site, _served, client) = served(Script::new()).await;
+    let session = client.session("echo").await;
+    for ahead in [0, 1, 999_999] {
+        let head = client.get(&session).await.with(200)["head"].as_u64().unwrap();
+        let place = (head + ahead).to_string();
+        // By the header and by the query.
+        let header = client.events(&format!("{session}/events"), Some(&place)).await;
+        let query = client.events(&format!("{session}/events?after={place}"), None).await;
+        client.prompt(&session, "go").await;
+        for mut events in [header, query] {
+            let mut first = events.next().await.unwrap();
+            if ahead > 0 {
+                assert_eq!(first.json["type"], "resync", "{ahead}: {first:?}");
+                assert_eq!(first.json["data"]["after"], head);
+                assert!(first.id.unwrap().starts_with(&format!("{head}.")), "it goes on from there");
+                first = events.next().await.unwrap();
+            }
+            assert_eq!(first.id.unwrap(), (head + 1).to_string(), "{ahead}");
+            events.until("turn.ended").await;
+        }
+    }
+}
+
 /// Reads events of many sessions until this session's turn is over; the positions that were read.
 async fn read_turn(events: &mut crate::client::Events, session: &str) -> Vec<u64> {
     let mut positions = Vec::new();

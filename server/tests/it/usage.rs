@@ -342,20 +342,17 @@ pub(crate) fn below(site: &Site, parent: SessionId, root: SessionId, step: Messa
     let (at, log) = (Timestamp::from_millis(1_800_000_000_000), sync_channel(1));
     let session: SessionId = ids.next(at);
     let record = Record::SessionCreated(SessionCreated {
-        session,
-        tenant: "local".to_owned(),
-        workspace: site.workspace().to_str().unwrap().to_owned(),
         title: "Below".to_owned(),
-        agent: "tester".to_owned(),
-        model: ModelRef::new("mock", "one"),
         parent: Some(parent),
         root: Some(root),
         parent_step: Some(step),
-        permissions: Vec::new(),
-        unattended: false,
-        walls: None,
-        system: None,
-        metadata: serde_json::Map::new(),
+        ..SessionCreated::new(
+            session,
+            "local",
+            site.workspace().to_str().unwrap(),
+            "tester",
+            ModelRef::new("mock", "one"),
+        )
     });
     let entries = vec![Entry { seq: Seq(1), at, record }];
     let append = Append { session, tenant: "local".into(), expected: Seq::START, entries };

@@ -222,6 +222,47 @@ async fn a_key_with_roots_sees_and_uses_no_others() {
 }
 
 #[tokio::test]
+async fn a_root_that_a_link_leads_to_is_used_as_it_was_given() {
+    let site = Site::new();
+    let workspace = site.workspace();
+    for folder in ["in", "other"] {
+        fs_err::create_dir(workspace.join(folder)).unwrap();
+    }
+    let link = site.folder.path().join("link");
+    fs_err::os::unix::fs::symlink(&workspace, &link).unwrap();
+    let (narrow, wide) = (site.key_below("acme", &link.join("in")), site.key("other"));
+    let served = site.serve(Script::new(), |options| options.roots = vec![link.clone()]).await;
+    // By the name that the operator gave it and by the other.
+    for (key, folder, leads_to) in [
+        (&wide, link.clone(), Some(".")),
+        (&wide, link.join("other"), Some("other")),
+        (&wide, workspace.join("other"), Some("other")),
+        (&wide, link.join("../nowhere"), None),
+        (&narrow, link.join("in"), Some("in")),
+        (&narrow, workspace.join("in"), Some("in")),
+        (&narrow, link.clone(), None),
+        (&narrow, link.join("other"), None),
+        (&narrow, link.join("in/../other"), None),
+    ] {
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let made =
+            served.ask("POST", "/v1/sessions", &headers, &json!({"workspace": folder}).to_string()).await;
+        let listed = format!("/file?path=.&directory={}", folder.display());
+        let listed = served.ask("GET", &listed, &headers, "").await;
+        let Some(leads_to) = leads_to else {
+            assert_eq!((made.status, listed.status), (403, 400), "{}: {}", folder.display(), made.body);
+            assert_eq!(made.problem(), "forbidden");
+            assert!(made.body.contains("as the operator did, or with its links resolved"), "{}", made.body);
+            continue;
+        };
+        assert_eq!((made.status, listed.status), (201, 200), "{}: {}", folder.display(), made.body);
+        let place: std::path::PathBuf = workspace.join(leads_to).components().collect();
+        assert_eq!(made.json()["workspace"], json!(place));
+    }
+}
+
+#[tokio::test]
 async fn no_workspace_is_swapped_for_a_link() {
     let ground = Site::new();
     let served = ground.serve(Script::new(), |_| {}).await;

@@ -108,6 +108,18 @@ async fn a_call_is_told_from_its_beginning_to_its_end() {
     let prompt = told.iter().find(|event| event["properties"]["info"]["role"] == "user").unwrap();
     let turn = prompt["properties"]["info"]["id"].as_str().unwrap();
     assert_eq!(wire.get(&format!("/session/{session}/diff?messageID={turn}")).await, diff);
+    // The end of the turn tells it, too: of the session, and of its prompt.
+    let session_diff = told.iter().find(|event| event["type"] == "session.diff").unwrap();
+    assert_eq!(session_diff["properties"]["diff"], diff);
+    let last = told.iter().rfind(|event| event["properties"]["info"]["role"] == "user").unwrap();
+    assert_eq!(last["properties"]["info"]["summary"], json!({"diffs": diff}));
+    let listed = wire.get(&format!("/session/{session}/message")).await;
+    assert_eq!(last["properties"]["info"], listed[0]["info"]);
+    let updated = events.next().await.unwrap();
+    assert_eq!(updated["type"], "session.updated");
+    let summary = json!({"additions": 1, "deletions": 0, "files": 1});
+    assert_eq!(updated["properties"]["info"]["summary"], summary);
+    assert_eq!(wire.get(&format!("/session/{session}")).await["summary"], summary);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,9 @@ use super::Failure;
 use crate::house::House;
 
 pub(super) use background::keep_log_short;
-pub(super) use open::{SOCKET, any_or_start, ask_key, ask_store, make_way, open, or_start, outside_if_fit};
+pub(super) use open::{
+    SOCKET, any_or_start, ask_key, ask_store, make_way, open, or_start, outside_if_fit, salvage,
+};
 
 /// How long sinks may deliver what there is when a command ends: nobody shall notice. What is left goes out the next time.
 const DELIVERY: Duration = Duration::from_millis(250);

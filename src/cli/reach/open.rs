@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use playhouse_protocol::Sandbox;
 use playhouse_protocol::operator::{EngineFacts, KeyRequest, OperatorReply, OperatorRequest, StoreRequest};
+use playhouse_protocol::upkeep::Salvaged;
 use playhouse_server::{Keys, OperatorClient, answer_store};
 use playhouse_store::{Store, StoreError, StoreOptions};
 use rustix::fs::Access;
+use rustix::io::Errno;
 use tokio::time::{Instant, sleep};
 
 use super::super::{Common, Failure, WallsArguments, say};
@@ -59,7 +61,7 @@ pub(in crate::cli) async fn ask_key(common: &Common, request: KeyRequest) -> Res
     let open = async || match Store::open_with(&data, &options) {
         Ok(store) => Ok(Keys::new(Arc::clone(&store.shelf))),
         Err(error @ StoreError::Locked { .. }) => Err(Err(error)),
-        Err(error) => Err(Ok(Failure::usage(error.to_string()))),
+        Err(error) => Err(Ok(error.into())),
     };
     match first_of(common, &data, open).await? {
         Found::Outside(client) => Ok(client.ask(&OperatorRequest::Key(request)).await?),
@@ -76,15 +78,13 @@ pub(in crate::cli) async fn ask_store(
     match Store::is_in(&data) {
         Ok(true) => {}
         Ok(false) => return Err(Failure::usage(format!("there is no store in {}", data.display()))),
-        Err(error) => return Err(Failure::usage(error.to_string())),
+        Err(error) => return Err(error.into()),
     }
     if matches!(request, StoreRequest::Check) {
         let look = async || look_closed(&data).await;
         // Where nothing can be written no engine runs.
         if rustix::fs::access(&data, Access::WRITE_OK).is_err() {
-            return look()
-                .await
-                .map_err(|error| error.unwrap_or_else(|error| Failure::usage(error.to_string())));
+            return look().await.map_err(|error| error.unwrap_or_else(Failure::from));
         }
         return match first_of(common, &data, look).await? {
             Found::Outside(client) => Ok(client.ask(&OperatorRequest::Store(request)).await?),
@@ -94,7 +94,7 @@ pub(in crate::cli) async fn ask_store(
     let open = async || match Store::open(&data) {
         Ok(store) => Ok(store),
         Err(error @ StoreError::Locked { .. }) => Err(Err(error)),
-        Err(error) => Err(Ok(Failure::usage(error.to_string()))),
+        Err(error) => Err(Ok(error.into())),
     };
     match first_of(common, &data, open).await? {
         Found::Outside(client) => Ok(client.ask(&OperatorRequest::Store(request)).await?),
@@ -105,13 +105,21 @@ pub(in crate::cli) async fn ask_store(
     }
 }
 
+/// Puts what can be read of a damaged store into a fresh database. No engine has it open: none can.
+pub(in crate::cli) async fn salvage(common: &Common) -> Result<Salvaged, Failure> {
+    let data = common.data()?;
+    let done = tokio::task::spawn_blocking(move || Store::salvage(&data)).await;
+    let done = done.map_err(|error| Failure::failed(format!("the store could not be read: {error}")))?;
+    Ok(done?)
+}
+
 /// Looks through a store that no engine has open, and leaves it as it is.
 async fn look_closed(data: &Path) -> Result<OperatorReply, Result<Failure, StoreError>> {
     let data = data.to_owned();
     match tokio::task::spawn_blocking(move || Store::check_closed(&data)).await {
         Ok(Ok(report)) => Ok(OperatorReply::Checked(report)),
         Ok(Err(error @ StoreError::Locked { .. })) => Err(Err(error)),
-        Ok(Err(error)) => Err(Ok(Failure::usage(error.to_string()))),
+        Ok(Err(error)) => Err(Ok(error.into())),
         Err(error) => Err(Ok(Failure::failed(format!("the store could not be read: {error}")))),
     }
 }
@@ -274,8 +282,12 @@ fn check(data: &Path) -> Result<(), Failure> {
         }
         Err(error) => wrong(&error),
         Ok(found) if !found.is_dir() => wrong(&"it is no directory"),
-        Ok(_) => rustix::fs::access(data, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
-            .or_else(|error| wrong(&std::io::Error::from(error))),
+        Ok(_) => match rustix::fs::access(data, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(()) => Ok(()),
+            // No usage is wrong: it may have become so while it was written.
+            Err(error @ Errno::ROFS) => Err(StoreError::from(std::io::Error::from(error)).into()),
+            Err(error) => wrong(&std::io::Error::from(error)),
+        },
     }
 }
 

@@ -21,6 +21,11 @@ pub(super) struct Focus {
 }
 
 impl Focus {
+    /// The running turn reads one's own prompt, and is one's own from here on.
+    pub(super) fn joins(&mut self, turn: MessageId) {
+        self.running = Some(turn);
+    }
+
     /// `shared`: whether others may use the session as well.
     pub(super) fn new(shared: bool) -> Self {
         Self { shared, running: None, told: false }
@@ -44,6 +49,15 @@ impl Focus {
                 }
                 Record::PromptAdmitted(prompt) => {
                     return if prompt.message == own { Look::Shown } else { Look::Hidden };
+                }
+                // What is asked beside turns, for a title or a summary, says nothing of one that runs.
+                Record::AttemptStarted(started)
+                    if started.purpose.is_aside() && self.running != Some(own) =>
+                {
+                    return Look::Hidden;
+                }
+                Record::AttemptEnded(_) | Record::TurnSummarized(_) if self.running != Some(own) => {
+                    return Look::Hidden;
                 }
                 Record::SessionCreated(_)
                 | Record::SessionChanged(_)

@@ -27,20 +27,8 @@ fn append_a_turn(store: &Store) {
     let model = ModelRef::new("p", "m");
     let records = [
         Record::SessionCreated(SessionCreated {
-            session,
-            tenant: "acme".to_owned(),
-            workspace: "/w".to_owned(),
             title: "New session".to_owned(),
-            agent: "build".to_owned(),
-            model: model.clone(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(session, "acme", "/w", "build", model.clone())
         }),
         Record::TurnStarted { turn },
         Record::AttemptStarted(AttemptStarted {
@@ -69,6 +57,7 @@ fn append_a_turn(store: &Store) {
             answered_by: None,
         }),
         Record::TurnEnded(TurnEnded {
+            changed: None,
             turn,
             outcome: TurnOutcome::Completed,
             error: None,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
 use crate::failure;
+use crate::form::Form;
 use crate::json::{Text, text};
 use crate::usage::{Reported, UsageConvention};
 
@@ -16,6 +17,8 @@ pub(super) struct Decoder {
     started: bool,
     /// Whether `message_stop` came.
     stopped: bool,
+    /// What stands around the text of events that are nothing but more of the block under way.
+    form: Form,
     /// The block under way.
     block: Option<Block>,
     /// The least index that the next block may have.
@@ -128,22 +131,12 @@ struct StopDelta {
 
 impl Decode for Decoder {
     fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        match name {
-            "content_block_delta" => self.block_delta(parse(name, data)?, batch),
-            "content_block_start" => self.block_start(parse(name, data)?, batch),
-            "content_block_stop" => self.block_stop(&parse(name, data)?, batch),
-            "message_start" => self.message_start(parse(name, data)?),
-            "message_delta" => self.message_delta(parse(name, data)?),
-            "message_stop" => self.message_stop(),
-            "error" => Err(failure::in_stream(&parse(name, data)?)),
-            // A server that leaves out the names of events.
-            "message" => match &*parse::<Typed<'_>>(name, data)?.kind {
-                "message" => Err(bad("the data of an event is a whole message: the server does not stream")),
-                kind => self.event(kind, data, batch),
-            },
-            // `ping`, and what newer servers add.
-            _ => Ok(()),
+        if let Some(piece) = self.form.piece(name, data) {
+            self.more(piece, batch);
+            return Ok(());
         }
+        self.form.forget(name);
+        self.any(name, data, batch)
     }
 
     fn is_complete(&self) -> bool {
@@ -181,6 +174,7 @@ impl Decoder {
         Self {
             started: false,
             stopped: false,
+            form: Form::default(),
             block: None,
             next_index: 0,
             parts: Parts::default(),
@@ -188,6 +182,33 @@ impl Decoder {
             usage_is_final: false,
             stop_reason: None,
             model: None,
+        }
+    }
+
+    /// Takes an event of any form.
+    fn any(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        match name {
+            "content_block_delta" => {
+                let event = parse(name, data)?;
+                if let Some(piece) = self.block_delta(&event, batch)? {
+                    self.more(piece, batch);
+                    self.form.learn(data, piece);
+                }
+                Ok(())
+            }
+            "content_block_start" => self.block_start(parse(name, data)?, batch),
+            "content_block_stop" => self.block_stop(&parse(name, data)?, batch),
+            "message_start" => self.message_start(parse(name, data)?),
+            "message_delta" => self.message_delta(parse(name, data)?),
+            "message_stop" => self.message_stop(),
+            "error" => Err(failure::in_stream(&parse(name, data)?)),
+            // A server that leaves out the names of events.
+            "message" => match &*parse::<Typed<'_>>(name, data)?.kind {
+                "message" => Err(bad("the data of an event is a whole message: the server does not stream")),
+                kind => self.any(kind, data, batch),
+            },
+            // `ping`, and what newer servers add.
+            _ => Ok(()),
         }
     }
 
@@ -240,34 +261,48 @@ impl Decoder {
         Ok(())
     }
 
-    fn block_delta(&mut self, event: BlockDelta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+    /// The piece that an event adds to the block under way, if it does.
+    fn block_delta<'a>(
+        &mut self,
+        event: &'a BlockDelta<'_>,
+        batch: &mut Batch<'_>,
+    ) -> Result<Option<&'a str>, ErrorInfo> {
         let BlockDelta { index, delta } = event;
-        let kind = match &mut self.block {
-            Some(open) if open.index == index => &mut open.kind,
+        let kind = match &self.block {
+            Some(open) if open.index == *index => &open.kind,
             _ => return Err(bad(format!("more of content block {index} came while that was not open"))),
         };
         match (&*delta.kind, kind) {
-            ("text_delta", Kind::Text) => self.parts.text(text(&delta.text), batch),
-            ("thinking_delta", Kind::Thinking) => self.parts.reasoning(text(&delta.thinking), batch),
+            ("text_delta", Kind::Text) => Ok(Some(text(&delta.text))),
+            ("thinking_delta", Kind::Thinking) => Ok(Some(text(&delta.thinking))),
+            ("input_json_delta", Kind::ToolUse { .. }) => Ok(Some(text(&delta.partial_json))),
             ("signature_delta", Kind::Thinking) => {
                 self.parts.opaque(json!({"signature": text(&delta.signature)}), batch);
+                Ok(None)
             }
-            ("input_json_delta", Kind::ToolUse { initial }) => {
-                let piece = text(&delta.partial_json);
+            (piece @ ("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"), kind)
+                if !matches!(kind, Kind::Other) =>
+            {
+                Err(bad(format!("a {piece} does not fit content block {index}")))
+            }
+            // Citations, and what newer servers add.
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds a piece to the block under way.
+    fn more(&mut self, piece: &str, batch: &mut Batch<'_>) {
+        match self.block.as_mut().map(|block| &mut block.kind) {
+            Some(Kind::Text) => self.parts.text(piece, batch),
+            Some(Kind::Thinking) => self.parts.reasoning(piece, batch),
+            Some(Kind::ToolUse { initial }) => {
                 if !piece.is_empty() {
                     *initial = None;
                 }
                 self.parts.arguments(piece, batch);
             }
-            (piece @ ("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"), kind)
-                if !matches!(kind, Kind::Other) =>
-            {
-                return Err(bad(format!("a {piece} does not fit content block {index}")));
-            }
-            // Citations, and what newer servers add.
-            _ => {}
+            Some(Kind::Other) | None => {}
         }
-        Ok(())
     }
 
     fn block_stop(&mut self, stop: &BlockStop, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {

@@ -10,12 +10,15 @@ use super::content::Content;
 use super::details::{self, Details};
 use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
 use crate::failure;
+use crate::form::Form;
 use crate::json::{Text, text};
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
 pub(super) struct Decoder {
+    /// What stands around the text of events that are nothing but more of what is being said.
+    form: Form,
     /// What is being said.
     current: Current,
     /// What was said so far.
@@ -96,8 +99,38 @@ struct FunctionDelta<'a> {
     arguments: Option<Text<'a>>,
 }
 
+impl Choice<'_> {
+    /// The text or the reasoning that this adds to what is being said, if that is all of it.
+    fn only_piece(&self) -> Option<&str> {
+        let delta = self.delta.as_ref()?;
+        let has_more = !text(&self.finish_reason).is_empty()
+            || !text(&delta.refusal).is_empty()
+            || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        if has_more {
+            return None;
+        }
+        let said = match &delta.content {
+            Some(Content::Text(said)) => &**said,
+            Some(Content::Pieces(_)) => return None,
+            None => "",
+        };
+        match (said, text(&delta.reasoning_content), text(&delta.reasoning)) {
+            (said, "", "") if !said.is_empty() => Some(said),
+            ("", "", thought) | ("", thought, "") if !thought.is_empty() => Some(thought),
+            _ => None,
+        }
+    }
+}
+
 impl Decode for Decoder {
     fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if let Some(piece) = self.form.piece(name, data) {
+            return match self.current {
+                Current::Reasoning => self.thought(piece, batch),
+                _ => self.said(piece, batch),
+            };
+        }
+        self.form.forget(name);
         if data.trim_start().starts_with("[DONE]") {
             self.done = true;
             return Ok(());
@@ -112,15 +145,23 @@ impl Decode for Decoder {
         if self.model.is_none() {
             self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
         }
+        let has_figures = chunk.usage.is_some();
         if let Some(Value::Object(usage)) = chunk.usage
             // Some servers end with an empty one, which takes nothing back.
             && !usage.is_empty()
         {
             self.usage.replace(usage);
         }
-        for choice in chunk.choices.into_iter().flatten() {
+        let is_all = !has_figures && chunk.choices.as_ref().is_some_and(|choices| choices.len() == 1);
+        for mut choice in chunk.choices.into_iter().flatten() {
             if choice.index.unwrap_or(0) == 0 {
-                self.choice(choice, batch)?;
+                let details = choice.delta.as_mut().and_then(|delta| delta.reasoning_details.take());
+                let details = details.unwrap_or_default();
+                let piece = choice.only_piece().filter(|_| is_all && details.is_empty());
+                self.choice(&choice, details, batch)?;
+                if let Some(piece) = piece {
+                    self.form.learn(data, piece);
+                }
             }
         }
         Ok(())
@@ -165,6 +206,7 @@ impl Decode for Decoder {
 impl Decoder {
     pub(super) fn new(usage: UsageConvention) -> Self {
         Self {
+            form: Form::default(),
             current: Current::Nothing,
             parts: Parts::default(),
             call: None,
@@ -177,9 +219,13 @@ impl Decoder {
         }
     }
 
-    fn choice(&mut self, choice: Choice<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        if let Some(mut delta) = choice.delta {
-            let details = delta.reasoning_details.take().unwrap_or_default();
+    fn choice(
+        &mut self,
+        choice: &Choice<'_>,
+        details: Vec<Map<String, Value>>,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), ErrorInfo> {
+        if let Some(delta) = &choice.delta {
             match (text(&delta.reasoning_content), text(&delta.reasoning)) {
                 ("", "") if !details.is_empty() => self.thought(&details::text(&details), batch)?,
                 ("", reasoning) | (reasoning, _) => self.thought(reasoning, batch)?,

@@ -21,7 +21,8 @@ async fn an_entry_says_what_was_asked_and_answered() {
     let headers = [("X-Playhouse-Attempt".to_owned(), "att_1".to_owned())];
     let answer = read(mock.respond("/v1/messages?x=1", &headers, Bytes::from(request.clone())).await).await;
     let entry = mock.journal().entries().pop().unwrap();
-    let Entry { at, arrived_us, sent_us, reported, .. } = entry.clone();
+    let Entry { at, arrived_us, sent_us, prompt: asked, reported, .. } = entry.clone();
+    assert!(asked.is_some());
     assert!(at.as_millis() > 1_700_000_000_000);
     assert_eq!(arrived_us / 1000, at.as_millis());
     assert!(sent_us >= arrived_us);
@@ -40,6 +41,7 @@ async fn an_entry_says_what_was_asked_and_answered() {
         model: Some("m".to_owned()),
         turn: Some(0),
         step: Some(0),
+        prompt: asked,
         stream: true,
         request_bytes: request.len() as u64,
         body: Some(Bytes::from(request)),

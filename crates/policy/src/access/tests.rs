@@ -147,6 +147,8 @@ fn an_address_is_remembered_by_its_origin() {
 
 #[test]
 fn a_search_is_judged_by_what_it_looks_for() {
+    let wanted = wants("task", Risk::Moderate, &[Access::Agent("explore".into())]).unwrap();
+    assert_eq!(wanted, [Want::new("task", "explore", Risk::Moderate).always(["explore"])], "no other agent");
     let wanted = wants("websearch", Risk::Moderate, &[Access::Query("rust".into())]).unwrap();
     assert_eq!((wanted.len(), wanted[0].subject.as_str()), (1, "rust"));
 }

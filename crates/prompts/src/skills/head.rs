@@ -2,6 +2,7 @@
 //! is not read at all, and the two are read in all forms in which texts are written.
 
 use crate::PromptError;
+use crate::agent::MOST_OF_DESCRIPTION;
 
 /// The longest name.
 const MOST_OF_NAME: usize = 64;
@@ -86,7 +87,15 @@ pub(super) fn parse<'a>(file: &str, text: &'a str) -> Result<SkillFile<'a>, Prom
         );
         return Err(error(line, message));
     }
-    let (description, _) = value("description", "say in a sentence or two what the skill is for, and when")?;
+    let (description, line) =
+        value("description", "say in a sentence or two what the skill is for, and when")?;
+    let length = description.chars().count();
+    if length > MOST_OF_DESCRIPTION {
+        let message = format!(
+            "`description` has {length} characters, and {MOST_OF_DESCRIPTION} at most are read: say in a sentence or two what the skill is for, and the rest in its text"
+        );
+        return Err(error(line, message));
+    }
     Ok(SkillFile { name, description, body: text[end..].trim() })
 }
 

@@ -128,8 +128,28 @@ fn the_files_of_a_skill_are_read_and_no_others() {
     let read = |file: &str| skills.file(skills.get("pdf").unwrap(), file).map_err(|error| error.to_string());
     assert_eq!(read("./more.md"), Ok(Some("more".to_owned())));
     assert_eq!(read("absent"), Ok(None));
-    assert!(read("out").unwrap_err().ends_with("it leads outside of the workspace"));
+    assert!(read("out").unwrap_err().ends_with("it leads out of the skill's folder"));
     for file in ["../key", "/etc/passwd", "a/../../key"] {
         assert!(read(file).unwrap_err().contains("is not a path inside of the skill's folder"), "{file}");
     }
+}
+
+#[test]
+fn a_skill_that_says_too_much_of_itself_is_left_out() {
+    let place = Place::new();
+    for (root, name) in [(place.operator.path(), "theirs"), (place.workspace.path(), "ours")] {
+        let folder = match name {
+            "theirs" => root.join(name),
+            _ => root.join(".playhouse/skills").join(name),
+        };
+        fs_err::create_dir_all(&folder).unwrap();
+        let text = format!(
+            "---\nname: {name}\ndescription: >\n  {}\n---\nDo it.",
+            "word ".repeat(if name == "ours" { 205 } else { 206 })
+        );
+        fs_err::write(folder.join(FILE), text).unwrap();
+    }
+    let skills = place.find();
+    assert_eq!(skills.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>(), ["ours"]);
+    insta::assert_snapshot!(place.problems(&skills).join("\n"), @"OPERATOR/theirs/SKILL.md:3: `description` has 1029 characters, and 1024 at most are read: say in a sentence or two what the skill is for, and the rest in its text");
 }

@@ -130,10 +130,15 @@ fn what_comes_first_does_not_depend_on_what_comes_later() {
 }
 
 #[test]
-fn many_skills_take_a_bounded_part_of_it() {
-    let skills: Vec<Skill> =
-        (0..100).map(|number| skill(&format!("skill-{number}"), &"useful ".repeat(1_000))).collect();
-    let list = list(&skills);
-    assert!(list.len() < MOST_SKILLS + 2_000, "{}", list.len());
+fn a_long_list_takes_a_bounded_part_of_it() {
+    let names: Vec<String> = (0..100).map(|number| format!("skill-{number}")).collect();
+    let what_for = "useful ".repeat(100);
+    let list = list_of(names.iter().map(|name| (name.as_str(), what_for.as_str())), "further ones");
+    assert!(list.len() < MOST_OF_LIST + 2_000, "{}", list.len());
     assert!(list.starts_with("- skill-0: useful") && list.ends_with(", skill-98, skill-99"));
+    // Nor do names alone make it longer.
+    let names: Vec<String> = (0..1_000).map(|number| format!("{number:0>64}")).collect();
+    let list = list_of(names.iter().map(|name| (name.as_str(), what_for.as_str())), "further ones");
+    assert!(list.len() < MOST_OF_LIST + MOST_OF_NAMES + 100, "{}", list.len());
+    assert!(list.ends_with("917 more"), "{}", &list[list.len() - 100..]);
 }

@@ -1,5 +1,6 @@
 //! A history as one text, for a model that writes a summary or a title of it.
 
+use playhouse_protocol::MessageId;
 use playhouse_protocol::message::{CallInput, CallState, FinishReason, Message, Part};
 
 use super::{Shown, texts};
@@ -52,6 +53,15 @@ pub(crate) fn digest(session: &Session, from: usize, most: u64) -> String {
     texts::conversation(&without_middle(&text, most))
 }
 
+/// What was said and done in the turn that ended last, in at most so many bytes: where it is longer, the middle is left out.
+pub(crate) fn digest_of_turn(session: &Session, turn: MessageId, most: u64) -> String {
+    let begin = session.messages.iter().rposition(|message| message.id() == turn).unwrap_or_default();
+    let mut text = String::new();
+    let messages = session.messages.get(begin..).unwrap_or_default();
+    messages.iter().for_each(|message| write(session, message, &mut text));
+    texts::turn(&without_middle(&text, most))
+}
+
 /// The text of a prompt, its first bytes.
 pub(crate) fn beginning(parts: &[Part], most: u64) -> String {
     let text = parts.iter().filter_map(|part| match part {
@@ -63,13 +73,18 @@ pub(crate) fn beginning(parts: &[Part], most: u64) -> String {
     texts::cut(text.trim(), most).to_owned()
 }
 
+/// What somebody said. Its lines are quoted, so that no file or page that stands in one speaks as somebody else.
 fn section(who: &str, text: &str, out: &mut String) {
     if !text.trim().is_empty() {
         out.push_str("# ");
         out.push_str(who);
         out.push('\n');
-        out.push_str(text.trim());
-        out.push_str("\n\n");
+        for line in text.trim().split(['\n', '\r', '\u{2028}', '\u{2029}']) {
+            out.push_str("> ");
+            out.push_str(line);
+            out.push('\n');
+        }
+        out.push('\n');
     }
 }
 
@@ -96,7 +111,9 @@ fn write(session: &Session, message: &Message, out: &mut String) {
                             CallInput::Malformed(text) => text.clone(),
                         };
                         let input = texts::cut(&input, INPUT);
-                        section(&format!("The agent called `{}`", call.tool), input, out);
+                        let tool: String =
+                            call.tool.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                        section(&format!("The agent called `{tool}`"), input, out);
                         let CallState::Settled(result) = &call.state else { continue };
                         let output = match session.context.shown(call.id) {
                             Shown::Line => "(the output was cleared)".to_owned(),
@@ -125,6 +142,13 @@ fn ends(text: &str, begin: u64, end: u64) -> String {
 
 /// A quarter of the room is for the beginning, where the goal stands, and the rest for the end.
 fn without_middle(text: &str, most: u64) -> String {
+    if text.len() as u64 <= most {
+        return text.to_owned();
+    }
     let begin = most / 4;
-    ends(text, begin, most - begin)
+    let (first, last) = (texts::cut(text, begin), texts::cut_front(text, most - begin));
+    let left_out = text.len() - first.len() - last.len();
+    // What the end begins with may be the rest of a quoted line.
+    let quote = if text[..text.len() - last.len()].ends_with('\n') { "" } else { "> " };
+    format!("{first}\n[… {left_out} bytes are left out here …]\n{quote}{last}")
 }

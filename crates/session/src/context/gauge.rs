@@ -48,6 +48,23 @@ impl Gauge {
     }
 }
 
+/// Tells whether a request has room, of which it is not known yet what precedes its conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// Bytes of the conversation.
+    pub(crate) bytes: u64,
+    /// Tokens that the request shall have at most.
+    pub(crate) room: u64,
+    pub(crate) calibration: Option<Calibration>,
+}
+
+impl Fit {
+    /// Whether the request has room behind a system prompt and tools of so many bytes.
+    pub fn is_within(&self, preceding: u64) -> bool {
+        Gauge::new(preceding.div_ceil(BYTES_PER_TOKEN), self.calibration).tokens(self.bytes) <= self.room
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

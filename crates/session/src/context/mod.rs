@@ -20,9 +20,11 @@ use playhouse_protocol::message::{CallResult, CompactionKind};
 use playhouse_protocol::record::ContextCleared;
 use playhouse_protocol::{ModelRef, Seq};
 
-pub(crate) use digest::{beginning, digest};
+pub(crate) use digest::{beginning, digest, digest_of_turn};
+pub use gauge::Fit;
 pub(crate) use gauge::{Calibration, Gauge};
 pub(crate) use plan::{Plan, Room, plan, plan_by_hand, write};
+pub(crate) use texts::cut;
 
 use crate::fold::FILE_BYTES;
 
@@ -66,7 +68,7 @@ pub(crate) struct Context {
     calibrations: BTreeMap<String, Calibration>,
     /// How often room was made since an answer came.
     pub(crate) in_a_row: u32,
-    /// How many summaries failed since one was written.
+    /// How many summaries failed since one was written, or since the turn began.
     pub(crate) failed_summaries: u32,
 }
 
@@ -113,6 +115,11 @@ impl Context {
     /// A request whose conversation had so many bytes was of so many tokens, as its provider says.
     pub(crate) fn calibrate(&mut self, model: &ModelRef, bytes: u64, tokens: u64) {
         self.calibrations.insert(model.to_string(), Calibration { bytes, tokens });
+    }
+
+    /// Tells whether a request to `model` with so many bytes of conversation has room within so many tokens.
+    pub(crate) fn fit(&self, model: &ModelRef, bytes: u64, room: u64) -> Fit {
+        Fit { bytes, room, calibration: self.calibrations.get(&model.to_string()).copied() }
     }
 
     /// What is known of the size of requests to `model`, before which stand so many tokens of prompt and tools.

@@ -15,6 +15,8 @@ use crate::fold::Session;
 const MARK_BYTES: u64 = 1_200;
 /// An output that has no more than this stays: clearing it frees nothing to speak of.
 const SMALL_OUTPUT: u64 = LINE_BYTES + 100;
+/// Messages of fewer bytes than this are not summarized by hand: what stands for them would not be shorter.
+const LEAST_SUMMARIZED: u64 = 800;
 /// A beginning of a prompt that would be shorter than this is not shown.
 const LEAST_EXCERPT: u64 = 200;
 /// Turns at the end that stay as they are, where they fit.
@@ -80,7 +82,8 @@ pub(crate) fn plan_by_hand(session: &Session, room: &Room) -> Option<usize> {
     let is_begin = |place: &usize| session.messages.get(*place).is_some_and(is_turn);
     let from = Some(tail).filter(is_begin).unwrap_or(history.end);
     let left_out = session.messages.get(history.start..from).unwrap_or_default();
-    left_out.iter().any(|message| session.context.bytes_of(message) > 0).then_some(from)
+    let bytes = left_out.iter().map(|message| session.context.bytes_of(message)).sum::<u64>();
+    (bytes >= LEAST_SUMMARIZED).then_some(from)
 }
 
 /// What stands for messages that are left out.

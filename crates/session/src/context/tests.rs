@@ -38,20 +38,8 @@ impl Log {
         let mut ids = IdGenerator::new(|bytes| bytes.fill(7));
         let now = Timestamp::from_millis(1_000);
         let created = SessionCreated {
-            session: ids.next(now),
-            tenant: "local".into(),
-            workspace: "/repo".into(),
             title: "t".into(),
-            agent: "sisyphus".into(),
-            model: model(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(ids.next(now), "local", "/repo", "sisyphus", model())
         };
         let first =
             Entry { seq: playhouse_protocol::Seq(1), at: now, record: Record::SessionCreated(created) };
@@ -93,6 +81,7 @@ impl Log {
         let Some(turn) = self.turn.take() else { return };
         let totals = Totals::default();
         self.push(Record::TurnEnded(TurnEnded {
+            changed: None,
             turn,
             outcome: TurnOutcome::Completed,
             error: None,
@@ -471,7 +460,7 @@ fn a_summary_is_asked_for_what_is_left_out_and_no_more() {
     log.prompt(20);
     let from = plan_by_hand(&log.session, &Room { most: u64::MAX, pending: 0 }).unwrap();
     let text = digest(&log.session, from, 1_000_000);
-    assert!(text.contains("# The user\nprompt ppp"), "{text}");
+    assert!(text.contains("# The user\n> prompt ppp"), "{text}");
     assert!(text.contains("bytes are left out here"), "{text}");
     assert!(text.len() < 10_000);
     let short = digest(&log.session, from, 1);

@@ -12,6 +12,8 @@ const CUT: &str = include_str!("../../../../prompts/context/cut.md");
 const EXCERPT: &str = include_str!("../../../../prompts/context/excerpt.md");
 /// Around a conversation that is to be summarized.
 const CONVERSATION: &str = include_str!("../../../../prompts/context/conversation.md");
+/// Around a turn that is to be summarized.
+const TURN: &str = include_str!("../../../../prompts/context/turn.md");
 
 pub(super) fn cleared(bytes: usize) -> String {
     CLEARED.trim_end().replacen("{{bytes}}", &bytes.to_string(), 1)
@@ -36,12 +38,16 @@ pub(super) fn excerpt(text: &str) -> String {
     EXCERPT.trim_end().replacen("{{text}}", text, 1)
 }
 
+pub(super) fn turn(text: &str) -> String {
+    TURN.trim_end().replacen("{{text}}", text, 1)
+}
+
 pub(super) fn conversation(text: &str) -> String {
     CONVERSATION.trim_end().replacen("{{text}}", text, 1)
 }
 
 /// The first bytes of a text, at most so many, whole characters.
-pub(super) fn cut(text: &str, most: u64) -> &str {
+pub(crate) fn cut(text: &str, most: u64) -> &str {
     let mut end = usize::try_from(most).unwrap_or(usize::MAX).min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -5,7 +5,7 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{Message, Part, PromptKind, ToolSwitches, UserMessage};
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCleared, ContextCompacted, Entry,
+    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCleared, ContextCompacted, Entry, TurnSummarized,
 };
 
 use super::{OpenAside, Session, StepPhase};
@@ -51,6 +51,17 @@ impl Session {
         Ok(())
     }
 
+    /// A turn whose messages a reader of the newest ones has forgotten has no place for it.
+    pub(super) fn turn_summarized(&mut self, summarized: &TurnSummarized) {
+        let prompts = self.messages.iter_mut().rev().filter_map(|message| match message {
+            Message::User(prompt) => Some(prompt),
+            Message::Assistant(_) => None,
+        });
+        for prompt in prompts.filter(|prompt| prompt.id == summarized.turn).take(1) {
+            prompt.summary = Some(summarized.text.clone());
+        }
+    }
+
     pub(super) fn context_cleared(&mut self, cleared: &ContextCleared, at: Seq) {
         self.context.clear(cleared, at);
         self.room_was_made();
@@ -79,6 +90,7 @@ impl Session {
             kind: PromptKind::Compaction { how, by_hand: compacted.by_hand, answer: compacted.answer },
             system: None,
             tools: ToolSwitches::new(),
+            summary: None,
         });
         // The answer of a step that is attempted again must stay the last message.
         let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());

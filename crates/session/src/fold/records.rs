@@ -16,7 +16,7 @@ use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestam
 use super::size::{answer_bytes, user_bytes};
 use super::{
     CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, REMEMBERED, Session,
-    SettledRequest, Step, StepPhase, Turn,
+    SettledRequest, Step, StepPhase, Turn, rules_in_prompt,
 };
 
 impl Session {
@@ -59,6 +59,10 @@ impl Session {
                 Ok(())
             }
             Record::TurnEnded(ended) => self.turn_ended(ended.turn),
+            Record::TurnSummarized(summarized) => {
+                self.turn_summarized(summarized);
+                Ok(())
+            }
             Record::Deleted {} => match &self.turn {
                 Some(turn) => Err(format!("turn {} still runs", turn.id)),
                 None => Ok(()),
@@ -132,6 +136,7 @@ impl Session {
         if let Some(earlier) = self.system_at(agent, model) {
             return Err(format!("the system prompt of {agent} with {model} is settled in record {earlier}"));
         }
+        self.settled_rules.extend(rules_in_prompt(&settled.text).map(str::to_owned));
         self.systems.push((agent.clone(), model.clone(), seq));
         Ok(())
     }
@@ -166,6 +171,7 @@ impl Session {
         if prompt.kind.is_note() {
             return Err(format!("{id} is a note, which has no turn"));
         }
+        self.context.failed_summaries = 0;
         self.turn = Some(Turn {
             id,
             agent: prompt.agent.clone(),
@@ -176,6 +182,8 @@ impl Session {
             tools: prompt.tools.clone(),
             handed: prompt.handed.clone(),
             totals: Totals::default(),
+            changed: false,
+            begun: Vec::new(),
             step: None,
         });
         self.push_user(&queued);
@@ -440,6 +448,11 @@ impl Session {
             self.background.retain(|other| *other != delegate);
         }
         self.conversation_bytes += self.context.result_bytes(call, &result);
+        if self.tally.add(&result)
+            && let Some(turn) = &mut self.turn
+        {
+            turn.changed = true;
+        }
         self.call_part(call)?.state = CallState::Settled(result);
         Ok(())
     }
@@ -457,6 +470,9 @@ impl Session {
             && !self.background.contains(&delegate)
         {
             self.background.push(delegate);
+            if let Some(turn) = &mut self.turn {
+                turn.begun.push(delegate);
+            }
         }
         self.call_part(intended.call)?.state =
             CallState::Running { started: at, session: intended.delegate.map(|delegate| delegate.session) };

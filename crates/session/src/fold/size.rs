@@ -49,7 +49,6 @@ fn part_bytes(part: &Part) -> u64 {
     let bytes = match part {
         Part::Text { text, .. } | Part::Reasoning { text, .. } => text.len(),
         Part::File { file, .. } if file.is_text() => return file.blob.size.max(200),
-        Part::File { file, .. } if file.is_text() => return file.blob.size,
         Part::File { .. } => return FILE_BYTES,
         Part::Call(call) => match &call.input {
             CallInput::Object(object) => {
@@ -71,5 +70,26 @@ fn value_bytes(value: &serde_json::Value) -> usize {
         Value::Object(object) => {
             object.iter().map(|(key, value)| key.len() + 3 + value_bytes(value)).sum::<usize>() + 2
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_protocol::message::{Attachment, BlobRef};
+
+    use super::*;
+
+    #[test]
+    fn a_text_counts_as_long_as_it_is_and_no_less_than_its_frame() {
+        let bytes = |mime: &str, size| {
+            let blob = BlobRef { hash: "0".repeat(64), size };
+            let file = Attachment::new(mime, "name", blob);
+            part_bytes(&Part::File {
+                id: playhouse_protocol::PartId::parse("prt_00000000000012345678901234").unwrap(),
+                file,
+            })
+        };
+        assert_eq!([0, 199, 201, 50_000].map(|size| bytes("text/plain", size)), [200, 200, 201, 50_000]);
+        assert_eq!([0, 50_000].map(|size| bytes("image/png", size)), [FILE_BYTES; 2]);
     }
 }

@@ -105,6 +105,10 @@ impl Machine {
         }
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open, outcome, used, None, stamp)?;
+        // It was not sent, as it did not fit: now that its size is known, `next_attempt` makes room, or ends the turn.
+        if error.code == ErrorCode::PromptTooLong {
+            return Ok(());
+        }
         // It is attempted again when there is more room: see `next_attempt`.
         if error.code == ErrorCode::ContextOverflow && self.can_make_room(stamp) {
             return Ok(());
@@ -241,6 +245,7 @@ impl Machine {
                 }
             }
         };
+        let fit = self.fit(stamp);
         let mut order = AttemptOrder {
             attempt,
             step: started.step,
@@ -250,6 +255,7 @@ impl Machine {
             last: started.last,
             messages: 0,
             estimated_input,
+            fit,
         };
         self.append(Record::AttemptStarted(started), stamp.now)?;
         // The last message is the step's own, still without content.

@@ -18,6 +18,13 @@ impl Machine {
         open.map(|call| (call.id, call.phase)).collect()
     }
 
+    /// Whether more records follow soon by themselves: calls are at work, and people are asked nothing. Until then nothing
+    /// need be written that nobody waits for.
+    pub fn more_follows(&self) -> bool {
+        let ends = self.live.abort.is_some() || self.live.delete.is_some();
+        !ends && !self.live.calls.is_empty() && self.session.open_requests() == (0, 0)
+    }
+
     /// Starts every call whose time has come. True while a call has no result.
     ///
     /// The model's order holds: a call is prepared when each one before it is settled, or runs without effects; one with

@@ -7,21 +7,21 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptKind};
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, TurnOutcome,
+    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, TurnOutcome,
 };
 use playhouse_protocol::usage::{PriceList, Quality};
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Usage};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Timestamp, Usage};
 
 use super::Machine;
-use crate::context::{Gauge, Plan, Room, digest, plan, plan_by_hand, write};
-use crate::effect::{AsideOrder, AttemptReport, Effect, FailedAttempt, Stamp, StepAnswer, Ticket};
-use crate::fold::{FoldError, OpenAside, QueuedPrompt, StepPhase};
+use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
+use crate::effect::{
+    AsideOrder, AttemptReport, Effect, FailedAttempt, Stamp, StepAnswer, SystemMade, Ticket,
+};
+use crate::fold::{FoldError, OpenAside, QueuedPrompt, Session, StepPhase};
 use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
 
 /// So often room is made before an answer comes.
 const MOST_IN_A_ROW: u32 = 3;
-/// So many summaries may fail before something else stands for what is left out.
-const MOST_FAILED_SUMMARIES: u32 = 2;
 /// The most tokens of a summary that are of use.
 const MOST_SUMMARY: u64 = 8_000;
 /// The most bytes of a conversation that a model is shown for a summary.
@@ -35,6 +35,19 @@ pub(super) struct Compaction {
     from: usize,
     /// Whether somebody asked for it.
     by_hand: bool,
+    /// Who writes it.
+    model: ModelRef,
+    /// When it was begun.
+    began: Timestamp,
+}
+
+/// Summaries that failed one after the other, for one turn that waits.
+#[derive(Debug)]
+pub(super) struct FailedSummaries {
+    /// When the first one was begun.
+    since: Timestamp,
+    /// Stands for a step in the deadline of the next one, while that is waited for.
+    pub(super) again: Option<MessageId>,
 }
 
 impl Machine {
@@ -51,19 +64,18 @@ impl Machine {
         }
         let in_a_row = self.session.context.in_a_row;
         if in_a_row >= MOST_IN_A_ROW {
-            return self.give_up_turn(gauge.tokens(total), gauge.tokens(room.most), stamp);
+            return self.give_up_turn(total, "are left after room was made", &gauge, &room, stamp);
         }
         match plan(&self.session, &room, in_a_row < MOST_IN_A_ROW - 1) {
             Plan::Clear(cleared) => {
                 self.append(Record::ContextCleared(cleared), stamp.now)?;
                 Ok(false)
             }
-            Plan::TooLong { needed } => {
-                self.give_up_turn(gauge.tokens(needed), gauge.tokens(room.most), stamp)
-            }
+            Plan::TooLong { needed } => self.give_up_turn(needed, "cannot be left out", &gauge, &room, stamp),
             Plan::LeaveOut { from } => {
+                // As many as a step has attempts, however often the engine is started meanwhile.
                 let summarizes = in_a_row < MOST_IN_A_ROW - 1
-                    && self.session.context.failed_summaries < MOST_FAILED_SUMMARIES;
+                    && self.session.context.failed_summaries < self.retry.attempts;
                 if summarizes && self.start_compaction(from, None, false, stamp)? {
                     return Ok(true);
                 }
@@ -91,7 +103,39 @@ impl Machine {
             Some(turn) => (&turn.agent, &turn.model),
             None => (&self.session.summary.agent, &self.session.summary.model),
         };
-        self.session.context.gauge(model, stamp.facts.overhead_tokens(agent, model))
+        let measured = self.preceding(agent, model).map(|bytes| bytes.div_ceil(BYTES_PER_TOKEN));
+        let preceding = measured.unwrap_or_else(|| stamp.facts.overhead_tokens(agent, model));
+        self.session.context.gauge(model, preceding)
+    }
+
+    /// Bytes of what precedes the conversation, once it was made.
+    fn preceding(&self, agent: &str, model: &ModelRef) -> Option<u64> {
+        let made = self.live.preceding.iter().find(|(of, with, _)| of == agent && with == model);
+        made.map(|(_, _, bytes)| *bytes)
+    }
+
+    /// What the next request may have, where nobody knows yet whether that is so.
+    pub(super) fn fit(&self, stamp: &Stamp<'_>) -> Option<Fit> {
+        let turn = self.session.turn.as_ref()?;
+        if self.preceding(&turn.agent, &turn.model).is_some() {
+            return None;
+        }
+        let bytes = self.session.conversation_bytes + self.pending();
+        Some(self.session.context.fit(&turn.model, bytes, stamp.facts.room(&turn.model)?))
+    }
+
+    /// The system prompt and the tools of an agent were made. A prompt that is not settled yet is so from now on.
+    pub(super) fn on_system_made(
+        &mut self,
+        made: SystemMade,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        let SystemMade { agent, model, text, bytes } = made;
+        let known = self.session.system_at(&agent, &model).is_some();
+        self.live.preceding.retain(|(of, with, _)| (of, with) != (&agent, &model));
+        self.live.preceding.push((agent.clone(), model.clone(), bytes));
+        let Some(text) = text.filter(|_| !known && !self.session.is_deleted()) else { return Ok(()) };
+        self.append(Record::SystemSettled(SystemSettled { agent, model, text }), stamp.now)
     }
 
     fn overflowed(&self) -> bool {
@@ -117,21 +161,44 @@ impl Machine {
         queued.map(|queued| self.session.context.bytes_of(&Message::User(queued.message()))).sum()
     }
 
-    /// The turn fails: what must be in its request does not fit.
-    fn give_up_turn(&mut self, needed: u64, most: u64, stamp: &mut Stamp<'_>) -> Result<bool, FoldError> {
+    /// The turn fails: so many bytes of conversation, which are `why` in its request, do not fit.
+    fn give_up_turn(
+        &mut self,
+        needed: u64,
+        why: &str,
+        gauge: &Gauge,
+        room: &Room,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<bool, FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(false) };
-        let overhead = stamp.facts.overhead_tokens(&turn.agent, &turn.model);
-        let text = format!(
-            "the prompt is too long for {}: about {needed} tokens cannot be left out ({overhead} of them are the system prompt and the tools), and there is room for {most}: ask for less at once, or use a model with a larger context",
-            turn.model
-        );
+        let (model, preceding, needed) = (&turn.model, gauge.tokens(0), gauge.tokens(needed));
+        let refused = gauge.tokens(room.most);
+        let most = stamp.facts.room(model).map_or(refused, |known| match self.overflowed() {
+            true => known.min(refused),
+            false => known,
+        });
+        let text = if preceding > most {
+            format!(
+                "the prompt is too long for {model}: the system prompt and the tools alone are about {preceding} tokens, and there is room for {most}: shorten the rules files, use an agent with fewer tools, or a model with a larger context"
+            )
+        } else {
+            format!(
+                "the prompt is too long for {model}: about {needed} tokens {why} ({preceding} of them are the system prompt and the tools), and there is room for {most}: ask for less at once, or use a model with a larger context"
+            )
+        };
         let error = ErrorInfo::new(ErrorCode::PromptTooLong, text).of_model(&turn.model);
-        let open = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
-        match open.map(|step| step.id) {
-            Some(step) => self.finish_step(step, Vec::new(), FinishReason::Failed, Some(error), stamp)?,
-            None => self.end_turn(TurnOutcome::Failed, Some(error), stamp)?,
-        }
+        self.fail_turn(error, stamp)?;
         Ok(false)
+    }
+
+    /// The turn fails before its next attempt.
+    fn fail_turn(&mut self, error: ErrorInfo, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let step = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        let open = step.filter(|step| step.phase == StepPhase::Unanswered);
+        match open.map(|step| step.id) {
+            Some(step) => self.finish_step(step, Vec::new(), FinishReason::Failed, Some(error), stamp),
+            None => self.end_turn(TurnOutcome::Failed, Some(error), stamp),
+        }
     }
 
     /// Starts the attempt that writes a summary of what stands before `from`. False when nobody is asked for one.
@@ -154,8 +221,9 @@ impl Machine {
         let turn = self.session.turn.as_ref().map(|turn| turn.id);
         let last = self.session.messages.last().map(Message::id);
         let Some(of) = turn.or(last) else { return Ok(false) };
+        let writer = model.clone();
         let attempt = self.start_aside(Purpose::Compaction, of, agent, model, text, MOST_SUMMARY, stamp)?;
-        self.live.compaction = Some(Compaction { attempt, from, by_hand });
+        self.live.compaction = Some(Compaction { attempt, from, by_hand, model: writer, began: stamp.now });
         Ok(true)
     }
 
@@ -216,21 +284,34 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         if let Some(compaction) = self.live.compaction.take_if(|live| live.attempt == attempt) {
-            let written = self.end_aside(attempt, report, stamp)?;
+            let room = self.room_now(stamp);
+            let from = compaction.by_hand.then_some(compaction.from);
+            let written = self.end_aside(attempt, report, |machine, summary| match from {
+                Some(from) if !frees_enough(&machine.session, &room, from, summary) => Err(ErrorInfo::new(
+                    ErrorCode::BadAnswer,
+                    "the summary is hardly shorter than what it would stand for, so that the conversation stays as it is",
+                )),
+                _ => Ok(()),
+            }, stamp)?;
             return self.on_summary(compaction, written, stamp);
         }
         if let Some(title) = self.live.title.take_if(|live| live.attempt == attempt) {
-            let written = self.end_aside(attempt, report, stamp)?;
+            let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
             return self.on_title(title, written.ok(), stamp);
+        }
+        if let Some(summary) = self.take_summary(attempt) {
+            let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
+            return self.on_turn_summary(summary, written.ok(), stamp);
         }
         Ok(())
     }
 
-    /// Ends an attempt as it reports; what it wrote, or why it wrote nothing.
+    /// Ends an attempt as it reports; what it wrote, or why it wrote nothing that `is_of_use`.
     fn end_aside(
         &mut self,
         attempt: AttemptId,
         report: AttemptReport,
+        is_of_use: impl FnOnce(&Self, &str) -> Result<(), ErrorInfo>,
         stamp: &mut Stamp<'_>,
     ) -> Result<Result<String, ErrorInfo>, FoldError> {
         let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
@@ -251,7 +332,7 @@ impl Machine {
                     partial => estimated_usage(partial, open.estimated_input, text.len() as u64),
                 };
                 let outcome = match text.is_empty() {
-                    false => Ok(text),
+                    false => is_of_use(self, &text).map(|()| text),
                     true => Err(ErrorInfo::new(ErrorCode::EmptyAnswer, "the answer holds no text")),
                 };
                 let recorded = match &outcome {
@@ -306,6 +387,7 @@ impl Machine {
 
     /// An abort does not wait for a summary.
     pub(super) fn give_up_compaction(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        self.live.failed_summaries = None;
         let Some(compaction) = self.live.compaction.take() else { return Ok(()) };
         self.effects.push(Effect::KillAttempt(compaction.attempt));
         self.drop_aside(compaction.attempt, AttemptOutcome::Aborted, stamp)
@@ -318,13 +400,55 @@ impl Machine {
         written: Result<String, ErrorInfo>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let Compaction { attempt, from, by_hand } = compaction;
-        // Without one the turn tries again, or does without; who asked for it finds the conversation as it was.
-        let Ok(summary) = written else { return Ok(()) };
-        let (model, gauge) = (self.model(), self.gauge(stamp));
-        let room = self.room(&model, &gauge, stamp);
-        let written = Some((attempt, summary.as_str()));
-        self.leave_out(from, &room, &gauge, written, by_hand, stamp)
+        let Compaction { attempt, from, by_hand, model: writer, began } = compaction;
+        let error = match written {
+            Ok(summary) => {
+                self.live.failed_summaries = None;
+                let (gauge, room) = (self.gauge(stamp), self.room_now(stamp));
+                let written = Some((attempt, summary.as_str()));
+                return self.leave_out(from, &room, &gauge, written, by_hand, stamp);
+            }
+            Err(error) => error,
+        };
+        // Who asked for it finds the conversation as it was, and may ask again.
+        if by_hand {
+            return Ok(());
+        }
+        let before = self.live.failed_summaries.take();
+        let since = before.map_or(began, |failed| failed.since);
+        let failures = self.session.context.failed_summaries;
+        if let Ok(wait_ms) = self.retry.decide(failures, stamp.now.millis_since(since), stamp.jitter, &error)
+        {
+            let step: MessageId = stamp.ids.next(stamp.now);
+            self.live.failed_summaries = Some(FailedSummaries { since, again: Some(step) });
+            let attempt_number = failures + 1;
+            self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
+            return Ok(());
+        }
+        // What keeps the next step from being asked as well is no reason to lose what was said.
+        let is_barred = match error.code {
+            ErrorCode::Budget => true,
+            ErrorCode::Authentication | ErrorCode::QuotaExceeded | ErrorCode::Misconfigured => {
+                writer == self.model()
+            }
+            _ => false,
+        };
+        if is_barred {
+            return self.fail_turn(error, stamp);
+        }
+        let (gauge, room) = (self.gauge(stamp), self.room_now(stamp));
+        self.leave_out(from, &room, &gauge, None, false, stamp)
+    }
+
+    /// The next summary is due, if it is still waited for.
+    pub(super) fn on_summary_due(&mut self, step: MessageId) {
+        if let Some(failed) = self.live.failed_summaries.as_mut() {
+            failed.again.take_if(|again| *again == step);
+        }
+    }
+
+    fn room_now(&self, stamp: &Stamp<'_>) -> Room {
+        self.room(&self.model(), &self.gauge(stamp), stamp)
     }
 
     fn model(&self) -> ModelRef {
@@ -392,6 +516,11 @@ impl Machine {
         );
         Ok(())
     }
+}
+
+/// Whether a summary that somebody asked for frees a quarter of the conversation. When there is no room that matters less.
+fn frees_enough(session: &Session, room: &Room, from: usize, summary: &str) -> bool {
+    write(session, room, from, Some(summary)).bytes <= session.conversation_bytes / 4 * 3
 }
 
 fn is_command(kind: &PromptKind) -> bool {

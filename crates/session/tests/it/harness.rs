@@ -90,24 +90,17 @@ impl Harness {
         Self::with(UNTITLED, TestFacts { room: Some(1_200), asides: true })
     }
 
+    /// One that asks for summaries, and whose model has room enough.
+    pub(crate) fn roomy() -> Self {
+        Self::with("a title", TestFacts { room: None, asides: true })
+    }
+
     fn with(title: &str, facts: TestFacts) -> Self {
         let mut ids = counting_ids(1);
         let now = Timestamp::from_millis(1_000);
         let created = SessionCreated {
-            session: ids.next(now),
-            tenant: "local".into(),
-            workspace: "/repo".into(),
             title: title.into(),
-            agent: "sisyphus".into(),
-            model: model(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(ids.next(now), "local", "/repo", "sisyphus", model())
         };
         let first = Entry { seq: Seq(1), at: now, record: Record::SessionCreated(created) };
         let log = vec![first];
@@ -377,7 +370,7 @@ impl Harness {
         self.names.get(id).cloned().unwrap_or_else(|| "?".into())
     }
 
-    fn line(&self, effect: &Effect) -> String {
+    pub(crate) fn line(&self, effect: &Effect) -> String {
         match effect {
             Effect::Append(entries) => {
                 let records: Vec<String> = entries.iter().map(|entry| self.record(&entry.record)).collect();

@@ -11,4 +11,5 @@ mod prompts;
 mod room;
 mod scripts;
 mod simulation;
+mod summaries;
 mod tasks;

@@ -3,10 +3,10 @@
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::{CallOutcome, FinishReason, Message};
-use playhouse_protocol::record::{Effect, Record, StepPart, SystemSettled};
+use playhouse_protocol::record::{Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, Entry, ErrorCode, WhenBusy};
-use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, chat};
+use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, SystemMade, chat};
 
 use crate::harness::{Harness, model, prepared};
 
@@ -489,8 +489,8 @@ fn a_withdrawn_prompt_is_not_shown_to_the_model() {
 fn a_system_prompt_is_settled_once_for_each_agent_and_model() {
     let mut h = Harness::new();
     let made = |agent: &str, text: &str| {
-        let (agent, text) = (agent.to_owned(), text.to_owned());
-        Input::SystemMade(SystemSettled { agent, model: model(), text })
+        let (agent, text) = (agent.to_owned(), Some(text.to_owned()));
+        Input::SystemMade(SystemMade { agent, model: model(), text, bytes: 400 })
     };
     h.prompt("fix");
     assert_eq!(h.on(made("build", "first")), ["append system.settled"]);

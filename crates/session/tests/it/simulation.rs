@@ -12,7 +12,7 @@ use playhouse_protocol::message::{CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::Effect as CallEffect;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{ErrorCode, WhenBusy};
+use playhouse_protocol::{ErrorCode, Seq, WhenBusy};
 use playhouse_session::{
     CallReport, Deadline, Effect, Input, Machine, NewPrompt, PreparedCall, RetryPolicy, Session, chat,
 };
@@ -116,7 +116,11 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
             let outcome = [CallOutcome::Done, CallOutcome::Failed, CallOutcome::Crashed][usize::from(by) % 3];
             let todos = by.is_multiple_of(4).then(|| todos(usize::from(by) % 3));
             let output = "output ".repeat(usize::from(by) + 1);
-            h.raw(Input::Call(call, CallReport { todos, ..CallReport::text(outcome, output) }))
+            let facts =
+                serde_json::json!({"filePath": "/repo/a", "diff": "+a\n", "additions": 1, "deletions": 0});
+            let metadata =
+                by.is_multiple_of(3).then(|| facts.as_object().cloned()).flatten().unwrap_or_default();
+            h.raw(Input::Call(call, CallReport { todos, metadata, ..CallReport::text(outcome, output) }))
         }
         21 | 22 => {
             let attempt = pick(&world.asides, by)?;
@@ -313,6 +317,47 @@ proptest! {
         drain(&mut h, &mut world);
         prop_assert!(h.machine.session().is_idle());
         check_log(&h.log);
+    }
+
+    /// Records that are taken over without being copied: of any log, and of one to which something happened, whose records stop
+    /// to fit somewhere.
+    #[test]
+    fn taking_a_record_over_is_the_same_as_applying_it(
+        schedule in prop::collection::vec((any::<u8>(), any::<u8>()), 1..100),
+        changes in prop::collection::vec((0..4_u8, any::<prop::sample::Index>()), 0..3),
+        cramped in any::<bool>(),
+    ) {
+        let (mut h, mut world) = (harness(cramped), World::default());
+        for (choice, by) in schedule {
+            step(&mut h, &mut world, choice, by);
+        }
+        let mut log = h.log;
+        for (change, at) in changes {
+            // The first stays: without it there is no session.
+            let at = 1 + at.index(log.len().max(2) - 1);
+            match change {
+                0 if at < log.len() => drop(log.remove(at)),
+                1 if at < log.len() => log.insert(at, log[at].clone()),
+                2 if at + 1 < log.len() => log.swap(at, at + 1),
+                _ => continue,
+            }
+            // Half of them have their places right, so that it is seen what they say.
+            if at.is_multiple_of(2) {
+                for (seq, entry) in (1..).zip(&mut log) {
+                    entry.seq = Seq(seq);
+                }
+            }
+        }
+        let mut applied = Session::begin(&log[0]).unwrap();
+        let mut taken = applied.clone();
+        for entry in &log[1..] {
+            let (one, other) = (applied.apply(entry), taken.take(entry.clone()));
+            prop_assert_eq!(one.as_ref().map_err(ToString::to_string), other.as_ref().map_err(ToString::to_string));
+            if one.is_err() {
+                break;
+            }
+            prop_assert_eq!(&applied, &taken);
+        }
     }
 
     #[test]

@@ -124,20 +124,8 @@ impl Steps {
     pub(crate) fn begin(&mut self, session: SessionId) -> Vec<Record> {
         let now = self.now();
         let created = Record::SessionCreated(SessionCreated {
-            session,
-            tenant: TENANT.to_owned(),
-            workspace: "/home/ada/project".to_owned(),
             title: "New session".to_owned(),
-            agent: "build".to_owned(),
-            model: model(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: Map::new(),
+            ..SessionCreated::new(session, TENANT, "/home/ada/project", "build", model())
         });
         let prompt = Record::PromptAdmitted(PromptAdmitted {
             message: self.turn,

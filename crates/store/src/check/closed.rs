@@ -50,11 +50,18 @@ impl Store {
         {
             return Ok(StoreReport { problems: vec![of_damage(error)?], ..StoreReport::default() });
         }
-        let folder = tempfile::Builder::new().prefix("playhouse-check-").tempdir()?;
-        let copy = folder.path().join("database");
-        copy_database(&place, &copy)?;
-        let table = match open(format.backend, &place, &copy, &mut problems) {
-            Ok(table) => table,
+        let folder = tempfile::Builder::new().prefix("playhouse-check-").tempdir().map_err(|error| {
+            let text = format!(
+                "the database is looked at in a copy, for which no folder can be made among the temporary files: set TMPDIR to a \
+                 folder that can be written ({error})"
+            );
+            std::io::Error::new(error.kind(), text)
+        })?;
+        let table = match open_copy(format.backend, &place, &folder.path().join("database")) {
+            Ok((table, of_database)) => {
+                problems.extend(of_database);
+                table
+            }
             Err(error) => {
                 problems.push(of_damage(error)?);
                 return Ok(StoreReport { problems, ..StoreReport::default() });
@@ -68,6 +75,7 @@ impl Store {
         let ready = || -> Result<u64, StoreError> {
             let generation = generation_after(source.table.get(&keys::shelf(GENERATION))?.as_deref())?;
             marker::check(data, &place, generation.saturating_sub(1))?;
+            marker::check_end(data, &place, generation.saturating_sub(1), &*source.table)?;
             index::prepare(&source, generation)?;
             ledger::prepare(&source, generation)
         };
@@ -81,28 +89,62 @@ impl Store {
     }
 }
 
-/// Opens a copy. Where the engine would refuse the database, that is a problem, and what can be read of it is opened.
-fn open(
+/// Opens a copy of the database in `place`, which is made as `copy`. Where the engine would refuse the database, that is a problem,
+/// and what can be read of it is opened.
+///
+/// # Errors
+/// [`StoreError::Damaged`], of the database, where nothing of it can be opened; there is no room for a copy.
+pub(crate) fn open_copy(
     backend: Backend,
     place: &Path,
     copy: &Path,
-    problems: &mut Vec<StoreProblem>,
-) -> Result<Box<dyn Table>, StoreError> {
-    match backend {
-        Backend::Redb => Ok(Box::new(RedbTable::open(copy)?)),
-        Backend::Sled => {
-            if let Some((_, byte)) = SledTable::damage(copy)? {
-                problems.push(StoreProblem {
-                    place: place.join(site::DATABASE).display().to_string(),
-                    what: format!(
-                        "byte {byte} is not what was written, so that the engine refuses this store; what was written \
-                         later cannot be read, and is not in this report"
-                    ),
-                });
-            }
-            Ok(Box::new(SledTable::open_cut(copy)?))
+) -> Result<(Box<dyn Table>, Vec<StoreProblem>), StoreError> {
+    copy_database(place, copy)?;
+    // Who reads it knows nothing of a copy.
+    let of_original = |error| match error {
+        StoreError::Damaged { found, .. } => StoreError::Damaged { what: place.display().to_string(), found },
+        error => error,
+    };
+    let mut problems = Vec::new();
+    if backend == Backend::Redb {
+        return Ok((Box::new(RedbTable::open(copy).map_err(of_original)?), problems));
+    }
+    if let Some((_, byte)) = SledTable::damage(copy)? {
+        problems.push(StoreProblem {
+            place: place.join(site::DATABASE).display().to_string(),
+            what: format!(
+                "byte {byte} is not what was written, so that the engine refuses this store; what was written later cannot be \
+                 read, and is not in this report"
+            ),
+        });
+    }
+    let error = match SledTable::open_cut(copy) {
+        Ok(table) => return Ok((Box::new(table), problems)),
+        Err(error) => of_original(error),
+    };
+    // All is in its log: what it keeps beside that to be quick may be damaged alone.
+    if !matches!(error, StoreError::Damaged { .. }) || !remove_snapshots(copy)? {
+        return Err(error);
+    }
+    let table = SledTable::open_cut(copy).map_err(of_original)?;
+    problems.push(StoreProblem {
+        place: place.display().to_string(),
+        what: format!("without its snapshots (`snap.*`) it can be opened; with them it cannot: {error}"),
+    });
+    Ok((Box::new(table), problems))
+}
+
+/// Removes what sled keeps of its index beside its log; whether there was such a thing.
+fn remove_snapshots(database: &Path) -> Result<bool, StoreError> {
+    let mut removed = false;
+    for entry in fs::read_dir(database)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("snap.") {
+            fs::remove_file(entry.path())?;
+            removed = true;
         }
     }
+    Ok(removed)
 }
 
 /// Copies a database, where there is room for it.

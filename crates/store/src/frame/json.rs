@@ -10,7 +10,7 @@ use super::FrameError;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 21] = [
+const KINDS: [(&str, u16); 22] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("session.forked", 1),
@@ -31,6 +31,7 @@ const KINDS: [(&str, u16); 21] = [
     ("context.cleared", 1),
     ("context.compacted", 1),
     ("turn.ended", 1),
+    ("turn.summarized", 1),
     ("session.deleted", 1),
 ];
 

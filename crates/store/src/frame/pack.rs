@@ -6,6 +6,7 @@
 //! Packing looks for the longest repetition rather than for the nearest (the usual encoders of LZ4 are made for speed, and
 //! find a third less in records); unpacking is as fast as ever.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use lz4_flex::block::decompress_into_with_dict;
@@ -34,42 +35,111 @@ const HASH_BITS: u32 = 13;
 /// Stands for no place.
 const NOWHERE: u32 = u32::MAX;
 
-/// Where each four bytes stood last, and before that.
-#[derive(Clone)]
-struct Places {
+/// Where each four bytes of the dictionary stand last, and before that. It is looked up once, for all that is ever packed.
+struct Known {
     last: Vec<u32>,
     before: Vec<u32>,
 }
 
-impl Places {
-    /// Those of the dictionary.
-    fn of_dictionary() -> &'static Self {
-        static PLACES: OnceLock<Places> = OnceLock::new();
-        PLACES.get_or_init(|| {
-            let mut places = Self { last: vec![NOWHERE; 1 << HASH_BITS], before: Vec::new() };
-            (0..=DICTIONARY.len() - LEAST).for_each(|at| places.add(DICTIONARY, at));
-            places
+impl Known {
+    fn get() -> &'static Self {
+        static KNOWN: OnceLock<Known> = OnceLock::new();
+        KNOWN.get_or_init(|| {
+            let mut known = Self { last: vec![NOWHERE; 1 << HASH_BITS], before: Vec::new() };
+            for at in 0..=DICTIONARY.len() - LEAST {
+                let Some(hash) = hash(DICTIONARY, at) else { continue };
+                known.before.push(std::mem::replace(&mut known.last[hash], place(at)));
+            }
+            known
         })
     }
+}
 
-    fn hash(text: &[u8], at: usize) -> Option<usize> {
-        let four = u32::from_le_bytes(*text.get(at..)?.first_chunk()?);
-        Some((four.wrapping_mul(0x9e37_79b1) >> (u32::BITS - HASH_BITS)) as usize)
+/// What packing works with, kept by its thread: making it anew would cost more than to pack a small record.
+struct Desk {
+    /// The dictionary, and behind it what is packed.
+    text: Vec<u8>,
+    /// Where each four bytes of what is packed stood last.
+    last: Vec<u32>,
+    /// For each place behind the dictionary, where its four bytes stood before.
+    before: Vec<u32>,
+}
+
+thread_local! {
+    static DESK: RefCell<Desk> = const { RefCell::new(Desk { text: Vec::new(), last: Vec::new(), before: Vec::new() }) };
+}
+
+fn hash(text: &[u8], at: usize) -> Option<usize> {
+    let four = u32::from_le_bytes(*text.get(at..)?.first_chunk()?);
+    Some((four.wrapping_mul(0x9e37_79b1) >> (u32::BITS - HASH_BITS)) as usize)
+}
+
+/// How many bytes both begin with.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    let eight = |bytes: &[u8]| bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let mut length = 0;
+    // Eight at a time: most of what packing does is done here.
+    while let (Some(one), Some(other)) = (eight(&one[length..]), eight(&other[length..])) {
+        let differing = one ^ other;
+        if differing != 0 {
+            return length + (differing.trailing_zeros() / u8::BITS) as usize;
+        }
+        length += size_of::<u64>();
+    }
+    let rest = one[length..].iter().zip(&other[length..]);
+    length + rest.take_while(|(one, other)| one == other).count()
+}
+
+fn place(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(NOWHERE)
+}
+
+impl Desk {
+    /// Puts `content` behind the dictionary, and forgets what was packed before.
+    fn lay(&mut self, content: &[u8]) {
+        if self.text.is_empty() {
+            self.text.extend_from_slice(DICTIONARY);
+        }
+        self.text.truncate(DICTIONARY.len());
+        self.text.extend_from_slice(content);
+        self.last.clear();
+        self.last.resize(1 << HASH_BITS, NOWHERE);
+        self.before.clear();
     }
 
-    /// Adds a place, behind all that were added.
-    fn add(&mut self, text: &[u8], at: usize) {
-        let Some(hash) = Self::hash(text, at) else { return };
-        self.before.resize(at, NOWHERE);
-        let place = u32::try_from(at).unwrap_or(NOWHERE);
-        self.before.push(std::mem::replace(&mut self.last[hash], place));
+    /// Gives back what only a large frame needs.
+    fn tidy(&mut self) {
+        self.text.truncate(DICTIONARY.len());
+        self.text.shrink_to(DICTIONARY.len() + MUCH);
+        self.before.clear();
+        self.before.shrink_to(MUCH);
+    }
+
+    /// Where four bytes with this hash stood last.
+    fn last(&self, known: &Known, hash: usize) -> u32 {
+        match self.last[hash] {
+            NOWHERE => known.last[hash],
+            place => place,
+        }
+    }
+
+    /// Adds a place behind all that were added.
+    fn add(&mut self, known: &Known, at: usize) {
+        let Some(hash) = hash(&self.text, at) else { return };
+        let before = self.last(known, hash);
+        let behind = at - DICTIONARY.len();
+        if self.before.len() < behind {
+            self.before.resize(behind, NOWHERE);
+        }
+        self.before.push(before);
+        self.last[hash] = place(at);
     }
 
     /// The longest repetition at `at` of what stood before, which ends before `end`: its length and how far back it is.
-    fn longest(&self, text: &[u8], at: usize, end: usize, looks: usize) -> (usize, usize) {
-        let mut best = (0, 0);
-        let Some(hash) = Self::hash(text, at) else { return best };
-        let mut place = self.last[hash];
+    fn longest(&self, known: &Known, at: usize, end: usize, looks: usize) -> (usize, usize) {
+        let (mut best, text) = ((0, 0), self.text.as_slice());
+        let Some(hash) = hash(text, at) else { return best };
+        let mut place = self.last(known, hash);
         for _ in 0..looks {
             let Some(from) = usize::try_from(place).ok().filter(|from| *from < at && at - from <= FARTHEST)
             else {
@@ -77,13 +147,16 @@ impl Places {
             };
             // One that is longer has this byte too.
             if text.get(from + best.0) == text.get(at + best.0) {
-                let length =
-                    text[from..].iter().zip(&text[at..end]).take_while(|(one, other)| one == other).count();
+                let length = common(&text[from..], &text[at..end]);
                 if length > best.0 {
                     best = (length, at - from);
                 }
             }
-            place = self.before.get(from).copied().unwrap_or(NOWHERE);
+            let before = match from.checked_sub(DICTIONARY.len()) {
+                Some(behind) => self.before.get(behind),
+                None => known.before.get(from),
+            };
+            place = before.copied().unwrap_or(NOWHERE);
         }
         best
     }
@@ -91,16 +164,24 @@ impl Places {
 
 /// Appends the packed form of `content`, and says whether it is shorter; if not, nothing is appended.
 pub(super) fn pack(content: &[u8], into: &mut Vec<u8>) -> bool {
-    let start = into.len();
-    let text = [DICTIONARY, content].concat();
-    let mut places = Places::of_dictionary().clone();
-    let looks = if content.len() > MUCH { LOOKS_IN_MUCH } else { LOOKS };
-    let end = text.len().saturating_sub(END);
-    let last = text.len().saturating_sub(NEAR_END);
+    DESK.with_borrow_mut(|desk| {
+        desk.lay(content);
+        let is_shorter = pack_on(desk, content.len(), into);
+        desk.tidy();
+        is_shorter
+    })
+}
+
+/// The same, of the `length` bytes that lie on the desk.
+fn pack_on(desk: &mut Desk, length: usize, into: &mut Vec<u8>) -> bool {
+    let (start, known) = (into.len(), Known::get());
+    let looks = if length > MUCH { LOOKS_IN_MUCH } else { LOOKS };
+    let end = desk.text.len().saturating_sub(END);
+    let last = desk.text.len().saturating_sub(NEAR_END);
     let (mut written, mut at, mut misses) = (DICTIONARY.len(), DICTIONARY.len(), 0_usize);
     while at <= last {
-        let mut found = places.longest(&text, at, end, looks);
-        places.add(&text, at);
+        let mut found = desk.longest(known, at, end, looks);
+        desk.add(known, at);
         if found.0 < LEAST {
             misses += 1;
             at += 1 + (misses >> PATIENCE);
@@ -109,23 +190,23 @@ pub(super) fn pack(content: &[u8], into: &mut Vec<u8>) -> bool {
         misses = 0;
         // What begins a byte later may be longer.
         while at < last {
-            let later = places.longest(&text, at + 1, end, looks);
+            let later = desk.longest(known, at + 1, end, looks);
             if later.0 <= found.0 + 1 {
                 break;
             }
             (at, found) = (at + 1, later);
-            places.add(&text, at);
+            desk.add(known, at);
         }
-        push_sequence(into, &text[written..at], Some(found));
+        push_sequence(into, &desk.text[written..at], Some(found));
         written = at + found.0;
-        (at + 1..written).for_each(|at| places.add(&text, at));
+        (at + 1..written).for_each(|at| desk.add(known, at));
         at = written;
-        if into.len() - start >= content.len() {
+        if into.len() - start >= length {
             break;
         }
     }
-    push_sequence(into, &text[written..], None);
-    let is_shorter = into.len() - start < content.len();
+    push_sequence(into, &desk.text[written..], None);
+    let is_shorter = into.len() - start < length;
     if !is_shorter {
         into.truncate(start);
     }

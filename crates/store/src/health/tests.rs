@@ -195,6 +195,27 @@ fn a_disk_that_cannot_even_be_read_is_no_fault_of_requests() {
     assert_eq!(wait(&begin(&*store, change(0, 1))).unwrap(), Seq(2));
 }
 
+/// Sled cuts its log off where it cannot read it, and goes on as if nothing had been behind.
+#[test]
+fn a_backend_that_lost_what_was_durable_stays_suspended_as_damaged() {
+    let disk = Disk::new();
+    let store = store_in(Box::new(disk.clone()));
+    wait(&begin(&*store, creation(0))).unwrap();
+    let before = disk.shared.durable.lock().unwrap().clone();
+    wait(&begin(&*store, creation(1))).unwrap();
+    let all = std::mem::replace(&mut *disk.shared.durable.lock().unwrap(), before);
+    disk.is(Mood::FullAtOnce);
+    wait(&begin(&*store, change(1, 1))).unwrap_err();
+    disk.is(Mood::Well);
+    until("it is seen", || store.health().unwrap().reason == SuspensionReason::Damaged);
+    let error = wait(&begin(&*store, change(0, 1))).unwrap_err();
+    assert!(is_suspended(&error, SuspensionReason::Damaged), "{error}");
+    // With a copy of what it was it goes on.
+    *disk.shared.durable.lock().unwrap() = all;
+    until("it goes on", || store.health().is_none());
+    assert_eq!(wait(&begin(&*store, change(1, 1))).unwrap(), Seq(2));
+}
+
 #[test]
 fn a_suspended_store_can_be_closed() {
     let disk = Disk::new();

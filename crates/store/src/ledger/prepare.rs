@@ -13,7 +13,7 @@ use super::write::{Growth, Staging, raise, read_number};
 use super::{LAYOUT, entry, keys, lists, migrate};
 use crate::draft::Draft;
 use crate::keys::{CREATED, after, created, cursor_of_created, end_of};
-use crate::projection::{self, Source};
+use crate::projection::{self, Source, is_marked};
 use crate::table::{Batch, Table};
 use crate::{Cursor, StoreError};
 
@@ -24,16 +24,21 @@ const SLICE: usize = 1_000;
 /// writes is durable with the next flush.
 pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreError> {
     let mark = |generation: u64| [&[LAYOUT][..], &generation.to_be_bytes()].concat();
-    let (table, kept) = (&*source.table, mark(generation.saturating_sub(1)));
+    let table = &*source.table;
     let mut last = last_number(table)?;
     settle_as_far_as_possible(source, last)?;
-    if generation > 1 && table.get(keys::MARK)?.as_deref() != Some(&kept) {
+    if generation > 1 && !is_marked(table, keys::MARK, generation, mark)? {
         migrate::migrate(source)?;
         tracing::info!("the ledger is made from the logs");
         last = fold(source, last)?;
     }
     table.apply(Batch::from([(keys::MARK.to_vec(), Some(mark(generation)))]))?;
     Ok(last)
+}
+
+/// The ledger is made from the logs at the next opening.
+pub(crate) fn forget_mark(batch: &mut Batch) {
+    batch.insert(keys::MARK.to_vec(), None);
 }
 
 /// Settles all rows of a table that was opened again in place, whatever was under way before. The last number of the feed.

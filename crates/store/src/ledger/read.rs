@@ -8,7 +8,7 @@ use playhouse_protocol::{LedgerRow, SessionId, Timestamp};
 
 use super::lists::{List, Range, each_number};
 use super::tail::Pending;
-use super::{damaged, entry, keys};
+use super::{Unreadable, damaged, entry, keys};
 use crate::StoreError;
 use crate::keys::end_of;
 use crate::projection::Source;
@@ -28,19 +28,20 @@ pub(super) struct Reader<'a> {
     pub(super) table: &'a dyn Table,
     /// What the query may want of the tail.
     pub(super) pending: Vec<Arc<Pending>>,
+    unreadable: &'a Unreadable,
 }
 
 impl<'a> Reader<'a> {
     /// For rows and sums of a tenant, or of all.
     pub(super) fn of_tenant(source: &'a Source, tenant: Option<&str>) -> Self {
         let pending = source.tail.rows(|row| tenant.is_none_or(|tenant| *tenant == row.grain.tenant));
-        Self { table: &*source.table, pending }
+        Self { table: &*source.table, pending, unreadable: &source.unreadable }
     }
 
     /// For rows of a session and of the tree below it.
     fn of_session(source: &'a Source, session: SessionId) -> Self {
         let pending = source.tail.rows(|row| row.session == session || row.root == session);
-        Self { table: &*source.table, pending }
+        Self { table: &*source.table, pending, unreadable: &source.unreadable }
     }
 
     /// Calls `each` with each tenant that has keys of this kind, or rows in the tail: with this one, else with all from
@@ -87,7 +88,10 @@ impl<'a> Reader<'a> {
             let key = keys::feed(number);
             // It may have been archived since.
             let Some(entry) = self.table.get(&key)? else { return Ok(true) };
-            each(number, entry::row(&key, &entry)?)
+            match self.unreadable.pass(number, &key, entry::row(&key, &entry))? {
+                Some(row) => each(number, row),
+                None => Ok(true),
+            }
         })
     }
 }
@@ -144,7 +148,7 @@ pub(super) fn span(from: Option<Timestamp>, to: Option<Timestamp>) -> (u64, u64)
 
 /// See [`super::Ledger::feed`]. `end` is the last number that is durable.
 pub(crate) fn feed(
-    table: &dyn Table,
+    source: &Source,
     from: u64,
     end: u64,
     limit: usize,
@@ -153,8 +157,9 @@ pub(crate) fn feed(
     if limit == 0 {
         return Ok(found);
     }
-    each_entry(table, from, end, &mut |number, key, stored| {
-        found.push((number, entry::item(key, stored)?));
+    each_entry(&*source.table, from, end, &mut |number, key, stored| {
+        let item = source.unreadable.pass(number, key, entry::item(key, stored))?;
+        found.extend(item.map(|item| (number, item)));
         Ok(found.len() < limit)
     })?;
     Ok(found)
@@ -178,15 +183,11 @@ pub(super) fn each_entry(
 }
 
 /// See [`super::Ledger::archivable`]. `end` is the last number that is durable.
-pub(crate) fn archivable(
-    table: &dyn Table,
-    query: &ArchiveQuery,
-    end: u64,
-) -> Result<ArchivePage, StoreError> {
+pub(crate) fn archivable(source: &Source, query: &ArchiveQuery, end: u64) -> Result<ArchivePage, StoreError> {
     let limit = page(query.limit, USUAL_ROWS);
     let up_to = query.up_to.unwrap_or(u64::MAX);
     let (mut found, mut looked_at) = (ArchivePage::default(), query.after);
-    each_entry(table, query.after, end, &mut |number, key, stored| {
+    each_entry(&*source.table, query.after, end, &mut |number, key, stored| {
         if found.numbers.len() == limit {
             found.next = Some(looked_at);
             return Ok(false);
@@ -200,7 +201,11 @@ pub(crate) fn archivable(
             return Ok(true);
         }
         if entry::is_row(stored) {
-            found.rows.push(entry::row(key, stored)?);
+            // One that cannot be read cannot be written elsewhere either.
+            let Some(row) = source.unreadable.pass(number, key, entry::row(key, stored))? else {
+                return Ok(true);
+            };
+            found.rows.push(row);
         }
         found.numbers.push(number);
         Ok(true)

@@ -92,20 +92,9 @@ impl World {
         let mut records = Vec::new();
         if *known == 0 {
             records.push(Record::SessionCreated(SessionCreated {
-                session: session(of),
-                tenant: tenant(of),
-                workspace: "/w".to_owned(),
                 title: "t".to_owned(),
-                agent: "build".to_owned(),
-                model: model.clone(),
-                parent: None,
                 root: (of > 2).then(|| session(of % 2)),
-                parent_step: None,
-                permissions: Vec::new(),
-                unattended: false,
-                walls: None,
-                system: None,
-                metadata: serde_json::Map::new(),
+                ..SessionCreated::new(session(of), tenant(of), "/w", "build", model.clone())
             }));
         }
         self.attempts += 1;
@@ -161,7 +150,7 @@ impl World {
         let before = Timestamp::from_millis(before);
         let query = ArchiveQuery { before, up_to: None, after: 0, limit: 1_000 };
         let end = self.source.feed_end.load(Ordering::Relaxed);
-        let page = archivable(&*self.table, &query, end).unwrap();
+        let page = archivable(&self.source, &query, end).unwrap();
         let mut round = Round::new(&self.source, &mut self.heads);
         self.archived += round.archive(before, &page.numbers).unwrap();
         assert_eq!(round.archive(before, &page.numbers).unwrap(), 0);

@@ -128,3 +128,40 @@ fn a_damaged_segment_is_found_among_many() {
     }
     assert!(told > 0, "{told} were found, {kept} are of no matter or told by sled");
 }
+
+/// Where the messages with which batches begin are, in order.
+fn manifests(content: &[u8], segment: u64) -> Vec<usize> {
+    let mut found = Vec::new();
+    while let Some(place) = first_batch(content, found.last().map_or(HEADER, |last| last + 1), segment) {
+        found.push(place);
+    }
+    found
+}
+
+/// What sled's threads had not written when the process was killed, before a batch that one of them had.
+#[test]
+fn a_hole_before_the_last_batch_is_what_a_kill_leaves() {
+    let (directory, content) = killed(12, 300);
+    assert!(content.len() <= SEGMENT, "all is in one segment");
+    let number = read_segment(&fs::File::open(directory.path().join(FILE)).unwrap(), 0, SEGMENT as u64);
+    let batches = manifests(&content, number.unwrap().unwrap().number);
+    let [.., third, second, last] = batches[..] else { panic!("there are {}", batches.len()) };
+    let hole = |from: usize, to: usize, filled: &dyn Fn(usize) -> u8| {
+        put(directory.path(), 0, &content);
+        put(directory.path(), from as u64, &(from..to).map(filled).collect::<Vec<u8>>());
+        found(directory.path())
+    };
+    // The end of a message, and all of several; nothing, and what stood there before.
+    let stale = |at: usize| content[at / 2 + 1];
+    for from in [second, second + 24, second + 100, (second + last) / 2] {
+        assert_eq!(hole(from, last, &|_| 0), None, "from {from} to {last}");
+        assert_eq!(hole(from, last, &stale), None, "from {from} to {last}");
+    }
+    // Before that batch another one was flushed: what is missing there was durable.
+    for from in [third, third + 24, third + 100] {
+        assert!(
+            hole(from, second, &|_| 0).is_some_and(|place| place <= from as u64),
+            "from {from} to {second}"
+        );
+    }
+}

@@ -259,6 +259,19 @@ fn the_index_of_unfinished_sessions_follows_the_turns(store: &Store) {
     assert_eq!(unfinished(), [session(3)]);
     delete(store, session(3)).unwrap();
     assert_eq!(unfinished(), []);
+    // An attempt for a title outlives the turn that it is counted in.
+    let of_tenant = || store.log.unfinished_of(TENANT).unwrap();
+    append(store, session(1), 3, vec![admitted(5), started(5, 5), ended(5)]).unwrap();
+    assert_eq!((unfinished(), of_tenant()), (vec![session(1)], vec![session(1)]));
+    append(store, session(1), 6, vec![used(5, 1)]).unwrap();
+    assert_eq!((unfinished(), of_tenant()), (vec![], vec![]));
+    // A removal is finished when the log is gone.
+    append(store, session(2), 3, vec![Record::Deleted {}]).unwrap();
+    assert_eq!((unfinished(), of_tenant()), (vec![session(2)], vec![session(2)]));
+    let report = store.upkeep.check().unwrap();
+    assert_eq!((report.problems, report.sessions, report.removals), (vec![], 2, 1));
+    delete(store, session(2)).unwrap();
+    assert_eq!((unfinished(), of_tenant()), (vec![], vec![]));
 }
 
 fn listed(store: &Store, query: &ListQuery) -> Vec<SessionId> {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use fs_err as fs;
-use playhouse_protocol::{Record, Seq};
+use playhouse_protocol::ledger::{ArchiveQuery, RowQuery};
+use playhouse_protocol::{Record, Seq, Timestamp};
 use playhouse_store::{ListQuery, Store, StoreError, frame};
 
 use crate::samples::*;
@@ -215,6 +216,28 @@ fn a_damaged_summary_is_made_again() {
 }
 
 #[test]
+fn an_index_that_counted_turns_only_is_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    create(&store, session(1));
+    create(&store, session(2));
+    append(&store, session(1), 1, vec![admitted(1), started(1, 1), ended(1)]).unwrap();
+    drop(store);
+    // As an engine left it that knew only of turns.
+    tamper(directory.path(), |database| {
+        let id = session(1).as_str().as_bytes().to_vec();
+        database.remove([b"u/", &id[..]].concat()).unwrap().expect("it has work");
+        remove_index(database, |key| key.get(2 + 16) == Some(&b'u'));
+        let mark = database.get("m/index").unwrap().unwrap();
+        database.insert("m/index", [&[1], &mark[1..]].concat()).unwrap();
+    });
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.log.unfinished().unwrap(), [session(1)]);
+    assert_eq!(store.log.unfinished_of(TENANT).unwrap(), [session(1)]);
+    assert_eq!(store.upkeep.check().unwrap().problems, []);
+}
+
+#[test]
 fn a_log_that_does_not_match_its_summary_takes_nothing_more() {
     let directory = closed_store();
     tamper(directory.path(), |database| {
@@ -226,6 +249,61 @@ fn a_log_that_does_not_match_its_summary_takes_nothing_more() {
         let error = append(&store, session(1), expected, vec![Record::Deleted {}]).unwrap_err().to_string();
         assert!(error.contains("damaged") && error.contains("record 3"), "{error}");
     }
+}
+
+/// It would be made anew from all logs, which takes as long as there are.
+#[test]
+fn what_an_opening_kept_that_was_cut_off_is_not_made_again() {
+    let directory = closed_store();
+    tamper(directory.path(), |database| {
+        for mark in ["m/index", "m/ledger"] {
+            let before = database.get(mark).unwrap().unwrap();
+            database.insert(mark, [&before[..1], &2_u64.to_be_bytes()].concat()).unwrap();
+        }
+        remove_index(database, |key| key.ends_with(session(2).as_str().as_bytes()));
+    });
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.generation, 2);
+    let query = ListQuery { tenant: Some(TENANT.to_owned()), ..ListQuery::default() };
+    assert_eq!(store.log.list(&query).unwrap().sessions.len(), 1, "the index is as it was left");
+}
+
+#[test]
+fn a_damaged_row_of_the_ledger_keeps_no_other_from_those_who_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    create(&store, session(1));
+    append(&store, session(1), 1, vec![admitted(1), Record::TurnStarted { turn: message(1) }]).unwrap();
+    for number in 1..=5 {
+        let seq = 3 + 2 * (number - 1);
+        append(&store, session(1), seq, vec![started(number, 1), used(number, 10)]).unwrap();
+    }
+    drop(store);
+    tamper(directory.path(), |database| {
+        // The last one as well: whoever follows the feed is not told of the end without it.
+        for number in [2_u64, 5] {
+            let key = [&b"x/"[..], &number.to_be_bytes()].concat();
+            let mut row = database.get(&key).unwrap().expect("the row is there").to_vec();
+            *row.last_mut().unwrap() ^= 1;
+            database.insert(key, row).unwrap();
+        }
+    });
+    let store = Store::open(directory.path()).unwrap();
+    let numbers = |after, limit| {
+        let page = store.ledger.feed(after, limit).unwrap();
+        page.into_iter().map(|(number, _)| number).collect::<Vec<_>>()
+    };
+    assert_eq!((numbers(0, 2), numbers(1, 2), numbers(4, 9)), (vec![1, 3], vec![3, 4], vec![]));
+    assert_eq!(store.ledger.feed_end(), 5);
+    assert_eq!(store.ledger.rows(&RowQuery::default()).unwrap().rows.len(), 3);
+    let later = Timestamp::from_millis(u64::MAX);
+    let page =
+        store.ledger.archivable(&ArchiveQuery { before: later, up_to: None, after: 0, limit: 0 }).unwrap();
+    assert_eq!((page.numbers, page.rows.len()), (vec![1, 3, 4], 3));
+    // What is wrong is named.
+    let problems = store.upkeep.check().unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].place.ends_with(r"x/\x00\x00\x00\x00\x00\x00\x00\x02"), "{problems:?}");
 }
 
 #[test]

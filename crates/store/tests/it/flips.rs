@@ -272,3 +272,31 @@ fn a_damaged_ledger_keeps_no_store_from_starting() {
         }
     }
 }
+
+/// It ended in order, so what it had is known, also what no opening stands behind.
+#[test]
+fn a_database_that_lost_its_end_since_the_last_opening_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 1..=2 {
+        let store = open(directory.path(), Some(Backend::Sled));
+        create(&store, session(number));
+        append(&store, session(number), 1, vec![proposed(1, &text(number, 9_000)), titled("b")]).unwrap();
+    }
+    let file = file(directory.path(), Backend::Sled);
+    let content = fs::read(&file).unwrap();
+    let end = content.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut cut = content.clone();
+    cut[end - 4_000..].fill(0);
+    fs::write(&file, &cut).unwrap();
+    let report = Store::check_closed(directory.path()).unwrap();
+    assert!(report.problems[0].what.contains("written last is gone"), "{:?}", report.problems);
+    for _ in 0..2 {
+        let error = Store::open(directory.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+        assert!(error.to_string().contains("written last is gone"), "{error}");
+    }
+    // Whoever says that it is to be so gets what is left.
+    fs::remove_file(directory.path().join("closed")).unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(read_all(&store, session(1)).len(), 3);
+}

@@ -13,7 +13,7 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
         pattern: "docs/*".to_owned(),
         action: Action::Ask,
     };
-    let Record::PromptAdmitted(admitted) = admitted(3) else { unreachable!("it admits a prompt") };
+    let Record::PromptAdmitted(whole) = admitted(3) else { unreachable!("it admits a prompt") };
     let handed = HandedOver {
         from: session(2),
         agent: "build".to_owned(),
@@ -23,14 +23,27 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
             session: vec![asks("bash")],
             restrictions: vec![asks("webfetch")],
             read_only: true,
+            tools: None,
         }],
         report: Some(message(9)),
+    };
+    let Record::PromptAdmitted(bound) = admitted(3) else { unreachable!("it admits a prompt") };
+    let with_tools = HandedOver {
+        mandates: vec![Mandate {
+            tools: Some(vec!["read".to_owned(), "task".to_owned()]),
+            ..Mandate::default()
+        }],
+        ..handed.clone()
     };
     let delegate = Delegate { session: session(3), prompt: message(4), report: Some(message(9)) };
     vec![
         (
             "prompt.admitted.handed",
-            Record::PromptAdmitted(PromptAdmitted { handed: Some(Box::new(handed)), ..admitted }),
+            Record::PromptAdmitted(PromptAdmitted { handed: Some(Box::new(handed)), ..whole }),
+        ),
+        (
+            "prompt.admitted.handed.tools",
+            Record::PromptAdmitted(PromptAdmitted { handed: Some(Box::new(with_tools)), ..bound }),
         ),
         (
             "call.intended.delegate",

@@ -21,5 +21,6 @@ mod older;
 mod opening;
 mod property;
 mod raw;
+mod salvage;
 mod samples;
 mod sweeping;

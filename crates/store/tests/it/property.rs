@@ -94,7 +94,7 @@ proptest! {
             };
             let summary = expected.as_deref().and_then(fold);
             prop_assert_eq!(found, expected);
-            unfinished.extend(summary.iter().filter(|summary| summary.open_turns > 0).map(|summary| summary.id));
+            unfinished.extend(summary.iter().filter(|summary| summary.is_unfinished()).map(|summary| summary.id));
             prop_assert_eq!(store.log.summary(session(number)).unwrap(), summary);
         }
         prop_assert_eq!(store.log.unfinished_of(TENANT).unwrap(), unfinished.clone());
@@ -126,7 +126,7 @@ proptest! {
                 store = open(directory.path(), backend);
             }
             let summary = fold(&log).unwrap();
-            let is_open = summary.open_turns > 0;
+            let is_open = summary.is_unfinished();
             prop_assert_eq!(store.log.summary(session(1)).unwrap(), Some(summary.clone()));
             prop_assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions, vec![summary]);
             prop_assert_eq!(store.log.unfinished().unwrap().len(), usize::from(is_open));

@@ -7,7 +7,8 @@ use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
-    Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, Changed, FinishReason, Part, PromptKind,
+    ToolSwitches,
 };
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
@@ -16,6 +17,7 @@ use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
     ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery, SessionChanged,
     SessionCreated, ShortenedOutput, StepFinished, StepPart, SystemSettled, TurnEnded, TurnOutcome,
+    TurnSummarized,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -72,20 +74,8 @@ pub(crate) fn model() -> ModelRef {
 
 pub(crate) fn created(session: SessionId, tenant: &str, workspace: &str) -> Record {
     Record::SessionCreated(SessionCreated {
-        session,
-        tenant: tenant.to_owned(),
-        workspace: workspace.to_owned(),
         title: "New session".to_owned(),
-        agent: "build".to_owned(),
-        model: model(),
-        parent: None,
-        root: None,
-        parent_step: None,
-        permissions: Vec::new(),
-        unattended: false,
-        walls: None,
-        system: None,
-        metadata: Map::new(),
+        ..SessionCreated::new(session, tenant, workspace, "build", model())
     })
 }
 
@@ -103,6 +93,7 @@ pub(crate) fn forked(session: SessionId, from: SessionId, at: u64) -> Forked {
         permissions: Vec::new(),
         metadata: Map::new(),
         turn: Some(message(3)),
+        changed: Changed::default(),
     }
 }
 
@@ -159,6 +150,7 @@ pub(crate) fn used(number: u64, input: u64) -> Record {
 
 pub(crate) fn ended(turn: u64) -> Record {
     Record::TurnEnded(TurnEnded {
+        changed: None,
         turn: message(turn),
         outcome: TurnOutcome::Completed,
         error: None,
@@ -311,6 +303,25 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
             Record::ConsentSettled { consent: consent(12), answer: ConsentAnswer::TimedOut },
         ),
         (
+            "turn.ended.changed",
+            Record::TurnEnded(TurnEnded {
+                turn: message(3),
+                outcome: TurnOutcome::Completed,
+                error: None,
+                steps: 2,
+                totals: Totals::default(),
+                changed: Some(Changed { additions: 12, deletions: 3, files: 2 }),
+            }),
+        ),
+        (
+            "session.forked.changed",
+            Record::Forked(Forked {
+                turn: None,
+                changed: Changed { additions: 12, deletions: 3, files: 2 },
+                ..forked(session(2), session(1), 41)
+            }),
+        ),
+        (
             "consent.settled.unattended",
             Record::ConsentSettled { consent: consent(12), answer: ConsentAnswer::Unattended },
         ),
@@ -348,20 +359,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
     };
     vec![
         Record::SessionCreated(SessionCreated {
-            session: session(1),
-            tenant: TENANT.to_owned(),
-            workspace: "/home/ada/project".to_owned(),
             title: "New session".to_owned(),
-            agent: "build".to_owned(),
-            model: model(),
             parent: Some(session(2)),
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: Map::new(),
+            ..SessionCreated::new(session(1), TENANT.to_owned(), "/home/ada/project", "build", model())
         }),
         Record::SessionChanged(SessionChanged {
             title: Some("Fix the failing test".to_owned()),
@@ -537,6 +537,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             after: 9_000,
         }),
         Record::TurnEnded(TurnEnded {
+            changed: None,
             turn: message(3),
             outcome: TurnOutcome::MaxSteps,
             error: Some(error),
@@ -548,6 +549,11 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 estimated: 2,
                 unpriced: 1,
             },
+        }),
+        Record::TurnSummarized(TurnSummarized {
+            turn: message(3),
+            attempt: attempt(20),
+            text: "I fixed the test in `src/a.rs`.".to_owned(),
         }),
         Record::Deleted {},
     ]

@@ -7,7 +7,16 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{self, Recorder};
-use crate::{Prepared, Registry, Typed, runner};
+use crate::{Alone, Prepared, Registry, Typed, runner};
+
+#[tokio::test]
+async fn nothing_is_left_in_the_background_where_nothing_can_look_after_it() {
+    let mut fixture = fixture();
+    fixture.context.host = Arc::new(Alone::default());
+    let error = fixture.prepare(json!({"command": "sleep 300", "background": true})).await.unwrap_err();
+    assert!(error.to_string().contains("no tool `process`"), "{error}");
+    assert!(fixture.prepare(json!({"command": "ls"})).await.is_ok());
+}
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -26,9 +35,11 @@ fn fixture_with(options: BashOptions) -> Fixture {
     fs_err::create_dir_all(folder.path().join("work/src")).unwrap();
     let recorder = Arc::new(Recorder::default());
     let outputs = folder.path().join("outputs");
-    let context = testing::context_with(&folder.path().join("work"), &outputs, recorder.clone()).unwrap();
+    let mut context = testing::context_with(&folder.path().join("work"), &outputs, recorder.clone()).unwrap();
     let mut registry = Registry::new();
     registry.add(Arc::new(Typed::new(Bash::new(options)))).unwrap();
+    registry.add(Arc::new(Typed::new(crate::process::Process))).unwrap();
+    context.host = Arc::new(Alone::new(Arc::new(registry.clone())));
     Fixture { folder, registry, recorder, context }
 }
 

@@ -15,10 +15,11 @@ struct Fixture {
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     fs_err::create_dir(folder.path().join("work")).unwrap();
-    let context = testing::context(&folder.path().join("work"), &folder.path().join("outputs")).unwrap();
+    let mut context = testing::context(&folder.path().join("work"), &folder.path().join("outputs")).unwrap();
     let mut registry = Registry::new();
     registry.add(Arc::new(Typed::new(Bash::default()))).unwrap();
     registry.add(Arc::new(Typed::new(Process))).unwrap();
+    context.host = Arc::new(crate::Alone::new(Arc::new(registry.clone())));
     Fixture { _folder: folder, registry, context }
 }
 

@@ -3,21 +3,20 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures::stream;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
 
 use super::Feed;
 use super::ring::{DELTA_END, Found, Made};
 use crate::app::Admitted;
 use crate::limits::Permit;
 use crate::roots::Roots;
+use crate::stream::alarms::{Alarm, Alarms};
+use crate::stream::awake::Awake;
 use crate::stream::many::ManyPlace;
 use crate::wire::asked::Asked;
 use crate::wire::ids;
@@ -41,10 +40,7 @@ pub(crate) struct Reader {
     begun: bool,
     /// Events that are no session's, so far.
     own: u32,
-    heartbeat: Interval,
-    closing: CancellationToken,
-    /// The client may not read it any more.
-    over: CancellationToken,
+    alarms: Alarms,
     /// Held while the stream is open.
     _held: Permit,
 }
@@ -68,11 +64,7 @@ impl Reader {
             }
             Some(_) => (next, true),
         };
-        // An interval of nothing panics.
-        let period = app.options().heartbeat.max(Duration::from_millis(1));
-        let mut heartbeat = tokio::time::interval_at(Instant::now() + period, period);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let closing = app.closing().clone();
+        let alarms = Alarms::new(admitted.ended, app.closing().clone(), app.options().heartbeat);
         Self {
             feed,
             directory,
@@ -81,9 +73,7 @@ impl Reader {
             lost,
             begun: false,
             own: 0,
-            heartbeat,
-            closing,
-            over: admitted.ended,
+            alarms,
             _held: admitted.held,
         }
     }
@@ -99,7 +89,7 @@ impl Reader {
             (CACHE_CONTROL, "no-cache, no-transform"),
             (HeaderName::from_static("x-accel-buffering"), "no"),
         ];
-        (headers, Body::from_stream(chunks)).into_response()
+        (headers, Body::from_stream(Awake::new(chunks))).into_response()
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -114,7 +104,7 @@ impl Reader {
             return Some(out.into());
         }
         loop {
-            if self.over.is_cancelled() {
+            if self.alarms.is_over() {
                 return None;
             }
             let wanted = |directory: &str| match &self.directory {
@@ -140,14 +130,15 @@ impl Reader {
             }
             tokio::select! {
                 biased;
-                () = self.closing.cancelled() => return None,
-                () = self.over.cancelled() => return None,
+                alarm = self.alarms.ring() => match alarm {
+                    Alarm::End => return None,
+                    Alarm::Heartbeat => {
+                        let mut out = Vec::new();
+                        self.own(&mut out, WireEvent::Heartbeat {});
+                        return Some(out.into());
+                    }
+                },
                 () = self.feed.ring.changed(self.position) => {}
-                _ = self.heartbeat.tick() => {
-                    let mut out = Vec::new();
-                    self.own(&mut out, WireEvent::Heartbeat {});
-                    return Some(out.into());
-                }
             }
         }
     }
@@ -170,29 +161,35 @@ impl Reader {
 
     /// Events that wait, the deltas of a part in a row as one.
     fn merged(&self, events: Vec<Made>) -> Bytes {
-        let mut out = Vec::with_capacity(events.iter().map(|made| made.json.len() + 64).sum());
+        if let ([made], Some(_)) = (&*events, &self.directory) {
+            // All readers of the directory share it.
+            return made.frame.clone();
+        }
+        let mut out = Vec::with_capacity(events.iter().map(|made| made.frame.len() + 64).sum());
         let mut events = events.into_iter().peekable();
         while let Some(made) = events.next() {
             let Some((part, _)) = made.delta else {
                 self.head(&mut out, made.position, Some(&made.place));
-                out.extend_from_slice(&made.json);
+                out.extend_from_slice(made.json());
                 self.tail(&mut out);
                 continue;
             };
             let mut last = made.position;
-            let mut more: Vec<(Bytes, usize)> = Vec::new();
+            let mut more: Vec<(Made, usize)> = Vec::new();
             let is_more = |next: &Made| next.delta.is_some_and(|(of, _)| of == part);
             while let Some(next) = events.next_if(is_more) {
                 last = next.position;
-                more.extend(next.delta.map(|(_, from)| (next.json, from)));
+                more.extend(next.delta.map(|(_, from)| (next, from)));
             }
             self.head(&mut out, last, Some(&made.place));
-            let end = made.json.len() - DELTA_END;
-            out.extend_from_slice(&made.json[..end]);
-            for (json, from) in more {
-                out.extend_from_slice(&json[from..json.len() - DELTA_END]);
+            let first = made.json();
+            let end = first.len() - DELTA_END;
+            out.extend_from_slice(&first[..end]);
+            for (made, from) in &more {
+                let json = made.json();
+                out.extend_from_slice(&json[*from..json.len() - DELTA_END]);
             }
-            out.extend_from_slice(&made.json[end..]);
+            out.extend_from_slice(&first[end..]);
             self.tail(&mut out);
         }
         out.into()

@@ -17,6 +17,8 @@ const KEPT: usize = 4 * 1024 * 1024;
 const OVERHEAD: usize = 160;
 /// Before the text of a delta. What comes before it in the event are ids, which hold no quotes.
 const DELTA: &[u8] = b",\"delta\":\"";
+/// What stands behind an event.
+const BEHIND: &[u8] = b"\n\n";
 /// After the text of a delta.
 pub(super) const DELTA_END: usize = "\"}}".len();
 
@@ -25,10 +27,19 @@ pub(super) const DELTA_END: usize = "\"}}".len();
 pub(super) struct Made {
     pub(super) position: u64,
     pub(super) place: Arc<Place>,
-    /// The event as JSON.
-    pub(super) json: Bytes,
-    /// Of a delta: the part, and where its text begins in `json`.
+    /// The event as it stands in the stream of a directory: `id: 5-17`, then `data: ` with its JSON, then a blank line.
+    pub(super) frame: Bytes,
+    /// Where the JSON begins in that.
+    begin: usize,
+    /// Of a delta: the part, and where its text begins in the JSON.
     pub(super) delta: Option<(PartId, usize)>,
+}
+
+impl Made {
+    /// The event as JSON.
+    pub(super) fn json(&self) -> &[u8] {
+        self.frame.get(self.begin..self.frame.len() - BEHIND.len()).unwrap_or_default()
+    }
 }
 
 /// The newest events.
@@ -102,19 +113,23 @@ impl Ring {
                     WireEvent::PartDelta { part, .. } => Some(*part),
                     _ => None,
                 };
+                let mut frame = format!("id: {}-{position}\ndata: ", self.generation).into_bytes();
+                let begin = frame.len();
                 let id = ids::event(self.generation, position, 0);
                 // Plain data: it always has a JSON form.
-                let json = serde_json::to_vec(&Envelope { id, event }).unwrap_or_default();
-                let text = part.and_then(|part| Some((part, text_of_delta(&json)?)));
-                inner.bytes += json.len() + OVERHEAD;
-                let place = Arc::clone(place);
-                inner.events.push_back(Made { position, place, json: json.into(), delta: text });
+                let _ = serde_json::to_writer(&mut frame, &Envelope { id, event });
+                let delta = part.and_then(|part| Some((part, text_of_delta(&frame[begin..])?)));
+                frame.extend_from_slice(BEHIND);
+                inner.bytes += frame.len() + OVERHEAD;
+                // No longer than what is counted.
+                let frame = Bytes::from(frame.into_boxed_slice());
+                inner.events.push_back(Made { position, place: Arc::clone(place), frame, begin, delta });
             }
             let last = inner.next() - 1;
             inner.changed.insert(Arc::clone(&place.directory), last);
             while inner.bytes > self.limit && inner.events.len() > 1 {
                 if let Some(gone) = inner.events.pop_front() {
-                    inner.bytes -= gone.json.len() + OVERHEAD;
+                    inner.bytes -= gone.frame.len() + OVERHEAD;
                     inner.first += 1;
                 }
             }
@@ -155,7 +170,7 @@ impl Ring {
             }
             next = made.position + 1;
             if wanted(&made.place.directory) {
-                taken += made.json.len();
+                taken += made.frame.len();
                 found.push(made.clone());
             }
         }
@@ -169,7 +184,7 @@ impl Ring {
 
 /// Where the text of a delta begins.
 fn text_of_delta(json: &[u8]) -> Option<usize> {
-    json.windows(DELTA.len()).position(|window| window == DELTA).map(|found| found + DELTA.len())
+    memchr::memmem::find(json, DELTA).map(|found| found + DELTA.len())
 }
 
 impl Inner {

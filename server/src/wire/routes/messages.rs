@@ -14,10 +14,9 @@ use playhouse_protocol::{Damage, MessageId, SessionId, SessionSummary};
 use playhouse_session::Session;
 use serde::Deserialize;
 
-use crate::changes::changes;
 use crate::discreet;
 use crate::native::messages::missing;
-use crate::native::sessions::blocking;
+use crate::native::sessions::{blocking, changed};
 use crate::wire::asked::{Asked, session};
 use crate::wire::failure::{Failure, Named};
 use crate::wire::inline;
@@ -61,7 +60,8 @@ pub(crate) async fn list(
         }
     }
     let at_end = page.after.is_none();
-    let mut messages = shown(&asked, &summary, &page.messages, at_end).await?;
+    let behind = if at_end { Vec::new() } else { behind(&asked, id, &page.messages).await? };
+    let mut messages = shown(&asked, &summary, &page.messages, &behind, at_end).await?;
     if let Some(damage) = page.damage.filter(|_| at_end) {
         let place = asked.place_of(&summary.workspace).await?;
         let last = page.messages.last().map(|message| match message {
@@ -71,6 +71,34 @@ pub(crate) async fn list(
         messages.push(translate::cut_off(Scene { session: id, place: &place }, &summary, last, &damage));
     }
     Ok((headers, Json(messages)))
+}
+
+/// What comes behind a page and belongs to a turn whose prompt is in it: the prompt tells all that was changed for it.
+async fn behind(asked: &Asked, id: SessionId, page: &[Message]) -> Result<Vec<Message>, Failure> {
+    let mut behind: Vec<Message> = Vec::new();
+    let (turn, last) = match page.last() {
+        Some(Message::Assistant(last)) => (last.parent, last.id),
+        Some(Message::User(last)) => (last.id, last.id),
+        None => return Ok(behind),
+    };
+    if !page.iter().any(|message| message.id() == turn) {
+        return Ok(behind);
+    }
+    let mut after = Some(last);
+    while after.is_some() {
+        let query = MessagesQuery { before: None, after, limit: MOST };
+        let next = asked.app.engine().messages(id, query).await?;
+        let mut of_turn = next.messages;
+        // Turns come one after the other: behind the last answer of this one there is none.
+        let end = of_turn
+            .iter()
+            .rposition(|message| matches!(message, Message::Assistant(answer) if answer.parent == turn));
+        let goes_on = end.is_some_and(|end| end + 1 == of_turn.len());
+        of_turn.truncate(end.map_or(0, |end| end + 1));
+        behind.append(&mut of_turn);
+        after = next.after.filter(|_| goes_on);
+    }
+    Ok(behind)
 }
 
 /// Says where the session's log stops to be readable, where the form of the answer has no place for that.
@@ -86,6 +114,7 @@ async fn shown(
     asked: &Asked,
     summary: &SessionSummary,
     messages: &[Message],
+    behind: &[Message],
     at_end: bool,
 ) -> Result<Vec<MessageWithParts>, Failure> {
     let place = asked.place_of(&summary.workspace).await?;
@@ -100,7 +129,7 @@ async fn shown(
     });
     let runs = summary.state == SessionState::Busy && asked.app.engine().parked(summary.id).is_none();
     let running = last.filter(|_| at_end && runs);
-    let mut shown: Vec<MessageWithParts> = translate::history(scene, &messages, running).collect();
+    let mut shown: Vec<MessageWithParts> = translate::history(scene, &messages, behind, running).collect();
     if let Some(running) = running
         && let Some(current) = asked.feed().await.current(summary.id)
         && let Some(message) = shown.iter_mut().find(|message| message.info.id() == running)
@@ -131,7 +160,8 @@ pub(crate) async fn read(
     let found = match place {
         Some(place) => {
             let at_end = place + 1 == messages.len();
-            shown(&asked, &summary, &messages[place..=place], at_end).await?.pop()
+            let (shown_one, behind) = messages[place..].split_at(1);
+            shown(&asked, &summary, shown_one, behind, at_end).await?.pop()
         }
         None => None,
     };
@@ -153,7 +183,7 @@ pub(super) async fn message_of(
         None => folded(asked, id).await?.0.all_messages().into_iter().rfind(|of| of.id() == message),
     };
     let Some(found) = found else { return Ok(None) };
-    Ok(shown(asked, &summary, &[found], false).await?.pop())
+    Ok(shown(asked, &summary, &[found], &[], false).await?.pop())
 }
 
 /// The answer with which a turn ended, if it came so far.
@@ -171,7 +201,7 @@ pub(super) async fn answer_of(
         None => folded(asked, id).await?.0.messages.into_iter().rfind(of_turn),
     };
     let Some(found) = found else { return Ok(None) };
-    Ok(shown(asked, &summary, &[found], false).await?.pop())
+    Ok(shown(asked, &summary, &[found], &[], false).await?.pop())
 }
 
 /// `GET /session/{sessionID}/todo`
@@ -202,6 +232,6 @@ pub(crate) async fn diff(
     let turn = message.as_deref().map(MessageId::parse).transpose()?;
     asked.app.summary(&asked.principal, id).await?;
     let (session, damage) = folded(&asked, id).await?;
-    let files = blocking(move || changes(&session, turn)).await?;
+    let files = blocking(move || changed(&session, turn)).await?;
     Ok((told(damage.as_ref()), Json(files.into_iter().map(FileDiff::from).collect())))
 }

@@ -5,6 +5,7 @@ use playhouse_protocol::{MessageId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
+use super::session::FileDiff;
 
 /// A message with its parts, sorted by their ids.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,7 +18,7 @@ pub(crate) struct MessageWithParts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub(crate) enum Message {
-    User(UserMessage),
+    User(Box<UserMessage>),
     Assistant(Box<AssistantMessage>),
 }
 
@@ -42,6 +43,18 @@ pub(crate) struct UserMessage {
     pub(crate) system: Option<String>,
     #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
     pub(crate) tools: ToolSwitches,
+    /// What came of it; absent where nothing was changed for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<TurnSummary>,
+}
+
+/// What came of a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TurnSummary {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) body: Option<String>,
+    pub(crate) diffs: Vec<FileDiff>,
 }
 
 /// Milliseconds since the epoch.

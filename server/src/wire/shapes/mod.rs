@@ -15,10 +15,10 @@ pub(crate) use facts::{
 };
 pub(crate) use message::{
     AssistantMessage, AssistantTime, CacheTokens, Created, Message, MessageModel, MessageWithParts, Roots,
-    Tokens, UserMessage, WireError,
+    Tokens, TurnSummary, UserMessage, WireError,
 };
 pub(crate) use part::{Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
 pub(crate) use session::{
-    FileDiff, GlobalSession, PermissionRequest, ProjectSummary, QuestionRequest, Session, SessionModel,
-    SessionTime, SessionTokens, Status, ToolOf,
+    FileDiff, GlobalSession, PermissionRequest, ProjectSummary, QuestionRequest, Session, SessionChanges,
+    SessionModel, SessionTime, SessionTokens, Status, ToolOf,
 };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::message::CacheTokens;
 
-use crate::changes::FileChange;
+use playhouse_session::FileChange;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub(crate) struct Session {
     pub(crate) path: Option<String>,
     #[serde(rename = "parentID", default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<SessionId>,
+    /// What its turns changed in files; absent where they changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<SessionChanges>,
     /// US dollars.
     pub(crate) cost: f64,
     pub(crate) tokens: SessionTokens,
@@ -39,6 +42,15 @@ pub(crate) struct Session {
     /// Its own rules; absent where they are not known without reading its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Vec<PermissionRule>>,
+}
+
+/// Lines and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionChanges {
+    pub(crate) additions: u64,
+    pub(crate) deletions: u64,
+    pub(crate) files: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -141,7 +153,9 @@ pub(crate) struct QuestionRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileDiff {
     pub(crate) file: String,
-    pub(crate) patch: String,
+    /// Absent where it is not known, or too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) patch: Option<String>,
     pub(crate) additions: u64,
     pub(crate) deletions: u64,
     pub(crate) status: String,
@@ -151,7 +165,7 @@ impl From<FileChange> for FileDiff {
     fn from(change: FileChange) -> Self {
         Self {
             file: change.path,
-            patch: change.patch,
+            patch: Some(change.patch).filter(|patch| !patch.is_empty()),
             additions: change.additions,
             deletions: change.deletions,
             status: change.status.to_owned(),

@@ -32,6 +32,11 @@ pub(crate) fn error(error: &ErrorInfo, provider: &str) -> WireError {
     }
 }
 
+/// A session that is parked.
+pub(super) fn parked(reason: &str) -> WireError {
+    WireError::UnknownError { message: format!("the session is parked: {reason}") }
+}
+
 /// An abort.
 pub(super) fn aborted() -> WireError {
     WireError::MessageAbortedError { message: "the turn was aborted".to_owned() }

@@ -3,20 +3,20 @@
 //! It folds the session's records as the engine does, and forgets the messages that cannot change any more. Beside the
 //! fold it knows what is provisional: the parts that stream, and what running calls have written.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{AssistantMessage, Message};
+use playhouse_protocol::message::{AssistantMessage, Message, UserMessage};
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome,
+    AttemptEnded, AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome, TurnSummarized,
 };
 use playhouse_protocol::{
     Entry, Event, EventBody, MessageId, Part, PartId, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
-use playhouse_session::{QueuedPrompt, Session};
+use playhouse_session::{Changes, QueuedPrompt, Session};
 
 use super::output::Tail;
 use super::{Scene, error, message, request};
@@ -28,6 +28,8 @@ use crate::wire::shapes::{
 
 /// Messages that are kept: the one under way, and the one before it.
 const KEPT: usize = 2;
+/// The most bytes of patches that are kept of what a session changed.
+const SESSION_PATCHES: usize = 128 * 1024;
 
 /// A session while it is live.
 #[derive(Debug)]
@@ -44,6 +46,18 @@ pub(crate) struct Live {
     asked: HashMap<PartId, Timestamp>,
     /// What the running calls have written.
     outputs: HashMap<PartId, Tail>,
+    /// What its calls changed in files.
+    changes: Changes,
+    /// The turns whose prompts may still be told anew, the newest at the end.
+    turns: VecDeque<ToldTurn>,
+}
+
+/// A turn, as far as its prompt tells of it.
+#[derive(Debug)]
+struct ToldTurn {
+    /// Without its parts.
+    prompt: UserMessage,
+    changes: Changes,
 }
 
 /// A part that streams.
@@ -81,8 +95,20 @@ impl Live {
         let status = if session.turn.is_some() { Status::Busy } else { Status::Idle };
         let since = session.summary.updated;
         let asked = session.open_consents().iter().map(|asked| (asked.call, since)).collect();
+        let changes = Changes::of(&session, None, SESSION_PATCHES);
+        let prompts = session.messages.iter().rev().filter_map(|message| match message {
+            Message::User(prompt) if prompt.kind.is_turn() && !prompt.withdrawn => Some(prompt),
+            _ => None,
+        });
+        let told = prompts.take(KEPT).map(|prompt| ToldTurn {
+            prompt: without_parts(prompt),
+            changes: Changes::of(&session, Some(prompt.id), message::TURN_PATCHES),
+        });
+        let mut turns: VecDeque<ToldTurn> = told.collect();
+        turns.make_contiguous().reverse();
         trim(&mut session);
-        Self { session, place, version, shown_on, status, open: Vec::new(), asked, outputs: HashMap::new() }
+        let (open, outputs) = (Vec::new(), HashMap::new());
+        Self { session, place, version, shown_on, status, open, asked, outputs, changes, turns }
     }
 
     /// Facts and totals.
@@ -193,7 +219,10 @@ impl Live {
             Record::SessionCreated(_) | Record::Forked(_) | Record::SystemSettled(_) => {}
             Record::SessionChanged(_) => self.updated(out),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
-            Record::TurnStarted { .. } => self.set_status(Status::Busy, out),
+            Record::TurnStarted { turn } => {
+                self.turn_started(*turn);
+                self.set_status(Status::Busy, out);
+            }
             Record::AttemptStarted(started) if started.purpose.is_aside() => {
                 // A summary keeps whoever waits for it; nobody waits for a title.
                 if started.purpose == Purpose::Compaction {
@@ -261,12 +290,17 @@ impl Live {
                 out.push(WireEvent::TodoUpdated { session: self.id(), todos: todos.clone() });
             }
             Record::CallIntended(intended) => self.tell_call(intended.call, at, out),
-            Record::CallSettled { call, .. } => {
+            Record::CallSettled { call, result } => {
+                self.changes.add(result);
+                if let Some(turn) = self.turns.back_mut() {
+                    turn.changes.add(result);
+                }
                 self.outputs.remove(call);
                 self.tell_call(*call, at, out);
                 self.tell_end(at, out);
             }
             Record::TurnEnded(ended) => self.turn_ended(ended, at, out),
+            Record::TurnSummarized(summarized) => self.turn_summarized(summarized, out),
             Record::Deleted {} => {
                 out.push(WireEvent::SessionDeleted { session: self.id(), info: Box::new(self.info()) });
             }
@@ -277,7 +311,7 @@ impl Live {
 
     fn prompt_admitted(&self, prompt: &PromptAdmitted, at: Timestamp, out: &mut Vec<WireEvent>) {
         let message = prompt.to_message(at);
-        let MessageWithParts { info, parts } = message::user(self.scene(), &message);
+        let MessageWithParts { info, parts } = message::user(self.scene(), &message, None);
         out.push(self.message(info));
         out.extend(parts.into_iter().map(|part| self.part_updated(part, at.as_millis())));
         self.updated(out);
@@ -335,6 +369,40 @@ impl Live {
         self.tell_answer(true, out);
     }
 
+    fn turn_started(&mut self, turn: MessageId) {
+        let prompt = self.session.messages.iter().rev().find(|message| message.id() == turn);
+        let Some(Message::User(prompt)) = prompt else { return };
+        let told = ToldTurn { prompt: without_parts(prompt), changes: Changes::new(message::TURN_PATCHES) };
+        while self.turns.len() >= KEPT {
+            self.turns.pop_front();
+        }
+        self.turns.push_back(told);
+    }
+
+    /// Tells what a turn changed in files, if it did.
+    fn tell_changes(&self, turn: MessageId, out: &mut Vec<WireEvent>) {
+        let told = self.turns.iter().find(|told| told.prompt.id == turn);
+        if let Some(told) = told.filter(|told| !told.changes.is_empty()) {
+            let diff = message::diffs(self.scene(), &self.changes);
+            out.push(WireEvent::SessionDiff { session: self.id(), diff });
+            self.tell_prompt(told, out);
+        }
+    }
+
+    fn tell_prompt(&self, told: &ToldTurn, out: &mut Vec<WireEvent>) {
+        let info = message::prompt(self.scene(), &told.prompt, Some(&told.changes));
+        out.push(self.message(shapes::Message::User(Box::new(info))));
+    }
+
+    fn turn_summarized(&mut self, summarized: &TurnSummarized, out: &mut Vec<WireEvent>) {
+        let place = self.turns.iter().position(|told| told.prompt.id == summarized.turn);
+        if let Some(place) = place {
+            self.turns[place].prompt.summary = Some(summarized.text.clone());
+            self.tell_prompt(&self.turns[place], out);
+        }
+        self.updated(out);
+    }
+
     fn turn_ended(&mut self, ended: &TurnEnded, at: Timestamp, out: &mut Vec<WireEvent>) {
         let session = self.id();
         // Notes that waited for the end may stand behind it.
@@ -346,6 +414,7 @@ impl Live {
         } else {
             self.withdraw_open(|_| true, out);
             self.give_up_unanswered(at, out);
+            self.tell_changes(ended.turn, out);
         }
         let error = match &ended.error {
             Some(info) => Some(error::error(info, &self.session.summary.model.provider)),
@@ -405,6 +474,14 @@ impl Live {
                 self.set_status(Status::Retry { attempt: 0, message: reason.clone(), next }, out);
             }
             // The sub-session tells its requests itself.
+            Provisional::SessionParked { reason } => {
+                let error = error::parked(reason);
+                out.push(WireEvent::SessionError { session: self.id(), error });
+                // Clients wait for the end of what ran.
+                self.status = Status::Idle;
+                self.tell_status(out);
+                out.push(WireEvent::SessionIdle { session: self.id() });
+            }
             Provisional::DescendantRequest { .. } | Provisional::Resync { .. } => {}
         }
     }
@@ -543,6 +620,22 @@ impl Live {
 
     fn scene(&self) -> Scene<'_> {
         Scene { session: self.id(), place: &self.place }
+    }
+}
+
+/// A prompt as far as it is told anew.
+fn without_parts(prompt: &UserMessage) -> UserMessage {
+    UserMessage {
+        id: prompt.id,
+        created: prompt.created,
+        agent: prompt.agent.clone(),
+        model: prompt.model.clone(),
+        parts: Vec::new(),
+        withdrawn: prompt.withdrawn,
+        kind: prompt.kind.clone(),
+        system: prompt.system.clone(),
+        tools: prompt.tools.clone(),
+        summary: prompt.summary.clone(),
     }
 }
 

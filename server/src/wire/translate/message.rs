@@ -1,5 +1,7 @@
 //! Messages and their parts.
 
+use std::collections::HashMap;
+
 use playhouse_protocol::message::{
     AssistantMessage, Attachment, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message,
     PromptKind, UserMessage,
@@ -8,11 +10,15 @@ use playhouse_protocol::{
     Damage, ErrorCode, ErrorInfo, IdGenerator, MessageId, Part, PartId, SessionId, SessionSummary, Timestamp,
     Tokens,
 };
+use playhouse_session::Changes;
 use serde_json::{Map, Value};
 
 use super::{Scene, dollars, error};
 use crate::wire::shapes::{self, MessageWithParts, PartHead, PartTime, Span, Start, StepTokens, ToolState};
 use crate::wire::{ids, inline};
+
+/// The most bytes of patches that a prompt tells of what was changed for it.
+pub(super) const TURN_PATCHES: usize = 256 * 1024;
 
 /// What is known of a message's calls while its session is live.
 pub(super) trait Progress {
@@ -37,16 +43,19 @@ impl Progress for Unwatched {
 }
 
 /// Messages as they are read from a log. Prompts that were taken back are left out, and a step that an abort left without an
-/// end has one, unless it is the one that runs: a client would wait for their answers for ever.
+/// end has one, unless it is the one that runs: a client would wait for their answers for ever. `behind`: messages behind these
+/// that belong to the last turn here, whose prompt tells what it changed.
 pub(crate) fn history<'a>(
     scene: Scene<'a>,
     messages: &'a [Message],
+    behind: &[Message],
     running: Option<MessageId>,
 ) -> impl DoubleEndedIterator<Item = MessageWithParts> + 'a {
+    let changes = by_turn(messages.iter().chain(behind));
     let shown = messages.iter().filter(|message| !matches!(message, Message::User(user) if user.withdrawn));
     shown.flat_map(move |message| match message {
         Message::User(message) if message.kind.is_compaction() => compaction(scene, message),
-        Message::User(message) => vec![user(scene, message)],
+        Message::User(message) => vec![user(scene, message, changes.get(&message.id))],
         Message::Assistant(message) if message.completed.is_none() && running != Some(message.id) => {
             vec![assistant(scene, &given_up(message.clone(), message.created), &Unwatched)]
         }
@@ -58,7 +67,7 @@ pub(crate) fn history<'a>(
 /// answer that holds the text.
 pub(super) fn compaction(scene: Scene<'_>, message: &UserMessage) -> Vec<MessageWithParts> {
     let PromptKind::Compaction { by_hand, answer, .. } = message.kind else { return Vec::new() };
-    let MessageWithParts { info, .. } = user(scene, &UserMessage { parts: Vec::new(), ..message.clone() });
+    let info = shapes::Message::User(Box::new(prompt(scene, message, None)));
     let head = head(scene, message.id, ids::step_start(message.id));
     let tells = MessageWithParts { info, parts: vec![shapes::Part::Compaction { head, auto: !by_hand }] };
     let written = AssistantMessage {
@@ -121,9 +130,33 @@ pub(super) fn given_up(message: AssistantMessage, at: Timestamp) -> AssistantMes
     AssistantMessage { completed: Some(at), finish: Some(FinishReason::Aborted), ..message }
 }
 
-/// A prompt.
-pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts {
-    let info = shapes::UserMessage {
+/// What the calls of each turn changed.
+fn by_turn<'a>(messages: impl Iterator<Item = &'a Message>) -> HashMap<MessageId, Changes> {
+    let mut changes: HashMap<MessageId, Changes> = HashMap::new();
+    for message in messages {
+        let Message::Assistant(answer) = message else { continue };
+        let calls = answer.parts.iter().filter_map(|part| match part {
+            Part::Call(CallPart { state: CallState::Settled(result), .. }) => Some(result),
+            _ => None,
+        });
+        let of_turn = changes.entry(answer.parent).or_insert_with(|| Changes::new(TURN_PATCHES));
+        calls.for_each(|result| of_turn.add(result));
+    }
+    changes
+}
+
+/// A prompt without its parts, with what was changed for it.
+pub(super) fn prompt(
+    scene: Scene<'_>,
+    message: &UserMessage,
+    changes: Option<&Changes>,
+) -> shapes::UserMessage {
+    let changes = changes.filter(|changes| !changes.is_empty());
+    let summary = (changes.is_some() || message.summary.is_some()).then(|| shapes::TurnSummary {
+        body: message.summary.clone(),
+        diffs: changes.map(|changes| diffs(scene, changes)).unwrap_or_default(),
+    });
+    shapes::UserMessage {
         id: message.id,
         session: scene.session,
         time: shapes::Created { created: message.created.as_millis() },
@@ -134,7 +167,18 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts 
         },
         system: message.system.clone(),
         tools: message.tools.clone(),
-    };
+        summary,
+    }
+}
+
+/// The files that were changed.
+pub(super) fn diffs(scene: Scene<'_>, changes: &Changes) -> Vec<shapes::FileDiff> {
+    changes.files(&scene.place.directory).into_iter().map(shapes::FileDiff::from).collect()
+}
+
+/// A prompt, with what was changed for it.
+pub(super) fn user(scene: Scene<'_>, message: &UserMessage, changes: Option<&Changes>) -> MessageWithParts {
+    let info = prompt(scene, message, changes);
     // Who runs a command by hand wrote that, and no text.
     let synthetic = message.kind.command().is_some();
     let parts = message.parts.iter().map(|part| match part {
@@ -145,7 +189,7 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage) -> MessageWithParts 
         Part::File { id, file } => attachment(head(scene, message.id, *id), file),
         Part::Call(call) => tool(scene, message.id, message.created, call, &Unwatched),
     });
-    MessageWithParts { info: shapes::Message::User(info), parts: parts.collect() }
+    MessageWithParts { info: shapes::Message::User(Box::new(info)), parts: parts.collect() }
 }
 
 /// The answer of a step, with the parts that begin and end it.

@@ -4,7 +4,7 @@ use playhouse_protocol::{PermissionRule, SessionId, SessionSummary, Timestamp};
 
 use super::dollars;
 use crate::wire::place::Place;
-use crate::wire::shapes::{Session, SessionModel, SessionTime, SessionTokens};
+use crate::wire::shapes::{Session, SessionChanges, SessionModel, SessionTime, SessionTokens};
 
 const QUALITIES: [&str; 32] = [
     "amber", "brisk", "calm", "clear", "crisp", "deep", "eager", "early", "fair", "fine", "fresh", "gentle",
@@ -25,7 +25,7 @@ pub(crate) fn session(
     permissions: Option<&[PermissionRule]>,
 ) -> Session {
     let totals = summary.totals();
-    let tokens = totals.tokens;
+    let (tokens, changed) = (totals.tokens, summary.changed);
     Session {
         id: summary.id,
         slug: slug(summary.id),
@@ -33,6 +33,11 @@ pub(crate) fn session(
         directory: summary.workspace.clone(),
         path: Some(place.path().to_owned()),
         parent: summary.parent,
+        summary: (!changed.is_nothing()).then_some(SessionChanges {
+            additions: changed.additions,
+            deletions: changed.deletions,
+            files: changed.files,
+        }),
         cost: dollars(totals.cost.0),
         tokens: SessionTokens {
             input: tokens.input,

@@ -198,6 +198,20 @@ fn what_an_attempt_streamed_is_withdrawn_when_it_failed() {
 }
 
 #[test]
+fn clients_do_not_wait_for_a_session_that_is_parked() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.attempt(false);
+    stage.told();
+    stage.provisional(Provisional::SessionParked { reason: "it crashed 4 times".into() });
+    let told = stage.taken();
+    let kinds: Vec<String> = told.iter().map(kind).collect();
+    assert_eq!(kinds, ["session.error UnknownError", "session.status idle", "session.idle"]);
+    let message = told[0]["properties"]["error"]["data"]["message"].as_str().unwrap();
+    assert!(message.contains("parked: it crashed 4 times"), "{message}");
+}
+
+#[test]
 fn an_abort_ends_the_answer_and_takes_back_the_prompts_that_waited() {
     let mut stage = Stage::new();
     stage.prompt("first");

@@ -243,7 +243,7 @@ impl Stage {
 
     pub(super) fn end(&mut self, outcome: TurnOutcome, error: Option<ErrorInfo>) {
         let (turn, totals) = (self.turn, Totals::default());
-        self.record(Record::TurnEnded(TurnEnded { turn, outcome, error, steps: 1, totals }));
+        self.record(Record::TurnEnded(TurnEnded { changed: None, turn, outcome, error, steps: 1, totals }));
     }
 
     /// A summary stands for all that was said.
@@ -280,7 +280,7 @@ impl Stage {
         let session = Session::replay(&self.log).unwrap();
         let place = Place::new("/srv/demo/sub", "/srv/demo", true, 5);
         let scene = Scene { session: self.session(), place: &place };
-        history(scene, &session.messages, None).collect()
+        history(scene, &session.messages, &[], None).collect()
     }
 }
 

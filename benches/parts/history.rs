@@ -1,12 +1,12 @@
-//! Guards of the parts that a long history makes expensive: `cargo bench --bench parts`.
+//! What a long history costs: its fold, and requests made of it.
 
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use playhouse::protocol::chat::ChatMessage;
 use playhouse::protocol::id::{AttemptId, IdGenerator, MessageId, PartId, SessionId};
 use playhouse::protocol::ledger::{Purpose, Tier};
 use playhouse::protocol::message::{
-    CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
+    CallInput, CallOutcome, CallResult, FinishReason, Part as MessagePart, PromptKind, ToolSwitches,
 };
 use playhouse::protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
@@ -16,6 +16,8 @@ use playhouse::protocol::{Entry, ModelRef, Prices, Record, Seq, Timestamp, Token
 use playhouse::session::{Session, chat};
 use playhouse_llm::{DialectKind, Head, ToolChoice, Transcript};
 use serde_json::json;
+
+use crate::Part;
 
 /// Messages of the history, as a model sees them: a prompt, and two for each step.
 const MESSAGES: usize = 2_000;
@@ -40,23 +42,11 @@ impl Log {
         let model: ModelRef = "mock/walk".parse().expect("it is a model");
         let session: SessionId = log.ids.next(Self::NOW);
         log.push(Record::SessionCreated(SessionCreated {
-            session,
-            tenant: "bench".into(),
-            workspace: "/".into(),
             title: "Bench".into(),
-            agent: "build".into(),
-            model: model.clone(),
-            parent: None,
-            root: None,
-            parent_step: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..SessionCreated::new(session, "bench", "/", "build", model.clone())
         }));
         let turn: MessageId = log.ids.next(Self::NOW);
-        let part = Part::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
+        let part = MessagePart::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
         log.push(Record::PromptAdmitted(PromptAdmitted {
             message: turn,
             parts: vec![part],
@@ -136,39 +126,65 @@ impl Log {
     }
 }
 
-fn parts(criterion: &mut Criterion) {
-    let steps = u32::try_from(MESSAGES / 2).expect("it is small");
-    let entries = Log::of(steps);
-    let session = Session::replay(&entries).expect("the log fits");
+/// The log of a turn whose history has so many messages.
+fn entries() -> Vec<Entry> {
+    Log::of(u32::try_from(MESSAGES / 2).expect("it is small"))
+}
+
+pub(crate) fn fold() -> Part {
+    let entries = entries();
+    Part::new(MESSAGES, "message", move || {
+        black_box(Session::replay(black_box(&entries)).expect("the log fits"));
+    })
+}
+
+/// The history as a model reads it.
+fn messages() -> Vec<ChatMessage> {
+    let session = Session::replay(&entries()).expect("the log fits");
     assert_eq!(session.messages.len(), MESSAGES / 2 + 1);
     let mut messages = Vec::new();
     for message in &session.messages {
         chat::translate(message, &session.summary.model, &mut messages);
     }
     assert_eq!(messages.len(), MESSAGES + 1);
-
-    criterion.bench_function("fold of a log of 2,000 messages", |bencher| {
-        bencher.iter(|| Session::replay(black_box(&entries)).expect("the log fits"));
-    });
-    for (name, dialect) in [("anthropic", DialectKind::Anthropic), ("openai-chat", DialectKind::OpenaiChat)] {
-        let head =
-            Head { model: "walk".into(), system: "Be brief.".into(), max_output: 100, ..Head::default() };
-        let fill = || {
-            let mut transcript = Transcript::new(dialect, &head);
-            for message in &messages {
-                transcript.push(message, &|_| None);
-            }
-            transcript
-        };
-        criterion.bench_function(&format!("serializing 2,000 messages, {name}"), |bencher| {
-            bencher.iter(|| black_box(fill()));
-        });
-        let mut transcript = fill();
-        criterion.bench_function(&format!("a request of 2,000 messages, {name}"), |bencher| {
-            bencher.iter(|| black_box(transcript.request(ToolChoice::Auto, None)));
-        });
-    }
+    messages
 }
 
-criterion_group!(benches, parts);
-criterion_main!(benches);
+fn transcript(dialect: DialectKind, messages: &[ChatMessage]) -> Transcript {
+    let head = Head { model: "walk".into(), system: "Be brief.".into(), max_output: 100, ..Head::default() };
+    let mut transcript = Transcript::new(dialect, &head);
+    for message in messages {
+        transcript.push(message, &|_| None);
+    }
+    transcript
+}
+
+fn serialize(dialect: DialectKind) -> Part {
+    let messages = messages();
+    Part::new(MESSAGES, "message", move || {
+        black_box(transcript(dialect, &messages));
+    })
+}
+
+pub(crate) fn serialize_anthropic() -> Part {
+    serialize(DialectKind::Anthropic)
+}
+
+pub(crate) fn serialize_openai_chat() -> Part {
+    serialize(DialectKind::OpenaiChat)
+}
+
+fn request(dialect: DialectKind) -> Part {
+    let mut transcript = transcript(dialect, &messages());
+    Part::new(1, "request of 2,000 messages", move || {
+        black_box(transcript.request(ToolChoice::Auto, None));
+    })
+}
+
+pub(crate) fn request_anthropic() -> Part {
+    request(DialectKind::Anthropic)
+}
+
+pub(crate) fn request_openai_chat() -> Part {
+    request(DialectKind::OpenaiChat)
+}

@@ -10,6 +10,8 @@ use crate::Result;
 pub(crate) struct Connection {
     stream: TcpStream,
     address: String,
+    /// Lines of the head of each request, beside the usual ones.
+    headers: String,
     buffer: Vec<u8>,
 }
 
@@ -18,6 +20,8 @@ struct Head {
     status: u16,
     /// Of its body, where it says so.
     length: Option<usize>,
+    /// Whether its body comes in chunks.
+    is_chunked: bool,
 }
 
 impl Connection {
@@ -25,10 +29,16 @@ impl Connection {
     pub(crate) async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, address: address.to_owned(), buffer: Vec::new() })
+        Ok(Self { stream, address: address.to_owned(), headers: String::new(), buffer: Vec::new() })
     }
 
-    /// Asks, and gives the whole answer: its status and its body, which must have a length.
+    /// Whose requests all have this header.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers += &format!("{name}: {value}\r\n");
+        self
+    }
+
+    /// Asks, and gives the whole answer: its status and its body, which must have an end.
     pub(crate) async fn ask(
         &mut self,
         method: &str,
@@ -36,13 +46,45 @@ impl Connection {
         body: Option<&Value>,
     ) -> Result<(u16, Vec<u8>)> {
         self.send(method, path, body).await?;
-        let Head { status, length } = self.head().await?;
-        let length = length.ok_or_else(|| format!("the answer to {method} {path} has no length"))?;
+        let Head { status, length, is_chunked } = self.head().await?;
+        if is_chunked {
+            return Ok((status, self.chunks().await?));
+        }
+        let length = match status {
+            204 | 304 => 0,
+            _ => length.ok_or_else(|| format!("the answer to {method} {path} has no length"))?,
+        };
+        Ok((status, self.take(length).await?))
+    }
+
+    /// A body in chunks.
+    async fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = loop {
+                if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                    break self.take(end + 1).await?;
+                }
+                self.read().await?;
+            };
+            let size = std::str::from_utf8(&line)?.trim().split(';').next().unwrap_or_default();
+            let size = usize::from_str_radix(size, 16)?;
+            // With the end of its line.
+            let chunk = self.take(size + 2).await?;
+            if size == 0 {
+                return Ok(body);
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
+    }
+
+    /// The next so many bytes.
+    async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         while self.buffer.len() < length {
             self.read().await?;
         }
         let rest = self.buffer.split_off(length);
-        Ok((status, std::mem::replace(&mut self.buffer, rest)))
+        Ok(std::mem::replace(&mut self.buffer, rest))
     }
 
     /// The same, of an answer that is JSON and no refusal.
@@ -73,8 +115,9 @@ impl Connection {
     async fn send(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<()> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n{body}",
             self.address,
+            self.headers,
             body.len()
         );
         Ok(self.stream.write_all(request.as_bytes()).await?)
@@ -91,7 +134,8 @@ impl Connection {
         let head = String::from_utf8(std::mem::replace(&mut self.buffer, rest))?.to_lowercase();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-        Ok(Head { status: status.ok_or("the answer has no status")?, length })
+        let is_chunked = head.lines().any(|line| line == "transfer-encoding: chunked");
+        Ok(Head { status: status.ok_or("the answer has no status")?, length, is_chunked })
     }
 
     async fn read(&mut self) -> Result<()> {
