@@ -41,7 +41,7 @@
 //! assert_eq!(receiver.recv().unwrap()?, Seq(1)); // Now it is durable.
 //!
 //! assert_eq!(store.log.read(session, Seq::START, 100)?.entries.len(), 1);
-//! assert_eq!(store.log.summary(session)?.unwrap().title, "Fix the failing test");
+//! assert_eq!(store.log.summary(session)?.unwrap().agent, "build");
 //! # Ok::<(), playhouse_store::StoreError>(())
 //! ```
 
