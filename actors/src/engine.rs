@@ -32,6 +32,7 @@ use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
 use crate::sweeper::Sweeper;
 use crate::tasks::TaskLimits;
+use crate::telling::Pace;
 use crate::wake::DEEPEST;
 
 /// How long the engine's own actors may take to answer.
@@ -207,6 +208,7 @@ impl Engine {
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
             children: Children::default(),
+            pace: Pace::default(),
             measures,
         });
         let (supervisor, _) =

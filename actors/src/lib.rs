@@ -51,6 +51,7 @@ mod subscription;
 mod supervisor;
 mod sweeper;
 mod tasks;
+mod telling;
 mod templates;
 mod wake;
 

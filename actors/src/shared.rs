@@ -25,6 +25,7 @@ use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::sweeper::Sweeper;
 use crate::tasks::TaskLimits;
+use crate::telling::Pace;
 
 /// What all actors of one engine share.
 pub(crate) struct Shared {
@@ -80,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) purses: Arc<Purses>,
     /// Step and call actors at work.
     pub(crate) children: Children,
+    /// How many answers come just now.
+    pub(crate) pace: Pace,
     /// What metrics are made with.
     pub(crate) measures: Measures,
 }

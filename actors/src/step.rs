@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs, StreamEvent};
+use playhouse_llm::{Limiter, Permit, Repair, Repairs};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::PartId;
@@ -28,10 +28,11 @@ use crate::budget::{Before, Purse};
 use crate::conversation::Conversation;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
-use crate::measure::{Count, Measures, gen_ai_provider};
-use crate::ring::{OpenPart, Ring, Writer};
+use crate::measure::{Count, gen_ai_provider};
+use crate::ring::{OpenPart, Ring};
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, begins, now};
+use crate::telling::Telling;
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
 pub(crate) const COOL_DOWN: Duration = Duration::from_secs(1);
@@ -288,7 +289,7 @@ async fn attempt(
     }
     let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
     progress.sent = true;
-    let ended = exchange(&profile, body, order, ring, ids, progress, &shared.measures).await;
+    let ended = exchange(&profile, body, order, ring, ids, progress, shared).await;
     match &ended {
         Ok(_) => profile.limiter.succeeded(),
         // Whether it was said at the head of the answer or in the middle of it.
@@ -310,10 +311,9 @@ async fn exchange(
     ring: &Ring,
     ids: &Ids,
     progress: &mut Progress,
-    measures: &Measures,
+    shared: &Shared,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();
-    let mut is_first = true;
     let sent = playhouse_llm::send(
         profile.transport.as_ref(),
         &profile.endpoint,
@@ -323,20 +323,18 @@ async fn exchange(
         profile.limits.for_output(profile.head.max_output),
     );
     let mut stream = sent.await?;
-    progress.answering = true;
-    let mut assembly = Assembly { order, ids, current: None, calls: Vec::new() };
-    let mut events = Vec::new();
+    let Progress { answering, usage, opaque, .. } = progress;
+    *answering = true;
+    let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
+    let mut is_first = true;
     loop {
-        events.clear();
-        let more = read(&mut stream, &mut events).await;
-        if !events.is_empty() {
-            if std::mem::take(&mut is_first) {
-                measures.first_token(&order.model, began.elapsed());
-            }
-            ring.write(|writer| assembly.take(&mut events, writer, &mut progress.opaque));
+        let more = telling.read(&mut stream).await;
+        if is_first && telling.has_begun() {
+            is_first = false;
+            shared.measures.first_token(&order.model, began.elapsed());
         }
-        if let Some(usage) = stream.new_usage() {
-            progress.usage = Some(usage);
+        if let Some(reported) = stream.new_usage() {
+            *usage = Some(reported);
         }
         if !more? {
             break;
@@ -344,6 +342,7 @@ async fn exchange(
         // One session at full speed leaves the worker to the others now and then.
         tokio::task::consume_budget().await;
     }
+    drop(telling);
     stream.finish()
 }
 
@@ -400,81 +399,6 @@ pub(crate) fn most_tokens(
     let bytes = (body.len() as u64).max(estimated_input);
     let window = shared.directory.window(model).unwrap_or(u64::MAX);
     (bytes.min(window), profile.head.max_output)
-}
-
-async fn read(stream: &mut AnswerStream, events: &mut Vec<StreamEvent>) -> Result<bool, ErrorInfo> {
-    stream.next(events).await
-}
-
-/// Turns the pieces of an answer into parts.
-struct Assembly<'a> {
-    order: &'a AttemptOrder,
-    ids: &'a Ids,
-    /// The text or reasoning part under way.
-    current: Option<(PartId, Piece)>,
-    /// The calls by number.
-    calls: Vec<PartId>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
-    Text,
-    Reasoning,
-}
-
-impl Assembly<'_> {
-    fn take(
-        &mut self,
-        events: &mut Vec<StreamEvent>,
-        writer: &mut Writer<'_>,
-        opaque: &mut HashMap<PartId, Value>,
-    ) {
-        for event in events.drain(..) {
-            match event {
-                StreamEvent::Text(text) => {
-                    let part = self.part(Piece::Text, writer);
-                    writer.delta(part, text);
-                }
-                StreamEvent::Reasoning(text) => {
-                    let part = self.part(Piece::Reasoning, writer);
-                    writer.delta(part, text);
-                }
-                StreamEvent::ReasoningOpaque(value) => {
-                    let part = self.part(Piece::Reasoning, writer);
-                    opaque.insert(part, value);
-                }
-                StreamEvent::CallStart { id, name } => {
-                    self.current = None;
-                    let part = self.ids.next();
-                    let kind = OpenPartKind::Call { call_id: id, tool: name };
-                    writer.begin(self.order.step, self.order.attempt, part, kind);
-                    self.calls.push(part);
-                }
-                StreamEvent::CallArguments { call, text } => {
-                    if let Some(part) = self.calls.get(call) {
-                        writer.delta(*part, text);
-                    }
-                }
-                StreamEvent::PartEnd => self.current = None,
-            }
-        }
-    }
-
-    fn part(&mut self, piece: Piece, writer: &mut Writer<'_>) -> PartId {
-        if let Some((part, current)) = self.current
-            && current == piece
-        {
-            return part;
-        }
-        let part = self.ids.next();
-        let kind = match piece {
-            Piece::Text => OpenPartKind::Text,
-            Piece::Reasoning => OpenPartKind::Reasoning,
-        };
-        writer.begin(self.order.step, self.order.attempt, part, kind);
-        self.current = Some((part, piece));
-        part
-    }
 }
 
 /// The parts and calls of what was streamed. Every call gets an id of its own, whatever the provider sent.
