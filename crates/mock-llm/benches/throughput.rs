@@ -1,4 +1,5 @@
-//! How fast the mock talks: events a second over a real socket, with the server on one thread, and requests a second.
+//! How fast the mock talks: events a second over a real socket, with the server on one thread, requests a second, and what
+//! a token costs it that comes at a pace, on many connections.
 //!
 //! `cargo bench -p mock-llm`. Without `--bench` (as in `cargo test --benches`) it makes one short run.
 #![allow(clippy::print_stdout, reason = "a bench tells its numbers")]
@@ -8,8 +9,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use mock_llm::{Mock, Script};
+use mock_llm::{Mock, Model, Script, Step};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -32,8 +34,59 @@ fn main() -> Result<()> {
             per_second(requests, time)
         );
     }
+    println!("{}", paced(address, if is_bench { 1_000 } else { 10 })?);
     Ok(())
 }
+
+/// Tokens a second of each connection, as [`serve_on_a_thread`] has them.
+const RATE: f64 = 50.0;
+/// Tokens of each of them.
+const SAID: u64 = 200;
+
+/// So many connections on which tokens come at a pace.
+fn paced(address: SocketAddr, connections: u64) -> Result<String> {
+    let body = request("/v1/messages", "paced").to_string();
+    let request =
+        format!("POST /v1/messages HTTP/1.1\r\nhost: mock\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (start, work) = (Instant::now(), server_time());
+    let reads = runtime.block_on(async {
+        let read = |_| async {
+            let mut stream = tokio::net::TcpStream::connect(address).await?;
+            stream.write_all(request.as_bytes()).await?;
+            let (mut buffer, mut tail, mut reads) = (vec![0; 4096], Vec::new(), 0_u64);
+            while !tail.ends_with(END) {
+                let count = stream.read(&mut buffer).await?;
+                if count == 0 {
+                    return Err("the server closed the connection".into());
+                }
+                reads += 1;
+                tail.extend_from_slice(&buffer[..count]);
+                tail.drain(..tail.len().saturating_sub(END.len()));
+            }
+            Ok::<_, Box<dyn Error + Send + Sync>>(reads)
+        };
+        futures::future::try_join_all((0..connections).map(read)).await
+    })?;
+    let (time, worked) = (start.elapsed(), server_time());
+    let all = connections * SAID;
+    let reads: u64 = reads.into_iter().sum();
+    let each = match (work, worked) {
+        (Some(before), Some(after)) => {
+            format!(
+                ", {:.2} µs of the server's processor time a token",
+                (after - before).as_secs_f64() * 1e6 / all as f64
+            )
+        }
+        _ => String::new(),
+    };
+    Ok(format!(
+        "{connections} connections at {RATE} tokens a second: {all} tokens in {time:.2?}, {reads} reads{each}"
+    ))
+}
+
+/// What ends a body in chunks.
+const END: &[u8] = b"\r\n0\r\n\r\n";
 
 fn per_second(count: u64, time: Duration) -> u64 {
     (count as f64 / time.as_secs_f64()) as u64
@@ -45,7 +98,8 @@ fn serve_on_a_thread() -> Result<SocketAddr> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-            let server = Mock::new(Script::new()).serve(listener)?;
+            let paced = Model::new().step(Step::empty().times(SAID).rate(RATE));
+            let server = Mock::new(Script::new().model("paced", paced)).serve(listener)?;
             tell.send(server.address())?;
             std::future::pending().await
         })
@@ -90,7 +144,6 @@ fn request(path: &str, model: &str) -> Value {
 
 /// Counts the events up to the last chunk.
 fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<u64> {
-    const END: &[u8] = b"\r\n0\r\n\r\n";
     /// What the data of every event begins with; no size of a chunk looks like it.
     const EVENT: &[u8] = b"\ndata";
     let (mut events, mut found, mut tail) = (0, 0, Vec::new());

@@ -12,13 +12,31 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 pub(crate) use self::pieces::{plain, whole};
-pub(crate) use self::streaming::streamed;
+pub(crate) use self::streaming::{Paced, Step, streamed};
 use crate::framing::{Framer, Framing};
 use crate::journal::{Outcome, Record};
 use crate::wire::Counts;
 
 /// The body of an answer.
 pub(crate) type Body = BoxStream<'static, io::Result<Bytes>>;
+
+/// What is said in answer.
+pub(crate) enum Said {
+    /// A body that says by itself when it goes on.
+    Body(Body),
+    /// A stream at a pace, whose times somebody else may keep.
+    Paced(Box<Paced>),
+}
+
+impl Said {
+    /// The body of it.
+    pub(crate) fn into_body(self) -> Body {
+        match self {
+            Self::Body(body) => body,
+            Self::Paced(paced) => paced.into_body(),
+        }
+    }
+}
 
 /// What comes next of an answer.
 enum Next {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::net::TcpListener;
 
-use crate::answer::{self, Body};
+use crate::answer::{self, Body, Said};
 use crate::cache::{Cached, PromptCache};
 use crate::fault::Fault;
 use crate::framing::Framing;
@@ -57,6 +57,14 @@ pub struct MockResponse {
     pub body: Body,
 }
 
+/// The answer to a request, of which it was not said who carries it.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Header names (lower case) and values.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) said: Said,
+}
+
 impl std::fmt::Debug for MockResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MockResponse")
@@ -101,7 +109,9 @@ impl Mock {
     ///
     /// Needs a tokio runtime with timers. Names of headers are compared without regard to case.
     pub async fn respond(&self, path: &str, headers: &[(String, String)], body: Bytes) -> MockResponse {
-        self.respond_to(Arrival::in_process(), path, headers, body).await
+        let Answer { status, headers, said } =
+            self.respond_to(Arrival::in_process(), path, headers, body).await;
+        MockResponse { status, headers, body: said.into_body() }
     }
 
     /// The same for a request that came as `arrival` says.
@@ -111,7 +121,7 @@ impl Mock {
         path: &str,
         headers: &[(String, String)],
         body: Bytes,
-    ) -> MockResponse {
+    ) -> Answer {
         let header = |wanted: &str| {
             headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
         };
@@ -195,7 +205,7 @@ async fn say(
     is_stream: bool,
     mut plan: Plan,
     record: Record,
-) -> MockResponse {
+) -> Answer {
     let framing = plan.framing;
     match plan.fault.take() {
         Some(Fault::Status { code, mut headers, retry_after, body }) => {
@@ -225,7 +235,7 @@ async fn say(
     if is_stream {
         let mut headers = content_type(EVENTS, framing);
         headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
-        return MockResponse { status: 200, headers, body: answer::streamed(wire, about, plan, record) };
+        return Answer { status: 200, headers, said: answer::streamed(wire, about, plan, record) };
     }
     // A body that ends early must not promise its length, or the client would know that it was cut.
     let is_sound = plan.fault.as_ref().and_then(Fault::moment).is_none() && framing.is_plain();
@@ -234,7 +244,7 @@ async fn say(
     if is_sound {
         headers.push(("content-length".to_owned(), length.to_string()));
     }
-    MockResponse { status: 200, headers, body }
+    Answer { status: 200, headers, said: Said::Body(body) }
 }
 
 fn content_type(kind: &str, framing: Framing) -> Vec<(String, String)> {
@@ -245,16 +255,17 @@ fn content_type(kind: &str, framing: Framing) -> Vec<(String, String)> {
     headers
 }
 
-fn plain(status: u16, kind: &str, body: Vec<u8>, record: Record) -> MockResponse {
+fn plain(status: u16, kind: &str, body: Vec<u8>, record: Record) -> Answer {
     known(status, kind, body, Framing::default(), record)
 }
 
 /// An answer whose body is known.
-fn known(status: u16, kind: &str, body: Vec<u8>, framing: Framing, record: Record) -> MockResponse {
+fn known(status: u16, kind: &str, body: Vec<u8>, framing: Framing, record: Record) -> Answer {
     record.status(status);
     let mut headers = content_type(kind, framing);
     if framing.is_plain() {
         headers.push(("content-length".to_owned(), body.len().to_string()));
     }
-    MockResponse { status, headers, body: answer::plain(Bytes::from(body), framing, kind == EVENTS, record) }
+    let body = answer::plain(Bytes::from(body), framing, kind == EVENTS, record);
+    Answer { status, headers, said: Said::Body(body) }
 }

@@ -148,7 +148,7 @@ pub enum Item {
         times: u64,
     },
     /// So many tokens, each of which is the time at which it was made, in microseconds since the epoch: `@` and 16 digits.
-    /// It tells how long a token is under way; its answer is another one each time.
+    /// It tells how long a token is under way. An answer never tells a time twice, and the same request gets another answer.
     Times(u64),
 }
 

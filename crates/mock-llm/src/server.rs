@@ -1,13 +1,13 @@
 //! The mock over sockets: HTTP/1.1 and HTTP/2 in the clear, one task for each connection.
 
 mod body;
+mod pacer;
 mod socket;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -23,9 +23,11 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::body::StreamBody;
-use self::socket::Socket;
+use self::pacer::Pacer;
+use self::socket::{Socket, Wire};
+use crate::answer::Said;
 use crate::journal::Arrival;
-use crate::mock::{Mock, MockResponse};
+use crate::mock::{Answer, Mock};
 use crate::wire::foreign_error;
 
 /// The largest request that is read, in bytes.
@@ -81,13 +83,18 @@ async fn accept(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut connections = JoinSet::new();
-    let mut accepted_so_far = 0;
+    let mut accepted_so_far: usize = 0;
+    // One for each thread, so that all of them may write.
+    let threads = tokio::runtime::Handle::current().metrics().num_workers().max(1);
+    let pacers: Vec<Arc<Pacer>> = (0..threads).map(|_| Arc::default()).collect();
+    let mut paced: JoinSet<()> = pacers.iter().map(|pacer| Arc::clone(pacer).run()).collect();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     accepted_so_far += 1;
-                    connections.spawn(connection(mock.clone(), stream, accepted_so_far, options));
+                    let pacer = Arc::clone(&pacers[accepted_so_far % threads]);
+                    connections.spawn(connection(mock.clone(), stream, accepted_so_far as u64, options, pacer));
                 }
                 // Out of descriptors, most likely: those that close soon make room.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -98,20 +105,24 @@ async fn accept(
     }
     drop(listener);
     connections.shutdown().await;
+    paced.shutdown().await;
 }
 
-async fn connection(mock: Mock, stream: TcpStream, number: u64, options: ServeOptions) {
+async fn connection(mock: Mock, stream: TcpStream, number: u64, options: ServeOptions, pacer: Arc<Pacer>) {
     // Without it a delta waits for the acknowledgement of the one before it.
     let _ = stream.set_nodelay(true);
-    let reset = Arc::new(AtomicBool::new(false));
-    let socket = TokioIo::new(Socket::new(stream, Arc::clone(&reset)));
+    let wire = Wire::new(stream);
+    let socket = TokioIo::new(Socket::new(Arc::clone(&wire)));
     let service = service_fn(move |request: Request<Incoming>| {
         // The error of a body resets its stream in HTTP/2; the connection goes on with the others.
         let http2 = request.version() == Version::HTTP_2;
-        let reset = if http2 { Arc::default() } else { Arc::clone(&reset) };
+        let carrier = Carrier {
+            wire: (!http2).then(|| Arc::clone(&wire)),
+            pacer: (request.version() == Version::HTTP_11).then(|| Arc::clone(&pacer)),
+        };
         let mock = mock.clone();
         let arrival = Arrival { at: SystemTime::now(), connection: Some(number), http2 };
-        async move { Ok::<_, Infallible>(answer(&mock, arrival, request, reset).await) }
+        async move { Ok::<_, Infallible>(answer(&mock, arrival, request, carrier).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if options.http2_streams.is_some() {
@@ -121,11 +132,28 @@ async fn connection(mock: Mock, stream: TcpStream, number: u64, options: ServeOp
     let _ = builder.serve_connection(socket, service).await;
 }
 
+/// Who carries an answer.
+struct Carrier {
+    /// The connection, where it is that of this answer only.
+    wire: Option<Arc<Wire>>,
+    /// Who keeps its times, where it comes in chunks.
+    pacer: Option<Arc<Pacer>>,
+}
+
+impl Carrier {
+    fn carry(self, said: Said) -> StreamBody {
+        match (said, self.wire, self.pacer) {
+            (Said::Paced(paced), Some(wire), Some(pacer)) => StreamBody::paced(paced, wire, pacer),
+            (said, wire, _) => StreamBody::new(said.into_body(), wire),
+        }
+    }
+}
+
 async fn answer(
     mock: &Mock,
     arrival: Arrival,
     request: Request<Incoming>,
-    reset: Arc<AtomicBool>,
+    carrier: Carrier,
 ) -> Response<StreamBody> {
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
@@ -149,9 +177,9 @@ async fn answer(
         })
         .collect();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let MockResponse { status, headers, body } = mock.respond_to(arrival, path, &headers, body).await;
+    let Answer { status, headers, said } = mock.respond_to(arrival, path, &headers, body).await;
     match build(status, headers) {
-        Ok(built) => built.map(|()| StreamBody::new(body, reset)),
+        Ok(built) => built.map(|()| carrier.carry(said)),
         Err(reason) => error(StatusCode::INTERNAL_SERVER_ERROR, &reason),
     }
 }

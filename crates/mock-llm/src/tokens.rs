@@ -96,7 +96,9 @@ pub(crate) enum Source {
     },
     /// The time, again and again.
     Times {
-        /// The time as it was told last.
+        /// The time as it was told last, in microseconds.
+        last: u64,
+        /// The same as text.
         text: String,
         /// How often it is still to be told.
         left: u64,
@@ -108,6 +110,19 @@ pub(crate) enum Source {
         /// Whether it was said.
         is_said: bool,
     },
+}
+
+/// Puts a time in place of `text`: an `@` and 16 digits.
+fn write_time(text: &mut String, mut time: u64) {
+    let mut digits = [b'0'; 16];
+    for digit in digits.iter_mut().rev() {
+        // Less than 10.
+        *digit += (time % 10) as u8;
+        time /= 10;
+    }
+    text.clear();
+    text.push('@');
+    text.extend(digits.iter().map(|digit| char::from(*digit)));
 }
 
 /// The most bytes of one token.
@@ -126,9 +141,9 @@ impl Source {
         Self::Prose { next: 0, end: count }
     }
 
-    /// The time, so often.
+    /// The time, so often; never the same twice.
     pub(crate) fn times(count: u64) -> Self {
-        Self::Times { text: String::new(), left: count }
+        Self::Times { last: 0, text: String::new(), left: count }
     }
 
     /// Made-up prose of so many bytes (at most 256 MiB) in one token.
@@ -165,10 +180,12 @@ impl Source {
                 prose(*next - 1)
             }),
             Self::Times { left: 0, .. } => None,
-            Self::Times { text, left } => {
+            Self::Times { last, text, left } => {
                 *left -= 1;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                *text = format!("@{:016}", now.as_micros());
+                let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+                *last = now.max(last.saturating_add(1));
+                write_time(text, *last);
                 Some(text)
             }
             Self::One { is_said: true, .. } => None,
@@ -225,7 +242,8 @@ mod tests {
         assert_eq!(all(Source::prose(2)), ["The", " small"]);
         let times = all(Source::times(3));
         assert!(
-            times.is_sorted() && times.iter().all(|time| time.len() == 17 && time.starts_with('@')),
+            times.is_sorted_by(|one, next| one < next)
+                && times.iter().all(|time| time.len() == 17 && time.starts_with('@')),
             "{times:?}"
         );
         assert_eq!(times.len(), 3);

@@ -1,14 +1,19 @@
 //! Answers that stream.
 
-use playhouse_protocol::Tokens;
+use std::io::Write;
 
-use super::{Body, Next, Say, deliver, stall};
+use bytes::Bytes;
+use playhouse_protocol::Tokens;
+use tokio::time::Instant;
+
+use super::{Body, Next, Said, Say, deliver, stall};
 use crate::fault::{Cut, Defect, Fault, Moment};
+use crate::framing::Framing;
 use crate::journal::{Outcome, Record};
 use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::tokens::Source;
-use crate::wire::{About, Encode, Frame, PartKind, Wire};
+use crate::wire::{About, Counts, Encode, Frame, PartKind, Wire};
 
 /// What an error event says when the script does not.
 const ERROR_TEXT: &str = "the script breaks the answer off here";
@@ -50,14 +55,71 @@ struct Streaming {
     is_cut: bool,
 }
 
+/// What comes next of a stream.
+pub(crate) enum Step {
+    /// What is in the frame is to be sent. `is_last` promises that nothing follows it.
+    Ready { is_last: bool },
+    /// Nothing before this.
+    Wait(Instant),
+    /// The fault strikes.
+    Strike,
+    /// Nothing.
+    Over,
+}
+
+/// A stream at a pace, without a fault, carried as it is: whoever carries it may say when it goes on.
+pub(crate) struct Paced {
+    streaming: Streaming,
+    record: Record,
+}
+
+impl Paced {
+    /// Goes on as far as it goes now. What is ready stays so until it is taken.
+    pub(crate) fn step(&mut self) -> Step {
+        self.streaming.step()
+    }
+
+    /// Takes what is ready. It counts as handed over.
+    pub(crate) fn take(&mut self, is_last: bool) -> Bytes {
+        let (bytes, counts) = self.streaming.frame.take();
+        self.count(counts, is_last);
+        bytes
+    }
+
+    /// The same as a chunk of HTTP/1.1 in place of what is in `out`.
+    pub(crate) fn take_chunk(&mut self, out: &mut Vec<u8>) {
+        out.clear();
+        let counts = self.streaming.frame.take_with(|bytes| {
+            // Writing to a vector does not fail.
+            let _ = write!(out, "{:X}\r\n", bytes.len());
+            out.extend_from_slice(bytes);
+            out.extend_from_slice(b"\r\n");
+        });
+        self.count(counts, false);
+    }
+
+    fn count(&mut self, counts: Counts, is_last: bool) {
+        self.record.sent(counts);
+        if is_last {
+            self.record.outcome(Outcome::Complete);
+        }
+    }
+
+    /// The same as a body.
+    pub(crate) fn into_body(self) -> Body {
+        deliver(self.streaming, Framing::default(), true, self.record)
+    }
+}
+
 /// An answer that streams.
-pub(crate) fn streamed(wire: &dyn Wire, about: About, mut plan: Plan, record: Record) -> Body {
+pub(crate) fn streamed(wire: &dyn Wire, about: About, mut plan: Plan, record: Record) -> Said {
     let moment = plan.fault.as_ref().and_then(Fault::moment);
     let pass = match moment {
         Some(Moment::Events(events)) => Some(events),
         _ => None,
     };
     let framing = plan.framing;
+    let is_paced = plan.rate.is_some() && plan.fault.is_none() && framing.is_plain();
     let streaming = Streaming {
         input: about.input,
         encoder: wire.stream(about),
@@ -74,39 +136,56 @@ pub(crate) fn streamed(wire: &dyn Wire, about: About, mut plan: Plan, record: Re
         plan,
         is_cut: false,
     };
-    deliver(streaming, framing, true, record)
+    match is_paced {
+        true => Said::Paced(Box::new(Paced { streaming, record })),
+        false => Said::Body(deliver(streaming, framing, true, record)),
+    }
 }
 
 impl Say for Streaming {
     async fn next(&mut self) -> Next {
         loop {
-            if self.frame.is_shut() {
-                if !self.frame.is_empty() {
-                    return self.send();
+            match self.step() {
+                Step::Ready { is_last } => {
+                    let (bytes, counts) = self.frame.take();
+                    return Next::Send { bytes, counts, is_last };
                 }
-                if self.strike().await {
-                    return Next::Break;
+                Step::Wait(due) => tokio::time::sleep_until(due).await,
+                Step::Strike => {
+                    if self.strike().await {
+                        return Next::Break;
+                    }
                 }
-            } else if matches!(self.stage, Stage::End) {
-                if !self.frame.is_empty() {
-                    return self.send();
+                Step::Over => {
+                    return Next::Over(if self.is_cut { Outcome::Cut } else { Outcome::Complete });
                 }
-                return Next::Over(if self.is_cut { Outcome::Cut } else { Outcome::Complete });
-            } else if let Some(due) = self.pace.due(self.said.output + self.said.reasoning) {
-                if !self.frame.is_empty() {
-                    return self.send();
-                }
-                tokio::time::sleep_until(due).await;
-            } else if self.frame.is_full() {
-                return self.send();
-            } else {
-                self.advance();
             }
         }
     }
 }
 
 impl Streaming {
+    /// Goes on as far as it goes now.
+    fn step(&mut self) -> Step {
+        loop {
+            let is_empty = self.frame.is_empty();
+            if self.frame.is_shut() {
+                return if is_empty { Step::Strike } else { self.ready() };
+            } else if matches!(self.stage, Stage::End) {
+                return if is_empty { Step::Over } else { self.ready() };
+            } else if let Some(due) = self.pace.due(self.said.output + self.said.reasoning) {
+                return if is_empty { Step::Wait(due) } else { self.ready() };
+            } else if self.frame.is_full() {
+                return self.ready();
+            }
+            self.advance();
+        }
+    }
+
+    fn ready(&self) -> Step {
+        Step::Ready { is_last: matches!(self.stage, Stage::End) && !self.is_cut && !self.frame.is_shut() }
+    }
+
     /// Says one thing more.
     fn advance(&mut self) {
         match &mut self.stage {
@@ -265,12 +344,5 @@ impl Streaming {
         self.frame.drop_held();
         self.stage = Stage::End;
         self.is_cut = true;
-    }
-
-    /// Hands over what is ready.
-    fn send(&mut self) -> Next {
-        let is_last = matches!(self.stage, Stage::End) && !self.is_cut && !self.frame.is_shut();
-        let (bytes, counts) = self.frame.take();
-        Next::Send { bytes, counts, is_last }
     }
 }

@@ -1,35 +1,82 @@
-//! A connection that can be reset in place of being closed.
+//! A connection that can be reset in place of being closed, and on which a body may write past the HTTP library.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A TCP connection. When `reset` is set by the time it is dropped, the other side sees a reset, not an end.
-pub(super) struct Socket {
+/// A TCP connection that several have.
+pub(super) struct Wire {
     stream: TcpStream,
-    reset: Arc<AtomicBool>,
+    /// Whether the other side shall see a reset, not an end, when it is closed.
+    pub(super) reset: AtomicBool,
+    /// Whether the HTTP library has written all that it was given.
+    is_flushed: AtomicBool,
 }
 
-impl Socket {
-    pub(super) fn new(stream: TcpStream, reset: Arc<AtomicBool>) -> Self {
-        Self { stream, reset }
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Arc<Self> {
+        Arc::new(Self { stream, reset: AtomicBool::new(false), is_flushed: AtomicBool::new(false) })
     }
 
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
-        Pin::new(&mut self.get_mut().stream)
+    /// The HTTP library is given something to write.
+    pub(super) fn is_given(&self) {
+        self.is_flushed.store(false, Ordering::Release);
+    }
+
+    /// Whether the HTTP library has written all that it was given, so that what is written now comes behind it.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Acquire)
+    }
+
+    /// Writes what can be written now; 0 for nothing.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.stream.try_write(bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            written => written,
+        }
+    }
+
+    /// Writes when that can be done.
+    pub(super) fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_with(context, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_with(
+        &self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(context))?;
+            match write(&self.stream) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+/// The connection as the HTTP library has it.
+pub(super) struct Socket(Arc<Wire>);
+
+impl Socket {
+    pub(super) fn new(wire: Arc<Wire>) -> Self {
+        Self(wire)
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.reset.load(Ordering::Relaxed) {
+        if self.0.reset.load(Ordering::Relaxed) {
             // A close that does not linger discards what was not acknowledged and sends a reset.
-            let _ = self.stream.set_zero_linger();
+            let _ = self.0.stream.set_zero_linger();
         }
     }
 }
@@ -40,24 +87,39 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().poll_read(context, buffer)
+        loop {
+            ready!(self.0.stream.poll_read_ready(context))?;
+            match self.0.stream.try_read(buffer.initialize_unfilled()) {
+                Ok(count) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(context, bytes)
+        self.0.poll_write(context, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // It is asked for when nothing is left to write; the socket itself keeps nothing back.
+        self.0.is_flushed.store(true, Ordering::Release);
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.reset.load(Ordering::Relaxed) {
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.0.reset.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }
-        self.stream().poll_shutdown(context)
+        Poll::Ready(match SockRef::from(&self.0.stream).shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+            shut => shut,
+        })
     }
 
     fn poll_write_vectored(
@@ -65,10 +127,10 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write_vectored(context, slices)
+        self.0.poll_with(context, |stream| stream.try_write_vectored(slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 }

@@ -205,6 +205,15 @@ impl Frame {
         let counts = Counts { bytes: ready.bytes.len() as u64, ..ready.counts };
         (Bytes::from(ready.bytes), counts)
     }
+
+    /// Has what is ready read, in place of taking it: what holds it is used again.
+    pub(crate) fn take_with(&mut self, read: impl FnOnce(&[u8])) -> Counts {
+        read(&self.ready.bytes);
+        let counts = Counts { bytes: self.ready.bytes.len() as u64, ..self.ready.counts };
+        self.ready.bytes.clear();
+        self.ready.counts = Counts::default();
+        counts
+    }
 }
 
 #[cfg(test)]

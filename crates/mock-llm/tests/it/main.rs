@@ -11,6 +11,7 @@ mod gemini;
 mod http2;
 mod journal;
 mod pace;
+mod paced;
 mod rejections;
 mod responses;
 mod server;
