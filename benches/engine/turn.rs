@@ -1,5 +1,5 @@
 //! One turn of a given length and nothing else, to be counted from outside:
-//! `valgrind --tool=callgrind target/release/deps/engine-… turn --steps 1000`. What a step costs is the difference between two
+//! `valgrind --tool=callgrind target/release/deps/engine-… --bench turn --steps 1000`. What a step costs is the difference between two
 //! lengths, divided by theirs.
 
 use std::time::Instant;

@@ -26,19 +26,22 @@ impl Body {
                 self.head.extend_from_slice(bytes);
                 return true;
             };
-            self.head.extend_from_slice(&bytes[..end]);
-            bytes = &bytes[end + 1..];
-            let head = self.head.trim_ascii();
-            // What ends the chunk before it.
-            if !head.is_empty() {
-                let size =
-                    std::str::from_utf8(head).ok().and_then(|head| usize::from_str_radix(head, 16).ok());
-                match size {
-                    None | Some(0) => return false,
-                    Some(size) => self.left = size,
-                }
+            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+            bytes = rest;
+            let size = if self.head.is_empty() {
+                size(line)
+            } else {
+                self.head.extend_from_slice(line);
+                let size = size(&self.head);
+                self.head.clear();
+                size
+            };
+            match size {
+                // What ends the chunk before it.
+                None => {}
+                Some(0) => return false,
+                Some(size) => self.left = size,
             }
-            self.head.clear();
         }
         true
     }
@@ -56,4 +59,12 @@ impl Body {
         }
         self.line.extend_from_slice(chunk);
     }
+}
+
+/// The size that the head of a chunk says; 0, which ends a body, where it says none. `None` for an empty line.
+fn size(head: &[u8]) -> Option<usize> {
+    let head = head.trim_ascii();
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let add = |size: usize, byte| Some(size.checked_mul(16)? + digit(byte)? as usize);
+    (!head.is_empty()).then(|| head.iter().try_fold(0, add).unwrap_or(0))
 }

@@ -1,6 +1,5 @@
 //! The floor: the same streams of the same model through a process that only hands on bytes.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
@@ -11,7 +10,8 @@ use crate::forwarder::Forwarder;
 use crate::http::Connection;
 use crate::model::Scripted;
 use crate::process;
-use crate::watch::{Feed, Shared, Watch, read, unheard, until};
+use crate::streams::follow;
+use crate::watch::{Feed, Shared, Watch, unheard, until};
 
 /// What was seen of the forwarder.
 pub(crate) struct Floor {
@@ -24,15 +24,28 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
+    /// Tokens that a client read at once.
+    pub(crate) fn at_once(&self) -> f64 {
+        let watch = self.watch.borrow();
+        watch.tokens as f64 / watch.reads as f64
+    }
+
     /// Processor time of a token, of so many, in microseconds.
     pub(crate) fn cost(&self, tokens: f64) -> f64 {
         self.spent / tokens
     }
 }
 
-/// So many answers of a model at once, to their ends.
-pub(crate) async fn to_the_end(model: &Scripted, count: usize, name: &str, most: Duration) -> Result<Floor> {
+/// So many answers of a model at once, to their ends; each tells the time `times` times, where that is known.
+pub(crate) async fn to_the_end(
+    model: &Scripted,
+    count: usize,
+    name: &str,
+    times: Option<u64>,
+    most: Duration,
+) -> Result<Floor> {
     let (forwarder, watch) = (Forwarder::start(&model.address, None)?, clients(count));
+    watch.borrow_mut().of_a_turn = times;
     let before = process::used(forwarder.process.id())?;
     let begun = Instant::now();
     begin(&forwarder, count, name, &watch).await?;
@@ -117,12 +130,8 @@ async fn begin(forwarder: &Forwarder, count: usize, name: &str, watch: &Shared) 
         async move {
             let connection = Connection::open(&forwarder.address).await?;
             let (stream, begun) = connection.stream("POST", "/v1/messages", Some(request)).await?;
-            let watch = Rc::clone(watch);
-            tokio::task::spawn_local(async move {
-                if let Err(error) = read(stream, begun, Feed::Of(number), &watch).await {
-                    watch.borrow_mut().fail(error.to_string());
-                }
-            });
+            // A connection that stays open is no concern of anybody's.
+            drop(follow(stream, &begun, Feed::Of(number), watch)?);
             Ok::<_, crate::Failure>(())
         }
     });

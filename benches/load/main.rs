@@ -5,7 +5,7 @@
 //!
 //! The server is a process of its own (`playhouse serve`, or `opencode serve` with `--peer opencode`), and so are the
 //! scripted model ([`model`]: this program again, with the crate `mock-llm`) and the bare forwarder. All clients are in this
-//! process, on one thread ([`watch`]), whose processor time is told apart. Times of different processes are compared by the
+//! process, on one thread ([`streams`], [`watch`]), whose processor time is told apart. Times of different processes are compared by the
 //! one clock of the machine.
 #![allow(clippy::print_stdout, reason = "a bench tells its numbers")]
 
@@ -29,8 +29,10 @@ mod place;
 #[path = "../common/process.rs"]
 #[allow(dead_code, reason = "each bench uses its part")]
 mod process;
+mod proof;
 mod report;
 mod scenarios;
+mod streams;
 mod target;
 mod watch;
 mod who;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<()> {
     options.prepare()?;
+    proof::check()?;
     let who = Who::subject(options)?;
     let peer = Who::peer(options)?;
     let mut report = Report::new(peer.as_ref().map(Who::name));

@@ -23,6 +23,10 @@ pub(crate) const CALLS: usize = 5;
 const STEP: u64 = 100;
 /// Tokens of its turns.
 pub(crate) const TURN: u64 = STEP * (CALLS as u64 + 1);
+/// Words of a call that tell no time.
+const CALLED: u64 = 2;
+/// Tokens of its turns that tell the time.
+pub(crate) const TIMES: u64 = TURN - CALLED * CALLS as u64;
 /// Tells the time until nobody listens.
 pub(crate) const CLOCK: &str = "clock";
 /// Says the [`TURN`] tokens of a turn in one answer, each of which tells the time.
@@ -153,10 +157,9 @@ pub(crate) fn overheads(asked: &[Asked], model: &str) -> Vec<(usize, f64)> {
 
 fn script(rate: f64, steps: usize, burst: u64, sleep: &str) -> Script {
     let read = || call("read", json!({"filePath": FILE}));
-    let called = 2;
     let mut steady = Model::new();
     for _ in 0..CALLS {
-        steady = steady.step(Step::empty().times(STEP - called).call("read", json!({"filePath": FILE})));
+        steady = steady.step(Step::empty().times(STEP - CALLED).call("read", json!({"filePath": FILE})));
     }
     let steady = steady.step(Step::empty().times(STEP)).rate(rate).cycle();
     let clock = Model::new().step(Step::empty().times(ENDLESS)).rate(rate).cycle();

@@ -61,17 +61,23 @@ impl Row {
     }
 
     fn line(&self, with_peer: bool) -> String {
-        let Self { scenario, name, unit, value, goal, peer } = self;
+        format!("| {} {}", self.scenario, self.cells(with_peer))
+    }
+
+    /// The line without its scenario.
+    fn cells(&self, with_peer: bool) -> String {
+        let Self { name, unit, value, goal, peer, .. } = self;
+        let shown = |value: f64| format!("{} {unit}", number(value)).trim_end().to_owned();
         let (goal, verdict) = match (goal, self.is_met()) {
             (Some(goal), Some(met)) => {
-                (format!("≤ {} {unit}", number(*goal)), if met { "met" } else { "**MISSED**" })
+                (format!("≤ {}", shown(*goal)), if met { "met" } else { "**MISSED**" })
             }
             _ => Default::default(),
         };
-        let mut line = format!("| {scenario} | {name} | {} {unit} | {goal} | {verdict} |", number(*value));
+        let mut line = format!("| {name} | {} | {goal} | {verdict} |", shown(*value));
         if with_peer {
             let _ = match peer {
-                Some(peer) => write!(line, " {} {unit} | {} |", number(*peer), number(peer / value)),
+                Some(peer) => write!(line, " {} | {} |", shown(*peer), number(peer / value)),
                 None => write!(line, " | |"),
             };
         }
@@ -137,17 +143,29 @@ impl Report {
         }
     }
 
+    /// When, what and where.
+    fn about(&self) -> String {
+        let Self { machine, at, commit, arguments, .. } = self;
+        let command = ["cargo bench --bench load".to_owned()].into_iter();
+        let words = (!arguments.is_empty()).then(|| format!("-- {}", arguments.join(" ")));
+        let command = command.chain(words).collect::<Vec<_>>().join(" ");
+        format!("{at} UTC, commit {commit}, `{command}`\n{machine}")
+    }
+
+    /// The columns behind the first, and the line below them.
+    fn columns(&self) -> (String, &'static str) {
+        match &self.peer {
+            None => ("measured | value | goal | |".to_owned(), "---|---|---|---|"),
+            Some(peer) => {
+                (format!("measured | value | goal | | {peer} | times as much |"), "---|---|---|---|---|---|")
+            }
+        }
+    }
+
     /// The machine, and the head of the table.
     pub(crate) fn head(&self) -> String {
-        let Self { machine, at, commit, arguments, .. } = self;
-        let arguments = arguments.join(" ");
-        let machine = format!("{at} UTC, commit {commit}, `-- {arguments}`\n{machine}");
-        match &self.peer {
-            None => format!("{machine}\n\n| scenario | measured | value | goal | |\n|---|---|---|---|---|"),
-            Some(peer) => format!(
-                "{machine}\n\n| scenario | measured | value | goal | | {peer} | times as much |\n|---|---|---|---|---|---|---|"
-            ),
-        }
+        let (columns, line) = self.columns();
+        format!("{}\n\n| scenario | {columns}\n|---|{line}", self.about())
     }
 
     /// The numbers of a scenario, with those of the peer that have the same names; the lines of the table.
@@ -162,20 +180,33 @@ impl Report {
         lines
     }
 
-    /// The table.
+    /// What was measured, with a table for each scenario, and first of all what was demanded.
     pub(crate) fn markdown(&self) -> String {
         let mut text =
-            "# The server under load\n\nWritten by `cargo bench --bench load -- --markdown FILE`. \
-            What is what stands in [README.md](README.md).\n\n"
+            "# The server under load\n\nWritten by `cargo bench --bench load -- --markdown FILE`; \
+            what is measured stands in [README.md](README.md).\n\n"
                 .to_owned();
-        text += &self.head();
-        for row in &self.rows {
-            text.push('\n');
-            text += &row.line(self.peer.is_some());
+        text += &self.about().replace('\n', "  \n");
+        let (columns, line) = self.columns();
+        let with_peer = self.peer.is_some();
+        let demanded = || self.rows.iter().filter(|row| row.goal.is_some());
+        let met = demanded().filter(|row| row.is_met() == Some(true)).count();
+        let _ = write!(text, "\n\n{met} of {} goals met.\n", demanded().count());
+        if demanded().count() > met {
+            let _ = write!(text, "\n| missed | {columns}\n|---|{line}\n");
+            for row in demanded().filter(|row| row.is_met() == Some(false)) {
+                text += &row.line(with_peer);
+                text.push('\n');
+            }
         }
-        let demanded = self.rows.iter().filter_map(Row::is_met);
-        let (met, all) = demanded.fold((0, 0), |(met, all), is_met| (met + usize::from(is_met), all + 1));
-        let _ = write!(text, "\n\n{met} of {all} goals met.\n");
+        let mut last = "";
+        for row in &self.rows {
+            if std::mem::replace(&mut last, &row.scenario) != row.scenario {
+                let _ = write!(text, "\n## {}\n\n| {columns}\n|{line}\n", row.scenario);
+            }
+            text += &row.cells(with_peer);
+            text.push('\n');
+        }
         text
     }
 

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use tokio::task::AbortHandle;
 
 use crate::Result;
 use crate::http::Connection;
 use crate::place::Place;
 use crate::process::{self, Process, Used};
-use crate::watch::{Feed, Shared, follow, unheard};
+use crate::streams::{Client, follow};
+use crate::watch::{Feed, Shared, unheard};
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -147,8 +147,7 @@ impl Target {
             Wire::V1 => {
                 let path = self.in_workspace("/event");
                 let (stream, begun) = self.connect().await?.stream("GET", &path, None).await?;
-                let reading = follow(stream, begun, Feed::Shared, Rc::clone(watch));
-                vec![tokio::task::spawn_local(reading).abort_handle()]
+                vec![follow(stream, &begun, Feed::Shared, watch)?]
             }
         };
         watch.borrow_mut().clients.extend(clients);
@@ -156,11 +155,10 @@ impl Target {
     }
 
     /// A client of one session, by the engine's own wire. What it sees counts for the session of this number.
-    pub(crate) async fn client(&self, watch: &Shared, id: &str, number: usize) -> Result<AbortHandle> {
+    pub(crate) async fn client(&self, watch: &Shared, id: &str, number: usize) -> Result<Client> {
         let path = format!("/v1/sessions/{id}/events");
         let (stream, begun) = self.connect().await?.stream("GET", &path, None).await?;
-        let reading = follow(stream, begun, Feed::Of(number), Rc::clone(watch));
-        Ok(tokio::task::spawn_local(reading).abort_handle())
+        follow(stream, &begun, Feed::Of(number), watch)
     }
 
     /// A client of one session that only reads, on a thread of its own: what it does delays no other.

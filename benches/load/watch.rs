@@ -1,28 +1,26 @@
-//! What the clients see: one thread reads all streams of events, and counts.
+//! What the clients see: tokens, steps and turns are counted, and nothing is lost or comes twice.
+//!
+//! Events are not parsed: what matters of them is found by its bytes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::io::Read;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use memchr::memmem;
-use tokio::io::{AsyncRead, ReadBuf};
+use memchr::memmem::{self, Finder};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use crate::Result;
 use crate::body::Body;
 use crate::histogram::Histogram;
+use crate::streams::{Client, Streams};
 
 /// Digits of a time that the model tells.
 const DIGITS: usize = 16;
-/// What is read at once at most, in bytes.
-const READ: usize = 64 * 1024;
+/// What comes before the kind of an event.
+const TYPE: &[u8] = b"\"type\":\"";
 /// Failures whose words are kept.
 const KEPT: usize = 20;
 
@@ -33,6 +31,31 @@ pub(crate) enum Feed {
     Of(usize),
     /// Those of many, which are told apart by their ids.
     Shared,
+}
+
+/// One client: what it reads, and how far it is.
+pub(crate) struct Reader {
+    feed: Feed,
+    /// By the number of the session (of one that follows one session only: in the first place), the latest time that was told.
+    last: Vec<u64>,
+}
+
+impl Reader {
+    pub(crate) fn of(feed: Feed) -> Self {
+        Self { feed, last: Vec::new() }
+    }
+
+    /// The latest time that was told by a session.
+    fn last(&mut self, number: usize) -> &mut u64 {
+        let place = match self.feed {
+            Feed::Of(_) => 0,
+            Feed::Shared => number,
+        };
+        if self.last.len() <= place {
+            self.last.resize(place + 1, 0);
+        }
+        &mut self.last[place]
+    }
 }
 
 /// What was seen of a session.
@@ -46,10 +69,11 @@ pub(crate) struct Seen {
     pub(crate) turns: u64,
     /// Whether a prompt was sent whose turn has not ended.
     pub(crate) is_busy: bool,
+    /// Tokens before the turn.
+    before: u64,
 }
 
 /// What was seen, by all clients.
-#[derive(Default)]
 pub(crate) struct Watch {
     /// By the number of the session.
     pub(crate) sessions: Vec<Seen>,
@@ -78,10 +102,14 @@ pub(crate) struct Watch {
     pub(crate) failed: usize,
     /// Whether turns may end without being completed.
     pub(crate) may_abort: bool,
-    /// Tasks that read, each of which is a client.
-    pub(crate) clients: Vec<AbortHandle>,
+    /// Tokens that tell a time in each turn, where all have as many: other counts are failures.
+    pub(crate) of_a_turn: Option<u64>,
+    /// Those who read.
+    pub(crate) clients: Vec<Client>,
+    /// What they read; absent before the first.
+    pub(crate) streams: Option<Rc<Streams>>,
     changed: Rc<Notify>,
-    buffer: Vec<u8>,
+    kind: Finder<'static>,
 }
 
 /// A [`Watch`] that all tasks of the thread share.
@@ -93,15 +121,36 @@ pub(crate) fn now() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            sessions: Vec::new(),
+            numbers: HashMap::new(),
+            latency: Histogram::default(),
+            others: Histogram::default(),
+            others_from: usize::MAX,
+            is_watched: true,
+            tokens: 0,
+            deltas: 0,
+            reads: 0,
+            bytes: 0,
+            busy: 0,
+            failures: Vec::new(),
+            failed: 0,
+            may_abort: false,
+            of_a_turn: None,
+            clients: Vec::new(),
+            streams: None,
+            changed: Rc::default(),
+            kind: Finder::new(TYPE),
+        }
+    }
+}
+
 impl Watch {
     /// Nothing seen yet.
     pub(crate) fn shared() -> Shared {
-        Rc::new(RefCell::new(Self {
-            buffer: vec![0; READ],
-            is_watched: true,
-            others_from: usize::MAX,
-            ..Self::default()
-        }))
+        Rc::default()
     }
 
     /// A session more; its number.
@@ -115,6 +164,7 @@ impl Watch {
     /// A prompt goes to a session.
     pub(crate) fn begin(&mut self, number: usize) {
         let session = &mut self.sessions[number];
+        session.before = session.tokens;
         if !std::mem::replace(&mut session.is_busy, true) {
             self.busy += 1;
         }
@@ -136,11 +186,26 @@ impl Watch {
         self.changed.notify_one();
     }
 
-    fn line(&mut self, feed: Feed, line: &[u8], now: u64) -> bool {
-        let Some(at) = memmem::find(line, b"\"type\":\"") else { return false };
-        let rest = &line[at + 8..];
+    /// Counts what a piece of a body says; whether the body goes on.
+    pub(crate) fn take(&mut self, body: &mut Body, reader: &mut Reader, bytes: &[u8]) -> bool {
+        let now = now();
+        let mut brought_text = false;
+        self.bytes += bytes.len() as u64;
+        let goes_on = body.read(bytes, |line| brought_text |= self.line(reader, line, now));
+        self.reads += u64::from(brought_text);
+        goes_on
+    }
+
+    /// Counts what a line says; whether it carries text.
+    fn line(&mut self, reader: &mut Reader, line: &[u8], now: u64) -> bool {
+        // All that is counted stands in the data of events.
+        if line.first() != Some(&b'd') {
+            return false;
+        }
+        let Some(at) = self.kind.find(line) else { return false };
+        let rest = &line[at + TYPE.len()..];
         let kind = &rest[..memchr::memchr(b'"', rest).unwrap_or(0)];
-        let number = match feed {
+        let number = match reader.feed {
             Feed::Of(number) => number,
             Feed::Shared => match self.whose(rest) {
                 Some(number) => number,
@@ -151,7 +216,7 @@ impl Watch {
             // The engine's own events, those of the v1 wire, and those of the model, which the forwarder hands on.
             b"part.delta" | b"message.part.delta" | b"content_block_delta" => {
                 self.deltas += 1;
-                self.times(number, rest, now);
+                self.times(reader, number, rest, now);
                 return true;
             }
             b"step.finished" => self.step(number),
@@ -191,23 +256,32 @@ impl Watch {
     fn end(&mut self, number: usize) {
         let session = &mut self.sessions[number];
         session.turns += 1;
+        let said = session.tokens - session.before;
         if std::mem::take(&mut session.is_busy) {
             self.busy -= 1;
+            if let Some(wanted) = self.of_a_turn.filter(|wanted| *wanted != said) {
+                self.fail(format!("session {number} said {said} tokens in a turn of {wanted}"));
+            }
         }
         self.changed.notify_one();
     }
 
-    fn times(&mut self, number: usize, line: &[u8], now: u64) {
+    fn times(&mut self, reader: &mut Reader, number: usize, line: &[u8], now: u64) {
         let mut at = 0;
         while let Some(found) = memchr::memchr(b'@', &line[at..]) {
-            let digits = at + found + 1;
-            let Some(time) = line.get(digits..digits + DIGITS) else { return };
-            at = digits;
-            let time = std::str::from_utf8(time).ok().and_then(|time| time.parse::<u64>().ok());
-            let Some(time) = time else { continue };
+            at += found + 1;
+            let Some(time) = line.get(at..at + DIGITS).and_then(digits) else { continue };
             at += DIGITS;
             self.tokens += 1;
             self.sessions[number].tokens += 1;
+            // The model never tells a time twice.
+            let last = reader.last(number);
+            if time <= *last {
+                let last = *last;
+                self.fail(format!("session {number}: the token of {time} came after that of {last}"));
+                continue;
+            }
+            *last = time;
             if self.is_watched {
                 let delay = now.saturating_sub(time);
                 match number < self.others_from {
@@ -217,6 +291,14 @@ impl Watch {
             }
         }
     }
+}
+
+/// The number that these digits say.
+fn digits(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + u64::from(digit))
+    })
 }
 
 /// Waits until `is_so`, at most for so long; says whether it came.
@@ -234,55 +316,13 @@ pub(crate) async fn until(watch: &Shared, most: Duration, is_so: impl Fn(&Watch)
     true
 }
 
-/// Reads a stream until it is dropped, on the runtime's local tasks.
-pub(crate) async fn follow(stream: TcpStream, begun: Vec<u8>, feed: Feed, watch: Shared) {
-    if let Err(error) = read(stream, begun, feed, &watch).await {
-        watch.borrow_mut().fail(error.to_string());
-    }
-}
-
-/// Reads a stream to its end.
-pub(crate) async fn read(mut stream: TcpStream, begun: Vec<u8>, feed: Feed, watch: &Shared) -> Result<()> {
-    let mut body = Body::default();
-    let mut goes_on = take(&mut watch.borrow_mut(), &mut body, &begun, feed);
-    drop(begun);
-    while goes_on {
-        goes_on = poll_fn(|context| {
-            let mut watch = watch.borrow_mut();
-            // One buffer for all, so that a stream costs no more than its lines.
-            let mut buffer = std::mem::take(&mut watch.buffer);
-            let mut into = ReadBuf::new(&mut buffer);
-            let poll = Pin::new(&mut stream).poll_read(context, &mut into);
-            let is_over = into.filled().is_empty();
-            let goes_on = poll.is_ready() && !is_over && take(&mut watch, &mut body, into.filled(), feed);
-            watch.buffer = buffer;
-            ready!(poll)?;
-            if is_over {
-                return Poll::Ready(Err("a stream ended early".into()));
-            }
-            Poll::Ready(Ok::<_, crate::Failure>(goes_on))
-        })
-        .await?;
-    }
-    Ok(())
-}
-
 /// Reads a stream to its end, on a thread of its own, and looks at nothing.
 pub(crate) fn unheard(stream: TcpStream) -> Result<()> {
     let mut stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
     std::thread::spawn(move || {
-        let mut buffer = vec![0; 4 * READ];
+        let mut buffer = vec![0; 256 * 1024];
         while stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
     });
     Ok(())
-}
-
-fn take(watch: &mut Watch, body: &mut Body, bytes: &[u8], feed: Feed) -> bool {
-    let now = now();
-    let mut brought_text = false;
-    watch.bytes += bytes.len() as u64;
-    let goes_on = body.read(bytes, |line| brought_text |= watch.line(feed, line, now));
-    watch.reads += u64::from(brought_text);
-    goes_on
 }

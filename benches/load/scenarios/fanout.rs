@@ -1,12 +1,12 @@
 //! Many clients of one session that speaks at a pace.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::model::{CLOCK, Scripted};
 use crate::report::{Row, Rows};
+use crate::streams::follow;
 use crate::target::Wire;
-use crate::watch::{Feed, Watch, follow, until};
+use crate::watch::{Feed, Watch, until};
 use crate::who::Who;
 use crate::{Options, Result};
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(options: &Options, who: &Who, clients: usize) -> Result<
             Wire::V1 => {
                 let path = format!("/event?directory={}", target.workspace.display());
                 let (stream, begun) = target.connect().await?.stream("GET", &path, None).await?;
-                tokio::task::spawn_local(follow(stream, begun, Feed::Shared, Rc::clone(&watch)));
+                drop(follow(stream, &begun, Feed::Shared, &watch)?);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::fair::flood;
 use crate::model::{CLOCK, STEADY, Scripted};
 use crate::report::{Row, Rows};
+use crate::streams::Client;
 use crate::target::{Target, Wire};
 use crate::watch::{Shared, Watch};
 use crate::who::Who;
@@ -67,7 +68,7 @@ struct Mix<'a> {
     target: &'a Target,
     watch: &'a Shared,
     ids: &'a [String],
-    visitors: Vec<tokio::task::AbortHandle>,
+    visitors: Vec<Client>,
     aborts: usize,
     round: usize,
 }
@@ -92,7 +93,7 @@ impl Mix<'_> {
         let number = self.aborts * 7 % self.ids.len();
         self.aborts += 1;
         self.target.abort(connection, &self.ids[number]).await?;
-        self.visitors.drain(..).for_each(|visitor| visitor.abort());
+        self.visitors.drain(..).for_each(Client::close);
         if self.target.wire == Wire::Native {
             // What they see is seen already.
             let unheard = Watch::shared();

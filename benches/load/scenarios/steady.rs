@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::floor;
 use crate::histogram::share;
-use crate::model::{Asked, CALLS, FLOOR, STEADY, Scripted, TURN, overheads};
+use crate::model::{Asked, CALLS, FLOOR, STEADY, Scripted, TIMES, TURN, overheads};
 use crate::process::{Used, used};
 use crate::report::{Row, Rows};
 use crate::watch::{Shared, Watch, until};
@@ -21,6 +21,7 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
     let mut rows = Rows::of(format!("steady, {sessions} sessions"));
     let target = who.start(options, &model).await?;
     let watch = Watch::shared();
+    watch.borrow_mut().of_a_turn = Some(TIMES);
     let started = target.resident()?;
     let ids = target.sessions(&watch, sessions, STEADY).await?;
     let ready = target.resident()?;
@@ -42,12 +43,16 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
     }
     let asked = model.asked(count)?;
     let turns: Vec<&Asked> = asked.iter().filter(|asked| asked.model.as_deref() == Some(STEADY)).collect();
+    let cut = turns.iter().filter(|asked| !asked.is_complete).count();
+    if cut > 0 {
+        watch.borrow_mut().fail(format!("{cut} answers were not read to their ends"));
+    }
     let tokens = turns.iter().map(|asked| asked.tokens).sum::<u64>() as f64;
     // As the model paces them.
     let ideal = tokens / sessions as f64 / options.rate;
     let said = Said { sessions, tokens, wall, ideal };
 
-    let floored = who.is_engine().then(|| floor::to_the_end(&model, sessions, FLOOR, patience));
+    let floored = who.is_engine().then(|| floor::to_the_end(&model, sessions, FLOOR, Some(TURN), patience));
     let floored = match floored {
         Some(floored) => Some(floored.await?),
         None => None,
@@ -73,6 +78,8 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
     rows.add("processors used by the server", "", spent.own / 1e6 / wall);
     rows.add("processors used by the model", "", models.own / 1e6 / wall);
     rows.add("processors used by the clients", "", mine.own / 1e6 / wall);
+    rows.add("processor time of the model", "µs a token", models.own / said.tokens);
+    rows.add("processor time of the clients", "µs a token", mine.own / said.tokens);
     Ok(rows.rows)
 }
 
@@ -102,6 +109,11 @@ fn latency(rows: &mut Rows, sessions: usize, watch: &Shared, floored: Option<&fl
     rows.put("event latency, 99 %", "ms", watch.latency.at(0.99), (sessions == MANY).then_some(50.0));
     if let Some(floored) = floored {
         rows.add("event latency, 99 %, bare forwarder", "ms", floored.watch.borrow().latency.at(0.99));
+    }
+    rows.add("tokens of an event", "", watch.tokens as f64 / watch.deltas as f64);
+    rows.add("tokens that a client reads at once", "", watch.tokens as f64 / watch.reads as f64);
+    if let Some(floored) = floored {
+        rows.add("tokens that a client of the forwarder reads at once", "", floored.at_once());
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use tokio::task::AbortHandle;
 
 use crate::histogram::share;
 use crate::model::{CLOCK, SLEEPER, Scripted};
 use crate::report::{Row, Rows};
+use crate::streams::Client;
 use crate::target::Target;
 use crate::watch::{Shared, Watch, until};
 use crate::who::Who;
@@ -104,7 +104,7 @@ async fn speak(watch: &Shared, before: &[u64]) -> Result<()> {
 /// All clients go, and as many come.
 async fn again(target: &Target, watch: &Shared, ids: &[String]) -> Result<()> {
     let clients = std::mem::take(&mut watch.borrow_mut().clients);
-    clients.iter().for_each(AbortHandle::abort);
+    clients.into_iter().for_each(Client::close);
     target.follow(watch, 0, ids).await
 }
 

@@ -57,6 +57,7 @@ async fn paced(options: &Options, who: &Who, sessions: usize) -> Result<Vec<Row>
     rows.add("event latency, median", "ms", watch.latency.at(0.5));
     rows.add("event latency, 99 %", "ms", watch.latency.at(0.99));
     rows.add("processor time of the server", "µs a token", spent.own / tokens);
+    rows.add("tokens of an event", "", tokens / watch.deltas as f64);
     rows.add("tokens that a client reads at once", "", tokens / watch.reads as f64);
     rows.add("bytes to a client", "a token", watch.bytes as f64 / tokens);
     if let Some(bare) = bare {
@@ -64,11 +65,7 @@ async fn paced(options: &Options, who: &Who, sessions: usize) -> Result<Vec<Row>
         let cost = bare.cost(seen.tokens as f64);
         rows.add("event latency, 99 %, bare forwarder", "ms", seen.latency.at(0.99));
         rows.add("processor time of the bare forwarder", "µs a token", cost);
-        rows.add(
-            "tokens that a client of the forwarder reads at once",
-            "",
-            seen.tokens as f64 / seen.reads as f64,
-        );
+        rows.add("tokens that a client of the forwarder reads at once", "", bare.at_once());
         rows.goal("processor time beside the forwarder's", "times", spent.own / tokens / cost, 2.0);
     }
     Ok(rows.rows)
@@ -79,7 +76,7 @@ async fn full_speed(options: &Options, who: &Who) -> Result<Vec<Row>> {
     let model = Scripted::start(options, 1, tokens as u64)?;
     let mut rows = Rows::of("stream, one session at full speed");
     let bare = match who.is_engine() {
-        true => Some(floor::to_the_end(&model, 1, BURST, PATIENCE).await?),
+        true => Some(floor::to_the_end(&model, 1, BURST, None, PATIENCE).await?),
         false => None,
     };
     let target = who.start(options, &model).await?;
