@@ -21,6 +21,8 @@ use crate::Part;
 
 /// Messages of the history, as a model sees them: a prompt, and two for each step.
 const MESSAGES: usize = 2_000;
+/// Requests of one run: each takes so little that what programs do by chance would be more.
+const REQUESTS: usize = 1_000;
 
 /// Makes the log of a turn, as the engine writes it.
 struct Log {
@@ -176,8 +178,10 @@ pub(crate) fn serialize_openai_chat() -> Part {
 
 fn request(dialect: DialectKind) -> Part {
     let mut transcript = transcript(dialect, &messages());
-    Part::new(1, "request of 2,000 messages", move || {
-        black_box(transcript.request(ToolChoice::Auto, None));
+    Part::new(REQUESTS, "request of 2,000 messages", move || {
+        for _ in 0..REQUESTS {
+            black_box(transcript.request(ToolChoice::Auto, None));
+        }
     })
 }
 
