@@ -154,7 +154,7 @@ async fn execute(state: &mut CallState) -> CallReport {
     }
     let title = prepared.title.clone();
     let began = Instant::now();
-    let ended = runner::execute(tool.as_ref(), prepared, context).await;
+    let ended = runner::execute(&tool, prepared, context).await;
     measure::tool_ran(&tool.spec().name, began.elapsed());
     match ended {
         Ok(output) => finish(tenant, shared, output).await,

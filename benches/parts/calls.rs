@@ -64,7 +64,7 @@ impl House {
         let input = CallInput::from_model(&input.to_string());
         let done = self.runtime.block_on(async {
             let (tool, prepared) = runner::prepare(&self.registry, tool, &input, &self.context).await?;
-            runner::execute(&*tool, prepared, &self.context).await
+            runner::execute(&tool, prepared, &self.context).await
         });
         done.expect("the call succeeds");
     }

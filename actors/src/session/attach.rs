@@ -225,12 +225,12 @@ impl Desk {
             let lines = last.saturating_sub(mention.first.unwrap_or(1)).saturating_add(1);
             input.insert("limit".to_owned(), lines.into());
         }
-        let (tool, context) = (tool.as_ref(), &self.context);
-        let prepared = runner::prepare_with(tool, &CallInput::Object(input), context).await.ok()?;
-        if self.host.verdict(tool, &prepared, false) != Verdict::Allow {
+        let context = &self.context;
+        let prepared = runner::prepare_with(&tool, &CallInput::Object(input), context).await.ok()?;
+        if self.host.verdict(tool.as_ref(), &prepared, false) != Verdict::Allow {
             return None;
         }
-        let shown = runner::execute(tool, prepared, context).await.map(|output| {
+        let shown = runner::execute(&tool, prepared, context).await.map(|output| {
             let images = output.attachments.into_iter().map(|file| (file.mime, file.content));
             (output.output, images.collect())
         });

@@ -52,7 +52,7 @@ impl House {
     async fn call(&self, tool: &str, input: &Value) -> Result<ToolOutput, ToolError> {
         let input = CallInput::from_model(&input.to_string());
         let (tool, prepared) = runner::prepare(&self.registry, tool, &input, &self.context).await?;
-        runner::execute(&*tool, prepared, &self.context).await
+        runner::execute(&tool, prepared, &self.context).await
     }
 
     /// Puts the file there again, and reads it.

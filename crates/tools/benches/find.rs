@@ -240,7 +240,7 @@ fn context(root: &Path) -> (Registry, CallContext) {
 async fn answer(registry: &Registry, tool: &str, input: &Value, context: &CallContext) -> String {
     let input = CallInput::from_model(&input.to_string());
     let (tool, prepared) = runner::prepare(registry, tool, &input, context).await.unwrap();
-    runner::execute(&*tool, prepared, context).await.unwrap().output
+    runner::execute(&tool, prepared, context).await.unwrap().output
 }
 
 fn call(tool: &str, root: &Path, input: &Value) -> String {

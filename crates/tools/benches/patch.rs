@@ -91,7 +91,7 @@ fn main() {
             let output = runtime.block_on(async {
                 let (tool, prepared) =
                     runner::prepare(&registry, "apply_patch", &calls[run % 2], &context).await.unwrap();
-                runner::execute(&*tool, prepared, &context).await.unwrap()
+                runner::execute(&tool, prepared, &context).await.unwrap()
             });
             assert_eq!(output.metadata["additions"], FILES * HUNKS);
             start.elapsed()

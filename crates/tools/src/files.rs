@@ -39,8 +39,20 @@ pub(crate) fn cancelled() -> ToolError {
 pub(crate) async fn resolve(context: &CallContext, path: &str) -> Result<Resolved, ToolError> {
     let workspace = context.workspace.clone();
     let path = path.to_owned();
-    reading(context, move || workspace.resolve(&path).map_err(|error| ToolError::Invalid(error.to_string())))
+    brief(context, move || workspace.resolve(&path).map_err(|error| ToolError::Invalid(error.to_string())))
         .await
+}
+
+/// [`reading`] for what takes no longer than going to another thread does.
+pub(crate) async fn brief<T: Send + 'static>(
+    context: &CallContext,
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => Err(cancelled()),
+        result = context.pool.brief(work) => result,
+    }
 }
 
 /// Runs `work`, which changes nothing, on the pool. A cancelled call does not wait for its end.

@@ -53,7 +53,7 @@
 //! let input = CallInput::from_model(r#"{"command": "echo $((6 * 7)); exit 3"}"#);
 //! let (tool, prepared) = runner::prepare(&registry, "bash", &input, &context).await?;
 //! assert_eq!(context.host.judge(&*tool, &prepared), Verdict::Allow);
-//! let result = runner::execute(&*tool, prepared, &context).await?;
+//! let result = runner::execute(&tool, prepared, &context).await?;
 //! assert_eq!(result.output, "42\n[exit code 3]");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();

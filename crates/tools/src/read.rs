@@ -81,7 +81,7 @@ impl TypedTool for Read {
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
         let place = task.place.clone();
-        let mut output = files::reading(context, move || task.run(&workspace, &cancel)).await?;
+        let mut output = files::brief(context, move || task.run(&workspace, &cancel)).await?;
         rules::add(&place, &mut output, context).await;
         Ok(output)
     }

@@ -1,7 +1,8 @@
 //! The one way in which calls are made, for models and for people.
 //!
 //! [`prepare`], then the judgement of the policy and its consent, then [`execute`]. What the model reads of the result is
-//! capped here, whatever the tool does.
+//! capped here, whatever the tool does. Each of the two begins on a thread of the pool, with a look at the workspace: a call that
+//! only looks at a few files ends there, without going to another thread for each.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use playhouse_protocol::message::CallInput;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::files::document::cut_characters;
 use crate::files::{counted, size};
@@ -45,8 +47,8 @@ pub async fn prepare(
     context: &CallContext,
 ) -> Result<(Arc<dyn Tool>, Prepared), ToolError> {
     let tool = registry.find(name)?;
-    let prepared = prepare_with(&**tool, input, context).await?;
-    Ok((tool.clone(), prepared))
+    let prepared = prepare_with(tool, input, context).await?;
+    Ok((Arc::clone(tool), prepared))
 }
 
 /// The same with a tool that was found.
@@ -54,15 +56,27 @@ pub async fn prepare(
 /// # Errors
 /// As [`prepare`] has them.
 pub async fn prepare_with(
-    tool: &dyn Tool,
+    tool: &Arc<dyn Tool>,
     input: &CallInput,
     context: &CallContext,
 ) -> Result<Prepared, ToolError> {
-    let prepared = async {
-        check_workspace(context).await?;
-        prepare_uncapped(tool, input, context).await
+    let work = {
+        let (tool, input, context) = (Arc::clone(tool), input.clone(), context.clone());
+        async move {
+            check_workspace(&context).await?;
+            prepare_uncapped(&*tool, &input, &context).await
+        }
     };
-    match prepared.await {
+    let begun = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
+        begun = context.pool.begin(work.in_current_span()) => Ok(begun),
+    };
+    let prepared = match begun {
+        Ok(begun) => begun.end().await,
+        Err(error) => Err(error),
+    };
+    match prepared {
         Ok(prepared) => Ok(prepared),
         Err(error) => Err(cap_error(error, Room::WHOLE, context).await),
     }
@@ -71,7 +85,7 @@ pub async fn prepare_with(
 /// The workspace has to be the directory that it was: nobody who can change what lies above it chooses another one.
 async fn check_workspace(context: &CallContext) -> Result<(), ToolError> {
     let workspace = context.workspace.clone();
-    let checked = context.pool.run(move || workspace.check()).await;
+    let checked = context.pool.brief(move || workspace.check()).await;
     checked.map_err(|error| ToolError::Failed(error.to_string()))
 }
 
@@ -99,15 +113,23 @@ pub(crate) async fn prepare_uncapped(
 /// # Errors
 /// What the tool answers as an error, capped as a result is; [`ToolError::Cancelled`] when the call was cancelled.
 pub async fn execute(
-    tool: &dyn Tool,
+    tool: &Arc<dyn Tool>,
     prepared: Prepared,
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let executed = async {
-        check_workspace(context).await?;
-        execute_uncapped(tool, prepared, context).await
+    let work = {
+        let (tool, context) = (Arc::clone(tool), context.clone());
+        async move {
+            check_workspace(&context).await?;
+            execute_uncapped(&*tool, prepared, &context).await
+        }
     };
-    match executed.await {
+    let begin = context.pool.begin(work.in_current_span());
+    let executed = match with_grace(begin, &context.cancel).await {
+        Some(begun) => begun.end().await,
+        None => Err(overdue()),
+    };
+    match executed {
         Ok(mut output) => {
             Attachable::new().limit(&mut output);
             let mut output = cap_output(output, Room::WHOLE, context).await;
@@ -129,8 +151,12 @@ pub(crate) async fn execute_uncapped(
 ) -> Result<ToolOutput, ToolError> {
     match with_grace(tool.execute(prepared.plan, context), &context.cancel).await {
         Some(result) => result,
-        None => Err(ToolError::Cancelled("it did not end by itself, so its effects are not known".into())),
+        None => Err(overdue()),
     }
+}
+
+fn overdue() -> ToolError {
+    ToolError::Cancelled("it did not end by itself, so its effects are not known".into())
 }
 
 /// The result of `work`; `None` when it goes on for too long after it was cancelled.

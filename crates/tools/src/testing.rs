@@ -88,12 +88,12 @@ pub async fn call(
     let input = CallInput::from_model(&input.to_string());
     let (tool, prepared) = runner::prepare(registry, name, &input, context).await?;
     match context.host.judge(&*tool, &prepared) {
-        Verdict::Allow => runner::execute(&*tool, prepared, context).await,
+        Verdict::Allow => runner::execute(&tool, prepared, context).await,
         // What cannot be told is all right for a test.
         Verdict::Ask { wants, .. }
             if wants.iter().all(|want| want.doubt.is_some() && !want.in_person && !want.named) =>
         {
-            runner::execute(&*tool, prepared, context).await
+            runner::execute(&tool, prepared, context).await
         }
         Verdict::Ask { reason, .. } | Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
     }

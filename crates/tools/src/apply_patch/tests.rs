@@ -409,7 +409,7 @@ async fn a_cancelled_call_changes_nothing() {
         runner::prepare(&house.registry, "apply_patch", &input, &house.context).await.unwrap();
     // While it waits for the second of its files.
     let guard = house.context.locks.lock(&[house.place("b").path]).await;
-    let mut running = std::pin::pin!(runner::execute(&*tool, prepared, &house.context));
+    let mut running = std::pin::pin!(runner::execute(&tool, prepared, &house.context));
     assert!(futures::poll!(&mut running).is_pending());
     house.context.cancel.cancel();
     assert_eq!(running.await.unwrap_err(), ToolError::Cancelled(String::new()));

@@ -149,7 +149,7 @@ async fn a_workdir_that_was_replaced_after_it_was_judged_is_refused() {
     fs_err::remove_dir(&src).unwrap();
     fs_err::os::unix::fs::symlink(fixture.folder.path(), &src).unwrap();
     let tool = fixture.registry.get("bash").unwrap();
-    let error = runner::execute(&**tool, prepared, &fixture.context).await.unwrap_err().to_string();
+    let error = runner::execute(tool, prepared, &fixture.context).await.unwrap_err().to_string();
     assert!(error.contains("src was replaced"), "{error}");
     assert!(!fixture.folder.path().join("made").exists());
 }

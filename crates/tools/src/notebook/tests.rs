@@ -154,7 +154,7 @@ async fn a_person_sees_the_diff_and_a_cancelled_call_changes_nothing() {
     assert!(prepared.preview.contains("\n-    \"1 + 1\"\n+    \"2\"\n"), "{}", prepared.preview);
     let place = house.context.workspace.resolve("a.ipynb").unwrap();
     let guard = house.context.locks.lock(&[place.path]).await;
-    let mut running = std::pin::pin!(crate::runner::execute(&*tool, prepared, &house.context));
+    let mut running = std::pin::pin!(crate::runner::execute(&tool, prepared, &house.context));
     assert!(futures::poll!(&mut running).is_pending());
     house.context.cancel.cancel();
     assert_eq!(running.await.unwrap_err(), ToolError::Cancelled(String::new()));

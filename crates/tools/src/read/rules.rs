@@ -24,7 +24,7 @@ pub(super) async fn add(place: &Resolved, output: &mut ToolOutput, context: &Cal
         return;
     }
     let (folder, workspace) = (folder.to_owned(), context.workspace.clone());
-    let (found, problems) = context.pool.run(move || RulesFile::below(workspace.root(), &folder)).await;
+    let (found, problems) = context.pool.brief(move || RulesFile::below(workspace.root(), &folder)).await;
     for problem in problems {
         tracing::warn!(%problem, "left out of a result");
     }

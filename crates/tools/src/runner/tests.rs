@@ -133,6 +133,31 @@ async fn short_output_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_call_begins_on_the_pool_and_does_there_what_is_brief() {
+    let here = std::thread::current().id();
+    let fixture = fixture(Fake::new("fake", move |context| {
+        let (pool, begun) = (context.pool.clone(), std::thread::current().id());
+        async move {
+            let brief = pool.brief(|| std::thread::current().id()).await;
+            let before = std::thread::current().id();
+            let elsewhere = pool.run(|| std::thread::current().id()).await;
+            let after = std::thread::current().id();
+            assert!(begun != here && brief == begun && before == begun && elsewhere != here && after == here);
+            Ok(ToolOutput::text("done"))
+        }
+        .boxed()
+    }));
+    assert_eq!(fixture.call().await.unwrap().output, "done");
+}
+
+#[tokio::test]
+async fn a_panic_while_a_call_begins_reaches_whoever_made_it() {
+    let fixture = fixture(Fake::new("fake", |_| panic!("on purpose")));
+    let panic = std::panic::AssertUnwindSafe(fixture.call()).catch_unwind().await.unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+}
+
+#[tokio::test]
 async fn a_tool_that_heeds_the_cancelling_says_how_it_ended() {
     let begun = CancellationToken::new();
     let mark = begun.clone();

@@ -28,7 +28,7 @@ const STRATEGIES: [&str; 8] = [
 pub(crate) async fn call(tool: &str, input: &Value, context: &CallContext) -> Result<ToolOutput, ToolError> {
     let input = CallInput::from_model(&input.to_string());
     let (tool, prepared) = runner::prepare(&Registry::native(), tool, &input, context).await?;
-    runner::execute(&*tool, prepared, context).await
+    runner::execute(&tool, prepared, context).await
 }
 
 fn folders() -> Vec<PathBuf> {

@@ -20,7 +20,7 @@ pub(crate) fn call(root: &Path, tool: &str, input: &Value) -> String {
     let input = CallInput::from_model(&input.to_string());
     runtime.block_on(async {
         let (tool, prepared) = runner::prepare(&registry, tool, &input, &context).await.unwrap();
-        runner::execute(&*tool, prepared, &context).await.unwrap().output
+        runner::execute(&tool, prepared, &context).await.unwrap().output
     })
 }
 

@@ -61,7 +61,7 @@ async fn a_gigabyte_of_output_is_kept_on_disk_and_little_of_it_in_memory() {
         runner::prepare(&registry, "bash", &CallInput::from_model(&input), &context).await.unwrap();
 
     let before = resident();
-    let running = runner::execute(&*tool, prepared, &context);
+    let running = runner::execute(&tool, prepared, &context);
     tokio::pin!(running);
     let mut most = before;
     let result = loop {

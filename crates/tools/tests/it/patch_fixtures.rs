@@ -68,7 +68,7 @@ async fn patched(input: &Tree, patch: &str) -> (Result<ToolOutput, String>, Tree
     let canonical = fs_err::canonicalize(&root).unwrap();
     let call = CallInput::from_model(&json!({"patchText": patch}).to_string());
     let result = match runner::prepare(&registry, "apply_patch", &call, &context).await {
-        Ok((tool, prepared)) => runner::execute(&*tool, prepared, &context).await,
+        Ok((tool, prepared)) => runner::execute(&tool, prepared, &context).await,
         Err(error) => Err(error),
     };
     let result = result.map_err(|error| error.to_string().replace(canonical.to_str().unwrap(), "<root>"));

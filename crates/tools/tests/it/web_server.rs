@@ -210,6 +210,6 @@ impl Place {
         let (tool, prepared) = runner::prepare(&self.registry, tool, &input, &self.context).await?;
         assert!(matches!(prepared.accesses[..], [Access::Address(_) | Access::Query(_)]));
         assert!(!prepared.preview.is_empty() && !prepared.title.is_empty());
-        runner::execute(&*tool, prepared, &self.context).await
+        runner::execute(&tool, prepared, &self.context).await
     }
 }

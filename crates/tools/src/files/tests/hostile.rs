@@ -78,7 +78,7 @@ async fn a_link_that_is_put_in_the_way_after_the_judgement_is_not_followed() {
             crate::runner::prepare(&house.registry, tool, &input, &house.context).await.unwrap();
         fs_err::rename(house.path("dir"), house.path("moved")).unwrap();
         symlink(&outside, house.path("dir")).unwrap();
-        let error = crate::runner::execute(&*tool, prepared, &house.context).await.unwrap_err().to_string();
+        let error = crate::runner::execute(&tool, prepared, &house.context).await.unwrap_err().to_string();
         assert!(error.contains("was replaced while the call ran"), "{}: {error}", tool.spec().name);
         fs_err::remove_file(house.path("dir")).unwrap();
         fs_err::rename(house.path("moved"), house.path("dir")).unwrap();
@@ -165,7 +165,7 @@ async fn a_cancelled_call_does_nothing() {
             let (tool, prepared) =
                 crate::runner::prepare(&house.registry, tool, &input, &context).await.unwrap();
             context.cancel.cancel();
-            let result = crate::runner::execute(&*tool, prepared, &context).await;
+            let result = crate::runner::execute(&tool, prepared, &context).await;
             assert_eq!(result, Err(ToolError::Cancelled(String::new())), "{}", tool.spec().name);
         }
     }
