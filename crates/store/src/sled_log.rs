@@ -36,6 +36,12 @@ const FIRST_MESSAGE: usize = 1024 * 1024;
 /// No message begins so near to the end of a segment.
 const LONGEST_HEAD: usize = 32;
 
+/// Where a message has its kind.
+const KIND_AT: usize = 4;
+
+/// So many bytes are seen to be empty at once.
+const CHUNK: usize = 256;
+
 /// What a system writes whole, or not at all, when it kills the process that writes it.
 const PAGE: usize = 4096;
 
@@ -215,7 +221,7 @@ fn end_of_messages(content: &[u8], segment: u64) -> Option<usize> {
 
 /// The first message at `from` or behind it with which a batch begins.
 fn first_batch(content: &[u8], from: usize, segment: u64) -> Option<usize> {
-    let kind_at = from.checked_add(4)?;
+    let kind_at = from.checked_add(KIND_AT)?;
     let kinds = content.get(kind_at..)?;
     memchr::memchr_iter(BATCH, kinds)
         .map(|place| from + place)
@@ -234,7 +240,7 @@ fn was_written(content: &[u8], place: usize, next: Option<usize>, segment: u64) 
     let mut at = place + 1;
     while at < limit {
         let Some(message) = read_message(content, at, segment) else {
-            at += 1;
+            at = next_kind(content, at + 1);
             continue;
         };
         at += message.length;
@@ -250,14 +256,15 @@ fn was_written(content: &[u8], place: usize, next: Option<usize>, segment: u64) 
         let last = content.get(page.max(place)..limit).unwrap_or_default();
         return last.iter().any(|byte| *byte != 0);
     }
-    let mut repaired = content.get(place..limit).unwrap_or_default().to_vec();
-    for at in 4..LONGEST_HEAD.min(repaired.len()) {
+    let message = content.get(place..limit).unwrap_or_default();
+    let mut repaired = message.get(..LONGEST_HEAD.min(message.len())).unwrap_or_default().to_vec();
+    for at in 4..repaired.len() {
         let was = repaired[at];
         for byte in 0..=u8::MAX {
             repaired[at] = byte;
             let whole = head(&repaired, 0).filter(|head| head.segment == segment);
             if whole.is_some_and(|head| ends(place + head.content.end))
-                && read_message(&repaired, 0, segment).is_some()
+                && read_message(&[&repaired, &message[repaired.len()..]].concat(), 0, segment).is_some()
             {
                 return true;
             }
@@ -267,11 +274,22 @@ fn was_written(content: &[u8], place: usize, next: Option<usize>, segment: u64) 
     false
 }
 
+/// The first place at `from` or behind it whose message would have a kind: most of a segment that was begun is empty, and a
+/// look at each place of it takes longer than everything else at the opening.
+fn next_kind(content: &[u8], from: usize) -> usize {
+    let kinds = content.get(from.saturating_add(KIND_AT)..).unwrap_or_default();
+    let is_empty = |chunk: &&[u8]| chunk.iter().fold(NOTHING, |all, byte| all | byte) == NOTHING;
+    let empty = kinds.chunks(CHUNK).take_while(is_empty).count() * CHUNK;
+    let rest = kinds.get(empty..).unwrap_or_default();
+    let kind = rest.iter().position(|kind| *kind != NOTHING);
+    kind.map_or(content.len(), |kind| from + empty + kind)
+}
+
 /// The head of the message at `place`, if it may be one.
 fn head(content: &[u8], place: usize) -> Option<Head> {
     let message = content.get(place..)?;
     let sum = u32::from_le_bytes(*message.first_chunk()?);
-    let kind = *message.get(4)?;
+    let kind = *message.get(KIND_AT)?;
     if kind == NOTHING || kind > LAST_KIND {
         return None;
     }

@@ -165,3 +165,20 @@ fn a_hole_before_the_last_batch_is_what_a_kill_leaves() {
         );
     }
 }
+
+#[test]
+fn what_is_empty_is_passed_over_and_nothing_else() {
+    let mut content = vec![0_u8; 3 * CHUNK + 7];
+    for place in [0, 3, 4, 5, CHUNK - 1, CHUNK, CHUNK + 4, 2 * CHUNK + 90, 3 * CHUNK + 6] {
+        content[place] = 1;
+        for from in 0..content.len() + 2 {
+            let one_by_one = (from..content.len())
+                .find(|at| content.get(at + KIND_AT).is_some_and(|kind| *kind != NOTHING));
+            assert_eq!(
+                next_kind(&content, from),
+                one_by_one.unwrap_or(content.len()),
+                "from {from}, up to {place}"
+            );
+        }
+    }
+}
