@@ -3,7 +3,8 @@
 //! Every session's ring writes its events into the hub as well: the same ones, made and serialized once. The hub keeps
 //! the newest of each tenant up to a number of bytes, apart from those of other tenants, so that a busy one neither wakes
 //! nor outruns the readers of another. All tenants together have a budget too: when it is used up, those that were silent
-//! for the longest time keep no events. Nobody keeps them for longer than some seconds. A place in it is a generation of the engine and a position; a reader that falls
+//! for the longest time keep no events. Nobody keeps them for longer than some seconds, and a tenant whose events nobody reads,
+//! or did within these seconds, keeps none. A place in it is a generation of the engine and a position; a reader that falls
 //! behind is told which sessions changed meanwhile, and reads those from their logs.
 //!
 //! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
@@ -107,6 +108,12 @@ struct Inner {
     floor: u64,
     /// The number of the last write among those of all tenants.
     written: u64,
+    /// How many readers there are.
+    readers: usize,
+    /// When the last of them went away, until that is so long ago that nothing is kept for it.
+    left: Option<Instant>,
+    /// Somebody read here, and may come back.
+    was_read: bool,
     closed: bool,
 }
 
@@ -196,7 +203,12 @@ impl Hub {
         wanted: impl Fn(&Owner) -> bool + Send + Sync + 'static,
     ) -> Listener {
         let lane = self.lane(tenant);
-        let next = lock(&lane.inner).next();
+        let next = {
+            let mut inner = lock(&lane.inner);
+            inner.readers += 1;
+            (inner.left, inner.was_read) = (None, true);
+            inner.next()
+        };
         let (position, lost) = match after {
             None => (next, false),
             Some((generation, position)) if generation == self.generation && position < next => {
@@ -229,7 +241,15 @@ impl Inner {
         });
     }
 
-    /// A session changed at `position`.
+    /// A session changed at `position`. Of too many those that changed longest ago are forgotten.
+    fn note(&mut self, mark: &Arc<Mark>, position: u64) {
+        self.mark(mark, position);
+        if self.changed.len() > self.remembered {
+            self.forget();
+        }
+    }
+
+    /// The newest change of a session was at `position`.
     fn mark(&mut self, mark: &Arc<Mark>, position: u64) {
         if mark.position.swap(position, Relaxed) == 0
             && let Some(other) = self.changed.insert(mark.session, Arc::clone(mark))
@@ -241,6 +261,10 @@ impl Inner {
     /// Forgets the events that are too old by `now`; how many bytes that were.
     fn age(&mut self, now: Instant) -> usize {
         let (before, mut gone) = (self.bytes, 0);
+        if self.left.take_if(|left| now.duration_since(*left) >= KEPT).is_some() {
+            gone = self.next();
+            self.ages.clear();
+        }
         while let Some((at, position)) = self.ages.front()
             && now.duration_since(*at) >= KEPT
         {
@@ -261,6 +285,11 @@ impl Inner {
             self.ages.push_back((now, self.next()));
         }
         before - self.bytes
+    }
+
+    /// Whether events are kept: for those who read, and for those who did so lately.
+    fn keeps(&self) -> bool {
+        self.readers > 0 || self.left.is_some()
     }
 
     /// Forgets all events, and which sessions changed; how many bytes that were.
@@ -285,6 +314,9 @@ impl Lane {
             remembered: REMEMBERED,
             floor: 0,
             written: 0,
+            readers: 0,
+            left: None,
+            was_read: false,
             closed: false,
         };
         Self { inner: Mutex::new(inner), wake: Notify::new() }
@@ -300,6 +332,18 @@ impl Lanes {
     ) {
         {
             let mut inner = lock(&lane.inner);
+            if !inner.keeps() {
+                // Nobody reads, and for those who did long ago it is enough which sessions changed.
+                let count = events.into_iter().count() as u64;
+                inner.first += count;
+                let last = inner.first - 1;
+                if !inner.was_read {
+                    inner.floor = inner.first;
+                } else if count > 0 {
+                    inner.note(mark, last);
+                }
+                return;
+            }
             let (before, mut last) = (inner.bytes, None);
             for (event, bytes) in events {
                 let position = inner.next();
@@ -308,10 +352,7 @@ impl Lanes {
                 inner.bytes += bytes;
             }
             let Some(last) = last else { return };
-            inner.mark(mark, last);
-            if inner.changed.len() > inner.remembered {
-                inner.forget();
-            }
+            inner.note(mark, last);
             while inner.bytes > self.limit && inner.events.len() > 1 {
                 if let Some((_, bytes)) = inner.events.pop_front() {
                     inner.bytes -= bytes;
@@ -361,6 +402,16 @@ pub struct Listener {
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listener").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.lane.inner);
+        inner.readers -= 1;
+        if inner.readers == 0 {
+            inner.left = Some(Instant::now());
+        }
     }
 }
 
@@ -431,177 +482,4 @@ enum Looked {
 }
 
 #[cfg(test)]
-mod tests {
-    use playhouse_protocol::event::Provisional;
-    use playhouse_protocol::{Event, EventBody, IdGenerator, Seq, Timestamp};
-
-    use super::*;
-
-    fn owner(tenant: &str, workspace: &str) -> Owner {
-        Owner { tenant: tenant.into(), workspace: workspace.into() }
-    }
-
-    fn sessions(count: usize) -> Vec<SessionId> {
-        let mut ids = IdGenerator::new(|_| {});
-        (0..count).map(|_| ids.next(Timestamp::from_millis(1))).collect()
-    }
-
-    fn event(session: SessionId) -> (Arc<Published>, usize) {
-        let body = EventBody::Provisional(Provisional::Resync { after: Seq(1) });
-        let (id, at) = ("1.1".parse().unwrap(), Timestamp::from_millis(1));
-        (Published::new(Event { id, generation: 7, session, at, body }), 100)
-    }
-
-    fn position(heard: Option<Heard>) -> Option<u64> {
-        match heard? {
-            Heard::Event(shout) => Some(shout.position),
-            Heard::Behind { .. } => panic!("it is behind"),
-        }
-    }
-
-    #[test]
-    fn a_reader_is_given_what_is_its_tenants_and_wanted() {
-        let (hub, ids) = (Hub::new(7, 10_000), sessions(3));
-        let (here, there, foreign) = (owner("a", "/here"), owner("a", "/there"), owner("b", "/here"));
-        let mut all = hub.listen(&here.tenant, None, |_| true);
-        let mut some = hub.listen(&here.tenant, None, |owner| &*owner.workspace == "/there");
-        for (owner, id) in [(&here, ids[0]), (&there, ids[1]), (&foreign, ids[2])] {
-            hub.outlet(id, owner.clone()).write([event(id)]);
-        }
-        assert_eq!((position(all.try_next()), position(all.try_next())), (Some(1), Some(2)));
-        assert!(all.try_next().is_none());
-        assert_eq!(position(some.try_next()), Some(2));
-        assert!(some.try_next().is_none());
-        assert_eq!(some.place(), (7, 2));
-    }
-
-    #[test]
-    fn a_reader_that_comes_back_goes_on_or_hears_what_changed() {
-        let (hub, ids) = (Hub::new(7, 250), sessions(3));
-        let mine = owner("a", "/a");
-        for id in &ids {
-            hub.outlet(*id, mine.clone()).write([event(*id)]);
-        }
-        let mut back = hub.listen(&mine.tenant, Some((7, 2)), |_| true);
-        assert_eq!(position(back.try_next()), Some(3));
-        assert!(back.try_next().is_none());
-        let mut behind = hub.listen(&mine.tenant, Some((7, 0)), |_| true);
-        let Some(Heard::Behind { position: 1, changed: Some(changed) }) = behind.try_next() else {
-            panic!("the first event is gone")
-        };
-        let mut expected = ids.clone();
-        expected.sort_unstable();
-        assert_eq!(changed, expected);
-        assert_eq!(position(behind.try_next()), Some(2));
-        let mut lost = hub.listen(&mine.tenant, Some((6, 2)), |_| true);
-        assert!(matches!(lost.try_next(), Some(Heard::Behind { position: 3, changed: None })));
-        assert!(lost.try_next().is_none());
-        let mut future = hub.listen(&mine.tenant, Some((7, u64::MAX)), |_| true);
-        assert!(matches!(future.try_next(), Some(Heard::Behind { position: 3, changed: None })));
-        assert!(future.try_next().is_none());
-    }
-
-    #[test]
-    fn what_is_not_remembered_any_more_is_not_told_as_unchanged() {
-        let (hub, ids) = (Hub::new(1, 1), sessions(5));
-        let mine = owner("a", "/a");
-        lock(&hub.lane(&mine.tenant).inner).remembered = 4;
-        for id in &ids {
-            hub.outlet(*id, mine.clone()).write([event(*id)]);
-        }
-        let heard = |after| hub.listen(&mine.tenant, Some((1, after)), |_| true).try_next();
-        assert!(matches!(heard(0), Some(Heard::Behind { changed: None, .. })));
-        let Some(Heard::Behind { changed: Some(changed), .. }) = heard(2) else { panic!("it is known") };
-        assert_eq!(changed.len(), 3);
-    }
-
-    #[test]
-    fn a_session_that_was_forgotten_or_has_two_outlets_is_told_when_it_changes_again() {
-        let (hub, ids) = (Hub::new(1, 1), sessions(5));
-        let mine = owner("a", "/a");
-        lock(&hub.lane(&mine.tenant).inner).remembered = 4;
-        let outlets: Vec<Outlet> = ids.iter().map(|id| hub.outlet(*id, mine.clone())).collect();
-        let again = hub.outlet(ids[0], mine.clone());
-        let changed_after = |after| {
-            let heard = hub.listen(&mine.tenant, Some((1, after)), |_| true).try_next();
-            let Some(Heard::Behind { changed: Some(changed), .. }) = heard else { panic!("it is known") };
-            changed
-        };
-        let write = |outlet: &Outlet| outlet.write([event(outlet.mark.session)]);
-        outlets.iter().for_each(write);
-        // The first two were forgotten by now.
-        write(&outlets[0]);
-        write(&outlets[1]);
-        let mut expected = vec![ids[0], ids[1], ids[4]];
-        expected.sort_unstable();
-        assert_eq!(changed_after(4), expected);
-        write(&again);
-        write(&outlets[0]);
-        write(&outlets[1]);
-        assert_eq!(changed_after(8).len(), 2);
-        assert_eq!(lock(&outlets[0].lane.inner).changed.len(), 3);
-    }
-
-    #[test]
-    fn nobody_keeps_old_events() {
-        let (hub, ids) = (Hub::new(1, 10_000), sessions(2));
-        let (mine, began) = (owner("a", "/a"), Instant::now());
-        let outlet = hub.outlet(ids[0], mine.clone());
-        let kept = || lock(&hub.lane(&mine.tenant).inner).events.len();
-        hub.age(began);
-        outlet.write([event(ids[0]), event(ids[0])]);
-        hub.age(began + KEPT_TO);
-        hub.outlet(ids[1], mine.clone()).write([event(ids[1])]);
-        hub.age(began + KEPT_TO * 2);
-        hub.age(began + KEPT + KEPT_TO - Duration::from_millis(1));
-        assert_eq!(kept(), 3);
-        hub.age(began + KEPT + KEPT_TO);
-        assert_eq!(kept(), 1);
-        let mut behind = hub.listen(&mine.tenant, Some((1, 0)), |_| true);
-        let Some(Heard::Behind { position: 2, changed: Some(changed) }) = behind.try_next() else {
-            panic!("it is told which changed")
-        };
-        assert_eq!(changed.len(), 2);
-        assert_eq!(position(behind.try_next()), Some(3));
-        hub.age(began + KEPT * 2);
-        assert!(hub.is_empty());
-        assert_eq!(kept(), 0);
-        outlet.write([event(ids[0])]);
-        assert_eq!(position(behind.try_next()), Some(4), "who has read all misses nothing");
-    }
-
-    #[test]
-    fn all_tenants_together_keep_what_the_budget_allows() {
-        let (hub, ids) = (Hub::new(1, 1_000), sessions(1));
-        let tenants: Vec<Owner> = (0..100).map(|number| owner(&format!("t{number}"), "/a")).collect();
-        for mine in &tenants {
-            let outlet = hub.outlet(ids[0], mine.clone());
-            (0..20).for_each(|_| outlet.write([event(ids[0])]));
-            let kept = |owner: &Owner| lock(&hub.lane(&owner.tenant).inner).bytes;
-            let sum: usize = tenants.iter().map(kept).sum();
-            assert_eq!(sum, hub.lanes.bytes.load(Relaxed));
-            assert!(sum <= 8 * 1_000, "{sum}");
-            assert_eq!(kept(mine), 1_000, "who is at work keeps what one may");
-        }
-        // Places go on counting up, and who comes back is told that anything may have changed.
-        let first = &tenants[0];
-        let mut behind = hub.listen(&first.tenant, Some((1, 15)), |_| true);
-        assert!(matches!(behind.try_next(), Some(Heard::Behind { position: 20, changed: None })));
-        hub.outlet(ids[0], first.clone()).write([event(ids[0])]);
-        assert_eq!(position(behind.try_next()), Some(21));
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_waits_is_woken_and_ends_with_the_engine() {
-        let (hub, ids) = (Arc::new(Hub::new(1, 1_000)), sessions(1));
-        let mine = owner("a", "/a");
-        let mut reader = hub.listen(&mine.tenant, None, |_| true);
-        let waiting = tokio::spawn(async move { (reader.next().await, reader.next().await) });
-        tokio::task::yield_now().await;
-        hub.outlet(ids[0], mine).write([event(ids[0])]);
-        hub.close();
-        let (event, end) = waiting.await.unwrap();
-        assert_eq!(position(event), Some(1));
-        assert!(end.is_none());
-    }
-}
+mod tests;

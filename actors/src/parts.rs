@@ -1,12 +1,13 @@
 //! Parts of the engine by themselves, for the benches that guard them. Nothing else needs them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use playhouse_protocol::event::OpenPartKind;
 use playhouse_protocol::{IdGenerator, PartId, Seq, SessionId, Timestamp};
 
-use crate::hub::{Hub, Owner};
-use crate::ring::{Next, Ring};
+use crate::hub::{Hub, Listener, Owner};
+use crate::ring::{Join, Next, Ring};
 
 /// Bytes that the ring and the hub keep.
 const LIMIT: usize = 1 << 20;
@@ -15,11 +16,11 @@ const LIMIT: usize = 1 << 20;
 #[derive(Debug)]
 pub struct RingPart {
     ring: Ring,
-    /// Keeps what the hub's readers would read.
-    _hub: Hub,
+    /// Reads what the hub is given.
+    watching: Listener,
     part: PartId,
-    /// Where the subscriber is.
-    position: u64,
+    /// The subscriber.
+    join: Join,
 }
 
 impl Default for RingPart {
@@ -32,8 +33,9 @@ impl Default for RingPart {
         ring.report_to(|| hub.outlet(session, owner));
         let (step, attempt, part) = (ids.next(now), ids.next(now), ids.next(now));
         ring.write(|writer| writer.begin(step, attempt, part, OpenPartKind::Text));
-        let position = ring.join().position;
-        Self { ring, _hub: hub, part, position }
+        let join = ring.join();
+        let watching = hub.listen(&Arc::from("bench"), None, |_| true);
+        Self { ring, watching, part, join }
     }
 }
 
@@ -42,9 +44,11 @@ impl RingPart {
     /// the server-sent event that all subscribers share.
     pub fn piece(&mut self, text: &str) -> usize {
         self.ring.write(|writer| writer.delta(self.part, text.to_owned()));
-        match self.ring.at(self.position) {
+        drop(self.watching.try_next());
+        match self.ring.at(self.join.position) {
             Next::Event(event) => {
-                self.position += 1;
+                self.join.position += 1;
+                self.join.reader.store(self.join.position, Ordering::Relaxed);
                 event.frame().len()
             }
             Next::Wait | Next::Behind | Next::Closed(_) => 0,

@@ -1,8 +1,8 @@
 //! The events of one session, for its subscribers.
 //!
 //! The session actor publishes durable events after the flush; during a step the step actor, and during a call the call
-//! actor, write provisional ones straight into the ring. It keeps the newest events up to a number of bytes; each event is
-//! made once for all subscribers, and serialized once, when the first of them asks for it. The same events go into the
+//! actor, write provisional ones straight into the ring. It keeps the newest events that one of its subscribers has not read
+//! (and a few more), up to a number of bytes; each event is made once for all subscribers, and serialized once, when the first of them asks for it. The same events go into the
 //! engine's hub, in the same order.
 
 use std::collections::VecDeque;
@@ -21,6 +21,8 @@ use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;
+/// As often as so many bytes of events came, those are let go that all subscribers have read.
+const LOOK: usize = 16 * 1024;
 /// While its session sleeps a ring keeps at most such a part of what it may keep, for subscribers that have not read it yet.
 const ASLEEP: usize = 64;
 /// The most open requests of sub-sessions that are kept for later subscribers; the oldest make room.
@@ -56,6 +58,8 @@ struct Inner {
     /// Position of the first event in `events`; positions count up from 0.
     first: u64,
     bytes: usize,
+    /// Bytes of events that came since it was looked what all subscribers have read.
+    unlooked: usize,
     /// The last durable event.
     durable: Seq,
     /// Provisional events since then.
@@ -70,6 +74,7 @@ struct Inner {
 }
 
 /// Where a new subscriber begins.
+#[derive(Debug)]
 pub(crate) struct Join {
     /// Position of the next live event.
     pub(crate) position: u64,
@@ -99,6 +104,7 @@ impl Ring {
             fresh: Vec::new(),
             first: 0,
             bytes: 0,
+            unlooked: 0,
             durable,
             provisional: 0,
             open: Vec::new(),
@@ -135,6 +141,10 @@ impl Ring {
         inner.fresh.push((Arc::clone(&event), bytes));
         inner.events.push_back((event, bytes));
         inner.bytes += bytes;
+        inner.unlooked += bytes;
+        if inner.unlooked >= LOOK {
+            Self::forget_read(inner);
+        }
         Self::trim(inner, self.limit);
     }
 
@@ -264,6 +274,14 @@ impl Ring {
     }
 
     fn let_go(inner: &mut Inner) {
+        Self::forget_read(inner);
+        inner.events.shrink_to_fit();
+        inner.fresh = Vec::new();
+    }
+
+    /// Forgets what all subscribers have read: whoever comes later begins behind it.
+    fn forget_read(inner: &mut Inner) {
+        inner.unlooked = 0;
         let mut read = inner.first + inner.events.len() as u64;
         inner.readers.retain(|reader| {
             let Some(reader) = reader.upgrade() else { return false };
@@ -276,8 +294,6 @@ impl Ring {
             inner.bytes -= bytes;
             inner.first += 1;
         }
-        inner.events.shrink_to_fit();
-        inner.fresh = Vec::new();
     }
 
     /// Tells all subscribers that nothing more will come, and why if something is wrong.
@@ -489,6 +505,30 @@ mod tests {
         ring.write(|writer| writer.delta(part, "more".to_owned()));
         assert!(matches!(ring.at(quick.position + 9), Next::Event(_)));
         assert_eq!(ring.lock().readers.len(), 1, "those that went away are forgotten");
+    }
+
+    #[test]
+    fn a_ring_at_work_keeps_little_of_what_everybody_has_read() {
+        let mut ids = IdGenerator::new(|_| {});
+        let ring = Ring::new(ids.next(now()), 1, 1 << 20, Seq(0));
+        let (part, step, attempt) = (ids.next(now()), ids.next(now()), ids.next(now()));
+        ring.write(|writer| writer.begin(step, attempt, part, OpenPartKind::Text));
+        let speak = || ring.write(|writer| writer.delta(part, "x".repeat(840)));
+        let held = || ring.lock().bytes;
+        (0..1_000).for_each(|_| speak());
+        assert!(held() < 2 * LOOK, "nobody reads: {}", held());
+        let (quick, slow) = (ring.join(), ring.join());
+        for count in 1..=100 {
+            speak();
+            quick.reader.store(quick.position + count, Ordering::Relaxed);
+        }
+        assert!(held() >= 100_000, "one of them has read nothing: {}", held());
+        assert!(matches!(ring.at(slow.position), Next::Event(_)));
+        slow.reader.store(slow.position + 100, Ordering::Relaxed);
+        (0..20).for_each(|_| speak());
+        assert!(held() < 2 * LOOK + 20_000, "{}", held());
+        assert!(matches!(ring.at(slow.position + 100), Next::Event(_)));
+        assert!(matches!(ring.at(quick.position + 100), Next::Event(_)));
     }
 
     #[test]
