@@ -18,8 +18,9 @@ use crate::engine::Engine;
 /// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
 /// the faster.
 const APART: Duration = Duration::from_millis(1);
-/// So many are read from their logs at once.
-const AT_ONCE: usize = 4;
+/// So many are on their way at once: where each has to wait for work of others at several places, as many wait together. How
+/// many are read from their logs at once is the pool's bound.
+const AT_ONCE: usize = 32;
 
 /// When sessions go on with what is unfinished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,16 @@ impl Engine {
 
     /// Makes these sessions go on, at a bounded rate. Those that cannot are told with the reason, and said in the log.
     pub async fn resume_each(&self, sessions: Vec<SessionId>) -> Resumed {
+        self.resume_all(sessions, |session| self.resume(session)).await
+    }
+
+    /// The same, by `resume`.
+    async fn resume_all<F: Future<Output = Result<bool, CommandError>>>(
+        &self,
+        sessions: Vec<SessionId>,
+        resume: impl Fn(SessionId) -> F,
+    ) -> Resumed {
+        let resume = &resume;
         let mut pace = interval(APART);
         pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let resumed = stream::iter(sessions)
@@ -62,7 +73,7 @@ impl Engine {
                 Some(((), pace))
             }))
             .map(|(session, ())| async move {
-                let resumed = self.resume(session).await;
+                let resumed = resume(session).await;
                 if let Err(error) = &resumed
                     && !matches!(error, CommandError::NotFound(_))
                 {
@@ -88,6 +99,11 @@ impl Engine {
         told
     }
 
+    /// Whether it goes on by itself with what an engine before it left unfinished, so that nobody else has to see to that.
+    pub fn resumes_by_itself(&self) -> bool {
+        self.shared.resume == Resume::Auto
+    }
+
     /// Does so with all that are unfinished, behind the caller's back, where the engine is to do that when it starts. Where
     /// turns wait for somebody, only what is no turn's is finished: attempts beside them, and removals.
     pub(crate) fn resume_by_itself(&self) {
@@ -101,7 +117,12 @@ impl Engine {
                 Ok(sessions) => {
                     let count = sessions.len();
                     tracing::info!(count, "sessions go on with what is unfinished");
-                    let resumed = engine.resume_each(sessions).await.sessions.len();
+                    // The index has just said that they are unfinished.
+                    let resume = |session| {
+                        let handle = engine.handle(session);
+                        async move { handle.resume().await.map(|()| true) }
+                    };
+                    let resumed = engine.resume_all(sessions, resume).await.sessions.len();
                     tracing::info!(resumed, of = count, "all sessions that were unfinished are looked after");
                 }
                 Err(error) => tracing::error!(%error, "what is unfinished cannot be looked for"),

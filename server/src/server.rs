@@ -202,8 +202,11 @@ impl Server {
     }
 }
 
-/// Goes on with what was not finished when the engine stopped the last time.
+/// Goes on with what was not finished when the engine stopped the last time, unless the engine does so itself.
 async fn wake(app: App) {
+    if app.engine().resumes_by_itself() {
+        return;
+    }
     for id in unfinished(&app).await {
         if let Err(error) = app.engine().session(id).await {
             tracing::warn!(session = %id, %error, "a session does not go on");
