@@ -326,7 +326,7 @@ impl Actor for SessionActor {
             return Ok(());
         }
         Box::pin(state.take(&myself, message)).await?;
-        state.gate.note(state.rests());
+        state.note_rest();
         Ok(())
     }
 
@@ -354,7 +354,7 @@ impl Actor for SessionActor {
         };
         begins("session", "child-ended", Some(state.id));
         Box::pin(state.child_ended(&myself, who, &why)).await?;
-        state.gate.note(state.rests());
+        state.note_rest();
         Ok(())
     }
 }
@@ -494,6 +494,16 @@ impl SessionState {
         is_through && nobody_works && all_is_flushed && self.tickets.is_empty()
     }
 
+    /// Tells the gate whether it rests. One that does keeps no room for what is under way.
+    fn note_rest(&mut self) {
+        let rests = self.rests();
+        if rests {
+            self.machine.rest();
+            (self.unpublished, self.gated) = (VecDeque::new(), VecDeque::new());
+        }
+        self.gate.note(rests);
+    }
+
     /// Leaves memory, unless there is something to do or somebody is about to ask for something.
     fn leave(&self, myself: &ActorRef<SessionMessage>, why: Leaving) {
         // What runs in the background runs in its walls, and is heard of by its calls.
@@ -512,9 +522,11 @@ impl SessionState {
     fn settle(&mut self) {
         if self.rests() {
             self.conversation = None;
+            self.machine.shrink();
             self.models.shrink_to_fit();
-            self.unpublished.shrink_to_fit();
-            self.gated.shrink_to_fit();
+            self.tickets.shrink_to_fit();
+            self.calls.shrink_to_fit();
+            self.asking.shrink_to_fit();
         }
     }
 

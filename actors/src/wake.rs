@@ -141,7 +141,10 @@ fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
     if let Some(damage) = ended {
         return Err(CommandError::Parked { session: id, reason: damage.to_string() });
     }
-    session.ok_or(CommandError::NotFound(id))
+    let mut session = session.ok_or(CommandError::NotFound(id))?;
+    // Most that are read are only looked at.
+    session.shrink();
+    Ok(session)
 }
 
 /// How far a log could be followed.

@@ -47,6 +47,11 @@ impl SupervisorState {
     pub(super) fn sweep(&mut self, myself: &ActorRef<SupervisorMessage>) {
         self.sweeping = false;
         self.sessions.retain(|_, slot| !slot.is_blank());
+        // After many left, their places go as well.
+        if self.sessions.len() < self.sessions.capacity() / 4 {
+            self.sessions.shrink_to(self.sessions.len() * 2);
+            self.actors.shrink_to(self.actors.len() * 2);
+        }
         for slot in self.sessions.values().filter(|slot| slot.rests()) {
             if let Some(ring) = slot.events.ring() {
                 ring.settle();

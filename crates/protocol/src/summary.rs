@@ -205,6 +205,10 @@ impl SessionSummary {
             }
             Record::AttemptEnded(ended) => {
                 let open = self.open_attempts.remove(ended.attempt.as_str());
+                if self.open_attempts.is_empty() {
+                    // An empty map would keep room for eleven.
+                    self.open_attempts = BTreeMap::new();
+                }
                 if let (Some(open), Some(usage)) = (open, &ended.usage) {
                     self.usage.entry(open.model.to_string()).or_default().add_attempt(usage, ended.cost);
                 }

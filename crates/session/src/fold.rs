@@ -358,6 +358,11 @@ impl Session {
         })
     }
 
+    /// Keeps no more memory for the conversation than it takes: to be called when nothing is added to it for a while.
+    pub fn shrink(&mut self) {
+        self.messages.shrink_to_fit();
+    }
+
     /// Whether nothing runs and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.turn.is_none() && self.queue.is_empty()

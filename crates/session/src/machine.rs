@@ -137,6 +137,17 @@ impl Machine {
         &self.session
     }
 
+    /// Keeps no memory for work while there is none.
+    pub fn rest(&mut self) {
+        (self.fresh, self.effects) = (Vec::new(), Vec::new());
+    }
+
+    /// The same, and no more for the conversation than it takes: it rests for longer.
+    pub fn shrink(&mut self) {
+        self.rest();
+        self.session.shrink();
+    }
+
     /// Takes an input and says what is to be done, in order.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! What each kind of record does to a session.
 
+use std::collections::VecDeque;
+
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{
@@ -192,7 +194,12 @@ impl Session {
 
     fn take_queued(&mut self, id: MessageId) -> Result<QueuedPrompt, String> {
         let place = self.queue.iter().position(|queued| queued.prompt.message == id);
-        place.and_then(|place| self.queue.remove(place)).ok_or_else(|| format!("prompt {id} does not wait"))
+        let queued = place.and_then(|place| self.queue.remove(place));
+        if self.queue.is_empty() {
+            // Most sessions have no prompt that waits for most of their time.
+            self.queue = VecDeque::new();
+        }
+        queued.ok_or_else(|| format!("prompt {id} does not wait"))
     }
 
     fn push_user(&mut self, queued: &QueuedPrompt) {
