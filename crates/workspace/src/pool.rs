@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// How long work that was begun on a thread of the pool does in place what is brief: from then on it takes turns like any other.
-const IN_PLACE: Duration = Duration::from_millis(2);
+/// How much of what is brief is done in place by work that was begun on a thread of the pool: the rest takes turns like any other.
+const IN_PLACE: usize = 8;
 
 /// A bounded pool for work that blocks: reading files, searching, diffing. Clones share the bound. Needs a tokio
 /// runtime around it.
@@ -39,8 +38,8 @@ impl Drop for Waiting<'_> {
 }
 
 thread_local! {
-    /// The pool for which this thread has begun with a piece of work, by its address, and when.
-    static HERE: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
+    /// The pool for which this thread has begun with a piece of work, by its address, and how much it may still do in place.
+    static HERE: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
 }
 
 /// What this thread has begun with, until it is dropped.
@@ -48,7 +47,7 @@ struct Here;
 
 impl Here {
     fn begin(pool: &Pool) -> Self {
-        HERE.set(Some((pool.address(), Instant::now())));
+        HERE.set(Some((pool.address(), IN_PLACE)));
         Self
     }
 }
@@ -104,9 +103,15 @@ impl Pool {
         Arc::as_ptr(&self.permits).addr()
     }
 
-    /// Whether this thread has just begun with work that has its place in this pool.
-    fn is_here(&self) -> bool {
-        HERE.get().is_some_and(|(pool, since)| pool == self.address() && since.elapsed() < IN_PLACE)
+    /// Whether this thread has begun with work that has its place in this pool, and may do one more thing in place.
+    fn takes_here(&self) -> bool {
+        match HERE.get() {
+            Some((pool, left @ 1..)) if pool == self.address() => {
+                HERE.set(Some((pool, left - 1)));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Begins with `work` on a thread where it may block: as far as it goes without waiting, all that is [brief](Self::brief)
@@ -137,7 +142,7 @@ impl Pool {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        if self.is_here() { work() } else { self.run(work).await }
+        if self.takes_here() { work() } else { self.run(work).await }
     }
 
     /// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
@@ -253,14 +258,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn brief_work_of_another_pool_and_what_comes_late_take_their_turn() {
+    async fn brief_work_of_another_pool_and_what_is_too_much_take_their_turn() {
         let (pool, other) = (Pool::new(1), Pool::new(1));
         let of_other = other.clone();
-        let begun = pool.begin(async move { of_other.brief(|| ()).await });
-        assert!(matches!(begun.await, Begun::Waits(_)));
+        let taken = other.permits.clone().acquire_owned().await.unwrap();
+        let begun = pool.begin(async move { of_other.brief(|| 2).await }).await;
+        assert!(matches!(begun, Begun::Waits(_)));
+        drop(taken);
+        assert_eq!(begun.end().await, 2);
         let of_pool = pool.clone();
         let begun = pool.begin(async move {
-            of_pool.brief(|| std::thread::sleep(IN_PLACE)).await;
+            for _ in 0..IN_PLACE {
+                assert!(of_pool.brief(|| ()).now_or_never().is_some());
+            }
             of_pool.brief(|| 3).await
         });
         let begun = begun.await;
