@@ -104,42 +104,43 @@ impl Desk {
         self.text.extend_from_slice(content);
         self.last.clear();
         self.last.resize(1 << HASH_BITS, NOWHERE);
-        self.before.clear();
+        // Only what was added is looked at, so what stands here from before means nothing.
+        self.before.resize(content.len(), NOWHERE);
     }
 
     /// Gives back what only a large frame needs.
     fn tidy(&mut self) {
         self.text.truncate(DICTIONARY.len());
         self.text.shrink_to(DICTIONARY.len() + MUCH);
-        self.before.clear();
+        self.before.truncate(MUCH);
         self.before.shrink_to(MUCH);
     }
 
-    /// Where four bytes with this hash stood last.
-    fn last(&self, known: &Known, hash: usize) -> u32 {
-        match self.last[hash] {
-            NOWHERE => known.last[hash],
-            place => place,
+    /// Adds a place; where its four bytes stood last, as far as that was added.
+    fn add(&mut self, known: &Known, at: usize) -> u32 {
+        let Some(hash) = hash(&self.text, at) else { return NOWHERE };
+        let mut before = std::mem::replace(&mut self.last[hash], place(at));
+        if before == NOWHERE {
+            before = known.last[hash];
         }
+        if let Some(behind) = self.before.get_mut(at - DICTIONARY.len()) {
+            *behind = before;
+        }
+        before
     }
 
-    /// Adds a place behind all that were added.
-    fn add(&mut self, known: &Known, at: usize) {
-        let Some(hash) = hash(&self.text, at) else { return };
-        let before = self.last(known, hash);
-        let behind = at - DICTIONARY.len();
-        if self.before.len() < behind {
-            self.before.resize(behind, NOWHERE);
-        }
-        self.before.push(before);
-        self.last[hash] = place(at);
-    }
-
-    /// The longest repetition at `at` of what stood before, which ends before `end`: its length and how far back it is.
-    fn longest(&self, known: &Known, at: usize, end: usize, looks: usize) -> (usize, usize) {
-        let (mut best, text) = ((0, 0), self.text.as_slice());
-        let Some(hash) = hash(text, at) else { return best };
-        let mut place = self.last(known, hash);
+    /// The longest repetition at `at` of what stood before, which ends before `end` and is longer than `least`: its length and how
+    /// far back it is. `place` is where its beginning stood last.
+    fn longest(
+        &self,
+        known: &Known,
+        at: usize,
+        mut place: u32,
+        end: usize,
+        least: usize,
+        looks: usize,
+    ) -> Option<(usize, usize)> {
+        let (mut best, text) = ((least, 0), self.text.as_slice());
         for _ in 0..looks {
             let Some(from) = usize::try_from(place).ok().filter(|from| *from < at && at - from <= FARTHEST)
             else {
@@ -158,7 +159,7 @@ impl Desk {
             };
             place = before.copied().unwrap_or(NOWHERE);
         }
-        best
+        (best.0 > least).then_some(best)
     }
 }
 
@@ -180,26 +181,26 @@ fn pack_on(desk: &mut Desk, length: usize, into: &mut Vec<u8>) -> bool {
     let last = desk.text.len().saturating_sub(NEAR_END);
     let (mut written, mut at, mut misses) = (DICTIONARY.len(), DICTIONARY.len(), 0_usize);
     while at <= last {
-        let mut found = desk.longest(known, at, end, looks);
-        desk.add(known, at);
-        if found.0 < LEAST {
+        let place = desk.add(known, at);
+        let Some(mut found) = desk.longest(known, at, place, end, LEAST - 1, looks) else {
             misses += 1;
             at += 1 + (misses >> PATIENCE);
             continue;
-        }
+        };
         misses = 0;
+        let mut added = at + 1;
         // What begins a byte later may be longer.
         while at < last {
-            let later = desk.longest(known, at + 1, end, looks);
-            if later.0 <= found.0 + 1 {
-                break;
-            }
+            let place = desk.add(known, at + 1);
+            added = at + 2;
+            let Some(later) = desk.longest(known, at + 1, place, end, found.0 + 1, looks) else { break };
             (at, found) = (at + 1, later);
-            desk.add(known, at);
         }
         push_sequence(into, &desk.text[written..at], Some(found));
         written = at + found.0;
-        (at + 1..written).for_each(|at| desk.add(known, at));
+        for at in added..written {
+            desk.add(known, at);
+        }
         at = written;
         if into.len() - start >= length {
             break;
