@@ -17,6 +17,8 @@ use crate::{Options, Result};
 pub(crate) const ROLE: &str = "scripted-model";
 /// Tells the time in each of [`CALLS`] steps that end with a call of `read`, and in one more: a turn of [`TURN`] tokens.
 pub(crate) const STEADY: &str = "steady";
+/// So many models do the same in steps of other lengths each, so that not all sessions end a step at one moment.
+const VARIANTS: u64 = 91;
 /// Calls of a turn of [`STEADY`].
 pub(crate) const CALLS: usize = 5;
 /// Tokens of each of its steps.
@@ -52,6 +54,28 @@ const ENDLESS: u64 = 1_000_000;
 
 /// Which models are called by name.
 const MODELS: [&str; 9] = [STEADY, CLOCK, FLOOR, BURST, FLOOD, WALK, SHORT, SLEEPER, TITLE];
+
+/// The model that speaks as [`STEADY`] does in the session of this number.
+pub(crate) fn steady(number: usize) -> String {
+    format!("{STEADY}-{}", number as u64 % VARIANTS)
+}
+
+/// All models.
+fn names() -> impl Iterator<Item = String> {
+    MODELS.iter().map(|model| (*model).to_owned()).chain((0..VARIANTS as usize).map(steady))
+}
+
+/// The lengths of the steps of a variant: a step begins up to 45 tokens before or after that of [`STEADY`], and over all variants these
+/// are spread evenly.
+fn lengths(variant: u64) -> Vec<u64> {
+    // Without a common factor with the count of variants.
+    const SPREAD: [u64; CALLS] = [37, 41, 43, 47, 53];
+    let begins =
+        SPREAD.iter().zip(1..).map(|(spread, step)| STEP * step + variant * spread % VARIANTS - VARIANTS / 2);
+    let begins: Vec<u64> = begins.chain([TURN]).collect();
+    let before = std::iter::once(&0).chain(&begins);
+    begins.iter().zip(before).map(|(end, begin)| end - begin).collect()
+}
 
 /// A running model.
 pub(crate) struct Scripted {
@@ -108,7 +132,7 @@ impl Scripted {
         let address = &self.address;
         let mut config =
             format!("[providers.bench]\ndialect = \"anthropic\"\nbase_url = \"http://{address}/v1\"\n");
-        for model in MODELS {
+        for model in names() {
             config += &format!("[providers.bench.models.{model}]\ncontext = 10000000\noutput = 1000000\n");
         }
         config
@@ -117,8 +141,7 @@ impl Scripted {
     /// The same for the peer, as JSON.
     pub(crate) fn peer_config(&self) -> serde_json::Value {
         let limit = json!({"limit": {"context": 10_000_000, "output": 1_000_000}, "tool_call": true});
-        let models: serde_json::Map<_, _> =
-            MODELS.iter().map(|model| ((*model).to_owned(), limit.clone())).collect();
+        let models: serde_json::Map<_, _> = names().map(|model| (model, limit.clone())).collect();
         json!({
             "provider": {"bench": {
                 "npm": "@ai-sdk/anthropic",
@@ -142,10 +165,10 @@ impl Scripted {
 }
 
 /// From the last byte of an answer to the next request of the same turn, in milliseconds: the step of the request, and the time.
-pub(crate) fn overheads(asked: &[Asked], model: &str) -> Vec<(usize, f64)> {
+pub(crate) fn overheads<'a>(asked: impl IntoIterator<Item = &'a Asked>) -> Vec<(usize, f64)> {
     let mut last: HashMap<(Option<u64>, Option<usize>), (usize, u64)> = HashMap::new();
     let mut overheads = Vec::new();
-    for asked in asked.iter().filter(|asked| asked.model.as_deref() == Some(model)) {
+    for asked in asked {
         let Some(step) = asked.step else { continue };
         let before = last.insert((asked.prompt, asked.turn), (step, asked.sent));
         if let Some((_, sent)) = before.filter(|(number, sent)| number + 1 == step && *sent > 0) {
@@ -157,19 +180,24 @@ pub(crate) fn overheads(asked: &[Asked], model: &str) -> Vec<(usize, f64)> {
 
 fn script(rate: f64, steps: usize, burst: u64, sleep: &str) -> Script {
     let read = || call("read", json!({"filePath": FILE}));
-    let mut steady = Model::new();
-    for _ in 0..CALLS {
-        steady = steady.step(Step::empty().times(STEP - CALLED).call("read", json!({"filePath": FILE})));
-    }
-    let steady = steady.step(Step::empty().times(STEP)).rate(rate).cycle();
+    let turn = |lengths: &[u64]| {
+        let last = lengths.len() - 1;
+        let steps = lengths.iter().enumerate().map(|(step, length)| match step == last {
+            false => Step::empty().times(length - CALLED).call("read", json!({"filePath": FILE})),
+            true => Step::empty().times(*length),
+        });
+        steps.fold(Model::new(), Model::step).rate(rate).cycle()
+    };
     let clock = Model::new().step(Step::empty().times(ENDLESS)).rate(rate).cycle();
     let floor = Model::new().step(Step::empty().times(TURN)).rate(rate).cycle();
     let walk = (0..steps).fold(Model::new(), |model, _| model.step(read())).cycle();
     let command = format!("sleep {sleep} & (sleep {sleep} & sleep {sleep}) & sleep {sleep}");
     let sleeper =
         Model::new().step(call("bash", json!({"command": command, "description": "Sleeps"}))).cycle();
-    Script::new()
-        .model(STEADY, steady)
+    let variants = (0..VARIANTS).map(|variant| (steady(variant as usize), turn(&lengths(variant))));
+    variants
+        .fold(Script::new(), |script, (name, model)| script.model(name, model))
+        .model(STEADY, turn(&[STEP; CALLS + 1]))
         .model(CLOCK, clock)
         .model(FLOOR, floor)
         .model(BURST, Model::new().step(tokens(burst)).cycle())

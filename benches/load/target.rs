@@ -200,12 +200,24 @@ impl Target {
         ids: &[String],
         model: &str,
     ) -> Result<()> {
+        self.prompt_each(watch, first, ids, |_| model.to_owned()).await
+    }
+
+    /// The same with a model for each.
+    pub(crate) async fn prompt_each(
+        &self,
+        watch: &Shared,
+        first: usize,
+        ids: &[String],
+        model: impl Fn(usize) -> String,
+    ) -> Result<()> {
+        let model = &model;
         let lanes = (0..ids.len().min(LANES)).map(|lane| async move {
             let mut connection = self.connect().await?;
             for number in (lane..ids.len()).step_by(LANES) {
                 watch.borrow_mut().begin(first + number);
                 let text = format!("Session {}: go on.", first + number);
-                if let Err(error) = self.prompt(&mut connection, &ids[number], model, &text).await {
+                if let Err(error) = self.prompt(&mut connection, &ids[number], &model(number), &text).await {
                     let mut watch = watch.borrow_mut();
                     watch.fail(error.to_string());
                 }

@@ -39,7 +39,7 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
         watch.borrow_mut().fail("the turn did not come to an end".to_owned());
     }
     let asked = model.asked(0)?;
-    let all = overheads(&asked, WALK);
+    let all = overheads(asked.iter().filter(|asked| asked.model.as_deref() == Some(WALK)));
     let around = |step: usize| {
         let near = all
             .iter()

@@ -1,10 +1,11 @@
-//! Turns as sessions have them all day: five calls of `read`, and tokens at a pace. All begin at once.
+//! Turns as sessions have them all day: five calls of `read`, and tokens at a pace. All begin at once; their steps have other lengths
+//! in each session, as answers have.
 
 use std::time::{Duration, Instant};
 
 use crate::floor;
 use crate::histogram::share;
-use crate::model::{Asked, CALLS, FLOOR, STEADY, Scripted, TIMES, TURN, overheads};
+use crate::model::{Asked, CALLS, FLOOR, STEADY, Scripted, TIMES, TURN, overheads, steady};
 use crate::process::{Used, used};
 use crate::report::{Row, Rows};
 use crate::watch::{Shared, Watch, until};
@@ -29,7 +30,7 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
     let (count, flushes) = (model.count()?, target.flushes().await);
 
     let begun = Instant::now();
-    target.prompt_all(&watch, 0, &ids, STEADY).await?;
+    target.prompt_each(&watch, 0, &ids, steady).await?;
     let patience = Duration::from_secs_f64(60.0 + 10.0 * TURN as f64 / options.rate);
     let is_over = until(&watch, patience, |watch| watch.busy == 0).await;
     let wall = begun.elapsed().as_secs_f64();
@@ -42,7 +43,7 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
         watch.borrow_mut().fail(format!("{busy} turns did not come to an end"));
     }
     let asked = model.asked(count)?;
-    let turns: Vec<&Asked> = asked.iter().filter(|asked| asked.model.as_deref() == Some(STEADY)).collect();
+    let turns: Vec<&Asked> = asked.iter().filter(|asked| is_steady(asked)).collect();
     let cut = turns.iter().filter(|asked| !asked.is_complete).count();
     if cut > 0 {
         watch.borrow_mut().fail(format!("{cut} answers were not read to their ends"));
@@ -66,7 +67,7 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
         }
     }
     latency(&mut rows, sessions, &watch, floored.as_ref());
-    steps(&mut rows, sessions, &asked);
+    steps(&mut rows, sessions, &turns);
     cost(&mut rows, &said, spent, flushes);
     if let Some(floored) = &floored {
         let bare = floored.cost((sessions as u64 * TURN) as f64);
@@ -117,8 +118,12 @@ fn latency(rows: &mut Rows, sessions: usize, watch: &Shared, floored: Option<&fl
     }
 }
 
-fn steps(rows: &mut Rows, sessions: usize, asked: &[Asked]) {
-    let mut times: Vec<f64> = overheads(asked, STEADY).into_iter().map(|(_, time)| time).collect();
+fn is_steady(asked: &Asked) -> bool {
+    asked.model.as_ref().is_some_and(|model| model.starts_with(STEADY))
+}
+
+fn steps(rows: &mut Rows, sessions: usize, turns: &[&Asked]) {
+    let mut times: Vec<f64> = overheads(turns.iter().copied()).into_iter().map(|(_, time)| time).collect();
     times.sort_by(f64::total_cmp);
     rows.add("step overhead, median", "ms", share(&times, 0.5));
     rows.add("step overhead, 95 %", "ms", share(&times, 0.95));
