@@ -84,6 +84,8 @@ pub struct EngineOptions {
     pub resume: Resume,
     /// How long records that nobody waits for wait for those that follow them by themselves, to be written with them.
     pub gathering: Duration,
+    /// For how long a session in memory has nothing to do before it lets go of what it can make again: its serialized conversation.
+    pub settle_after: Duration,
 }
 
 impl EngineOptions {
@@ -110,6 +112,7 @@ impl EngineOptions {
             max_live: 10_000,
             resume: Resume::OnDemand,
             gathering: GATHERING,
+            settle_after: SETTLE_AFTER,
         }
     }
 }
@@ -117,6 +120,9 @@ impl EngineOptions {
 /// What a call without effects needs on a machine that is not overloaded: then a step is written at once. Clients see the end
 /// of a step so much later at most.
 const GATHERING: Duration = Duration::from_millis(2);
+
+/// Longer than people who read along take for their next prompt, mostly.
+const SETTLE_AFTER: Duration = Duration::from_secs(15);
 
 /// How long a request for consent or with questions usually waits for an answer: people who work with a session go away for a
 /// meal, and for a night.
@@ -172,6 +178,7 @@ impl Engine {
             max_live,
             resume,
             gathering,
+            settle_after,
         } = options;
         let tool_pool = Pool::new(threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
@@ -204,6 +211,7 @@ impl Engine {
             max_live,
             resume,
             gathering,
+            settle_after,
             seen: Seen::default(),
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),

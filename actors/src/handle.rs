@@ -311,7 +311,7 @@ impl SessionHandle {
 }
 
 /// Whether a command may write to the log.
-fn appends(command: &Command) -> bool {
+pub(crate) fn appends(command: &Command) -> bool {
     !matches!(command, Command::Snapshot | Command::Outline | Command::Messages(_))
 }
 

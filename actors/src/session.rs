@@ -32,6 +32,7 @@ use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::gate::Gate;
 use crate::grants::{GrantIds, WaitingGuard};
+use crate::handle::appends;
 use crate::host::TodoList;
 use crate::judge::Judge;
 use crate::measure::{self, Count, Leaving};
@@ -41,7 +42,7 @@ use crate::rules::ShownRules;
 use crate::seen::Kept;
 use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
-use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage};
+use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage, UNSURE};
 use crate::wake::{Loaded, Place};
 
 mod appends;
@@ -99,6 +100,17 @@ pub(crate) enum SessionMessage {
 }
 
 impl SessionMessage {
+    /// Whether it may lead to records.
+    fn appends(&self) -> bool {
+        match self {
+            Self::Command(command, _) => appends(command),
+            Self::Attached(..) | Self::Abort(_) | Self::AbortTurn(..) | Self::Delete(_) | Self::Resume => {
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// For traces.
     const fn name(&self) -> &'static str {
         match self {
@@ -160,6 +172,8 @@ pub(crate) struct SessionState {
     supervisor: ActorRef<SupervisorMessage>,
     id: SessionId,
     tenant: Arc<str>,
+    /// It was read while the store took no writes: what its log ends with is known when it is read again.
+    unsure: bool,
     machine: Machine,
     ring: Arc<Ring>,
     /// Through which commands come, while it is open.
@@ -260,7 +274,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
-        let Loaded { session, place, judge, root, files, unsure: _, doomed: _ } = loaded;
+        let Loaded { session, place, judge, root, files, unsure, doomed: _ } = loaded;
         let summary = &session.summary;
         let asides = session.asides.iter().map(|aside| (aside.id, aside.model.clone()));
         let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().chain(asides).collect();
@@ -278,6 +292,7 @@ impl Actor for SessionActor {
             supervisor,
             id,
             tenant,
+            unsure,
             ids,
             flushed,
             machine,
@@ -365,6 +380,11 @@ impl SessionState {
         myself: &ActorRef<SessionMessage>,
         message: SessionMessage,
     ) -> Result<(), ActorProcessingErr> {
+        if self.unsure && message.appends() {
+            // Its caller is told nothing, and asks again: the one that is read then.
+            myself.stop(Some(UNSURE.to_owned()));
+            return Ok(());
+        }
         let input = match message {
             SessionMessage::Command(command, port) => match self.command(myself, command, port) {
                 Some(input) => input,

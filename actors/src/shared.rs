@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) resume: Resume,
     /// How long records wait for those that follow them.
     pub(crate) gathering: Duration,
+    /// For how long a session rests before it lets go of what it can make again.
+    pub(crate) settle_after: Duration,
     /// What sessions that left had seen of files.
     pub(crate) seen: Seen,
     /// The sessions that are parked.

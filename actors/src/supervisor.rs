@@ -39,7 +39,7 @@ pub(crate) const LEFT: &str = "the session rests";
 /// Why the actor of a session stops that could not append, as the store takes no writes.
 pub(crate) const HELD_UP: &str = "the store takes no writes";
 /// Why the actor of a session is stopped that was read while the store took no writes.
-const UNSURE: &str = "the session is read again";
+pub(crate) const UNSURE: &str = "the session is read again";
 /// What the end of a session's actor is called in traces.
 const ENDED: &str = "ended";
 /// How long a session may take to stop at shutdown.

@@ -277,6 +277,48 @@ fn a_full_disk_suspends_what_works_and_all_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_session_whose_prompt_was_refused_is_shown_as_it_was() {
+    for backend in ["sled", "redb"] {
+        let engine = Engine::confined(backend, Model::new().step(text("All is well.")).cycle());
+        let session = engine.create();
+        engine.fill();
+        let (path, prompts) = (format!("/v1/sessions/{session}"), format!("/v1/sessions/{session}/prompts"));
+        let mut admitted = 0;
+        // There may be room for a few.
+        loop {
+            let (status, said) = engine.serving.ask("POST", &prompts, &[], r#"{"text": "go"}"#);
+            if status == 503 {
+                assert!(said.contains("problem:suspended"), "{said}");
+                break;
+            }
+            assert_eq!(status, 202, "{said}");
+            admitted += 1;
+            // The disk may be full at any place of its turn, which then stands still.
+            until("its turn is over, or held up", || {
+                engine.get(&path).1.contains("\"idle\"") || engine.get("/readyz").0 == 503
+            });
+        }
+        let answers = [&path, &format!("{path}/messages"), "/v1/sessions"].map(|path| engine.get(path));
+        assert_eq!(engine.get("/readyz").0, 503, "{backend}: all this while");
+        let [(shown, session_is), (_, messages), (_, listed)] = answers;
+        if shown == 200 {
+            assert_eq!(messages.matches("\"role\":\"user\"").count(), admitted, "{backend}: {messages}");
+            let session_is: Value = serde_json::from_str(&session_is).unwrap();
+            let all_ended = session_is["turns"] == json!(admitted);
+            assert_eq!(session_is["state"] == "idle", all_ended, "{backend}, {admitted}: {session_is}");
+            let listed: Value = serde_json::from_str(&listed).unwrap();
+            assert_eq!(listed["sessions"][0]["state"], session_is["state"], "{backend}: {listed}");
+        } else {
+            // Sled may have put its pages out of memory.
+            assert_eq!((backend, shown), ("sled", 503), "{session_is}");
+            assert!(session_is.contains("problem:suspended"), "{session_is}");
+        }
+        engine.free();
+        until("all that was admitted ran", || engine.get(&path).1.contains("\"idle\""));
+    }
+}
+
+#[test]
 fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     // Blobs for answers, so that their places come up.
     let model = Model::new().step(text("All is well. ".repeat(8_000))).cycle();

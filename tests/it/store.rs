@@ -82,3 +82,67 @@ fn a_new_data_directory_gets_the_backend_that_is_configured() {
         );
     });
 }
+
+/// Changes a byte of what the last command wrote into the database, with more of it behind.
+fn flip(stage: &Stage, before: &[u8]) {
+    let file = stage.data.join("sled/db");
+    let mut content = fs::read(&file).unwrap();
+    let written = (0..content.len()).filter(|place| before.get(*place).unwrap_or(&0) != &content[*place]);
+    let written: Vec<usize> = written.collect();
+    content[written[40]] ^= 0x10;
+    fs::write(file, content).unwrap();
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_database_goes_on_after_a_salvage() {
+    let stage = stage();
+    stage.playhouse(["store", "salvage"]).is(2).says(["holds no store"]);
+    stage.run(["First."]).is(0);
+    let first = stage.session();
+    let before = fs::read(stage.data.join("sled/db")).unwrap();
+    stage.run(["Second."]).is(0);
+    let second = stage.session();
+    flip(&stage, &before);
+    let damaged = fs::read(stage.data.join("sled/db")).unwrap();
+    stage.playhouse(["sessions", "list"]).is(2).says(["is damaged: byte ", "playhouse store check"]);
+    stage.run(["More."]).is(2).says(["is damaged: byte "]);
+    let report = json(&stage, 1, ["check"]);
+    assert!(report["problems"][0]["what"].as_str().unwrap().contains("is not what was written"), "{report}");
+    assert!(fs::read(stage.data.join("sled/db")).unwrap() == damaged, "nothing but a salvage changes it");
+
+    // One that was killed left a copy.
+    let leftover = stage.data.join("salvage-AbC123");
+    fs::create_dir(&leftover).unwrap();
+    fs::write(leftover.join("db"), "half of it").unwrap();
+    let salvaged = json(&stage, 0, ["salvage"]);
+    assert_eq!(salvaged["sessions"], 1, "{salvaged}");
+    assert_eq!(salvaged["not_there"], Value::from(vec![second.clone()]), "{salvaged}");
+    let kept = std::path::Path::new(salvaged["kept"].as_str().unwrap());
+    assert!(fs::read(kept.join("sled/db")).unwrap() == damaged, "the old one is kept as it was");
+    let folders = fs::read_dir(&stage.data).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(
+        folders.into_iter().all(|name| !name.to_string_lossy().starts_with("salvage-")),
+        "copies are gone"
+    );
+
+    assert_eq!(json(&stage, 0, ["check"])["problems"], Value::Array(Vec::new()));
+    assert_eq!(stage.session(), first);
+    let outcomes = stage.records(&first);
+    assert!(matches!(outcomes.last(), Some(playhouse::protocol::Record::TurnEnded(_))), "{outcomes:?}");
+    stage.playhouse(["sessions", "show", &second]).is(2);
+    stage.run(["--session", &first, "And now?"]).is(0);
+    // Once more, of a store in which nothing is wrong, as people read it.
+    let told = stage.playhouse(["store", "salvage"]).is(0).stdout;
+    assert!(told.contains("1 session can be read; what was there before is in "), "{told}");
+    assert!(told.contains("damaged-2"), "{told}");
+}
+
+#[test]
+fn no_salvage_of_a_store_that_is_in_use() {
+    let stage = stage();
+    stage.run(["Go."]).is(0);
+    let serving = crate::serve::Serving::start(&stage, ["--port", "0"]);
+    assert!(serving.has_begun());
+    stage.playhouse(["store", "salvage"]).is(2).says(["is in use by"]);
+    assert!(stage.data.join("sled/db").exists() && !stage.data.join("damaged-1").exists());
+}

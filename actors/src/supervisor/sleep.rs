@@ -20,8 +20,6 @@ use crate::session::SessionMessage;
 const SWEEPS: u32 = 4;
 const SHORTEST_SWEEP: Duration = Duration::from_millis(1);
 const LONGEST_SWEEP: Duration = Duration::from_secs(15);
-/// After such a time without anything to do a session in memory lets go of what it can make again.
-const SETTLED: Duration = Duration::from_secs(15);
 /// Where there are too many sessions, one of so many leaves beside those that are too many: then not each that wakes needs a
 /// look through all of them.
 const SPARE: usize = 64;
@@ -38,7 +36,7 @@ impl SupervisorState {
         }
         self.sweeping = true;
         let idle_after = self.shared.idle_after.unwrap_or(LONGEST_SWEEP);
-        let wait = (idle_after / SWEEPS).clamp(SHORTEST_SWEEP, LONGEST_SWEEP);
+        let wait = (idle_after / SWEEPS).min(self.shared.settle_after).clamp(SHORTEST_SWEEP, LONGEST_SWEEP);
         self.tell_later(myself, wait, SupervisorMessage::Sweep);
     }
 
@@ -57,7 +55,7 @@ impl SupervisorState {
                 ring.settle();
             }
             if let Stage::Live(live) = &slot.stage
-                && rested(slot).is_some_and(|rested| rested >= SETTLED)
+                && rested(slot).is_some_and(|rested| rested >= self.shared.settle_after)
                 && live.gate.settle()
             {
                 // One that is gone already is told by its end.

@@ -263,6 +263,45 @@ async fn those_at_work_may_be_more_than_there_may_be() {
     assert_eq!(woken(&stage), 6);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_rests_for_longer_lets_go_of_its_conversation_and_asks_the_same_afterwards() {
+    let stage = async |settle_after| {
+        let calls = Model::new().step(call("probe", json!({"mode": "free"}))).step(text("Done.")).cycle();
+        let script = Script::new().model("m", calls);
+        stage_with(script, |options| (options.idle_after, options.settle_after) = (None, settle_after)).await
+    };
+    let keeps = stage(Duration::from_secs(3_600)).await;
+    let lets_go = stage(Duration::from_millis(1)).await;
+    let begun = |stage: &Stage| stage.directory.profiles.load(Ordering::SeqCst);
+    let session = lets_go.session("m").await;
+    let mut turns = 0;
+    let until_begun_anew = async {
+        while begun(&lets_go) < 4 {
+            turns += 1;
+            run(&session, &format!("prompt {turns}")).await;
+            // What it is made of may change meanwhile.
+            *lets_go.directory.system.lock().unwrap() = format!("Changed {turns} times.");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), until_begun_anew).await.expect("it lets go when it rests");
+    assert_eq!((woken(&lets_go), lets_go.engine.in_memory()), (1, 1), "it stayed in memory");
+    let session = keeps.session("m").await;
+    for turn in 1..=turns {
+        run(&session, &format!("prompt {turn}")).await;
+    }
+    assert_eq!(begun(&keeps), 1, "who rests for less keeps it");
+    let bodies = |stage: &Stage| {
+        let entries = stage.directory.mock.journal().entries().into_iter();
+        entries.map(|entry| entry.body.expect("it was sent")).collect::<Vec<_>>()
+    };
+    let (expected, asked) = (bodies(&keeps), bodies(&lets_go));
+    assert_eq!((expected.len(), asked.len()), (2 * turns, 2 * turns));
+    for (number, (expected, asked)) in expected.iter().zip(&asked).enumerate() {
+        assert!(expected == asked, "request {number}: {}", String::from_utf8_lossy(asked));
+    }
+}
+
 /// Prompts from all sides to sessions that leave whenever they can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_between_leaving_and_a_message_that_arrives() {

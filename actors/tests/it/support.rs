@@ -79,6 +79,8 @@ pub(crate) struct TestDirectory {
     pub(crate) titles: AtomicBool,
     /// How often sessions were woken.
     pub(crate) woken: AtomicU32,
+    /// How often a conversation was begun.
+    pub(crate) profiles: AtomicU32,
     pub(crate) prefill: bool,
     /// What system prompts say that are made from now on.
     pub(crate) system: Mutex<String>,
@@ -262,6 +264,7 @@ impl Directory for TestDirectory {
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
         assert!(!self.panic_in_step.swap(false, Ordering::SeqCst), "the profile is on fire");
+        self.profiles.fetch_add(1, Ordering::SeqCst);
         if request.model.model == "hog" {
             self.hogged.fetch_add(1, Ordering::SeqCst);
             while !self.let_go.load(Ordering::SeqCst) {
@@ -512,6 +515,7 @@ impl Stage {
             room: Mutex::new(None),
             titles: AtomicBool::new(false),
             woken: AtomicU32::new(0),
+            profiles: AtomicU32::new(0),
             prefill: true,
             system: Mutex::new("You are a test.".to_owned()),
             hogged: AtomicU32::new(0),

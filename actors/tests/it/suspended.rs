@@ -1,5 +1,6 @@
 //! A store that takes no writes for a while: what runs is suspended, what is new is refused, and all goes on by itself.
 
+use std::collections::HashMap;
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,8 @@ pub(crate) struct Disk {
     pub(crate) too_large: AtomicU32,
     /// The writes that come are done, and those who sent them are told that they were not.
     keeps: AtomicBool,
+    /// Where the logs ended before such writes: so far they are shown while it is full.
+    shown: Mutex<HashMap<SessionId, Seq>>,
     /// So many removals of sessions are refused.
     kept: AtomicU32,
     /// The writes that came since it stands still.
@@ -43,6 +46,7 @@ impl Disk {
             refused: AtomicU32::new(0),
             too_large: AtomicU32::new(0),
             keeps: AtomicBool::new(false),
+            shown: Mutex::default(),
             kept: AtomicU32::new(0),
             still: Mutex::default(),
         });
@@ -72,6 +76,7 @@ impl Disk {
     }
 
     fn free(&self) {
+        self.shown.lock().unwrap().clear();
         *self.full.lock().unwrap() = None;
     }
 
@@ -114,6 +119,7 @@ impl Log for Disk {
         match self.refusal(Some(&append)) {
             None => self.log.append(append, done),
             Some(error) if self.keeps.load(Ordering::SeqCst) => {
+                self.shown.lock().unwrap().entry(append.session).or_insert(append.expected);
                 self.log.append(append, Box::new(move |_| done(Err(error))));
             }
             Some(error) => done(Err(error)),
@@ -121,7 +127,11 @@ impl Log for Disk {
     }
 
     fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
-        self.log.read(session, after, limit)
+        let mut read = self.log.read(session, after, limit)?;
+        if let Some(end) = self.shown.lock().unwrap().get(&session) {
+            read.entries.retain(|entry| entry.seq <= *end);
+        }
+        Ok(read)
     }
 
     fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
@@ -249,6 +259,31 @@ async fn a_prompt_that_meets_a_full_disk_is_told_and_can_be_sent_again() {
     assert!(session.prompt(prompt).await.unwrap().repeated);
     let admitted = stage.records(&session).await;
     assert_eq!(admitted.iter().filter(|record| matches!(record, Record::PromptAdmitted(_))).count(), 1);
+}
+
+/// It was read while the store took no writes, and what was refused is in the log all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_looked_at_meanwhile_takes_prompts_as_its_log_is_then() {
+    let (stage, disk) = stage(waits("wait")).await;
+    let session = stage.session("m").await;
+    disk.keeps.store(true, Ordering::SeqCst);
+    session.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.begun().await;
+    disk.fill();
+    stage.probe.release(1);
+    disk.refuses_more_than(0).await;
+    let handles = [session.clone(), stage.engine.session(session.id()).await.unwrap()];
+    for handle in &handles {
+        assert!(handle.snapshot().await.unwrap().summary.open_turns > 0);
+    }
+    disk.free();
+    for handle in &handles {
+        handle.prompt(Prompt::text("more")).await.unwrap();
+    }
+    let ended = session.run(Prompt::text("again")).await.unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+    assert_eq!(outcomes(&stage, &session).await[0], CallOutcome::Done);
+    assert_eq!(stage.probe.executed.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,7 +42,7 @@ pub struct StoreReport {
 /// What could be saved of a store whose database cannot be opened any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Salvaged {
-    /// Sessions of which there are records now. What is wrong with one of them is told when the store is checked.
+    /// Sessions that can be read now. Where the log of one of them is damaged further on is told when the store is checked.
     pub sessions: u64,
     /// Sessions that the old database names somewhere and that are not there now: lost, or deleted before. The first thousand.
     pub not_there: Vec<crate::SessionId>,

@@ -142,13 +142,15 @@ impl Health {
 pub(crate) fn reopen(source: &Source) -> Result<(), StoreError> {
     let table = &*source.table;
     table.reopen()?;
-    source.witness.check(table)?;
+    let found = source.witness.check(table)?;
     let times =
         table.get(keys::REOPENED)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes);
     let times = times.saturating_add(1).to_be_bytes();
     table.apply(Batch::from([(keys::REOPENED.to_vec(), Some(times.to_vec()))]))?;
     let feed_end = ledger::settle_behind(source)?;
     table.flush()?;
+    source.witness.settle(found);
+    source.veil.lift();
     source.held.forget();
     source.tail.forget();
     source.grown(feed_end);

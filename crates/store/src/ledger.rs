@@ -50,7 +50,7 @@ use playhouse_protocol::ledger::{
 use crate::StoreError;
 
 pub(crate) use check::check;
-pub(crate) use prepare::{forget_mark, prepare, settle_behind};
+pub(crate) use prepare::{archived, is_made_again, prepare, settle_behind};
 pub(crate) use read::{archivable, archived_before, feed, rows};
 pub(crate) use tail::{Tail, settle_some};
 pub(crate) use unreadable::Unreadable;

@@ -16,7 +16,7 @@
 //! what one request changes), reading and folding logs (`projection`), logs that share records (`lineage`), the lists by
 //! tenant (`index`), what was used (`ledger`), and the traits on top (`logs`). `open` opens, `format` refuses what is not
 //! ours and `lock` keeps other processes out. Blobs are files of their own (`blobs`). `health` says what happens when the
-//! disk takes no writes.
+//! disk takes no writes, and `veil` what readers see of what is not durable.
 //!
 //! Space comes back while the store is in use: the table is copied to a fresh one (`compact` says when, `switch` how, `site`
 //! where), and blobs that no record names are swept (`sweep`, `janitor`; `in_hand` spares those that are about to be named).
@@ -89,6 +89,7 @@ mod sweep;
 mod switch;
 mod table;
 mod value;
+mod veil;
 mod witness;
 mod writer;
 

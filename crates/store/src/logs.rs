@@ -107,11 +107,11 @@ impl Log for TableStore {
     }
 
     fn read(&self, session: SessionId, after: Seq, limit: usize) -> Result<LogRead, StoreError> {
-        self.source.read(session, after, limit)
+        self.source.veil.log(session, self.source.read(session, after, limit))
     }
 
     fn summary(&self, session: SessionId) -> Result<Option<SessionSummary>, StoreError> {
-        self.source.summary(session)
+        Ok(self.source.veil.summary(session, self.source.summary(session)?))
     }
 
     fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
@@ -129,7 +129,7 @@ impl Log for TableStore {
             }
             let Some(session) = keys::session_of_place(key, list.len()) else { return Ok(true) };
             // A session that was deleted since the index was read is skipped.
-            let Some(summary) = self.source.summary(session)? else { return Ok(true) };
+            let Some(summary) = self.summary(session)? else { return Ok(true) };
             if !wanted.matches(&summary) {
                 return Ok(true);
             }
@@ -161,7 +161,8 @@ impl Log for TableStore {
     }
 
     fn unfinished_of(&self, tenant: &str) -> Result<Vec<SessionId>, StoreError> {
-        index::unfinished_of(&*self.source.table, tenant)
+        let found = index::unfinished_of(&*self.source.table, tenant)?;
+        Ok(self.source.veil.unfinished(Some(tenant), found))
     }
 
     fn waiting(&self) -> usize {
@@ -179,7 +180,7 @@ impl Log for TableStore {
             sessions.extend(keys::session_of_unfinished(&key));
             Ok(true)
         })?;
-        Ok(sessions)
+        Ok(self.source.veil.unfinished(None, sessions))
     }
 
     fn fork(&self, fork: Append, done: Done) {
@@ -228,7 +229,8 @@ impl Ledger for TableStore {
 
 impl Shelf for TableStore {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.source.table.get(&keys::shelf(key))
+        let key = keys::shelf(key);
+        Ok(self.source.veil.value(&key, self.source.table.get(&key)?))
     }
 
     fn compare_and_set(
@@ -249,10 +251,11 @@ impl Shelf for TableStore {
         let mut found = Vec::new();
         let prefix = keys::shelf(prefix);
         for_each(&*self.source.table, prefix.clone(), &keys::end_of(&prefix), |(key, value)| {
-            found.extend(keys::name_on_shelf(&key).map(|name| (name, value)));
+            found.push((key, value));
             Ok(true)
         })?;
-        Ok(found)
+        let found = self.source.veil.values(&prefix, found).into_iter();
+        Ok(found.filter_map(|(key, value)| Some((keys::name_on_shelf(&key)?, value))).collect())
     }
 }
 

@@ -187,8 +187,10 @@ fn make_directory(data: &Path) -> Result<(), StoreError> {
 /// The number of the opening after the one that is on the shelf.
 pub(crate) fn generation_after(before: Option<&[u8]>) -> Result<u64, StoreError> {
     let Some(text) = before else { return Ok(1) };
-    std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok()?.checked_add(1))
-        .ok_or_else(|| StoreError::Backend(format!("\"{GENERATION}\" on the shelf is not a number")))
+    std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()?.checked_add(1)).ok_or_else(
+        || StoreError::Damaged {
+            what: "the database".to_owned(),
+            found: format!("\"{GENERATION}\" on its shelf, the number of its openings, is not a number"),
+        },
+    )
 }

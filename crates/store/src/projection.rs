@@ -15,6 +15,7 @@ use crate::index::Held;
 use crate::ledger::{Tail, Unreadable};
 use crate::lineage::{self, Segment};
 use crate::table::Table;
+use crate::veil::Veil;
 use crate::witness::Witness;
 use crate::{Blobs, Damage, FeedFollower, LogRead, StoreError, keys, value};
 
@@ -102,6 +103,8 @@ pub(crate) struct Source {
     pub(crate) unreadable: Unreadable,
     /// What of the last round must be there when the table is opened again in place.
     pub(crate) witness: Witness,
+    /// What readers see of a round that is not durable.
+    pub(crate) veil: Veil,
     /// Who wants to know when it grew.
     followers: Mutex<Vec<FeedFollower>>,
 }
@@ -116,6 +119,7 @@ impl Source {
             tail: Tail::default(),
             unreadable: Unreadable::default(),
             witness: Witness::default(),
+            veil: Veil::default(),
             followers: Mutex::default(),
         }
     }

@@ -15,6 +15,7 @@ use crate::frame::{self, Spilled};
 use crate::ledger::{Archived, Growth, Staging};
 use crate::projection::{self, Source, Standing};
 use crate::table::{Batch, for_each};
+use crate::veil::Before;
 use crate::{Append, Damage, StoreError, index, keys, ledger, lineage};
 
 /// How many sessions the writer remembers between rounds: at some kilobytes each.
@@ -34,6 +35,8 @@ pub(crate) struct Round<'a> {
     growth: Growth,
     /// The number up to which rows are settled with what is staged, where that is another now.
     settled: Option<u64>,
+    /// What was there before, of that which readers are not to see yet.
+    before: Before,
 }
 
 impl<'a> Round<'a> {
@@ -43,7 +46,15 @@ impl<'a> Round<'a> {
             heads.clear();
         }
         let feed_end = source.feed_end.load(Ordering::Relaxed);
-        Self { source, heads, batch: Batch::new(), bytes: 0, growth: Growth::after(feed_end), settled: None }
+        Self {
+            source,
+            heads,
+            batch: Batch::new(),
+            bytes: 0,
+            growth: Growth::after(feed_end),
+            settled: None,
+            before: Before::default(),
+        }
     }
 
     /// Size of what is staged.
@@ -144,6 +155,7 @@ impl<'a> Round<'a> {
         index::put(known, summary, &|key| self.look(key), &mut staged)?;
         let head = summary.head;
         self.heads.insert(append.session, Some(standing));
+        self.before.session(append.session, before);
         self.growth.add(growth);
         self.stage(staged);
         Ok(head)
@@ -184,6 +196,7 @@ impl<'a> Round<'a> {
         }
         fail_point!(DELETE_CHECKED);
         self.heads.insert(session, None);
+        self.before.removed(session);
         self.growth.add(growth);
         self.stage(staged);
         Ok(known.map_or(Seq::START, |summary| summary.head))
@@ -202,6 +215,7 @@ impl<'a> Round<'a> {
             return Ok(false);
         }
         if expected != new {
+            self.before.shelf(&key, expected);
             self.stage(Batch::from([(key, new.map(<[u8]>::to_vec))]));
         }
         Ok(true)
@@ -229,6 +243,7 @@ impl<'a> Round<'a> {
             self.settled = ledger::settle_some(self.source, &mut self.batch, self.growth.rows.len())?;
         }
         fail_point!(APPEND_STAGED);
+        self.source.veil.fall(std::mem::take(&mut self.before));
         self.source.witness.begin(&self.batch);
         let changes = self.source.held.change(&self.batch);
         self.source.table.apply(std::mem::take(&mut self.batch))?;
@@ -237,6 +252,7 @@ impl<'a> Round<'a> {
         self.source.table.flush()?;
         self.source.witness.done();
         fail_point!(FLUSH_DONE);
+        self.source.veil.lift();
         // Readers see what was used, and the feed, from here on.
         self.source.tail.moved(std::mem::take(&mut self.growth.rows), self.settled);
         self.source.grown(self.growth.end);

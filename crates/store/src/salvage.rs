@@ -3,28 +3,32 @@
 //! The database is opened in a copy, where a backend may cut off or repair what it likes, and what can be read of it is written
 //! into a fresh one, key by key. The old one is kept beside it under another name, with its blobs: first it is there twice, then
 //! the pointer is renamed, so that whatever cuts this off leaves one of both in its place. What is made from logs (lists, sums,
-//! rows of the ledger) is made again at the next opening.
+//! rows of the ledger) is made again at the next opening. Logs of which not even the first record can be read are left out.
 //!
 //! What sled wrote behind a place that cannot be read is lost with it: its pages are found by the log, in order. What redb wrote
-//! on pages that cannot be read is lost, and no more than that, as long as its own lists of pages can be read.
+//! on pages that cannot be read is lost, and no more than that, as long as its own lists of pages can be read. Where sled's log is
+//! that of a compaction, which writes all keys before their values, keys without values may be all that is left of some.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fs_err as fs;
-use playhouse_protocol::SessionId;
 use playhouse_protocol::id::ID_LENGTH;
 use playhouse_protocol::upkeep::{Salvaged, StoreProblem};
+use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 
-use crate::blobs::sync_folder;
+use crate::blobs::{FileBlobs, sync_folder};
 use crate::check::closed::open_copy;
 use crate::format::inspect;
+use crate::in_hand::InHand;
 use crate::lock::DataLock;
 use crate::open::GENERATION;
+use crate::projection::Source;
 use crate::site::{DiskSite, Pointed, Site};
-use crate::table::{Batch, Table};
+use crate::table::{Batch, Pair, Table};
 use crate::{Store, StoreError, keys, ledger, marker, site};
 
 /// So many pairs, of about so many bytes, are copied at once.
@@ -36,6 +40,10 @@ const PIECE: usize = 1024 * 1024;
 const MOST_NAMED: usize = 1_000;
 /// What the ids of sessions begin with.
 const SESSION: &[u8] = b"ses_";
+/// Kinds of keys that are copied without a value: they say all; or are made again (the index); or an empty frame says that the log
+/// is damaged from there on.
+const WITHOUT_VALUE: [&[u8]; 6] =
+    [keys::CREATED, keys::UNFINISHED, keys::BY_TENANT, b"d/", b"g/", keys::LOGS];
 /// The folder of the blobs.
 const BLOBS: &str = "blobs";
 
@@ -54,27 +62,30 @@ impl Store {
         let lock = Arc::new(DataLock::take(data)?);
         let format = Arc::new(format);
         let place = site::place_of(data, format.backend)?;
+        site::remove_salvaging(data)?;
         // Not among temporary files, which may be in memory.
-        let folder = tempfile::Builder::new().prefix("salvage-").tempdir_in(data)?;
+        let folder = tempfile::Builder::new().prefix(site::SALVAGING).tempdir_in(data)?;
         let (old, problems) = open_copy(format.backend, &place, &folder.path().join("database"))?;
         let known = known_sessions(&*old);
         let known = known.union(&named_in(&place.join(site::DATABASE))?).copied().collect();
         format.raise()?;
         let disk = DiskSite::closed(data, Arc::clone(&format), lock)?;
         let (number, fresh) = disk.make()?;
-        let mut copy = Copy { old: &*old, fresh: &*fresh, known: &known, problems };
+        let fresh: Arc<dyn Table> = Arc::from(fresh);
+        let archived = ledger::archived(&*old).unwrap_or_default();
+        let mut copy = Copy { old: &*old, fresh: &*fresh, known: &known, archived, problems, bare: 0 };
         copy.all()?;
-        let problems = copy.problems;
+        let Copy { mut problems, bare, .. } = copy;
+        problems.extend((bare > 0).then(|| without_values(bare)));
+        let blobs = FileBlobs::to_read(data.join(BLOBS), Arc::new(InHand::new(Duration::ZERO)));
+        let there = put_in_order(&Source::new(Arc::clone(&fresh), Arc::new(blobs)))?;
         // No opening has the number of one that may have told clients something.
         let known_openings = marker::read(data)?.max(openings(&*fresh)?);
         let generation = Some(known_openings.to_string().into_bytes());
-        let mut batch =
-            Batch::from([(keys::shelf(GENERATION), generation), (keys::INDEX_MARK.to_vec(), None)]);
-        // What is made from logs is made again.
-        ledger::forget_mark(&mut batch);
-        fresh.apply(batch)?;
+        // The index is made again from the logs, and so is the ledger, whose mark was not copied.
+        fresh
+            .apply(Batch::from([(keys::shelf(GENERATION), generation), (keys::INDEX_MARK.to_vec(), None)]))?;
         fresh.flush()?;
-        let there = sessions_with_logs(&*fresh)?;
         drop(fresh);
         let kept = keep(data, &place)?;
         marker::forget_end(data)?;
@@ -82,9 +93,9 @@ impl Store {
             return Err(error);
         }
         site::remove_database(&place)?;
-        let lost = known.difference(&there).copied();
+        let lost = known.iter().filter(|session| !there.contains_key(session)).copied();
         Ok(Salvaged {
-            sessions: there.len() as u64,
+            sessions: there.values().filter(|is_session| **is_session).count() as u64,
             not_there: lost.clone().take(MOST_NAMED).collect(),
             more_not_there: (lost.count() as u64).saturating_sub(MOST_NAMED as u64),
             kept: kept.display().to_string(),
@@ -148,6 +159,63 @@ fn known_sessions(table: &dyn Table) -> BTreeSet<SessionId> {
     known
 }
 
+fn without_values(count: u64) -> StoreProblem {
+    StoreProblem {
+        place: format!("{count} keys"),
+        what: "their values are behind what cannot be read".to_owned(),
+    }
+}
+
+/// Leaves out logs of which not even the first record can be read, and lists the sessions of the others. The logs that there are,
+/// and whether each is a session's that was not deleted.
+fn put_in_order(source: &Source) -> Result<BTreeMap<SessionId, bool>, StoreError> {
+    let table = &*source.table;
+    let mut there = BTreeMap::new();
+    for session in sessions_with_logs(table)? {
+        let mut first = None;
+        source.walk_own(session, |entry| {
+            first = SessionSummary::begin(&entry);
+            false
+        })?;
+        let mut batch = Batch::new();
+        match first {
+            Some(summary) => {
+                let is_session = !source.is_rest(session)?;
+                let place = keys::created(&keys::cursor(&summary));
+                if is_session && table.get(&place)?.is_none() {
+                    batch.insert(place, Some(Vec::new()));
+                }
+                there.insert(session, is_session);
+            }
+            None => {
+                let log = keys::log(session);
+                table.visit(log.clone(), &keys::end_of(&log), &mut |key, _| {
+                    batch.insert(key.to_vec(), None);
+                    Ok(true)
+                })?;
+            }
+        }
+        if !batch.is_empty() {
+            table.apply(batch)?;
+        }
+    }
+    let mut batch = Batch::new();
+    for prefix in [keys::CREATED, b"s/", keys::UNFINISHED] {
+        table.visit(prefix.to_vec(), &keys::end_of(prefix), &mut |key, _| {
+            let session = match prefix {
+                keys::CREATED => keys::cursor_of_created(key).map(|cursor| cursor.session),
+                _ => keys::session_at_start(key, prefix.len()),
+            };
+            if session.is_none_or(|session| there.get(&session) != Some(&true)) {
+                batch.insert(key.to_vec(), None);
+            }
+            Ok(true)
+        })?;
+    }
+    table.apply(batch)?;
+    Ok(there)
+}
+
 /// The sessions of which there is a record.
 fn sessions_with_logs(table: &dyn Table) -> Result<BTreeSet<SessionId>, StoreError> {
     let (mut found, mut from) = (BTreeSet::new(), keys::LOGS.to_vec());
@@ -190,7 +258,11 @@ struct Copy<'a> {
     fresh: &'a dyn Table,
     /// Where it goes on behind what cannot be read.
     known: &'a BTreeSet<SessionId>,
+    /// Rows of before are in no ledger.
+    archived: Timestamp,
     problems: Vec<StoreProblem>,
+    /// So many keys have no value and should.
+    bare: u64,
 }
 
 impl Copy<'_> {
@@ -203,7 +275,8 @@ impl Copy<'_> {
                     let Some((last, _)) = page.last() else { return Ok(()) };
                     from = keys::after(last);
                     limit = PAIRS;
-                    self.fresh.apply(page.into_iter().map(|(key, value)| (key, Some(value))).collect())?;
+                    let batch: Batch = page.into_iter().filter_map(|pair| self.take(pair)).collect();
+                    self.fresh.apply(batch)?;
                 }
                 // One by one up to there.
                 Err(StoreError::Damaged { .. }) if limit > 1 => limit = 1,
@@ -220,19 +293,109 @@ impl Copy<'_> {
         }
     }
 
-    /// The next key from which something may be read again.
-    fn behind(&self, key: &[u8]) -> Vec<u8> {
-        let kind = key.get(..2).unwrap_or(key);
-        let next_kind = match key.len() {
-            // Before the first kind there is nothing.
-            0 | 1 => b"a/".to_vec(),
-            _ => keys::end_of(&kind[..1]),
-        };
-        let is_by_session = [keys::LOGS, b"s/", keys::UNFINISHED, b"f/", b"g/", b"d/"].contains(&kind);
-        if !is_by_session {
-            return next_kind;
+    /// What is copied of a pair, if it is.
+    fn take(&mut self, (key, value): Pair) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        if ledger::is_made_again(&key, &value, self.archived) {
+            return None;
         }
-        let place = |session: &SessionId| [kind, session.as_str().as_bytes()].concat();
-        self.known.iter().map(place).find(|place| &place[..] > key).unwrap_or(next_kind)
+        if value.is_empty() && !WITHOUT_VALUE.iter().any(|kind| key.starts_with(kind)) {
+            self.bare += 1;
+            return None;
+        }
+        Some((key, Some(value)))
+    }
+
+    /// The next key from which something may be read again: always one behind it.
+    fn behind(&self, key: &[u8]) -> Vec<u8> {
+        // Before the first kind there is nothing.
+        let Some(letter) = key.first() else { return b"a/".to_vec() };
+        let kind = [*letter, b'/'];
+        let is_by_session = [keys::LOGS, b"s/", keys::UNFINISHED, b"f/", b"g/", b"d/"].contains(&&kind[..]);
+        let place = |session: &SessionId| [&kind[..], session.as_str().as_bytes()].concat();
+        let known = self.known.iter().filter(|_| is_by_session).map(place);
+        known.into_iter().find(|place| &place[..] > key).unwrap_or_else(|| keys::end_of(&kind[..1]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryTable;
+
+    /// A table of which all keys from `from` up to `to` cannot be read.
+    struct Torn {
+        table: MemoryTable,
+        from: &'static [u8],
+        to: &'static [u8],
+    }
+
+    impl Table for Torn {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.table.get(key)
+        }
+
+        fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, StoreError> {
+            let page = self.table.page(from, to, limit, bytes)?;
+            let last = page.last().map_or(to, |(key, _)| &key[..]);
+            match from < self.to && last >= self.from {
+                true => {
+                    let (what, found) = ("the table".to_owned(), "a page of it is gone".to_owned());
+                    Err(StoreError::Damaged { what, found })
+                }
+                false => Ok(page),
+            }
+        }
+
+        fn last_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            self.table.last_key(from, to)
+        }
+
+        fn apply(&self, batch: Batch) -> Result<(), StoreError> {
+            self.table.apply(batch)
+        }
+
+        fn flush(&self) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn reopen(&self) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    fn session(number: u32) -> SessionId {
+        SessionId::parse(&format!("ses_{number:012x}12345678901234")).unwrap()
+    }
+
+    #[test]
+    fn a_copy_goes_on_behind_whatever_cannot_be_read_and_ends() {
+        let known: BTreeSet<SessionId> = (1..=3).map(session).collect();
+        let kinds: [&[u8]; 6] = [b"c/", b"f/", b"k/", keys::LOGS, b"s/", b"x/"];
+        let all = kinds.iter().flat_map(|kind| {
+            (1..=3).map(|number| ([kind, session(number).as_str().as_bytes()].concat(), Some(vec![1])))
+        });
+        let all: Batch = all.collect();
+        let second = [keys::LOGS, session(2).as_str().as_bytes()].concat().leak();
+        let third = [keys::LOGS, session(3).as_str().as_bytes()].concat().leak();
+        for (from, to, saved) in [
+            (&b""[..], &b""[..], 18),
+            (b"c/", b"c/z", 15),
+            // Behind what cannot be read nothing begins with this letter either.
+            (b"c/", b"f/z", 12),
+            (b"c", b"k", 12),
+            (second, third, 17),
+            (second, b"m", 16),
+            (b"", b"z", 0),
+        ] {
+            let (table, fresh) = (MemoryTable::default(), MemoryTable::default());
+            table.apply(all.clone()).unwrap();
+            let old = Torn { table, from, to };
+            let (archived, problems) = (Timestamp::default(), Vec::new());
+            let mut copy = Copy { old: &old, fresh: &fresh, known: &known, archived, problems, bare: 0 };
+            copy.all().unwrap();
+            let copied = fresh.scan(b"", &[0xff], 100).unwrap().len();
+            assert_eq!(copied, saved, "{} to {}", from.escape_ascii(), to.escape_ascii());
+            assert_eq!(copy.problems.is_empty(), saved == 18, "{:?}", copy.problems);
+        }
     }
 }

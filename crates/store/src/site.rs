@@ -34,6 +34,9 @@ const NEW_POINTER: &str = "current.new";
 /// The file of both backends that holds everything.
 pub(crate) const DATABASE: &str = "db";
 
+/// What folders begin with in which a database is saved from damage.
+pub(crate) const SALVAGING: &str = "salvage-";
+
 /// So many bytes have to fit on the disk before a database that failed is opened again: a backend writes when it is opened.
 const ROOM: usize = 4 * 1024 * 1024;
 
@@ -76,6 +79,8 @@ pub(crate) struct DiskSite {
     data: PathBuf,
     format: Arc<FormatFile>,
     current: AtomicU64,
+    /// The last one that was made. None is made where another is being removed.
+    made: AtomicU64,
     /// Held as long as somebody may open databases here.
     _lock: Arc<DataLock>,
 }
@@ -95,9 +100,10 @@ impl DiskSite {
             marker::check(data, &place, 0)?;
         }
         remove_others(data, backend, current)?;
+        remove_salvaging(data)?;
         let table = open_table(backend, &place)?;
         sync_folder(data)?;
-        Ok((Self { data: data.to_owned(), format, current: AtomicU64::new(current), _lock: lock }, table))
+        Ok((Self::at(data, format, current, lock), table))
     }
 
     /// The data directory `data`, whose database is not opened.
@@ -106,8 +112,13 @@ impl DiskSite {
         format: Arc<FormatFile>,
         lock: Arc<DataLock>,
     ) -> Result<Self, StoreError> {
-        let current = AtomicU64::new(read_pointer(data, format.backend)?);
-        Ok(Self { data: data.to_owned(), format, current, _lock: lock })
+        let current = read_pointer(data, format.backend)?;
+        Ok(Self::at(data, format, current, lock))
+    }
+
+    fn at(data: &Path, format: Arc<FormatFile>, current: u64, lock: Arc<DataLock>) -> Self {
+        let [current, made] = [current, current].map(AtomicU64::new);
+        Self { data: data.to_owned(), format, current, made, _lock: lock }
     }
 
     /// Refuses a database that knows of `found` openings only, where there were more.
@@ -235,6 +246,18 @@ fn remove_others(data: &Path, backend: Backend, current: u64) -> Result<(), Stor
     Ok(())
 }
 
+/// Removes the copies of a salvage that was killed. The caller holds the lock.
+pub(crate) fn remove_salvaging(data: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(SALVAGING) && entry.file_type()?.is_dir() {
+            tracing::info!("{} is what a salvage left, and is removed", entry.path().display());
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes a directory that may be half gone already.
 fn remove_all(directory: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(directory) {
@@ -269,7 +292,7 @@ impl Site for DiskSite {
     }
 
     fn make(&self) -> Result<(u64, Box<dyn Table>), StoreError> {
-        let number = self.current() + 1;
+        let number = self.made.fetch_add(1, Ordering::AcqRel) + 1;
         let place = self.place(number);
         remove_all(&place)?;
         let table = open_table(self.format.backend, &place)?;
@@ -339,6 +362,31 @@ impl Site for DiskSite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys;
+    use crate::table::Batch;
+
+    /// What is left of a copy that failed is removed beside the writer, who may have begun with the next one.
+    #[test]
+    fn a_database_that_is_made_lies_in_no_place_of_one_that_is_being_removed() {
+        for backend in Backend::ALL {
+            let directory = tempfile::tempdir().unwrap();
+            let data = directory.path();
+            let format = Arc::new(FormatFile::create(data, backend).unwrap());
+            let lock = Arc::new(DataLock::take(data).unwrap());
+            let (site, table) = DiskSite::open(data, Arc::clone(&format), Arc::clone(&lock)).unwrap();
+            let (failed, left) = site.make().unwrap();
+            let (number, fresh) = site.make().unwrap();
+            drop(left);
+            site.remove(failed).unwrap();
+            fresh.apply(Batch::from([(keys::shelf("a"), Some(vec![1]))])).unwrap();
+            fresh.flush().unwrap();
+            assert!(matches!(site.point_at(number).unwrap(), Pointed::Durably));
+            drop((fresh, table, site));
+            let (site, table) = DiskSite::open(data, format, lock).unwrap();
+            assert_eq!(table.get(&keys::shelf("a")).unwrap(), Some(vec![1]), "{backend}");
+            assert_eq!(site.current(), number);
+        }
+    }
 
     #[test]
     fn only_names_that_a_compaction_gives_are_names_of_databases() {

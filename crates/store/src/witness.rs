@@ -10,6 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::table::{Batch, Table};
 use crate::{StoreError, keys};
 
+/// What is made again from what else is there is written beside the rounds, too: lists and sums of the ledger, and marks.
+const MADE_AGAIN: [&[u8]; 5] = [b"a/", b"b/", b"i/", b"j/", b"m/"];
+
 /// What is known of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
@@ -39,10 +42,11 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Of a round: a frame, if there is one, since the next rounds leave it as it is.
+    /// Of a round: a frame, if there is one, since the next rounds leave it as it is; else what only rounds change.
     fn of(batch: &Batch) -> Option<Self> {
         let frame = batch.range(keys::LOGS.to_vec()..keys::end_of(keys::LOGS)).next_back();
-        let (key, value) = frame.or_else(|| batch.last_key_value())?;
+        let is_of_rounds = |key: &[u8]| !MADE_AGAIN.iter().any(|kind| key.starts_with(kind));
+        let (key, value) = frame.or_else(|| batch.iter().rev().find(|(key, _)| is_of_rounds(key)))?;
         Some(Self { key: key.clone(), value: Value::of(key, value.as_deref()) })
     }
 
@@ -120,13 +124,13 @@ impl Witness {
         inner.durable.clone().filter(|_| inner.next.is_none())
     }
 
-    /// Whether the table has it.
+    /// Whether the table has it; as what it was found, for [`Witness::settle`].
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where it has not, or it cannot be read.
-    pub(crate) fn check(&self, table: &dyn Table) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        let Some(Seen { key, value: durable }) = inner.durable.clone() else { return Ok(()) };
+    pub(crate) fn check(&self, table: &dyn Table) -> Result<Option<Seen>, StoreError> {
+        let inner = self.lock();
+        let Some(Seen { key, value: durable }) = inner.durable.clone() else { return Ok(None) };
         let found = Value::of(&key, table.get(&key)?.as_deref());
         if found != durable && inner.changed != Some(found) {
             return Err(StoreError::Damaged {
@@ -134,8 +138,12 @@ impl Witness {
                 found: format!("what was durable is gone from it (the value of {})", key.escape_ascii()),
             });
         }
-        *inner = Inner { durable: Some(Seen { key, value: found }), ..Inner::default() };
-        Ok(())
+        Ok(Some(Seen { key, value: found }))
+    }
+
+    /// What was found is durable. Until then it may be found otherwise, when the table is opened once more.
+    pub(crate) fn settle(&self, found: Option<Seen>) {
+        *self.lock() = Inner { durable: found, ..Inner::default() };
     }
 }
 
@@ -160,7 +168,7 @@ mod tests {
     #[test]
     fn what_was_durable_is_there_as_the_last_round_or_the_one_behind_it_left_it() {
         let witness = Witness::default();
-        witness.check(&table(&[])).unwrap();
+        assert_eq!(witness.check(&table(&[])).unwrap(), None);
         for round in [&[("l/1", Some("a")), ("s/1", Some("x"))][..], &[("s/1", Some("y"))]] {
             witness.begin(&batch(round));
             witness.done();
@@ -174,8 +182,21 @@ mod tests {
         witness.begin(&batch(&[("s/1", None), ("l/2", Some("b"))]));
         assert!(!is_well(&[("s/1", Some("x"))]));
         assert!(is_well(&[("l/2", Some("b"))]));
+        assert!(is_well(&[("s/1", Some("y"))]), "it was not durable as it was found");
         // From then on as it was found.
+        witness.settle(witness.check(&table(&[("l/2", Some("b"))])).unwrap());
         assert!(!is_well(&[("s/1", Some("y"))]));
+    }
+
+    #[test]
+    fn what_is_written_beside_the_rounds_is_not_remembered() {
+        let witness = Witness::default();
+        witness.begin(&batch(&[("b/1", Some("1")), ("k/1", Some("a")), ("m/settled", Some("7"))]));
+        witness.done();
+        // Opened again, all was settled.
+        let opened = |key| table(&[(key, Some("a")), ("b/1", Some("2")), ("m/settled", Some("8"))]);
+        assert!(witness.check(&opened("k/1")).is_ok());
+        assert!(witness.check(&opened("k/2")).is_err());
     }
 
     #[test]

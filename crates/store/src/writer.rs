@@ -536,7 +536,9 @@ pub(crate) mod tests {
         assert_eq!(store.waiting(), 199);
         assert_eq!(orders.flushes.load(Ordering::SeqCst), 1);
         assert!(first.try_recv().is_err(), "answered before it was flushed");
+        let shown = store.list(&crate::ListQuery::default()).unwrap().sessions.len();
         gate.wait();
+        assert_eq!(shown, 0, "shown before it was flushed");
         assert_eq!(wait(&first).unwrap(), Seq(1));
         assert!(others.iter().all(|answers| wait(answers).is_ok()));
         assert_eq!((orders.flushes.load(Ordering::SeqCst), store.waiting()), (2, 0));

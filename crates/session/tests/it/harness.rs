@@ -307,6 +307,22 @@ impl Harness {
         self.on(Input::Attempt(attempt, report))
     }
 
+    /// The last attempt beside the turns fails: it is made once more when its time has come, and no third time.
+    pub(crate) fn fails_once_more(&mut self, purpose: &str) {
+        let fails = |h: &mut Self| {
+            let (attempt, report) = (*h.asides.last().unwrap(), h.failed(ErrorCode::StreamCut, ""));
+            let effects = h.raw(Input::Attempt(attempt, report));
+            effects.into_iter().find_map(|effect| match effect {
+                Effect::Arm(deadline, 1..) => Some(deadline),
+                _ => None,
+            })
+        };
+        let due = fails(self).expect("it is made again later");
+        let again = [format!("append attempt.started({purpose})"), format!("ask for {purpose}")];
+        assert_eq!(self.on(Input::Deadline(due)), again);
+        assert!(fails(self).is_none() && self.on(Input::Deadline(due)).is_empty());
+    }
+
     pub(crate) fn failed(&mut self, code: ErrorCode, text: &str) -> AttemptReport {
         let id = self.ids.next(Timestamp::from_millis(self.clock));
         AttemptReport::Failed(FailedAttempt {

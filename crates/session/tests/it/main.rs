@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asking;
+mod clock;
 mod consents;
 mod forks;
 mod harness;

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use playhouse_protocol::{Record, SessionId};
+use serde_json::json;
+
 use super::*;
+use crate::logs::TableStore;
 use crate::memory::MemoryTable;
 use crate::table::{Pair, Table};
 use crate::writer::tests::{begin, change, creation, session, store_in, wait};
-use crate::{Ledger as _, ListQuery, Log, Seq, Shelf as _, Upkeep as _};
+use crate::{Append, Ledger as _, ListQuery, Log, Seq, Shelf as _, Upkeep as _};
 
 /// What the disk does with the next writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +182,84 @@ fn a_store_that_failed_refuses_at_once_and_goes_on_when_the_disk_is_well() {
     }
 }
 
+/// A prompt to a session whose log ends at `expected`.
+fn prompt(number: usize, expected: u64) -> Append {
+    let record = json!({"type": "prompt.admitted", "data": {
+        "message": "msg_01234567890112345678901234", "parts": [], "agent": "build", "model": "mock/m",
+    }});
+    let record: Record = serde_json::from_value(record).unwrap();
+    let mut append = change(number, expected);
+    append.entries[0].record = record;
+    append
+}
+
+/// A session as readers see it: where its log ends, how many records are there, whether it has work.
+type Shown = (SessionId, Seq, usize, bool);
+
+/// What readers are shown: all sessions, those with work, the shelf.
+fn shown(store: &TableStore) -> (Vec<Shown>, Vec<SessionId>, Vec<(String, Vec<u8>)>) {
+    let mut sessions = Vec::new();
+    for summary in store.list(&ListQuery::default()).unwrap().sessions {
+        let read = store.read(summary.id, Seq::START, 100).unwrap();
+        assert_eq!(read.damage, None);
+        assert_eq!(store.summary(summary.id).unwrap().as_ref(), Some(&summary));
+        sessions.push((summary.id, summary.head, read.entries.len(), summary.is_unfinished()));
+    }
+    let unfinished = store.unfinished().unwrap();
+    assert_eq!(store.unfinished_of("acme").unwrap(), unfinished);
+    (sessions, unfinished, store.scan("").unwrap())
+}
+
+#[test]
+fn what_was_refused_is_not_shown_unless_it_became_durable_all_the_same() {
+    type Refused = fn(&TableStore) -> bool;
+    let refused: [Refused; 6] = [
+        |store| wait(&begin(store, prompt(0, 1))).is_err(),
+        |store| wait(&begin(store, change(0, 1))).is_err(),
+        |store| wait(&begin(store, creation(2))).is_err(),
+        |store| store.compare_and_set("a", Some(b"1"), Some(b"2")).is_err(),
+        |store| store.compare_and_set("a", Some(b"1"), None).is_err(),
+        |store| store.compare_and_set("b", None, Some(b"1")).is_err(),
+    ];
+    let look = |number: usize, refused: Refused, mood: Mood, keeps: bool| {
+        let disk = Disk::new();
+        disk.shared.keeps.store(keeps, Ordering::SeqCst);
+        let store = store_in(Box::new(disk.clone()));
+        wait(&begin(&*store, creation(0))).unwrap();
+        wait(&begin(&*store, creation(1))).unwrap();
+        wait(&begin(&*store, prompt(1, 1))).unwrap();
+        assert!(store.compare_and_set("a", None, Some(b"1")).unwrap());
+        let before = shown(&store);
+        assert_eq!(before.1, [session(1)]);
+        disk.is(mood);
+        assert!(refused(&store));
+        for _ in 0..3 {
+            assert_eq!(shown(&store), before, "request {number}, {mood:?}");
+            assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+            assert_eq!(store.get("b").unwrap(), None);
+            assert!(matches!(store.read(session(2), Seq::START, 10), Err(StoreError::Missing(_))));
+            assert!(store.summary(session(2)).unwrap().is_none());
+        }
+        disk.is(Mood::Well);
+        until("it goes on", || store.health().is_none());
+        // Now it is known.
+        assert_eq!(shown(&store) == before, !keeps, "request {number}, {mood:?}");
+    };
+    // Side by side: each waits until the disk is looked at again.
+    thread::scope(|scope| {
+        for (number, refused) in refused.into_iter().enumerate() {
+            for (mood, keeps) in [
+                (Mood::FullAtOnce, false),
+                (Mood::FullAtTheFlush, false),
+                (Mood::FullAtTheFlush, true),
+                (Mood::OnFire, true),
+            ] {
+                scope.spawn(move || look(number, refused, mood, keeps));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_disk_that_cannot_even_be_read_is_no_fault_of_requests() {
     let disk = Disk::new();
@@ -214,6 +296,26 @@ fn a_backend_that_lost_what_was_durable_stays_suspended_as_damaged() {
     *disk.shared.durable.lock().unwrap() = all;
     until("it goes on", || store.health().is_none());
     assert_eq!(wait(&begin(&*store, change(1, 1))).unwrap(), Seq(2));
+}
+
+/// Each time that it is opened again it may have what was never durable, or not.
+#[test]
+fn what_is_found_without_being_durable_may_be_gone_the_next_time() {
+    let disk = Disk::new();
+    let store = store_in(Box::new(disk.clone()));
+    assert!(store.compare_and_set("a", None, Some(b"1")).unwrap());
+    disk.is(Mood::FullAtTheFlush);
+    disk.shared.keeps.store(true, Ordering::SeqCst);
+    store.compare_and_set("a", Some(b"1"), Some(b"2")).unwrap_err();
+    let before = disk.shared.reopened.load(Ordering::SeqCst);
+    until("it is tried again", || disk.shared.reopened.load(Ordering::SeqCst) >= before + 2);
+    disk.shared.keeps.store(false, Ordering::SeqCst);
+    disk.is(Mood::Well);
+    until("it goes on", || {
+        store.health().is_none_or(|suspended| suspended.reason == SuspensionReason::Damaged)
+    });
+    assert_eq!(store.health().map(|suspended| suspended.reason), None);
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
 #[test]

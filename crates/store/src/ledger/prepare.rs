@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use playhouse_protocol::ledger::RowView;
-use playhouse_protocol::{MessageId, Record, Timestamp};
+use playhouse_protocol::{Day, MessageId, Record, Timestamp};
 
 use super::read::each_entry;
+use super::sums::Running;
 use super::tail::{MANY, Pending, stage_all};
 use super::write::{Growth, Staging, raise, read_number};
 use super::{LAYOUT, entry, keys, lists, migrate};
@@ -36,9 +37,16 @@ pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreErro
     Ok(last)
 }
 
-/// The ledger is made from the logs at the next opening.
-pub(crate) fn forget_mark(batch: &mut Batch) {
-    batch.insert(keys::MARK.to_vec(), None);
+/// Whether what stands at this key is left out where parts of a table may be lost, and made again at the next opening: lists and
+/// sums, from the feed and the logs. A sum that counts what is in neither would count it twice. Those of days that were
+/// archived stay: their rows are elsewhere.
+pub(crate) fn is_made_again(key: &[u8], stored: &[u8], archived: Timestamp) -> bool {
+    let is_of = |kinds: &[&[u8]]| kinds.iter().any(|kind| key.starts_with(kind));
+    if is_of(&[keys::SUMS, keys::SESSION_SUMS]) {
+        let running = Running::decode(key, stored);
+        return running.is_none_or(|running| Day(running.grain.day).next().start() > archived);
+    }
+    is_of(&[keys::LISTS, keys::OF_SESSION]) || key == keys::SETTLED_MARK || key == keys::MARK
 }
 
 /// Settles all rows of a table that was opened again in place, whatever was under way before. The last number of the feed.
@@ -84,6 +92,11 @@ fn number_at(table: &dyn Table, key: &[u8]) -> Result<u64, StoreError> {
     Ok(read_number(table.get(key)?.as_deref()))
 }
 
+/// Rows of before are not in the ledger any more.
+pub(crate) fn archived(table: &dyn Table) -> Result<Timestamp, StoreError> {
+    Ok(Timestamp::from_millis(number_at(table, keys::ARCHIVED_MARK)?))
+}
+
 fn last_number(table: &dyn Table) -> Result<u64, StoreError> {
     let last = table.last_key(keys::FEED, &end_of(keys::FEED))?;
     let last = last.and_then(|key| keys::number_of_feed(&key)).unwrap_or(0);
@@ -119,7 +132,7 @@ fn settle_rest(source: &Source, last: u64) -> Result<(), StoreError> {
 /// Adds the rows of all logs that are not there. The others stay as they are: those of sessions that were deleted are in no
 /// log, and numbers of the feed are not given again.
 fn fold(source: &Source, mut last: u64) -> Result<u64, StoreError> {
-    let archived = Timestamp::from_millis(number_at(&*source.table, keys::ARCHIVED_MARK)?);
+    let archived = archived(&*source.table)?;
     let mut place: Option<Cursor> = None;
     loop {
         let from = place.as_ref().map_or_else(|| CREATED.to_vec(), |place| after(&created(place)));
