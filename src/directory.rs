@@ -300,7 +300,11 @@ impl SettingsDirectory {
         settings: &Settings,
     ) -> (System, Arc<[ToolSpec]>) {
         let session = self.settings.expanded(&request.permissions);
-        let tools = self.shown_by(agent, &settings.policy(&agent.name, session));
+        let mut tools = self.shown_by(agent, &settings.policy(&agent.name, session));
+        let is_shown = |tool: &&ToolSpec| !request.withheld.contains(&tool.name);
+        if !tools.iter().all(|tool| is_shown(&tool)) {
+            tools = tools.iter().filter(is_shown).cloned().collect();
+        }
         let system = match &request.settled {
             Some(text) => System { text: text.clone(), problems: Vec::new() },
             None => system::make(request, agent, &self.settings, settings, &tools),
@@ -339,6 +343,7 @@ impl SettingsDirectory {
             permissions: Vec::new(),
             system: None,
             settled: None,
+            withheld: Vec::new(),
             kept_to: None,
         };
         let (system, tools) = directory.told(&request, agent, &settings);
@@ -542,7 +547,9 @@ impl Directory for SettingsDirectory {
     }
 
     fn template(&self, workspace: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
-        templates::fill(&templates::read(&self.settings, workspace), name, arguments)
+        let commands = templates::read(&self.settings, workspace);
+        let local = self.agents_in(workspace);
+        templates::fill(&commands, local.as_ref().unwrap_or(self.agents()), &self.settings, name, arguments)
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {

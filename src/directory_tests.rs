@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mock_llm::{Mock, Script};
 use playhouse_actors::{Directory as _, Moderate, Profile, ProfileRequest};
 use playhouse_llm::{Credentials, DialectKind, Head, Reasoning, ToolChoice, Transcript};
-use playhouse_prompts::Agents;
+use playhouse_prompts::{Agents, Family};
 use playhouse_protocol::capability::Effort;
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::consent::{Action, PermissionRule};
@@ -90,6 +90,7 @@ impl Place {
             permissions: permissions.to_vec(),
             system: None,
             settled: None,
+            withheld: Vec::new(),
             kept_to: None,
         })
     }
@@ -222,8 +223,8 @@ fn a_rule_about_a_permission_that_there_is_not_is_told_where_it_stands() {
         config.toml:1: `permissions.apply_patch` is covered by `edit`: write `edit` instead
         config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
         config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
-        agents/a.md: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
-        agents/a.md: `permission.multiedit` is covered by `edit`: write `edit` instead
+        agents/a.md:3: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        agents/a.md:3: `permission.multiedit` is covered by `edit`: write `edit` instead
         "#);
     let known = "[permissions]\n\"*\" = \"ask\"\n\"web*\" = \"deny\"\n\"todo????\" = \"ask\"\ntask = \"ask\"\n\
                  mcp = { \"github_*\" = \"allow\" }\nexternal_directory = \"ask\"\ndoom_loop = \"ask\"\nedit = \"ask\"\n";
@@ -271,7 +272,7 @@ fn a_model_is_not_shown_what_every_rule_denies() {
 }
 
 /// A model of each family, as the catalogue has it.
-const FAMILIES: [(&str, &str); 6] = [
+const FAMILIES: [(&str, &str); Family::ALL.len()] = [
     ("anthropic", "anthropic/claude-sonnet-5"),
     ("gpt", "openai/gpt-5.5"),
     ("codex", "openai/gpt-5.3-codex"),
@@ -305,6 +306,7 @@ fn whole_request(place: &Place, agent: &str, model: &str) -> String {
 fn the_whole_request_of_each_family() {
     let place = Place::new("", &[], Some(Arc::new(Vault)));
     for (family, model) in FAMILIES {
+        assert_eq!(Family::of(&model.parse().unwrap()).name(), family);
         insta::assert_snapshot!(format!("request_{family}"), whole_request(&place, "sisyphus", model));
     }
 }
@@ -358,6 +360,7 @@ fn a_system_prompt_has_everything_in_its_order_and_a_settled_one_stays() {
         permissions: Vec::new(),
         system: Some("Be quick.".to_owned()),
         settled: settled.map(str::to_owned),
+        withheld: Vec::new(),
         kept_to,
     };
     let head = |request: ProfileRequest| directory.profile(&request).unwrap().head;
@@ -455,6 +458,7 @@ fn the_agents_of_a_workspace_have_a_bounded_part_of_every_request() {
             permissions: Vec::new(),
             system: None,
             settled: None,
+            withheld: Vec::new(),
             kept_to: None,
         })
     };

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use playhouse_actors::{FilledTemplate, TemplatePiece};
-use playhouse_prompts::Commands;
 use playhouse_prompts::command::{Filled, Owner};
+use playhouse_prompts::{Agents, Commands};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 
 use crate::config::Settings;
@@ -36,9 +36,22 @@ pub(crate) fn list(commands: &Commands) -> TemplateList {
 /// The command `name` with what was typed behind it.
 ///
 /// # Errors
-/// There is no such command, its file cannot be used, or the arguments do not fit.
-pub(crate) fn fill(commands: &Commands, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+/// There is no such command, its file cannot be used, it names an agent or a model that there is not, or the arguments do not fit.
+pub(crate) fn fill(
+    commands: &Commands,
+    agents: &Agents,
+    settings: &Settings,
+    name: &str,
+    arguments: &str,
+) -> Result<FilledTemplate, String> {
     let command = commands.find(name)?;
+    // Who takes tasks is found out where one is handed over.
+    if let Some(agent) = command.agent.as_deref().filter(|_| !command.subtask) {
+        agents.find(agent).map_err(|error| command.wrong("agent", error).to_string())?;
+    }
+    if let Some(model) = &command.model {
+        settings.check_model(model).map_err(|error| command.wrong("model", error.to_string()).to_string())?;
+    }
     let filled = command.fill(arguments).map_err(|error| format!("/{name}: {error}"))?;
     let pieces = filled.into_iter().map(|piece| match piece {
         Filled::Text(text) => TemplatePiece::Text(text),

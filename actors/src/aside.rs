@@ -4,7 +4,7 @@
 //! that is complete, so it has no part in the session's ring.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use playhouse_llm::{StreamEvent, ToolChoice, Transcript};
 use playhouse_protocol::chat::{ChatMessage, UserPart};
@@ -18,11 +18,11 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::budget::{Before, Purse};
-use crate::directory::{Directory, ProfileRequest};
+use crate::directory::{Directory, Profile, ProfileRequest};
 use crate::measure::gen_ai_provider;
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, begins, now};
-use crate::step::{COOL_DOWN, Progress, most_tokens, record};
+use crate::step::{Progress, most_tokens, record, send, tell_limiter};
 
 /// All that such an attempt needs.
 pub(crate) struct AsideWork {
@@ -169,19 +169,12 @@ async fn ask(
     let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
     progress.sent = true;
     let ended = exchange(&profile, body, order, progress, shared, text).await;
-    match &ended {
-        Ok(_) => profile.limiter.succeeded(),
-        Err(error) if error.code == ErrorCode::RateLimited => {
-            let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
-            profile.limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
-        }
-        Err(_) => {}
-    }
+    tell_limiter(&profile.limiter, &ended, shared);
     ended
 }
 
 async fn exchange(
-    profile: &crate::directory::Profile,
+    profile: &Profile,
     body: bytes::Bytes,
     order: &AsideOrder,
     progress: &mut Progress,
@@ -190,16 +183,7 @@ async fn exchange(
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();
     let mut is_first = true;
-    let sent = playhouse_llm::send(
-        profile.transport.as_ref(),
-        &profile.endpoint,
-        &profile.head.model,
-        order.attempt,
-        body,
-        profile.limits.for_output(profile.head.max_output),
-    );
-    let mut stream = sent.await?;
-    progress.answering = true;
+    let mut stream = send(profile, order.attempt, body, progress).await?;
     let mut events = Vec::new();
     loop {
         events.clear();

@@ -74,15 +74,9 @@ impl Conversation {
                 let profile = move || {
                     request.settled =
                         settled.map(|seq| settled_text(&*log, request.session, seq)).transpose()?;
+                    request.withheld = withheld(&tools, &judge, &request.agent, handed.as_deref());
                     let mut profile = directory.profile(&request)?;
-                    let hides = judge.hides(&request.agent);
-                    let is_withheld =
-                        |name: &String| handed.as_ref().is_some_and(|tools| !tools.contains(name));
-                    hide(&mut profile.head, &tools, |tool| {
-                        is_withheld(&tool.spec().name)
-                            || hides(tool.permission())
-                            || (judge.too_deep().is_some() && hands_over(tool))
-                    });
+                    hide(&mut profile.head, &request.withheld);
                     Ok(profile)
                 };
                 let mut profile = shared.pool.run(profile).await?;
@@ -164,9 +158,20 @@ fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, E
     }
 }
 
-/// Takes those tools out of what the model is shown of which no call could ever run.
-fn hide(head: &mut Head, tools: &Registry, hides: impl Fn(&dyn Tool) -> bool) {
-    let is_shown = |spec: &&ToolSpec| tools.get(&spec.name).is_none_or(|tool| !hides(tool.as_ref()));
+/// The tools of which no call of `agent` could ever run. `handed` are those that the agents have who handed the work over.
+fn withheld(tools: &Registry, judge: &Judge, agent: &str, handed: Option<&[String]>) -> Vec<String> {
+    let (hides, too_deep) = (judge.hides(agent), judge.too_deep().is_some());
+    let is_withheld = |tool: &&Arc<dyn Tool>| {
+        handed.is_some_and(|tools| !tools.contains(&tool.spec().name))
+            || hides(tool.permission())
+            || (too_deep && hands_over(tool.as_ref()))
+    };
+    tools.iter().filter(is_withheld).map(|tool| tool.spec().name.clone()).collect()
+}
+
+/// Takes tools out of what the model is shown, where the directory left them in.
+fn hide(head: &mut Head, withheld: &[String]) {
+    let is_shown = |spec: &&ToolSpec| !withheld.contains(&spec.name);
     if !head.tools.iter().all(|spec| is_shown(&spec)) {
         head.tools = head.tools.iter().filter(is_shown).cloned().collect();
     }

@@ -49,6 +49,9 @@ pub struct ProfileRequest {
     pub system: Option<String>,
     /// The system prompt, where it is settled: it is used as it is.
     pub settled: Option<String>,
+    /// Tools of which no call of the session's could ever run, whatever the agent may: they are not shown, nor what they are
+    /// for.
+    pub withheld: Vec<String>,
     /// Directories below which its tenant is kept, absolute, links resolved; `None` for a tenant that is free.
     pub kept_to: Option<Vec<PathBuf>>,
 }

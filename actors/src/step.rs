@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{Limiter, Permit, Repair, Repairs};
+use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
-use playhouse_protocol::id::PartId;
+use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::record::StepPart;
 use playhouse_protocol::usage::Quality;
@@ -35,7 +35,7 @@ use crate::shared::{Child, Ids, Shared, begins, now};
 use crate::telling::Telling;
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
-pub(crate) const COOL_DOWN: Duration = Duration::from_secs(1);
+const COOL_DOWN: Duration = Duration::from_secs(1);
 
 /// All that an attempt needs.
 pub(crate) struct StepWork {
@@ -290,17 +290,37 @@ async fn attempt(
     let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
     progress.sent = true;
     let ended = exchange(&profile, body, order, ring, ids, progress, shared).await;
-    match &ended {
-        Ok(_) => profile.limiter.succeeded(),
+    tell_limiter(&profile.limiter, &ended, shared);
+    ended
+}
+
+/// Tells those who wait for the same server and key how a request ended.
+pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, shared: &Shared) {
+    match ended {
+        Ok(_) => limiter.succeeded(),
         // Whether it was said at the head of the answer or in the middle of it.
         Err(error) if error.code == ErrorCode::RateLimited => {
             let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
             // A step does not wait longer than this; sessions that have not asked the server need not, either.
-            profile.limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
+            limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
         }
         Err(_) => {}
     }
-    ended
+}
+
+/// Sends the request of an attempt; on return the answer begins.
+pub(crate) async fn send(
+    profile: &Profile,
+    attempt: AttemptId,
+    body: Bytes,
+    progress: &mut Progress,
+) -> Result<AnswerStream, ErrorInfo> {
+    let Profile { transport, endpoint, limits, head, .. } = profile;
+    let limits = limits.for_output(head.max_output);
+    let sent = playhouse_llm::send(transport.as_ref(), endpoint, &head.model, attempt, body, limits);
+    let stream = sent.await?;
+    progress.answering = true;
+    Ok(stream)
 }
 
 /// Sends a request and streams its answer.
@@ -314,17 +334,8 @@ async fn exchange(
     shared: &Shared,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();
-    let sent = playhouse_llm::send(
-        profile.transport.as_ref(),
-        &profile.endpoint,
-        &profile.head.model,
-        order.attempt,
-        body,
-        profile.limits.for_output(profile.head.max_output),
-    );
-    let mut stream = sent.await?;
-    let Progress { answering, usage, opaque, .. } = progress;
-    *answering = true;
+    let mut stream = send(profile, order.attempt, body, progress).await?;
+    let Progress { usage, opaque, .. } = progress;
     let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
     let mut is_first = true;
     loop {

@@ -1,5 +1,7 @@
 //! `playhouse doctor`: what is in force on this machine, and what to do about what is not.
 
+mod begin;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,14 +88,18 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
     let mut exit = Exit::Completed;
     match common.settings_apart() {
         Ok(settings) => {
-            let checked = configuration(&settings, &root);
+            let (checked, begins) = configuration(&settings, &root);
             let level = arguments.walls.sandbox.unwrap_or(settings.sandbox);
             let right = checked.status == Status::Ok;
             findings.push(checked);
+            if begins.iter().any(|finding| finding.status == Status::Wrong) {
+                exit = Exit::Usage;
+            }
+            findings.extend(begins);
             findings.push(sandbox(level));
             if right {
                 let walls = walls(level, in_force(arguments.walls, settings.clone(), &root).await);
-                if level == Sandbox::Required && walls.status == Status::Missing {
+                if exit == Exit::Completed && level == Sandbox::Required && walls.status == Status::Missing {
                     exit = Exit::Failed;
                 }
                 findings.push(walls);
@@ -145,22 +151,30 @@ fn show(findings: &[Finding], format: ListFormat) -> Result<(), Failure> {
     Ok(print(&text)?)
 }
 
-/// The operator's file, and that of the directory.
-fn configuration(settings: &Settings, root: &Path) -> Finding {
+/// The operator's file, and that of the directory; and what sessions begin with by them.
+fn configuration(settings: &Settings, root: &Path) -> (Finding, Vec<Finding>) {
     // As a session is made: what the operator's file says first.
-    let checked = configured(settings).and_then(|_| configured(&settings.with_workspace(root)?));
-    if let Err(error) = checked {
-        return Finding::new("configuration", Status::Wrong, error.to_string()).advice(
-            "sessions in this directory do not run until it is right; their walls are left out here",
-        );
-    }
+    let checked = configured(settings).and_then(|_| {
+        let here = settings.with_workspace(root)?;
+        let tools = configured(&here)?;
+        Ok(begin::begin(&here, root, &tools))
+    });
+    let begins = match checked {
+        Ok(begins) => begins,
+        Err(error) => {
+            let wrong = Finding::new("configuration", Status::Wrong, error.to_string()).advice(
+                "sessions in this directory do not run until it is right; their walls are left out here",
+            );
+            return (wrong, Vec::new());
+        }
+    };
     let own = root.join(".playhouse/config.toml");
     let mut files: Vec<String> = settings.file.iter().map(|file| file.display().to_string()).collect();
     if own.is_file() {
         files.push(format!("{} (not trusted: it can only make things stricter)", own.display()));
     }
     let detail = if files.is_empty() { "no file: the defaults hold".to_owned() } else { files.join(", ") };
-    Finding::new("configuration", Status::Ok, detail)
+    (Finding::new("configuration", Status::Ok, detail), begins)
 }
 
 fn sandbox(level: Sandbox) -> Finding {

@@ -123,9 +123,8 @@ fn add_agents(folder: &Path, settings: &mut Settings) -> Result<(), ConfigError>
     for agent in settings.agents.iter() {
         for rule in &agent.permissions {
             permissions::expanded(rule, settings.home.as_deref()).map_err(|message| {
-                let file = settings.agents.file(&agent.name).unwrap_or_default();
                 let message = format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug());
-                ConfigError::file(Path::new(file), message)
+                settings.agents.wrong_rules(&agent.name, message)
             })?;
         }
     }

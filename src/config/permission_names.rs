@@ -1,7 +1,7 @@
 //! The names of permissions: a rule about one that there is not would never match, and nobody would know.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use playhouse_policy::{DOOM_LOOP, EXTERNAL_DIRECTORY, Pattern};
 use playhouse_prompts::{Agent, Agents};
@@ -40,10 +40,7 @@ pub(crate) fn check_names(names: &[PermissionName], tools: &Registry) -> Result<
 /// The agent's file, with what was probably meant.
 pub(crate) fn check_agents(agents: &Agents, tools: &Registry) -> Result<(), ConfigError> {
     agents.iter().try_for_each(|agent| {
-        check_agent(agent, tools).map_err(|message| {
-            let file = agents.file(&agent.name).unwrap_or(&agent.name);
-            ConfigError::file(Path::new(file), message)
-        })
+        check_agent(agent, tools).map_err(|message| agents.wrong_rules(&agent.name, message).into())
     })
 }
 

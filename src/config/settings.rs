@@ -29,6 +29,7 @@ use super::server::ServerSettings;
 use super::sinks::SinkSettings;
 use super::web::WebSettings;
 use super::{builtin, catalogue, operator, permissions, workspace};
+use crate::mock;
 
 /// Gives the value of an environment variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -313,6 +314,14 @@ impl Settings {
             facts: facts.clone(),
             preferences: self.preferences.get(model).copied().unwrap_or_default(),
         })
+    }
+
+    /// Whether there is this model.
+    ///
+    /// # Errors
+    /// Provider or model are not known: with what was probably meant.
+    pub(crate) fn check_model(&self, model: &ModelRef) -> Result<(), ConfigError> {
+        if model.provider == mock::PROVIDER { Ok(()) } else { self.facts(model).map(drop) }
     }
 
     /// How all native tools work, with the keys that `variables` hold now.

@@ -82,6 +82,14 @@ fn what_is_no_command_is_a_prompt_and_a_bad_one_is_named() {
     stage.write(".playhouse/commands/bad.md", "a\n!`open\n");
     stage.run(["/bad now"]).is(2).says([".playhouse/commands/bad.md:2: this shell block has no closing"]);
     assert!(!stage.data.exists(), "nothing was begun");
+    for (head, says) in [
+        ("agent: biuld", "c.md:3: unknown agent \"biuld\"; there are "),
+        ("model: local/n", "c.md:3: unknown model \"local/n\""),
+        ("model: nobody/m", "c.md:3: unknown provider \"nobody\""),
+    ] {
+        stage.write(".playhouse/commands/c.md", format!("---\ndescription: d\n{head}\n---\nText.\n"));
+        stage.run(["/c"]).is(2).says([says]);
+    }
     stage.run(["/tmp is full"]).is(0);
     assert_eq!(asked(&stage), "/tmp is full");
 }

@@ -22,8 +22,9 @@ fn it_says_what_is_in_force() {
     let ended = stage.playhouse(["doctor", "--format", "json"]).is(0);
     let lines = ended.lines();
     let checks: Vec<&str> = lines.iter().map(|line| line["check"].as_str().unwrap()).collect();
-    let parts = ["configuration", "sandbox", "walls", "network", "keys", "data", "limits", "ends", "memory"];
-    assert_eq!(checks, parts.into_iter().chain(["bash", "git", "bwrap"]).collect::<Vec<_>>());
+    let parts = ["configuration", "agents", "model", "sandbox", "walls", "network", "keys", "data"];
+    let machine = ["limits", "ends", "memory", "bash", "git", "bwrap"];
+    assert_eq!(checks, parts.into_iter().chain(machine).collect::<Vec<_>>());
     for line in &lines {
         let status = line["status"].as_str().unwrap();
         assert!(["ok", "weak", "missing", "wrong"].contains(&status), "{line}");
@@ -87,6 +88,37 @@ fn a_wrong_configuration_is_exit_code_2() {
     let ended = stage.playhouse(["doctor", "--format", "json"]).is(2);
     assert_eq!(of(&ended, "configuration")["status"], "wrong");
     assert!(detail(&ended, "configuration").contains("sandbx"));
+}
+
+#[test]
+fn it_says_what_sessions_begin_with() {
+    let told = |configuration: &str, workspace: &str, check: &str| {
+        let stage = Stage::new(Model::new());
+        let text = fs_err::read_to_string(&stage.config).unwrap();
+        fs_err::write(&stage.config, format!("{configuration}\n{text}")).unwrap();
+        stage.write(".playhouse/config.toml", workspace);
+        stage.write(".playhouse/agents/bad.md", "---\nsteps: many\n---\n");
+        let ended = stage.playhouse(["doctor", "--format", "json"]);
+        let found = of(&ended, check);
+        (
+            ended.code,
+            found["status"].as_str().unwrap().to_owned(),
+            found["detail"].as_str().unwrap().to_owned(),
+        )
+    };
+    for (configuration, workspace, check, exit, status, says) in [
+        ("", "", "model", 0, "ok", "local/m"),
+        ("", "", "agents", 0, "weak", "bad.md:2: "),
+        ("agent = \"sisyfus\"", "", "configuration", 2, "wrong", "did you mean \"sisyphus\"?"),
+        ("", "agent = \"bad\"", "agents", 2, "wrong", "bad.md:2: "),
+        ("small_model = \"local/n\"", "", "small model", 2, "wrong", "unknown model \"local/n\""),
+        ("small_model = \"mock/echo\"", "", "small model", 0, "ok", "mock/echo"),
+        ("small_model = \"openai/gpt-5-mini\"", "", "small model", 0, "missing", "OPENAI_API_KEY"),
+    ] {
+        let (code, found, detail) = told(configuration, workspace, check);
+        assert_eq!((code, &*found), (Some(exit), status), "{configuration}: {detail}");
+        assert!(detail.contains(says), "{detail}");
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `playhouse prompt`: what it prints is what is sent.
 
-use mock_llm::{Model, call, text};
+use mock_llm::{Model, Script, call, text};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{Dialect, Stage};
 
 const SKILL: &str = "---\nname: pdf\ndescription: Fills in forms.\n---\nUse the form.";
 
@@ -86,4 +86,24 @@ fn a_skill_is_loaded_when_the_model_wants_it() {
     stage.run(["Fill it in"]).is(0);
     let last = stage.requests().last().unwrap()["messages"].to_string();
     assert!(last.contains("<skill name=\\\"pdf\\\">\\nUse the form."), "{last}");
+}
+
+#[test]
+fn whoever_may_not_load_skills_is_told_of_none() {
+    let task = json!({"description": "look", "prompt": "Look it up.", "subagent_type": "worker"});
+    let script = Script::new()
+        .model("m", Model::new().step(call("task", task)).step(text("So.")))
+        .model("worker", Model::new().step(text("It is blue.")));
+    let stage = Stage::speaking(Dialect::OpenaiChat, script);
+    stage.write(".agents/skills/pdf/SKILL.md", SKILL);
+    // It hands on no more than it has, and that is no way to load skills.
+    stage.write(".playhouse/agents/lead.md", "---\ndescription: leads\ntools: [read, task]\n---\nLead.");
+    stage.write(".playhouse/agents/worker.md", "---\ndescription: works\nmodel: local/worker\n---\nWork.");
+    stage.run(["--agent", "lead", "What colour is it?"]).is(0);
+    let requests = stage.requests();
+    let systems: Vec<&str> =
+        requests.iter().map(|request| request["messages"][0]["content"].as_str().unwrap()).collect();
+    assert_eq!(systems.len(), 3);
+    assert!(systems[0].starts_with("Lead.") && systems[1].starts_with("Work."), "{systems:?}");
+    assert!(systems.iter().all(|system| !system.contains("<skills>")), "{}", systems[1]);
 }

@@ -146,6 +146,7 @@ impl SessionState {
             permissions: session.permissions.clone(),
             system: session.system.clone(),
             settled: None,
+            withheld: Vec::new(),
             kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
         };
         let settled = session.system_at(&order.agent, &order.model);
@@ -189,6 +190,7 @@ impl SessionState {
             permissions: session.permissions.clone(),
             system: None,
             settled: None,
+            withheld: Vec::new(),
             kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
         };
         let before = Before::new(session);

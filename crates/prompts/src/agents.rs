@@ -57,8 +57,8 @@ pub struct RefusedAgent {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agents {
     agents: BTreeMap<String, Agent>,
-    /// Files of the agents that an operator added, by name.
-    files: BTreeMap<String, String>,
+    /// Files of the agents that an operator added, by name, with the line at which each has its rules.
+    files: BTreeMap<String, (String, Option<usize>)>,
     /// The same of those that came from a workspace.
     local: BTreeMap<String, String>,
     refused: Vec<RefusedAgent>,
@@ -90,11 +90,11 @@ impl Agents {
     /// As [`Agent::parse`]; and when another file was added that has an agent of the same name.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), PromptError> {
         let agent = Agent::parse(file, text)?;
-        if let Some(earlier) = self.files.get(&agent.name) {
+        if let Some((earlier, _)) = self.files.get(&agent.name) {
             let message = format!("there is an agent \"{}\" already, in {earlier}", agent.name);
             return Err(PromptError::whole(file, message));
         }
-        self.files.insert(agent.name.clone(), file.to_owned());
+        self.files.insert(agent.name.clone(), (file.to_owned(), line_of(file, text, "permission")));
         self.agents.insert(agent.name.clone(), agent);
         Ok(())
     }
@@ -147,13 +147,10 @@ impl Agents {
             PromptError::at(&file, line, "this line is not UTF-8")
         })?;
         let agent = Agent::parse(&file, &text)?;
-        let line_of = |key: &str| {
-            let document = front_matter::parse(&file, &text).ok()?;
-            // A key may have another name.
-            let is_it = |field: &&Field<'_>| field.key == key || field.key.strip_suffix('s') == Some(key);
-            document.fields.iter().find(is_it).map(|field| field.line)
+        let at = |key: &str, message: String| {
+            let line = line_of(&file, &text, key);
+            PromptError { file: file.clone(), line, message }
         };
-        let at = |key: &str, message: String| PromptError { file: file.clone(), line: line_of(key), message };
         if self.agents.contains_key(&agent.name) {
             let whose = match self.origin(&agent.name) {
                 Origin::Builtin => "is built in".to_owned(),
@@ -202,14 +199,22 @@ impl Agents {
     pub fn origin(&self, name: &str) -> Origin<'_> {
         match (self.local.get(name), self.files.get(name)) {
             (Some(file), _) => Origin::Workspace(file),
-            (None, Some(file)) => Origin::Operator(file),
+            (None, Some((file, _))) => Origin::Operator(file),
             (None, None) => Origin::Builtin,
         }
     }
 
     /// The file of an agent that an operator added; `None` for any other.
     pub fn file(&self, name: &str) -> Option<&str> {
-        self.files.get(name).map(String::as_str)
+        self.files.get(name).map(|(file, _)| file.as_str())
+    }
+
+    /// What is wrong with the rules of an agent, and where.
+    pub fn wrong_rules(&self, name: &str, message: String) -> PromptError {
+        match self.files.get(name) {
+            Some((file, line)) => PromptError { file: file.clone(), line: *line, message },
+            None => PromptError::whole(name, message),
+        }
     }
 
     /// The files of the workspace that cannot be used.
@@ -221,6 +226,13 @@ impl Agents {
     pub fn nearest(&self, name: &str) -> Vec<String> {
         nearest(name, self.agents.keys().map(String::as_str))
     }
+}
+
+/// The line of this key in the head of an agent's file. It may have another name.
+fn line_of(file: &str, text: &str, key: &str) -> Option<usize> {
+    let document = front_matter::parse(file, text).ok()?;
+    let is_it = |field: &&Field<'_>| field.key == key || field.key.strip_suffix('s') == Some(key);
+    document.fields.iter().find(is_it).map(|field| field.line)
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub struct CommandTemplate {
     pub template: String,
     /// The file that it was read from.
     pub file: String,
+    /// The line of each key in its head.
+    lines: Vec<(String, usize)>,
     pieces: Vec<Piece>,
     /// The highest number of an argument in it; 0 for none.
     highest: usize,
@@ -119,6 +121,7 @@ impl CommandTemplate {
             subtask: false,
             template: body.to_owned(),
             file: file.to_owned(),
+            lines: fields.iter().map(|field| (field.key.to_owned(), field.line)).collect(),
             highest: highest(&pieces),
             pieces,
         };
@@ -151,6 +154,12 @@ impl CommandTemplate {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What is wrong with the value of a key, as far as that is known only where the command is run.
+    pub fn wrong(&self, key: &str, message: impl Into<String>) -> PromptError {
+        let line = self.lines.iter().find(|(known, _)| known == key).map(|(_, line)| *line);
+        PromptError { file: self.file.clone(), line, message: message.into() }
     }
 
     /// What may be typed behind the name: `$1`, `$2` and so on, and `$ARGUMENTS`.

@@ -30,6 +30,8 @@ pub struct Content {
     pub size: u64,
     /// Device and number: the same for every name of the same file.
     pub identity: (u64, u64),
+    /// Whether its owner may run it.
+    pub runs: bool,
 }
 
 /// A name in a folder.
@@ -132,7 +134,9 @@ fn read(file: File, limit: u64) -> io::Result<Content> {
     }
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
-    Ok(Content { bytes, size: metadata.len(), identity: (metadata.dev(), metadata.ino()) })
+    let identity = (metadata.dev(), metadata.ino());
+    let runs = metadata.mode() & 0o100 != 0;
+    Ok(Content { bytes, size: metadata.len(), identity, runs })
 }
 
 /// What lies at a path.

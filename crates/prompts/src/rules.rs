@@ -108,7 +108,7 @@ impl RulesFile {
         for name in NAMES {
             let path = folder.join(name);
             match read_trusted(&path, MAX_BYTES as u64) {
-                Ok(content) => return Ok(Some(Self::of_operator(name, content))),
+                Ok(content) => return Self::of_operator(&path, content).map(Some),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(unreadable(&path, &error)),
             }
@@ -133,7 +133,8 @@ impl RulesFile {
     pub fn inside(root: &Path, relative: &Path) -> Result<Option<Self>, PromptError> {
         let content = read_inside(root, relative, MAX_BYTES as u64)
             .map_err(|error| unreadable(&root.join(relative), &error))?;
-        Ok(content.map(|content| Self::new(&relative.to_string_lossy(), content)))
+        let file = root.join(relative);
+        content.map(|content| Self::new(&relative.to_string_lossy(), &file, content)).transpose()
     }
 
     /// A file that an operator named.
@@ -142,36 +143,50 @@ impl RulesFile {
     /// It does not exist, or is not a readable regular file.
     pub fn trusted(path: &Path) -> Result<Self, PromptError> {
         let content = read_trusted(path, MAX_BYTES as u64).map_err(|error| unreadable(path, &error))?;
-        Ok(Self::of_operator(&path.file_name().unwrap_or_default().to_string_lossy(), content))
+        Self::of_operator(path, content)
     }
 
     /// Where the operator keeps it is nobody else's business.
-    fn of_operator(name: &str, content: Content) -> Self {
-        Self { elsewhere: true, ..Self::new(&format!("the operator's {name}"), content) }
+    fn of_operator(path: &Path, content: Content) -> Result<Self, PromptError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let rules = Self::new(&format!("the operator's {name}"), path, content)?;
+        Ok(Self { elsewhere: true, ..rules })
     }
 
-    fn new(file: &str, content: Content) -> Self {
-        let Content { bytes, size, identity } = content;
-        let rules = Self {
-            file: file.to_owned(),
+    /// `shown` is what models know the file `path` by.
+    fn new(shown: &str, path: &Path, content: Content) -> Result<Self, PromptError> {
+        let Content { bytes, size, identity, .. } = content;
+        let is_cut = size > bytes.len() as u64;
+        let text = if is_cut { beginning(&bytes, bytes.len()) } else { &bytes };
+        let text = match std::str::from_utf8(text) {
+            Ok(text) => text,
+            // One long line was cut within a character.
+            Err(error) if is_cut && error.error_len().is_none() => {
+                std::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(error) => {
+                let line = 1 + text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+                let message = "cannot be used as a rules file: this line is not UTF-8";
+                return Err(PromptError::at(&path.to_string_lossy(), line, message));
+            }
+        };
+        Ok(Self {
+            file: shown.to_owned(),
             below: None,
-            text: String::from_utf8_lossy(&bytes).trim().to_owned(),
-            cut: None,
+            // Some editors begin a file with a mark.
+            text: text.trim_start_matches('\u{feff}').trim().to_owned(),
+            cut: is_cut.then_some(size),
             elsewhere: false,
             identity,
-        };
-        if size > bytes.len() as u64 {
-            let whole = beginning(&bytes, bytes.len());
-            return Self { text: String::from_utf8_lossy(whole).trim().to_owned(), cut: Some(size), ..rules };
-        }
-        rules
+        })
     }
 
     /// All of these once, in their order, as far as there is room for them: [`MAX_ALL_BYTES`]. Of one that does not fit the
     /// beginning is left, which may be nothing.
     pub fn once(rules: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let (mut known, mut left) = (HashSet::new(), MAX_ALL_BYTES);
-        let new = rules.into_iter().filter(|rules| known.insert(rules.identity));
+        let is_empty = |rules: &Self| rules.text.is_empty() && rules.cut.is_none();
+        let new = rules.into_iter().filter(|rules| !is_empty(rules) && known.insert(rules.identity));
         let fitted = new.map(|mut rules| {
             if rules.text.len() > left {
                 let size = rules.text.len() as u64;
@@ -263,13 +278,27 @@ mod tests {
     }
 
     #[test]
-    fn one_long_line_and_foreign_bytes_do_no_harm() {
+    fn one_long_line_is_cut_between_characters_and_other_bytes_than_text_are_refused() {
         let root = tempfile::tempdir().unwrap();
-        fs_err::write(root.path().join("AGENTS.md"), "ü".repeat(MAX_BYTES)).unwrap();
-        let rules = RulesFile::of_workspace(root.path()).unwrap().unwrap();
-        assert_eq!((rules.cut, rules.text.len()), (Some(2 * MAX_BYTES as u64), MAX_BYTES));
-        fs_err::write(root.path().join("AGENTS.md"), b"a\xffb").unwrap();
-        assert_eq!(RulesFile::of_workspace(root.path()).unwrap().unwrap().text, "a\u{fffd}b");
+        let file = root.path().join("AGENTS.md");
+        let rules = || RulesFile::of_workspace(root.path()).map(|rules| rules.unwrap());
+        fs_err::write(&file, format!("x{}", "ü".repeat(MAX_BYTES))).unwrap();
+        let cut = rules().unwrap();
+        assert_eq!((cut.cut, cut.text.len()), (Some(2 * MAX_BYTES as u64 + 1), MAX_BYTES - 1));
+        assert!(cut.text.ends_with('ü'));
+        fs_err::write(&file, "\u{feff}Use tabs.\r\n").unwrap();
+        assert_eq!(rules().unwrap().text, "Use tabs.");
+        for (bytes, line) in [(b"a\n\xffb".as_slice(), 2), (b"a\n\nb\xc3", 3)] {
+            fs_err::write(&file, bytes).unwrap();
+            let refused = rules().unwrap_err().to_string();
+            assert!(
+                refused.ends_with(&format!(
+                    "AGENTS.md:{line}: cannot be used as a rules file: this line is not UTF-8"
+                )),
+                "{refused}"
+            );
+            assert_eq!(RulesFile::trusted(&file).unwrap_err().to_string(), refused);
+        }
     }
 
     #[test]
@@ -351,7 +380,8 @@ mod tests {
             fs_err::copy(root.path().join("AGENTS.md"), root.path().join(name)).unwrap();
         }
         symlink("AGENTS.md", root.path().join("CLAUDE.md")).unwrap();
-        let names = ["AGENTS.md", "CLAUDE.md", "b.md", "c.md", "d.md", "AGENTS.md"];
+        fs_err::write(root.path().join("empty.md"), "\n").unwrap();
+        let names = ["empty.md", "AGENTS.md", "CLAUDE.md", "b.md", "c.md", "d.md", "AGENTS.md"];
         let all = names.map(|name| RulesFile::inside(root.path(), Path::new(name)).unwrap().unwrap());
         let once = RulesFile::once(all);
         let files: Vec<&str> = once.iter().map(|rules| rules.file.as_str()).collect();

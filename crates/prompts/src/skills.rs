@@ -9,7 +9,7 @@ mod head;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use crate::PromptError;
 use crate::inside::{
@@ -20,13 +20,15 @@ use crate::inside::{
 const WORKSPACE_FOLDERS: [&str; 3] = [".playhouse/skills", ".claude/skills", ".agents/skills"];
 /// The file of a skill.
 const FILE: &str = "SKILL.md";
-/// The most bytes of such a file, and of another file of a skill that is read.
+/// The most bytes of such a file.
 const MAX_BYTES: u64 = 256 * 1024;
 /// The most folders that are looked at in a folder of skills.
 const MOST: usize = 200;
-/// The most files of a skill that are told, and how deep they may lie.
-const MOST_FILES: usize = 100;
-const DEEPEST: usize = 4;
+/// The most other files of a skill, and how deep they may lie.
+const MOST_FILES: usize = 1_000;
+const DEEPEST: usize = 8;
+/// What is no part of a skill: its folder may have been fetched with git.
+const FOREIGN: &str = ".git";
 
 /// Whose a skill is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub struct Skills {
 pub struct Instructions {
     /// The text, without the head.
     pub text: String,
-    /// The other files of its folder, from there on, sorted; at most 100.
+    /// The other files of its folder, from there on, sorted; at most 1,000.
     pub files: Vec<String>,
 }
 
@@ -173,6 +175,9 @@ impl Skills {
             if files.len() == MOST_FILES {
                 return;
             }
+            if name == FOREIGN {
+                continue;
+            }
             let is_folder = kind == NameKind::Folder;
             if is_folder && depth + 1 < DEEPEST {
                 self.add_files(skill, &path, depth + 1, files);
@@ -182,29 +187,22 @@ impl Skills {
         }
     }
 
-    /// The text of another file of an operator's skill. `None` when there is no such file.
+    /// Another file of a skill, as its [`Instructions`] name it: its first `limit` bytes. `None` when there is no such file.
+    /// Reads files.
     ///
     /// # Errors
-    /// It leads out of the skill's folder, is no file, is not text, or is longer than 256 KB.
-    pub fn file(&self, skill: &Skill, file: &str) -> Result<Option<String>, PromptError> {
-        let path = Path::new(file);
-        let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !inside {
-            let message =
-                "is not a path inside of the skill's folder: write it as the skill's list of files has it";
-            return Err(PromptError::whole(file.escape_debug(), message));
-        }
-        let place = skill.folder.join(path);
+    /// It leads out of the skill's folder (out of the workspace, for a skill of one), is no file, or cannot be read.
+    pub fn content(&self, skill: &Skill, file: &str, limit: u64) -> Result<Option<Content>, PromptError> {
         let content = match skill.owner {
-            SkillOwner::Operator => match read_inside(&skill.folder, path, MAX_BYTES) {
-                Err(error) if leads_outside(&error) => {
-                    Err(io::Error::new(error.kind(), "it leads out of the skill's folder"))
-                }
-                content => content,
-            },
-            SkillOwner::Workspace => read_inside(&self.workspace, &place, MAX_BYTES),
+            SkillOwner::Operator => read_inside(&skill.folder, Path::new(file), limit),
+            SkillOwner::Workspace => read_inside(&self.workspace, &skill.folder.join(file), limit),
         };
-        self.checked(skill.owner, &place, content)
+        content.map_err(|error| {
+            let outside = leads_outside(&error) && skill.owner == SkillOwner::Operator;
+            let reason =
+                if outside { "it leads out of the skill's folder".to_owned() } else { error.to_string() };
+            PromptError::whole(file.escape_debug(), format!("cannot be read: {reason}"))
+        })
     }
 
     /// The text of a skill's own file; `None` where there is none.

@@ -17,6 +17,7 @@ use crate::retry::RetryPolicy;
 use crate::settle::estimated_usage;
 
 mod aborts;
+mod again;
 mod attempts;
 mod calls;
 mod consents;
@@ -29,6 +30,7 @@ mod summaries;
 mod titles;
 
 use aborts::Abort;
+use again::Again;
 use context::{Compaction, FailedSummaries};
 use summaries::Summary;
 use titles::Title;
@@ -72,6 +74,8 @@ struct Live {
     title: Option<Title>,
     /// The summaries of turns that are written, for which nothing waits.
     summaries: Vec<Summary>,
+    /// What of these is asked for once more.
+    again: Vec<Again>,
     /// Calls that report one day.
     calls: HashMap<PartId, LiveCall>,
     /// The step that waits for its next attempt.
@@ -190,6 +194,7 @@ impl Machine {
                     return Ok(());
                 }
                 self.live.delete = Some(ticket);
+                self.live.again.clear();
                 self.give_up_title(stamp)?;
                 self.give_up_summaries(stamp)?;
                 self.begin_abort(None, stamp)
@@ -202,7 +207,7 @@ impl Machine {
             Input::Deadline(Deadline::Retry { step }) => {
                 self.live.retrying.take_if(|retrying| *retrying == step);
                 self.on_summary_due(step);
-                Ok(())
+                self.on_again_due(step, stamp)
             }
             Input::Deadline(Deadline::Consent { consent }) => self.on_consent_overdue(consent, stamp),
             Input::Deadline(Deadline::Question { question }) => self.on_question_overdue(question, stamp),
@@ -241,8 +246,9 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         match turn.step.as_ref().map(|step| &step.phase) {
             Some(StepPhase::Attempting(open)) => {
+                let open = open.clone();
                 let usage = estimated_usage(None, open.estimated_input, 0);
-                self.end_attempt(&open.clone(), AttemptOutcome::Lost, Some(usage), None, stamp)
+                self.end_attempt(open.id, &open.prices, AttemptOutcome::Lost, Some(usage), None, stamp)
             }
             Some(StepPhase::Finished { .. }) => self.resume_calls(stamp),
             Some(StepPhase::Unanswered) | None => Ok(()),

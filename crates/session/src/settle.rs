@@ -3,6 +3,8 @@
 use playhouse_protocol::Tokens;
 use playhouse_protocol::usage::{Quality, Usage};
 
+use crate::effect::FailedAttempt;
+
 /// Bytes of text that stand for one token in an estimate.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
@@ -19,6 +21,21 @@ pub(crate) fn estimated_usage(reported: Option<Usage>, estimated_input: u64, str
     let seen = tokens.output + tokens.reasoning;
     tokens.output += streamed.saturating_sub(seen);
     Usage { tokens, quality: Quality::Estimated, raw }
+}
+
+/// The usage of an attempt with a complete answer: as it was reported, or estimated where the final figures are missing.
+pub(crate) fn usage_of_answer(reported: Option<Usage>, estimated_input: u64, bytes: u64) -> Usage {
+    match reported {
+        Some(usage) if usage.quality != Quality::Estimated => usage,
+        partial => estimated_usage(partial, estimated_input, bytes),
+    }
+}
+
+/// The usage of an attempt that failed, if it may have used anything.
+pub(crate) fn usage_of_failure(failed: &FailedAttempt, estimated_input: u64) -> Option<Usage> {
+    let FailedAttempt { usage, streamed_bytes, may_have_used, .. } = failed;
+    let used = *may_have_used || usage.is_some();
+    used.then(|| estimated_usage(usage.clone(), estimated_input, *streamed_bytes))
 }
 
 #[cfg(test)]

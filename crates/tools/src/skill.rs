@@ -1,18 +1,28 @@
-//! `skill`: the instructions of a skill, and the files of those that lie where sessions do not read.
+//! `skill`: the instructions of a skill, and where its other files are. Those of an operator's skill are copied for the session.
 
+mod copy;
+
+use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use playhouse_policy::{Access, AccessKind, Zone};
+use playhouse_prompts::skills::Instructions;
 use playhouse_prompts::{PromptError, Skill as Found, SkillOwner, Skills};
 use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
 use crate::files;
 use crate::names::nearest;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
+use copy::Copied;
+
+/// The most other files that a model is told of.
+const MOST_TOLD: usize = 100;
 
 /// The arguments of `skill`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,9 +30,6 @@ use crate::typed::{Ready, TypedTool};
 pub struct Arguments {
     /// The skill, by its name.
     name: String,
-    /// A file of the skill instead of its instructions, as the instructions' result lists it. Only where that says so.
-    #[serde(default)]
-    file: Option<String>,
 }
 
 /// The tool.
@@ -37,7 +44,6 @@ pub struct Skill {
 pub struct Task {
     skills: Skills,
     skill: Found,
-    file: Option<String>,
     /// The operator's folder of skills: where that is, is not told.
     operator: Option<PathBuf>,
 }
@@ -57,7 +63,7 @@ impl TypedTool for Skill {
     type Task = Task;
 
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
-        let Arguments { name, file } = arguments;
+        let Arguments { name } = arguments;
         let (operator, workspace) = (self.operator.clone(), context.workspace.clone());
         let skills = context.pool.run(move || Skills::find(operator.as_deref(), workspace.root())).await;
         let skill =
@@ -69,87 +75,107 @@ impl TypedTool for Skill {
         // Rules name skills by their names. It is the operator who keeps skills elsewhere, for sessions to load.
         let access =
             Access::path(AccessKind::Read, place.to_string_lossy(), Zone::Workspace).shown(&skill.name);
-        let title = match &file {
-            Some(file) => format!("{name}: {file}"),
-            None => name,
-        };
         Ok(Ready {
             accesses: vec![access],
             effect: Effect::None,
             recovery: Recovery::Rerun,
-            preview: title.clone(),
-            title,
-            task: Task { skills, skill, file, operator: self.operator.clone() },
+            preview: name.clone(),
+            title: name,
+            task: Task { skills, skill, operator: self.operator.clone() },
         })
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        files::reading(context, move || task.run()).await
+        let output = context.workspace.output().to_owned();
+        // Named like the call: no other one uses it.
+        let scratch = context.output_file.with_extension("skill");
+        let cancel = context.cancel.clone();
+        files::reading(context, move || task.run(&output, &scratch, &cancel)).await
     }
 }
 
 impl Task {
-    fn run(&self) -> Result<ToolOutput, ToolError> {
-        let Self { skills, skill, file, operator } = self;
-        let failed = |error: PromptError| ToolError::Failed(told(&error, operator.as_deref()));
-        let folder = skill.folder.to_string_lossy().into_owned();
+    fn run(
+        &self,
+        output: &Path,
+        scratch: &Path,
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, ToolError> {
+        let Self { skills, skill, operator } = self;
+        let instructions = skills.instructions(skill);
+        let instructions =
+            instructions.map_err(|error| ToolError::Failed(told(&error, operator.as_deref())))?;
+        let files = &instructions.files;
+        let place = match skill.owner {
+            SkillOwner::Workspace => Place::Workspace(skill.folder.to_string_lossy().into_owned()),
+            SkillOwner::Operator if files.is_empty() => Place::Nowhere,
+            SkillOwner::Operator => Place::Copy(copy::copy(skills, skill, files, output, scratch, cancel)),
+        };
         let mut metadata = Map::new();
         metadata.insert("name".into(), skill.name.as_str().into());
-        if skill.owner == SkillOwner::Workspace {
-            metadata.insert("folder".into(), folder.as_str().into());
-        }
-        let (title, output) = match file {
-            Some(file) => {
-                let text = self.file(file)?;
-                metadata.insert("file".into(), file.as_str().into());
-                (format!("{}: {file}", skill.name), text)
-            }
-            None => {
-                let instructions = skills.instructions(skill).map_err(failed)?;
-                let files: Vec<Value> = instructions.files.iter().map(|file| file.as_str().into()).collect();
-                metadata.insert("files".into(), files.into());
-                (skill.name.clone(), shown(skill, &folder, &instructions.text, &instructions.files))
-            }
+        let folder = match &place {
+            Place::Workspace(folder) => Some(folder.clone()),
+            Place::Copy(Ok(copied)) => Some(copied.folder.to_string_lossy().into_owned()),
+            Place::Copy(Err(_)) | Place::Nowhere => None,
         };
-        Ok(ToolOutput { title, output, metadata, ..ToolOutput::default() })
-    }
-
-    fn file(&self, file: &str) -> Result<String, ToolError> {
-        let Self { skills, skill, operator, .. } = self;
-        if skill.owner == SkillOwner::Workspace {
-            let path = skill.folder.join(Path::new(file));
-            return Err(ToolError::Invalid(format!(
-                "the skill {} lies in the workspace: read {} with the tool read",
-                skill.name,
-                path.display()
-            )));
-        }
-        let text = skills.file(skill, file);
-        let text = text.map_err(|error| ToolError::Failed(told(&error, operator.as_deref())))?;
-        text.ok_or_else(|| {
-            ToolError::Failed(format!(
-                "the skill {} has no file {file:?}: load it without `file` to see which ones it has",
-                skill.name
-            ))
-        })
+        metadata.extend(folder.map(|folder| ("folder".to_owned(), Value::from(folder))));
+        let told: Vec<Value> = files.iter().take(MOST_TOLD).map(|file| file.as_str().into()).collect();
+        metadata.insert("files".into(), told.into());
+        let output = shown(skill, &instructions, &place);
+        Ok(ToolOutput { title: skill.name.clone(), output, metadata, ..ToolOutput::default() })
     }
 }
 
+/// Where a session has the other files of a skill.
+enum Place {
+    /// In the workspace, from there on.
+    Workspace(String),
+    /// In a copy of its own.
+    Copy(io::Result<Copied>),
+    /// There are none.
+    Nowhere,
+}
+
 /// What the model reads of a skill.
-fn shown(skill: &Found, folder: &str, text: &str, files: &[String]) -> String {
-    let how = match skill.owner {
-        SkillOwner::Workspace => {
-            format!("Its folder is {folder}. Its other files, to be read with `read` from there on")
+fn shown(skill: &Found, instructions: &Instructions, place: &Place) -> String {
+    let Instructions { text, files } = instructions;
+    let mut shown = format!("<skill name=\"{}\">\n{text}\n</skill>\n\n", skill.name);
+    // Writing to a String cannot fail.
+    let _ = match place {
+        Place::Workspace(folder) => write!(shown, "Its folder is {folder}."),
+        Place::Copy(Ok(copied)) => write!(
+            shown,
+            "Its folder is {}, a copy for this session: when it is gone, load the skill again.",
+            copied.folder.display()
+        ),
+        Place::Copy(Err(error)) => {
+            let _ = write!(shown, "Its other files could not be copied for this session: {error}");
+            return shown;
         }
-        SkillOwner::Operator => {
-            "It lies outside of the workspace. Its other files, to be read with `skill` and `file`".to_owned()
-        }
+        Place::Nowhere => Ok(()),
     };
-    let list = match files {
-        [] => " none".to_owned(),
-        files => files.iter().map(|file| format!("\n- {file}")).collect(),
-    };
-    format!("<skill name=\"{}\">\n{text}\n</skill>\n\n{how}:{list}", skill.name)
+    if files.is_empty() {
+        shown.push_str(" It has no other files.");
+        return shown.trim_end().to_owned();
+    }
+    shown.push_str(" Its other files, for `read` and `bash`, from there on:");
+    list(&mut shown, files);
+    if let Place::Copy(Ok(Copied { left_out, .. })) = place
+        && !left_out.is_empty()
+    {
+        shown.push_str("\n\nNot copied:");
+        list(&mut shown, left_out);
+    }
+    shown
+}
+
+fn list(shown: &mut String, lines: &[String]) {
+    for line in lines.iter().take(MOST_TOLD) {
+        let _ = write!(shown, "\n- {line}");
+    }
+    if let Some(more) = lines.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        let _ = write!(shown, "\n- and {more} more");
+    }
 }
 
 /// What is wrong, without where the operator keeps skills.
@@ -178,24 +204,32 @@ fn unknown(skills: &Skills, name: &str, operator: Option<&Path>) -> ToolError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::os::unix::fs::PermissionsExt as _;
 
+    use playhouse_protocol::walls::{Sandbox, WallsAllowed};
+    use playhouse_workspace::{Walls, WallsSpec};
     use serde_json::json;
     use tempfile::TempDir;
 
     use super::*;
     use crate::testing;
-    use crate::{Registry, Typed};
+    use crate::{NativeOptions, Registry};
 
     struct Place {
         operator: TempDir,
         workspace: TempDir,
+        /// Holds that of the session.
+        outputs: TempDir,
+    }
+
+    fn mode(mode: u32) -> std::fs::Permissions {
+        std::fs::Permissions::from_mode(mode)
     }
 
     impl Place {
         fn new() -> Self {
-            let place =
-                Self { operator: tempfile::tempdir().unwrap(), workspace: tempfile::tempdir().unwrap() };
+            let [operator, workspace, outputs] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+            let place = Self { operator, workspace, outputs };
             place.skill(place.operator.path(), "release");
             place.skill(&place.workspace.path().join(".claude/skills"), "pdf");
             place
@@ -209,13 +243,18 @@ mod tests {
             fs_err::write(folder.join("scripts/run.sh"), "echo").unwrap();
         }
 
+        fn context(&self) -> CallContext {
+            testing::context(self.workspace.path(), &self.outputs.path().join("o")).unwrap()
+        }
+
+        fn registry(&self) -> Registry {
+            let skills = Some(self.operator.path().to_owned());
+            Registry::native_with(NativeOptions { skills, ..NativeOptions::default() })
+        }
+
         async fn call(&self, input: Value) -> Result<ToolOutput, String> {
-            let outputs = tempfile::tempdir().unwrap();
-            let context = testing::context(self.workspace.path(), &outputs.path().join("o")).unwrap();
-            let mut registry = Registry::new();
-            let operator = Some(self.operator.path().to_owned());
-            registry.add(Arc::new(Typed::new(Skill::new(operator)))).unwrap();
-            testing::call(&registry, "skill", &input, &context).await.map_err(|error| error.to_string())
+            let called = testing::call(&self.registry(), "skill", &input, &self.context()).await;
+            called.map_err(|error| error.to_string())
         }
     }
 
@@ -225,25 +264,123 @@ mod tests {
         let pdf = place.call(json!({"name": "pdf"})).await.unwrap();
         assert_eq!(
             pdf.output,
-            "<skill name=\"pdf\">\nDo pdf.\n</skill>\n\nIts folder is .claude/skills/pdf. Its other files, to be read \
-             with `read` from there on:\n- scripts/run.sh"
+            "<skill name=\"pdf\">\nDo pdf.\n</skill>\n\nIts folder is .claude/skills/pdf. Its other files, for `read` and \
+             `bash`, from there on:\n- scripts/run.sh"
         );
         assert_eq!((pdf.title.as_str(), &pdf.metadata["files"]), ("pdf", &json!(["scripts/run.sh"])));
-        let release = place.call(json!({"name": "release"})).await.unwrap();
-        assert!(release.output.contains("to be read with `skill` and `file`:\n- scripts/run.sh"));
+        fs_err::remove_dir_all(place.workspace.path().join(".claude/skills/pdf/scripts")).unwrap();
+        let pdf = place.call(json!({"name": "pdf"})).await.unwrap();
+        assert!(
+            pdf.output.ends_with("Its folder is .claude/skills/pdf. It has no other files."),
+            "{}",
+            pdf.output
+        );
     }
 
     #[tokio::test]
-    async fn only_the_files_of_an_operators_skill_are_read_by_it() {
+    async fn the_files_of_an_operators_skill_are_copied_for_the_session() {
         let place = Place::new();
-        let script = place.call(json!({"name": "release", "file": "scripts/run.sh"})).await.unwrap();
-        assert_eq!(script.output, "echo");
-        let error = place.call(json!({"name": "pdf", "file": "scripts/run.sh"})).await.unwrap_err();
-        assert!(error.ends_with("read .claude/skills/pdf/scripts/run.sh with the tool read"), "{error}");
-        let error = place.call(json!({"name": "release", "file": "../x"})).await.unwrap_err();
-        assert!(error.contains("is not a path inside of the skill's folder"), "{error}");
-        let error = place.call(json!({"name": "release", "file": "x"})).await.unwrap_err();
-        assert!(error.contains("has no file \"x\""), "{error}");
+        let copy = place.outputs.path().join("o/skills/release");
+        fs_err::set_permissions(place.operator.path().join("release/scripts/run.sh"), mode(0o755)).unwrap();
+        let release = place.call(json!({"name": "release"})).await.unwrap();
+        let told = format!(
+            "Its folder is {}, a copy for this session: when it is gone, load the skill again. Its other files, for `read` \
+             and `bash`, from there on:\n- scripts/run.sh",
+            copy.display()
+        );
+        assert!(release.output.ends_with(&told), "{}", release.output);
+        assert_eq!(release.metadata["folder"], json!(copy));
+        assert_eq!(fs_err::read_to_string(copy.join("scripts/run.sh")).unwrap(), "echo");
+        assert_eq!(
+            fs_err::metadata(copy.join("scripts/run.sh")).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        // Where the operator keeps it is not told.
+        let operator = place.operator.path().to_str().unwrap();
+        assert!(!format!("{} {:?}", release.output, release.metadata).contains(operator));
+
+        // It is as the skill is when it is loaded, and nothing else is left there.
+        let skill = place.operator.path().join("release");
+        fs_err::remove_dir_all(skill.join("scripts")).unwrap();
+        fs_err::write(skill.join("notes.md"), "new").unwrap();
+        place.call(json!({"name": "release"})).await.unwrap();
+        assert!(!copy.join("scripts").exists());
+        assert_eq!(fs_err::read_to_string(copy.join("notes.md")).unwrap(), "new");
+        let names = |folder: &Path| {
+            let names = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(&place.outputs.path().join("o")), names(&copy)),
+            (vec!["skills".into()], vec!["notes.md".into()])
+        );
+    }
+
+    #[tokio::test]
+    async fn a_session_reads_and_runs_what_it_loaded_within_walls_and_without() {
+        let place = Place::new();
+        let kept = fs_err::canonicalize(place.operator.path()).unwrap().join("release/scripts/run.sh");
+        fs_err::write(&kept, "#!/bin/sh\necho \"ran $1\"\n").unwrap();
+        fs_err::set_permissions(&kept, mode(0o755)).unwrap();
+        let outputs = fs_err::canonicalize(place.outputs.path()).unwrap();
+        let spec = WallsSpec {
+            sandbox: Sandbox::Required,
+            allowed: WallsAllowed::default(),
+            workspace: fs_err::canonicalize(place.workspace.path()).unwrap(),
+            output: outputs.join("o"),
+            home: outputs.join("home"),
+            hidden: vec![place.operator.path().to_owned()],
+            roots: Vec::new(),
+        };
+        let copy = outputs.join("o/skills/release/scripts/run.sh").display().to_string();
+        for (walls, held) in [(Walls::open(), false), (Walls::build(&spec).unwrap(), true)] {
+            let mut context = place.context();
+            context.walls = walls;
+            let call = async |tool: &str, input: Value| {
+                let called = testing::call(&place.registry(), tool, &input, &context).await;
+                called.map(|output| output.output).map_err(|error| error.to_string())
+            };
+            call("skill", json!({"name": "release"})).await.unwrap();
+            assert_eq!(call("bash", json!({"command": format!("{copy} well")})).await.unwrap(), "ran well\n");
+            let read = call("read", json!({"filePath": copy})).await.unwrap();
+            assert!(read.contains("echo \"ran $1\""), "{read}");
+            // Rules see what is named; what they cannot tell is for the walls.
+            let error = call("bash", json!({"command": format!("echo '#' > {copy}")})).await.unwrap_err();
+            assert!(error.contains("which can only be read"), "{error}");
+            let works = async |command: String| {
+                call("bash", json!({"command": format!("{command} && echo works")}))
+                    .await
+                    .unwrap()
+                    .contains("works")
+            };
+            assert_eq!(works(format!("cat \"$(printf %s '{}')\"", kept.display())).await, !held);
+            assert_eq!(works(format!("touch \"$(printf %s '{copy}')\"")).await, !held);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_copied_is_named() {
+        let place = Place::new();
+        let skill = place.operator.path().join("release");
+        fs_err::write(place.operator.path().join("key"), "secret").unwrap();
+        std::os::unix::fs::symlink("../key", skill.join("out")).unwrap();
+        fs_err::File::create(skill.join("huge")).unwrap().file().set_len(17 * 1024 * 1024).unwrap();
+        let release = place.call(json!({"name": "release"})).await.unwrap();
+        let said = "\n- huge\n- out\n- scripts/run.sh\n\nNot copied:\n- huge: it has 17825792 bytes, and 16777216 are copied \
+                    at most\n- out: cannot be read: it leads out of the skill's folder";
+        assert!(release.output.ends_with(said), "{}", release.output);
+        let copy = place.outputs.path().join("o/skills/release");
+        assert!(copy.join("scripts/run.sh").exists() && !copy.join("out").exists());
+
+        // Where nothing can be written, the instructions come all the same.
+        fs_err::remove_dir_all(place.outputs.path().join("o")).unwrap();
+        fs_err::write(place.outputs.path().join("o"), "in the way").unwrap();
+        let release = place.call(json!({"name": "release"})).await.unwrap();
+        assert!(
+            release.output.contains("Do release.\n</skill>\n\nIts other files could not be copied"),
+            "{}",
+            release.output
+        );
     }
 
     #[tokio::test]

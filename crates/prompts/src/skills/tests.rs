@@ -1,6 +1,7 @@
 //! Which skills there are, whose counts, and what cannot be read by their way.
 
-use std::os::unix::fs::symlink;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use tempfile::TempDir;
 
@@ -103,7 +104,8 @@ fn instructions_come_with_the_names_of_the_other_files() {
     let root = place.workspace.path().join(".agents/skills/pdf");
     Place::skill(place.workspace.path(), ".agents/skills/pdf", "pdf");
     fs_err::create_dir_all(root.join("scripts/deep")).unwrap();
-    for file in ["reference.md", "scripts/fill.py", "scripts/deep/SKILL.md"] {
+    fs_err::create_dir_all(root.join(".git/objects")).unwrap();
+    for file in ["reference.md", "scripts/fill.py", "scripts/deep/SKILL.md", ".git/HEAD", ".git/objects/1"] {
         fs_err::write(root.join(file), "x").unwrap();
     }
     let skills = place.find();
@@ -119,19 +121,33 @@ fn instructions_come_with_the_names_of_the_other_files() {
 #[test]
 fn the_files_of_a_skill_are_read_and_no_others() {
     let place = Place::new();
-    let operator = place.operator.path();
+    let (operator, workspace) = (place.operator.path(), place.workspace.path());
     Place::skill(operator, "pdf", "pdf");
+    Place::skill(workspace, ".claude/skills/form", "form");
     fs_err::write(operator.join("pdf/more.md"), "more").unwrap();
+    fs_err::write(operator.join("pdf/run"), [0, 0xff]).unwrap();
+    fs_err::set_permissions(operator.join("pdf/run"), Permissions::from_mode(0o755)).unwrap();
     fs_err::write(operator.join("key"), "secret").unwrap();
     symlink("../key", operator.join("pdf/out")).unwrap();
+    symlink(operator.join("key"), workspace.join(".claude/skills/form/out")).unwrap();
+    symlink("more.md", operator.join("pdf/same")).unwrap();
     let skills = place.find();
-    let read = |file: &str| skills.file(skills.get("pdf").unwrap(), file).map_err(|error| error.to_string());
-    assert_eq!(read("./more.md"), Ok(Some("more".to_owned())));
-    assert_eq!(read("absent"), Ok(None));
-    assert!(read("out").unwrap_err().ends_with("it leads out of the skill's folder"));
-    for file in ["../key", "/etc/passwd", "a/../../key"] {
-        assert!(read(file).unwrap_err().contains("is not a path inside of the skill's folder"), "{file}");
+    let read = |skill: &str, file: &str| {
+        let content = skills.content(skills.get(skill).unwrap(), file, 3);
+        let content = content.map_err(|error| error.to_string())?;
+        Ok::<_, String>(content.map(|content| (content.bytes, content.size, content.runs)))
+    };
+    let more = Ok(Some((b"mor".to_vec(), 4, false)));
+    assert_eq!((read("pdf", "./more.md"), read("pdf", "same")), (more.clone(), more));
+    assert_eq!(read("pdf", "run"), Ok(Some((vec![0, 0xff], 2, true))));
+    assert_eq!(read("pdf", "absent"), Ok(None));
+    let operator = operator.join("key");
+    for file in ["out", "../key", operator.to_str().unwrap()] {
+        let error = read("pdf", file).unwrap_err();
+        assert!(error.ends_with("cannot be read: it leads out of the skill's folder"), "{error}");
     }
+    let error = read("form", "out").unwrap_err();
+    assert_eq!(error, "out: cannot be read: it leads outside of the workspace");
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Machine {
             self.effects.push(Effect::KillAttempt(attempt));
             if let Some((step, open)) = self.attempting() {
                 let usage = estimated_usage(None, open.estimated_input, 0);
-                self.end_attempt(&open, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
+                self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
                 self.finish_step(step, Vec::new(), FinishReason::Aborted, None, stamp)?;
             }
         }

@@ -6,13 +6,13 @@ use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, StepFinished, StepPart,
 };
-use playhouse_protocol::usage::{PriceList, Quality};
+use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Message, Record, Usage};
 
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
 use crate::fold::{FoldError, OpenAttempt, QueuedPrompt, StepPhase};
-use crate::settle::estimated_usage;
+use crate::settle::{usage_of_answer, usage_of_failure};
 
 /// What follows from a failed attempt.
 enum Retry {
@@ -54,12 +54,8 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
-        let usage = match usage {
-            Some(usage) if usage.quality != Quality::Estimated => usage,
-            // The final figures are missing: the rest is estimated.
-            partial => estimated_usage(partial, open.estimated_input, bytes_of(&parts, &calls)),
-        };
-        self.end_attempt(open, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
+        let usage = usage_of_answer(usage, open.estimated_input, bytes_of(&parts, &calls));
+        self.end_attempt(open.id, &open.prices, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
         let model = self.session.turn.as_ref().map_or_else(String::new, |turn| turn.model.to_string());
         let error = match finish {
             FinishReason::Length => Some(ErrorInfo::new(
@@ -96,15 +92,14 @@ impl Machine {
         failed: FailedAttempt,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let FailedAttempt { error, parts, usage, streamed_bytes, may_have_used } = failed;
-        let used = (may_have_used || usage.is_some())
-            .then(|| estimated_usage(usage, open.estimated_input, streamed_bytes));
+        let used = usage_of_failure(&failed, open.estimated_input);
+        let FailedAttempt { error, parts, .. } = failed;
         if self.live.abort.is_some() {
-            self.end_attempt(open, AttemptOutcome::Aborted, used, None, stamp)?;
+            self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, used, None, stamp)?;
             return self.finish_step(step, parts, FinishReason::Aborted, None, stamp);
         }
         let outcome = AttemptOutcome::Failed { error: error.clone() };
-        self.end_attempt(open, outcome, used, None, stamp)?;
+        self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
         // It was not sent, as it did not fit: now that its size is known, `next_attempt` makes room, or ends the turn.
         if error.code == ErrorCode::PromptTooLong {
             return Ok(());
@@ -145,16 +140,18 @@ impl Machine {
         }
     }
 
+    /// The attempt is over, and its usage is what it is charged for.
     pub(super) fn end_attempt(
         &mut self,
-        open: &OpenAttempt,
+        attempt: AttemptId,
+        prices: &PriceList,
         outcome: AttemptOutcome,
         usage: Option<Usage>,
         answered_by: Option<String>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let cost = usage.as_ref().and_then(|usage| open.prices.cost(&usage.tokens));
-        let ended = AttemptEnded { attempt: open.id, outcome, usage, cost, answered_by };
+        let cost = usage.as_ref().and_then(|usage| prices.cost(&usage.tokens));
+        let ended = AttemptEnded { attempt, outcome, usage, cost, answered_by };
         self.append(Record::AttemptEnded(ended), stamp.now)
     }
 

@@ -7,18 +7,16 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptKind};
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, TurnOutcome,
+    AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, TurnOutcome,
 };
-use playhouse_protocol::usage::{PriceList, Quality};
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Timestamp, Usage};
+use playhouse_protocol::usage::PriceList;
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Timestamp};
 
 use super::Machine;
 use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
-use crate::effect::{
-    AsideOrder, AttemptReport, Effect, FailedAttempt, Stamp, StepAnswer, SystemMade, Ticket,
-};
-use crate::fold::{FoldError, OpenAside, QueuedPrompt, Session, StepPhase};
-use crate::settle::{BYTES_PER_TOKEN, estimated_usage};
+use crate::effect::{AsideOrder, AttemptReport, Effect, Stamp, StepAnswer, SystemMade, Ticket};
+use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
+use crate::settle::{BYTES_PER_TOKEN, estimated_usage, usage_of_answer, usage_of_failure};
 
 /// So often room is made before an answer comes.
 const MOST_IN_A_ROW: u32 = 3;
@@ -297,11 +295,11 @@ impl Machine {
         }
         if let Some(title) = self.live.title.take_if(|live| live.attempt == attempt) {
             let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
-            return self.on_title(title, written.ok(), stamp);
+            return self.on_title(title, written, stamp);
         }
         if let Some(summary) = self.take_summary(attempt) {
             let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
-            return self.on_turn_summary(summary, written.ok(), stamp);
+            return self.on_turn_summary(summary, written, stamp);
         }
         Ok(())
     }
@@ -327,10 +325,7 @@ impl Machine {
                     })
                     .collect();
                 let text = text.join("\n\n").trim().to_owned();
-                let usage = match usage {
-                    Some(usage) if usage.quality != Quality::Estimated => usage,
-                    partial => estimated_usage(partial, open.estimated_input, text.len() as u64),
-                };
+                let usage = usage_of_answer(usage, open.estimated_input, text.len() as u64);
                 let outcome = match text.is_empty() {
                     false => is_of_use(self, &text).map(|()| text),
                     true => Err(ErrorInfo::new(ErrorCode::EmptyAnswer, "the answer holds no text")),
@@ -339,30 +334,17 @@ impl Machine {
                     Ok(_) => AttemptOutcome::Finished,
                     Err(error) => AttemptOutcome::Failed { error: error.clone() },
                 };
-                self.record_aside(&open, recorded, Some(usage), answered_by, stamp)?;
+                self.end_attempt(attempt, &open.prices, recorded, Some(usage), answered_by, stamp)?;
                 Ok(outcome)
             }
-            AttemptReport::Failed(FailedAttempt { error, usage, streamed_bytes, may_have_used, .. }) => {
-                let used = (may_have_used || usage.is_some())
-                    .then(|| estimated_usage(usage, open.estimated_input, streamed_bytes));
+            AttemptReport::Failed(failed) => {
+                let used = usage_of_failure(&failed, open.estimated_input);
+                let error = failed.error;
                 let outcome = AttemptOutcome::Failed { error: error.clone() };
-                self.record_aside(&open, outcome, used, None, stamp)?;
+                self.end_attempt(attempt, &open.prices, outcome, used, None, stamp)?;
                 Ok(Err(error))
             }
         }
-    }
-
-    fn record_aside(
-        &mut self,
-        open: &OpenAside,
-        outcome: AttemptOutcome,
-        usage: Option<Usage>,
-        answered_by: Option<String>,
-        stamp: &mut Stamp<'_>,
-    ) -> Result<(), FoldError> {
-        let cost = usage.as_ref().and_then(|usage| open.prices.cost(&usage.tokens));
-        let ended = AttemptEnded { attempt: open.id, outcome, usage, cost, answered_by };
-        self.append(Record::AttemptEnded(ended), stamp.now)
     }
 
     /// Ends one whose report is not awaited, as if it had used what its request held.
@@ -376,7 +358,7 @@ impl Machine {
             return Ok(());
         };
         let usage = estimated_usage(None, open.estimated_input, 0);
-        self.record_aside(&open, outcome, Some(usage), None, stamp)
+        self.end_attempt(attempt, &open.prices, outcome, Some(usage), None, stamp)
     }
 
     /// After a restart nobody is at work on them.

@@ -70,7 +70,7 @@ impl Machine {
         let parts = untitled.then(|| admitted.parts.clone());
         self.append(Record::PromptAdmitted(admitted), stamp.now)?;
         if let Some(parts) = parts {
-            self.start_title(turn, &parts, stamp)?;
+            self.start_title(turn, &parts, false, stamp)?;
         }
         self.reply(ticket, Ok(Reply::Accepted(Accepted { turn, repeated: false })));
         Ok(())

@@ -1,11 +1,12 @@
 //! Summaries of turns: what came of one that changed files, in a few sentences of a small model. Nothing waits for one.
 
-use playhouse_protocol::Record;
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::record::{AttemptOutcome, TurnOutcome, TurnSummarized};
+use playhouse_protocol::{ErrorInfo, Record};
 
 use super::Machine;
+use super::again::Wanted;
 use crate::context::{cut, digest_of_turn};
 use crate::effect::{Effect, Stamp};
 use crate::fold::{FoldError, Turn};
@@ -24,6 +25,8 @@ const MOST_AT_ONCE: usize = 4;
 pub(super) struct Summary {
     pub(super) attempt: AttemptId,
     turn: MessageId,
+    /// Whether it was asked for before.
+    again: bool,
 }
 
 impl Machine {
@@ -37,14 +40,28 @@ impl Machine {
     ) -> Result<(), FoldError> {
         let ended_well = matches!(outcome, TurnOutcome::Completed | TurnOutcome::MaxSteps);
         let wanted = ended_well && turn.changed && turn.kind.is_turn() && turn.handed.is_none();
-        if !wanted || self.live.summaries.len() >= MOST_AT_ONCE || self.live.delete.is_some() {
+        if !wanted || self.live.delete.is_some() {
+            Ok(())
+        } else {
+            self.ask_for_summary(turn.id, false, stamp)
+        }
+    }
+
+    /// Asks for the summary of a turn, unless enough are written.
+    pub(super) fn ask_for_summary(
+        &mut self,
+        turn: MessageId,
+        again: bool,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if self.live.summaries.len() >= MOST_AT_ONCE {
             return Ok(());
         }
         let model = &self.session.summary.model;
         let Some((agent, model)) = stamp.facts.aside(Purpose::Summary, model) else { return Ok(()) };
-        let text = digest_of_turn(&self.session, turn.id, SHOWN);
-        let attempt = self.start_aside(Purpose::Summary, turn.id, agent, model, text, MOST_OUTPUT, stamp)?;
-        self.live.summaries.push(Summary { attempt, turn: turn.id });
+        let text = digest_of_turn(&self.session, turn, SHOWN);
+        let attempt = self.start_aside(Purpose::Summary, turn, agent, model, text, MOST_OUTPUT, stamp)?;
+        self.live.summaries.push(Summary { attempt, turn, again });
         Ok(())
     }
 
@@ -56,11 +73,18 @@ impl Machine {
 
     pub(super) fn on_turn_summary(
         &mut self,
-        Summary { attempt, turn }: Summary,
-        written: Option<String>,
+        Summary { attempt, turn, again }: Summary,
+        written: Result<String, ErrorInfo>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let Some(text) = written.filter(|_| !self.session.is_deleted()) else { return Ok(()) };
+        let text = match written {
+            Ok(text) if !self.session.is_deleted() => text,
+            Err(error) if !again => {
+                self.ask_again(Wanted::Summary { turn }, &error, stamp);
+                return Ok(());
+            }
+            Ok(_) | Err(_) => return Ok(()),
+        };
         let text = cut(&text, LONGEST).to_owned();
         self.append(Record::TurnSummarized(TurnSummarized { turn, attempt, text }), stamp.now)
     }

@@ -3,7 +3,7 @@
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallOutcome, FinishReason};
-use playhouse_protocol::record::{Effect, Record, TurnOutcome};
+use playhouse_protocol::record::{Effect, Record, SessionChanged, TurnOutcome};
 use playhouse_protocol::{ErrorCode, MessageId, WhenBusy};
 use playhouse_session::{CallReport, Deadline, Effect as Order, Fit, Input, SystemMade};
 
@@ -412,13 +412,30 @@ fn a_title_is_asked_for_once_and_nothing_waits_for_it() {
 }
 
 #[test]
+fn a_title_that_fails_is_asked_for_once_more() {
+    let mut h = Harness::cramped();
+    h.prompt("Fix the test.");
+    h.answer("done", &[]);
+    h.fails_once_more("title");
+    // Not where there is another one by then.
+    let mut h = Harness::cramped();
+    h.prompt("Fix the test.");
+    let (attempt, report) = (*h.asides.last().unwrap(), h.failed(ErrorCode::StreamCut, ""));
+    let due = h.raw(Input::Attempt(attempt, report)).into_iter().find_map(|effect| match effect {
+        Order::Arm(deadline, _) => Some(deadline),
+        _ => None,
+    });
+    let mine = SessionChanged { title: Some("Mine".into()), ..SessionChanged::default() };
+    let ticket = h.ticket();
+    h.on(Input::Change(ticket, mine));
+    assert!(h.on(Input::Deadline(due.unwrap())).is_empty());
+}
+
+#[test]
 fn a_title_that_people_chose_stays() {
     let mut h = Harness::cramped();
     h.prompt("Fix the test.");
-    let changed = playhouse_protocol::record::SessionChanged {
-        title: Some("Mine".into()),
-        ..playhouse_protocol::record::SessionChanged::default()
-    };
+    let changed = SessionChanged { title: Some("Mine".into()), ..SessionChanged::default() };
     let ticket = h.ticket();
     h.on(Input::Change(ticket, changed));
     assert_eq!(aside(&mut h, "Theirs"), ["append attempt.ended(finished)"]);

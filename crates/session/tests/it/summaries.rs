@@ -59,16 +59,18 @@ fn a_turn_that_changed_files_is_summarized_beside_the_next_ones() {
 }
 
 #[test]
-fn a_summary_that_fails_or_is_lost_is_not_asked_for_again() {
+fn a_summary_that_fails_is_asked_for_once_more_and_one_that_is_lost_is_not() {
     let mut h = Harness::roomy();
     turn_that_edits(&mut h, "/repo/a.rs", 3);
+    h.fails_once_more("summary");
+    turn_that_edits(&mut h, "/repo/a.rs", 0);
     let attempt = *h.asides.last().unwrap();
-    let report = h.failed(playhouse_protocol::ErrorCode::StreamCut, "");
-    assert_eq!(h.on(Input::Attempt(attempt, report)), ["append attempt.ended(failed)"]);
+    let report = h.failed(playhouse_protocol::ErrorCode::Authentication, "");
+    assert_eq!(h.on(Input::Attempt(attempt, report)), ["append attempt.ended(failed)"], "that does not pass");
     turn_that_edits(&mut h, "/repo/b.rs", 1);
     assert_eq!(h.crash(), ["append attempt.ended(lost)"]);
     assert!(h.crash().is_empty());
-    assert_eq!(h.machine.session().summary.changed, Changed { additions: 4, deletions: 2, files: 2 });
+    assert_eq!(h.machine.session().summary.changed, Changed { additions: 4, deletions: 3, files: 2 });
     // A session that is removed waits for none.
     turn_that_edits(&mut h, "/repo/b.rs", 1);
     let ticket = h.ticket();

@@ -1,0 +1,70 @@
+//! What sessions in a directory begin with: their agent, their model, and the small model beside it.
+
+use std::path::Path;
+
+use playhouse_prompts::{Agent, Agents};
+use playhouse_protocol::ModelRef;
+use playhouse_tools::Registry;
+
+use super::{Finding, Status};
+use crate::cli::variable;
+use crate::config::{ConfigError, Settings, check_agent};
+use crate::mock;
+
+/// `settings` are the operator's with what the workspace `root` chose.
+pub(super) fn begin(settings: &Settings, root: &Path, tools: &Registry) -> Vec<Finding> {
+    let local = settings.agents_in(root, &|agent| check_agent(agent, tools));
+    let agents = local.as_ref().unwrap_or(&settings.agents);
+    let usual = agents.find(settings.agent.as_deref().unwrap_or(Agents::DEFAULT));
+    let mut findings = vec![of_agents(settings, agents, &usual)];
+    let of_agent = usual.ok().and_then(|agent| agent.model.as_ref());
+    findings.push(match settings.model.as_ref().or(of_agent) {
+        Some(chosen) => model("model", settings, chosen),
+        None => Finding::new("model", Status::Missing, "no model is chosen")
+            .advice("set `model = \"PROVIDER/MODEL\"` in the configuration, or name one with -m each time"),
+    });
+    findings.extend(settings.small_model.as_ref().map(|small| model("small model", settings, small)));
+    findings
+}
+
+fn of_agents(settings: &Settings, agents: &Agents, usual: &Result<&Agent, String>) -> Finding {
+    let usual = match usual {
+        Ok(agent) => agent,
+        Err(error) => {
+            return Finding::new("agents", Status::Wrong, error)
+                .advice("no session begins in this directory that does not name another agent");
+        }
+    };
+    let of_model = |agent: &Agent| {
+        let error = usable(settings, agent.model.as_ref()?).err()?;
+        Some(format!("{}: {error}", agent.name))
+    };
+    let refused = agents.refused().iter().map(|refused| refused.error.to_string());
+    let problems: Vec<String> = refused.chain(agents.iter().filter_map(of_model)).collect();
+    if problems.is_empty() {
+        let detail = format!("{}, {} is the usual one", agents.iter().count(), usual.name);
+        return Finding::new("agents", Status::Ok, detail);
+    }
+    Finding::new("agents", Status::Weak, problems.join("; "))
+        .advice("these cannot be used until that is right")
+}
+
+fn model(check: &'static str, settings: &Settings, model: &ModelRef) -> Finding {
+    match usable(settings, model) {
+        Ok(()) => Finding::new(check, Status::Ok, model.to_string()),
+        Err(error @ (ConfigError::MissingKey { .. } | ConfigError::MissingHeader { .. })) => {
+            Finding::new(check, Status::Missing, format!("{model}: {error}"))
+                .advice("nothing is asked of it until that is there")
+        }
+        Err(error) => Finding::new(check, Status::Wrong, error.to_string())
+            .advice("name one of those that `playhouse models` lists"),
+    }
+}
+
+/// Whether a request to this model could be made, as far as that is known without one.
+fn usable(settings: &Settings, model: &ModelRef) -> Result<(), ConfigError> {
+    if model.provider == mock::PROVIDER {
+        return Ok(());
+    }
+    settings.resolve_model(model, &variable).map(drop)
+}
