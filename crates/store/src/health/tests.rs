@@ -193,11 +193,16 @@ fn prompt(number: usize, expected: u64) -> Append {
     append
 }
 
-/// A session as readers see it: where its log ends, how many records are there, whether it has work.
-type Shown = (SessionId, Seq, usize, bool);
+/// What readers are shown.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    /// Where their logs end, how many records are there, whether they have work.
+    sessions: Vec<(SessionId, Seq, usize, bool)>,
+    unfinished: Vec<SessionId>,
+    shelf: Vec<(String, Vec<u8>)>,
+}
 
-/// What readers are shown: all sessions, those with work, the shelf.
-fn shown(store: &TableStore) -> (Vec<Shown>, Vec<SessionId>, Vec<(String, Vec<u8>)>) {
+fn shown(store: &TableStore) -> Shown {
     let mut sessions = Vec::new();
     for summary in store.list(&ListQuery::default()).unwrap().sessions {
         let read = store.read(summary.id, Seq::START, 100).unwrap();
@@ -207,7 +212,7 @@ fn shown(store: &TableStore) -> (Vec<Shown>, Vec<SessionId>, Vec<(String, Vec<u8
     }
     let unfinished = store.unfinished().unwrap();
     assert_eq!(store.unfinished_of("acme").unwrap(), unfinished);
-    (sessions, unfinished, store.scan("").unwrap())
+    Shown { sessions, unfinished, shelf: store.scan("").unwrap() }
 }
 
 #[test]
@@ -230,7 +235,7 @@ fn what_was_refused_is_not_shown_unless_it_became_durable_all_the_same() {
         wait(&begin(&*store, prompt(1, 1))).unwrap();
         assert!(store.compare_and_set("a", None, Some(b"1")).unwrap());
         let before = shown(&store);
-        assert_eq!(before.1, [session(1)]);
+        assert_eq!(before.unfinished, [session(1)]);
         disk.is(mood);
         assert!(refused(&store));
         for _ in 0..3 {
