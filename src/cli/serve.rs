@@ -53,8 +53,8 @@ pub(super) struct ServeArguments {
     /// End after this time without a client and without a running turn: 30s, 5m, 500ms
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle_exit: Option<Duration>,
-    /// Threads that carry sessions and connections; files, tools and the store have their own [default: one less than
-    /// there are processors, 1 to 4]
+    /// Threads that carry sessions and connections; files, tools and the store have their own [default: as many as
+    /// there are processors, 4 at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) threads: Option<u16>,
     /// Started by a command, for itself and for others: leaves the terminal, and waits while another has the data
