@@ -194,6 +194,8 @@ async fn nothing_of_another_tenant_is_there() {
     let parent = json!({"parent": id});
     them.post("/v1/sessions", parent).await.refused(404, "not-found");
     assert_eq!(them.get("/v1/sessions").await.with(200), json!({"sessions": []}));
+    // Events are kept for those who listen, and for a while after.
+    let _listening = them.events("/v1/events", None).await;
     let theirs = them.session("echo").await;
     me.prompt(&session, "hello").await;
     // What they made is not among my events.
