@@ -1,5 +1,7 @@
 //! `playhouse prompt`: what it prints is what is sent.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use mock_llm::{Model, Script, call, text};
 use serde_json::{Value, json};
 
@@ -86,6 +88,49 @@ fn a_skill_is_loaded_when_the_model_wants_it() {
     stage.run(["Fill it in"]).is(0);
     let last = stage.requests().last().unwrap()["messages"].to_string();
     assert!(last.contains("<skill name=\\\"pdf\\\">\\nUse the form."), "{last}");
+}
+
+#[test]
+fn what_a_skill_of_the_operator_brings_runs_in_the_session_that_loaded_it() {
+    let load = call("skill", json!({"name": "release"}));
+    let mut stage = Stage::new(Model::new().step(load).step(text("Loaded.")));
+    let skill = stage.root().join("skills/release");
+    fs_err::create_dir_all(skill.join("scripts")).unwrap();
+    fs_err::write(skill.join("SKILL.md"), "---\nname: release\ndescription: Makes a release.\n---\nRun it.")
+        .unwrap();
+    fs_err::write(skill.join("scripts/run.sh"), "#!/bin/sh\necho \"made $1\"\n").unwrap();
+    fs_err::set_permissions(skill.join("scripts/run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    stage.configure("[permissions]\nbash = \"allow\"");
+    stage.run(["--sandbox", "required", "Load it"]).is(0);
+    let told = stage.requests().last().unwrap()["messages"].to_string();
+    let (_, folder) = told.split_once("Its folder is ").unwrap();
+    let folder = folder.split_once(", a copy").unwrap().0.to_owned();
+    assert!(folder.starts_with(stage.data.to_str().unwrap()), "{folder}");
+
+    let bash = |command: String| call("bash", json!({"command": command}));
+    let model = Model::new()
+        .step(text("Loaded."))
+        .next_turn()
+        .step(bash(format!("{folder}/scripts/run.sh one")))
+        .step(bash(format!("sh {folder}/scripts/run.sh two")))
+        .step(bash(format!("cd {folder} && scripts/run.sh three")))
+        .step(call("bash", json!({"command": "bash scripts/run.sh four", "workdir": folder})))
+        .step(bash(format!("echo '#' >> {folder}/scripts/run.sh")))
+        .step(text("Done."));
+    stage.goes_on_with(model);
+    stage.run(["--sandbox", "required", "-c", "Run it"]).is(0);
+    let last = stage.requests().last().unwrap()["messages"].clone();
+    let results: Vec<&str> = last
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str().unwrap())
+        .take(5)
+        .collect();
+    assert!(results[0].contains("which can only be read"), "{results:?}");
+    assert_eq!(results[1..], ["made four\n", "made three\n", "made two\n", "made one\n"]);
 }
 
 #[test]

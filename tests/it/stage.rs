@@ -125,6 +125,16 @@ impl Stage {
         Self { mock, workspace, data, config, carrier: CARRIER.get(), root, server, runtime }
     }
 
+    /// From now on this is the whole of what the model `local/m` says, its turns so far included; what it was asked is forgotten.
+    pub(crate) fn goes_on_with(&mut self, model: Model) {
+        let before = self.url();
+        self.mock = Mock::new(Script::new().model("m", model));
+        let listening = async { self.mock.serve(TcpListener::bind("127.0.0.1:0").await.unwrap()).unwrap() };
+        self.server = self.runtime.block_on(listening);
+        let text = fs::read_to_string(&self.config).unwrap();
+        fs::write(&self.config, text.replace(&before, &self.url())).unwrap();
+    }
+
     /// Where the model listens.
     pub(crate) fn url(&self) -> String {
         self.server.url()

@@ -23,13 +23,16 @@ pub enum Zone {
 }
 
 /// What is done with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessKind {
     /// Its content, or the names in it, are read.
     Read,
     /// It is created, changed or removed.
     Write,
+    /// It is read, and nobody can tell whether it is written: an argument of a program that is not known, or a place where a
+    /// command is only if it went there. Judged as [`Write`](Self::Write), but where nothing can be written anyway.
+    MayWrite,
     /// Commands run in it.
     Execute,
 }
@@ -66,6 +69,13 @@ pub enum Access {
     Agent(String),
 }
 
+impl AccessKind {
+    /// Whether something may be changed.
+    pub fn may_write(self) -> bool {
+        matches!(self, Self::Write | Self::MayWrite)
+    }
+}
+
 impl Access {
     /// An access of `kind` to `path`, which lies in `zone` and has no other name.
     pub fn path(kind: AccessKind, path: impl Into<String>, zone: Zone) -> Self {
@@ -99,8 +109,12 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
     let has_commands = accesses.iter().any(|access| matches!(access, Access::Command(_)));
     for access in accesses {
         match access {
-            Access::Path { kind: AccessKind::Read, zone: Zone::Output, .. } => own = true,
-            Access::Path { zone: Zone::Output, path, .. } => {
+            // Walls hold what may be written there: what is not known to write is let run, the scripts of a skill above all.
+            Access::Path { kind: AccessKind::Read | AccessKind::MayWrite, zone: Zone::Output, .. } => {
+                own = true
+            }
+            Access::Path { kind: AccessKind::Execute, zone: Zone::Output, .. } => {}
+            Access::Path { kind: AccessKind::Write, zone: Zone::Output, path, .. } => {
                 let reason = format!("{path} is in the folder of saved outputs, which can only be read");
                 return Err(Verdict::Deny { reason });
             }
@@ -108,13 +122,13 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
                 let reason = format!("{path} belongs to the engine, and no call may touch it");
                 return Err(Verdict::Deny { reason });
             }
-            Access::Path { kind: AccessKind::Write, zone: Zone::Guarded, shown, .. } if !has_commands => {
+            Access::Path { kind, zone: Zone::Guarded, shown, .. } if kind.may_write() && !has_commands => {
                 let reason = format!(
                     "{shown} is what git obeys when it runs, and no call may change it: ask the user to"
                 );
                 return Err(Verdict::Deny { reason });
             }
-            Access::Path { kind: AccessKind::Write, zone: Zone::Guarded, shown, .. } => {
+            Access::Path { kind, zone: Zone::Guarded, shown, .. } if kind.may_write() => {
                 push(&mut wants, Want { in_person: true, ..Want::new(permission, shown, risk) });
             }
             Access::Path { kind, zone, path, shown } => {
@@ -174,7 +188,7 @@ fn push(wants: &mut Vec<Want>, want: Want) {
 /// A path outside the workspace: remembered by its directory where it is read. That it is written is never remembered:
 /// a person says so each time, or a rule that is about this.
 fn outside(kind: AccessKind, path: &str) -> Want {
-    let named = kind == AccessKind::Write;
+    let named = kind.may_write();
     let always = if named { Vec::new() } else { around(path) };
     Want { named, ..Want::new(EXTERNAL_DIRECTORY, path, Risk::Dangerous).always(always) }
 }

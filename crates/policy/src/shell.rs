@@ -5,13 +5,13 @@
 //! that its words and redirections name.
 //!
 //! ```
-//! use playhouse_policy::shell;
+//! use playhouse_policy::{AccessKind, shell};
 //!
 //! let script = shell::analyse("cd src && git commit -m 'a; b' | sudo tee /etc/motd");
 //! let texts: Vec<&str> = script.commands.iter().map(|command| command.text.as_str()).collect();
 //! assert_eq!(texts, ["cd src", "git commit -m a; b", "sudo tee /etc/motd", "tee /etc/motd"]);
 //! assert_eq!(script.commands[1].always, ["git commit *"]);
-//! assert!(script.paths.iter().any(|path| path.text == "/etc/motd" && path.writes));
+//! assert!(script.paths.iter().any(|path| path.text == "/etc/motd" && path.kind == AccessKind::Write));
 //!
 //! let script = shell::analyse("$(cat x) -rf /");
 //! assert!(script.commands.iter().any(|command| command.doubt.is_some()));
@@ -23,8 +23,8 @@
 //! - `walk`: through the tree of a script; `words`: what a word is without its quotes; `documents`: what `<<` brings
 //! - `simple`: one command, and the commands and scripts in it; `wrappers` knows where those stand
 //! - `interpreters`, `options`, `awk`, `sed`: commands that may run what is not told
-//! - `paths`: what arguments name; `sources`: which of them are only read; `git`: settings that it writes; `made`: files
-//!   that are made and then run; `prefix`: what "always" would allow
+//! - `paths`: what arguments name; `sources`: which of them are only read; `targets`: which are written for certain;
+//!   `git`: settings that it writes; `made`: files that are made and then run; `prefix`: what "always" would allow
 
 mod awk;
 mod documents;
@@ -38,6 +38,7 @@ mod prefix;
 mod sed;
 mod simple;
 mod sources;
+mod targets;
 mod walk;
 mod words;
 mod wrappers;
@@ -95,7 +96,7 @@ pub fn analyse(script: &str) -> Script {
 fn doubtful(script: &str, why: &str) -> Script {
     let mut found = Findings::default();
     found.doubt(script, why);
-    found.unknown(script, why, true);
+    found.unknown(script, why);
     found.finish()
 }
 

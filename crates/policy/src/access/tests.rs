@@ -69,7 +69,38 @@ fn saved_outputs_are_read_without_asking_and_never_written() {
     let access = |kind| [Access::path(kind, "/data/output/x", Zone::Output)];
     assert_eq!(verdict("read", Risk::Safe, &access(AccessKind::Read)), Verdict::Allow);
     assert!(matches!(verdict("edit", Risk::Dangerous, &access(AccessKind::Write)), Verdict::Deny { .. }));
-    assert!(matches!(verdict("bash", Risk::Dangerous, &access(AccessKind::Execute)), Verdict::Deny { .. }));
+}
+
+#[test]
+fn a_command_may_run_among_saved_outputs_and_get_them_as_arguments() {
+    let allowed = Policy {
+        configuration: [Rule::new("bash", "*", Action::Allow)].into_iter().collect(),
+        ..Policy::default()
+    };
+    let judged = |kind, zone| {
+        let command = Access::Command(shell::analyse("python3 /data/output/x").commands.remove(0));
+        let wanted = wants("bash", Risk::Dangerous, &[Access::path(kind, "/data/output/x", zone), command]);
+        wanted.map_or_else(|verdict| verdict, |wants| allowed.judge(&wants))
+    };
+    for kind in [AccessKind::Read, AccessKind::MayWrite, AccessKind::Execute] {
+        assert_eq!(judged(kind, Zone::Output), Verdict::Allow, "{kind:?}");
+    }
+    assert!(matches!(judged(AccessKind::Write, Zone::Output), Verdict::Deny { .. }));
+    // It is for the command itself as for each of its kind.
+    let command = Access::Command(shell::analyse("python3 /data/output/x").commands.remove(0));
+    let accesses = [Access::path(AccessKind::MayWrite, "/data/output/x", Zone::Output), command];
+    assert!(matches!(verdict("bash", Risk::Dangerous, &accesses), Verdict::Ask { .. }));
+}
+
+#[test]
+fn what_may_be_written_is_judged_as_what_is_everywhere_else() {
+    let command = || Access::Command(shell::analyse("tool x").commands.remove(0));
+    for zone in [Zone::Workspace, Zone::Guarded, Zone::Hidden, Zone::Outside] {
+        let judged = |kind| wants("bash", Risk::Dangerous, &[command(), Access::path(kind, "/x/y", zone)]);
+        assert_eq!(judged(AccessKind::MayWrite), judged(AccessKind::Write), "{zone:?}");
+        let by_file_tool = |kind| wants("edit", Risk::Dangerous, &[Access::path(kind, "/x/y", zone)]);
+        assert_eq!(by_file_tool(AccessKind::MayWrite), by_file_tool(AccessKind::Write), "{zone:?}");
+    }
 }
 
 #[test]

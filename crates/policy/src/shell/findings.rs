@@ -3,6 +3,7 @@
 use super::paths::{self, PathUse};
 use super::words::Word;
 use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
+use crate::AccessKind;
 
 /// How much text may be gone through in all, in bytes: what stands in strings of strings is gone through again, and a
 /// script could make that happen without end.
@@ -25,6 +26,8 @@ pub(super) struct Findings {
     pub(super) looks: u32,
     /// Where the script may have gone, beside the directory where it began.
     bases: Vec<String>,
+    /// How many of the last of them are those to which it went last.
+    latest: usize,
     /// Files that it writes and files that it runs, by their last names.
     written: Vec<String>,
     run: Vec<String>,
@@ -76,8 +79,8 @@ impl Findings {
         self.command(Command { text: shortened(text), doubt: Some(why.to_owned()), always: Vec::new() });
     }
 
-    /// Adds a path that is named.
-    pub(super) fn path(&mut self, text: &str, writes: bool) {
+    /// Adds a path that is named, with what is done with it.
+    pub(super) fn path(&mut self, text: &str, kind: AccessKind) {
         if paths::is_nowhere(text) {
             return;
         }
@@ -87,16 +90,15 @@ impl Findings {
             home.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|rest| format!("~{rest}"));
         let text = home.as_deref().unwrap_or(text);
         let is_relative = !text.starts_with(['/', '~']);
-        let bases = if is_relative { self.bases.clone() } else { Vec::new() };
-        self.push(PathUse { text: text.to_owned(), bases, writes, doubt: None });
+        let (bases, latest) = if is_relative { (self.bases.clone(), self.latest) } else { (Vec::new(), 0) };
+        self.push(PathUse { text: text.to_owned(), bases, latest, kind, doubt: None });
     }
 
     /// Adds a word that may be any path.
-    pub(super) fn unknown(&mut self, text: &str, why: &str, writes: bool) {
+    pub(super) fn unknown(&mut self, text: &str, why: &str) {
         if self.unknown < MOST_UNKNOWN {
             self.unknown += 1;
-            let doubt = Some(why.to_owned());
-            self.push(PathUse { text: shortened(text), bases: Vec::new(), writes, doubt });
+            self.push(any_path(shortened(text), why));
         }
     }
 
@@ -105,20 +107,19 @@ impl Findings {
             return;
         }
         if self.script.paths.len() == MOST_PATHS {
-            let doubt = Some("too many paths".to_owned());
-            self.script.paths.push(PathUse { text: "…".into(), bases: Vec::new(), writes: true, doubt });
+            self.script.paths.push(any_path("…".into(), "too many paths"));
             return self.doubt("…", "too many paths");
         }
         self.script.paths.push(path);
     }
 
-    /// Adds the paths that a word names, or may name. `writes` says whether they may be changed.
-    pub(super) fn argument(&mut self, word: &Word, writes: bool) {
+    /// Adds the paths that a word names, or may name. `kind` says what is done with them.
+    pub(super) fn argument(&mut self, word: &Word, kind: AccessKind) {
         for path in paths::in_argument(word) {
-            self.path(path, writes);
+            self.path(path, kind);
         }
         if let Some(doubt) = paths::unknown(word) {
-            self.unknown(&word.text, doubt, writes);
+            self.unknown(&word.text, doubt);
         }
     }
 
@@ -128,11 +129,13 @@ impl Findings {
         if !directory.starts_with(['/', '~']) {
             more.extend(self.bases.iter().map(|base| format!("{base}/{directory}")));
         }
-        more.retain(|base| !self.bases.contains(base));
-        let is_too_much = self.bases.len() + more.len() > MOST_BASES;
+        let before: Vec<String> = self.bases.iter().filter(|base| !more.contains(base)).cloned().collect();
+        let is_too_much = before.len() + more.len() > MOST_BASES;
         if is_too_much || more.iter().any(|base| base.len() > LONGEST_BASE) {
             self.lost(directory);
         } else {
+            self.latest = more.len();
+            self.bases = before;
             self.bases.extend(more);
         }
     }
@@ -140,8 +143,9 @@ impl Findings {
     /// The script goes nobody knows where.
     pub(super) fn lost(&mut self, text: &str) {
         const WHY: &str = "a directory that is not known";
+        self.latest = 0;
         self.doubt(text, WHY);
-        self.unknown(text, WHY, true);
+        self.unknown(text, WHY);
     }
 
     /// The script makes this file.
@@ -165,9 +169,32 @@ impl Findings {
     }
 }
 
+fn any_path(text: String, why: &str) -> PathUse {
+    PathUse { text, bases: Vec::new(), latest: 0, kind: AccessKind::MayWrite, doubt: Some(why.to_owned()) }
+}
+
 fn note(files: &mut Vec<String>, path: &str) {
     let name = path.rsplit('/').next().unwrap_or_default();
     if !name.is_empty() && files.len() < MOST_PATHS && !files.iter().any(|file| file == name) {
         files.push(name.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::analyse;
+
+    #[test]
+    fn where_a_script_went_last_is_told() {
+        let last = |script: &str| {
+            let path = analyse(script).paths.into_iter().find(|path| path.text == "x").unwrap();
+            path.bases[path.bases.len() - path.latest..].join(" ")
+        };
+        assert_eq!(last("cat x"), "");
+        assert_eq!(last("cd /a && cat x"), "/a");
+        assert_eq!(last("cd /a && cd /b && cat x"), "/b");
+        assert_eq!(last("cd /a && cd b && cat x"), "b /a/b");
+        assert_eq!(last("cd /a && cd /b && cd /a && cat x"), "/a");
+        assert_eq!(last("cd /a && cd $B && cat x"), "");
     }
 }

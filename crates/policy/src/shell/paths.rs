@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::words::Word;
+use crate::AccessKind;
 
 /// A path that a script names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,9 +14,12 @@ pub struct PathUse {
     /// below the one where the script began.
     #[serde(default)]
     pub bases: Vec<String>,
-    /// Whether it may be written: it is the target of a redirection, or an argument of a command that is not known to
-    /// read only.
-    pub writes: bool,
+    /// How many of the last `bases` are those to which it changed last: there it is, unless something failed.
+    #[serde(default)]
+    pub latest: usize,
+    /// What is done with it: read by a command that is known to read only, written as the target of a redirection or by a
+    /// command that is known to write it, and else nobody can tell.
+    pub kind: AccessKind,
     /// Why `text` is not the path, which may be any.
     #[serde(default)]
     pub doubt: Option<String>,

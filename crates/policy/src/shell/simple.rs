@@ -7,7 +7,8 @@ use super::made::{self, Makes};
 use super::walk::{PLACES, Walker, walk};
 use super::words::{Word, word};
 use super::wrappers::{self, ShellScript, Wrapped};
-use super::{Command, DEEPEST, awk, git, options, paths, prefix, sed, sources};
+use super::{Command, DEEPEST, awk, git, options, paths, prefix, sed, targets};
+use crate::AccessKind;
 
 /// Builtins that change what later commands mean.
 const SHIFTING: &[&str] = &[
@@ -104,7 +105,7 @@ impl Walker<'_, '_> {
         }
         for inner in wrapped.inner {
             if inner.is_fed {
-                self.found.unknown(&text, "arguments that come from elsewhere", true);
+                self.found.unknown(&text, "arguments that come from elsewhere");
             }
             self.words(inner.words, inner.doubt.or(outer), node, depth + 1);
         }
@@ -199,7 +200,7 @@ impl Walker<'_, '_> {
     fn files(&mut self, name: &str, words: &[Word], wrapped: &Wrapped<'_>, code: Option<Code<'_>>) {
         let first = &words[0];
         if first.text.contains('/') && !paths::is_program(&first.text) {
-            self.found.path(&first.text, false);
+            self.found.path(&first.text, AccessKind::Read);
             self.found.runs_file(&first.text);
         }
         if let Some(Code::File(file)) = code {
@@ -225,8 +226,7 @@ impl Walker<'_, '_> {
         if matches!(makes, Makes::Anything) {
             self.found.writes_any_file();
         }
-        let writes = !paths::only_reads(name, words);
-        let are_read = sources::are_read(name, words);
+        let kinds = targets::kinds(name, words);
         let pattern = paths::pattern_of(name, words);
         // Those of the command that it runs are told with that.
         let own = wrapped.own.unwrap_or(words.len());
@@ -234,7 +234,7 @@ impl Walker<'_, '_> {
             if pattern == Some(at) {
                 continue;
             }
-            self.found.argument(word, writes && !are_read[at]);
+            self.found.argument(word, kinds[at]);
             if matches!(makes, Makes::Arguments) {
                 paths::in_argument(word).iter().for_each(|path| self.found.writes_file(path));
             }
@@ -258,7 +258,7 @@ impl Walker<'_, '_> {
             }),
             "git" => {
                 let files = git::settings_written(words);
-                files.iter().for_each(|file| self.found.path(file, true));
+                files.iter().for_each(|file| self.found.path(file, AccessKind::Write));
                 false
             }
             _ => false,
@@ -266,7 +266,7 @@ impl Walker<'_, '_> {
         let program = paths::pattern_of(name, words).filter(|_| !name.ends_with("grep") && name != "rg");
         let is_in_doubt = program.is_some_and(|at| words[at].doubt.is_some());
         if is_hiding || is_in_doubt {
-            self.found.unknown(&joined(words).0, "a program that may name any path", true);
+            self.found.unknown(&joined(words).0, "a program that may name any path");
         }
     }
 
@@ -276,7 +276,7 @@ impl Walker<'_, '_> {
             // The directories of before are changed.
             None if name == "pushd" => self.found.lost(name),
             None => {
-                self.found.path("~", false);
+                self.found.path("~", AccessKind::Read);
                 self.found.enter("~");
             }
             Some(target) if target.doubt.is_none() && !target.text.starts_with(['-', '+']) => {

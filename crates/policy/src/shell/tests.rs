@@ -1,4 +1,5 @@
 use super::*;
+use crate::AccessKind;
 
 fn texts(script: &str) -> Vec<String> {
     analyse(script).commands.into_iter().map(|command| command.text).collect()
@@ -186,7 +187,9 @@ fn what_is_plain_is_not_in_doubt() {
 fn paths_of_arguments_and_redirections_are_told() {
     let paths = |script: &str| {
         let found = analyse(script).paths.into_iter();
-        found.map(|path| format!("{}{}", path.text, if path.writes { " w" } else { "" })).collect::<Vec<_>>()
+        found
+            .map(|path| format!("{}{}", path.text, if path.kind.may_write() { " w" } else { "" }))
+            .collect::<Vec<_>>()
     };
     assert_eq!(paths("cat /etc/passwd ../x"), ["/etc/passwd", "../x"]);
     assert_eq!(paths("echo a > /etc/x"), ["/etc/x w"]);
@@ -267,7 +270,10 @@ fn words_that_may_be_any_path_are_told() {
 fn the_home_directory_is_gone_to_without_its_name() {
     for script in ["cd; ls", "cd; find -delete", "cd -P; ls", "cd --"] {
         let script = analyse(script);
-        assert!(script.paths.iter().any(|path| path.text == "~" && !path.writes), "{script:?}");
+        assert!(
+            script.paths.iter().any(|path| path.text == "~" && path.kind == AccessKind::Read),
+            "{script:?}"
+        );
     }
 }
 
@@ -334,7 +340,8 @@ fn a_program_in_an_argument_may_name_any_path() {
 #[test]
 fn settings_that_git_runs_are_written_where_git_keeps_them() {
     let written = |script: &str| {
-        let paths = analyse(script).paths.into_iter().filter(|path| path.writes && path.doubt.is_none());
+        let paths =
+            analyse(script).paths.into_iter().filter(|path| path.kind.may_write() && path.doubt.is_none());
         paths
             .map(|path| path.text)
             .filter(|path| path.contains(['/']) && path.contains("config"))
@@ -380,7 +387,7 @@ fn settings_that_git_runs_are_written_where_git_keeps_them() {
 #[test]
 fn what_is_plainly_read_is_not_written() {
     let written = |script: &str| {
-        let paths = analyse(script).paths.into_iter().filter(|path| path.writes);
+        let paths = analyse(script).paths.into_iter().filter(|path| path.kind.may_write());
         paths.map(|path| path.text).collect::<Vec<_>>()
     };
     assert_eq!(written("cp /etc/hosts a"), ["a"]);

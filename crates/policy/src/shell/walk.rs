@@ -7,6 +7,7 @@ use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 use super::findings::Findings;
 use super::words::word;
 use super::{Command, DEEPEST, paths};
+use crate::AccessKind;
 
 /// How often the parsers of one analysis may look up whether to go on before they give up. They look up after a fixed amount of work, so that
 /// the bound does not depend on the machine.
@@ -308,7 +309,7 @@ impl<'s> Walker<'_, 's> {
                     let word = word(node, self.source);
                     for path in paths::in_argument(&word) {
                         if path.contains(['/', '~', '$']) {
-                            self.found.path(path, false);
+                            self.found.path(path, AccessKind::Read);
                         }
                     }
                 }
@@ -339,16 +340,17 @@ impl<'s> Walker<'_, 's> {
             return;
         }
         let writes = text.contains('>');
+        let kind = if writes { AccessKind::Write } else { AccessKind::Read };
         if let Some(doubt) = target.doubt {
             self.found.doubt(text, doubt);
-            self.found.argument(&target, writes);
+            self.found.argument(&target, kind);
             return;
         }
         if target.text.starts_with("/dev/tcp/") || target.text.starts_with("/dev/udp/") {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.found.path(&target.text, writes);
+        self.found.path(&target.text, kind);
         if writes {
             self.found.writes_file(&target.text);
         }

@@ -54,8 +54,8 @@ struct Touched<'a> {
     workdir: PathBuf,
     home: Option<PathBuf>,
     accesses: Vec<Access>,
-    /// The places that are among the accesses, and whether they are written.
-    known: HashSet<(PathBuf, bool)>,
+    /// The places that are among the accesses, and what is done with them.
+    known: HashSet<(PathBuf, AccessKind)>,
     looked: usize,
 }
 
@@ -77,12 +77,18 @@ impl Touched<'_> {
             return self.unknown(path.text.clone(), doubt);
         }
         let bases = path.bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
-        let bases: Option<Vec<PathBuf>> = bases.chain([Some(self.workdir.clone())]).collect();
+        let bases: Option<Vec<PathBuf>> = [Some(self.workdir.clone())].into_iter().chain(bases).collect();
         let (Some(bases), Some(text)) = (bases, self.expanded(&path.text)) else {
             return self.unknown(path.text.clone(), "the home directory of somebody else");
         };
-        for base in bases {
-            self.place(&path.text, &base.join(&text), path.writes);
+        // Where it went last it is for certain, and elsewhere only if something failed.
+        let certain = if path.bases.is_empty() { 0 } else { bases.len() - path.latest.min(bases.len()) };
+        for (at, base) in bases.iter().enumerate() {
+            let kind = match path.kind {
+                AccessKind::Write if at < certain => AccessKind::MayWrite,
+                kind => kind,
+            };
+            self.place(&path.text, &base.join(&text), kind);
         }
     }
 
@@ -98,7 +104,7 @@ impl Touched<'_> {
         }
     }
 
-    fn place(&mut self, text: &str, place: &Path, writes: bool) {
+    fn place(&mut self, text: &str, place: &Path, kind: AccessKind) {
         self.looked += 1;
         if self.looked > MOST_PLACES {
             if self.looked == MOST_PLACES + 1 {
@@ -111,8 +117,7 @@ impl Touched<'_> {
         };
         match self.workspace.resolve(place) {
             Ok(resolved) => {
-                if self.known.insert((resolved.path.clone(), writes)) {
-                    let kind = if writes { AccessKind::Write } else { AccessKind::Read };
+                if self.known.insert((resolved.path.clone(), kind)) {
                     self.accesses.push(resolved.access(kind));
                 }
             }

@@ -38,7 +38,7 @@ impl Fixture {
         paths
             .map(|(kind, path)| {
                 let path = path.strip_prefix(&base).unwrap_or(&path).to_owned();
-                if kind == AccessKind::Write { format!("{path} w") } else { path }
+                if kind.may_write() { format!("{path} w") } else { path }
             })
             .collect()
     }
@@ -95,6 +95,35 @@ fn a_path_may_be_below_any_directory_to_which_the_command_goes() {
     assert_eq!(fixture.outside("cd src; cat ../file"), ["file"], "it may not come to that");
     let above = fixture.base.parent().unwrap().display().to_string();
     assert_eq!(fixture.outside("cd src/deep; cd ../.."), [above], "it may not have gone there");
+}
+
+#[test]
+fn what_is_written_for_certain_is_so_where_the_command_went_last() {
+    let fixture = fixture();
+    let outputs = fixture.base.join("outputs");
+    let written = |command: &str, workdir: &str| {
+        let accesses = touched(command, workdir, &fixture.workspace).unwrap().1;
+        accesses
+            .iter()
+            .any(|access| matches!(access, Access::Path { kind: AccessKind::Write, zone: Zone::Output, .. }))
+    };
+    let (outputs, work) = (outputs.display(), fixture.base.join("work"));
+    for (command, is_written) in [
+        (format!("rm {outputs}/a"), true),
+        (format!("cd {outputs} && rm a"), true),
+        (format!("cd src; cd {outputs}; rm a"), true),
+        (format!("cd {outputs} && cd deep && echo > a"), true),
+        (format!("cd {outputs} && ./a && cd {} && rm a", work.display()), false),
+        (format!("rm a; cd {outputs} && ./a"), false),
+        (format!("cd {outputs} && cd $WORK && rm a"), false),
+        (format!("cd {outputs} && python3 a b"), false),
+    ] {
+        assert_eq!(written(&command, "."), is_written, "{command}");
+    }
+    let outputs = outputs.to_string();
+    fs_err::create_dir_all(&outputs).unwrap();
+    assert!(written("rm a", &outputs) && !written("sh a", &outputs));
+    assert!(!written(&format!("cd {} && rm a", work.display()), &outputs));
 }
 
 #[test]
