@@ -11,6 +11,7 @@ use playhouse_llm::{
     ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Transport,
 };
 use playhouse_policy::{Policy, Rules};
+use playhouse_prompts::command::CommandFault;
 use playhouse_prompts::{self as prompts, Agent, Agents, Family, MAX_STEPS, Origin, lists_skills};
 use playhouse_protocol::capability::{Effort, Modalities};
 use playhouse_protocol::chat::ToolSpec;
@@ -543,13 +544,19 @@ impl Directory for SettingsDirectory {
     }
 
     fn templates(&self, workspace: &Path) -> TemplateList {
-        templates::list(&templates::read(&self.settings, workspace))
+        templates::list(&templates::read(&self.settings, workspace), CommandFault::told)
     }
 
     fn template(&self, workspace: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
         let commands = templates::read(&self.settings, workspace);
         let local = self.agents_in(workspace);
-        templates::fill(&commands, local.as_ref().unwrap_or(self.agents()), &self.settings, name, arguments)
+        let agents = local.as_ref().unwrap_or(self.agents());
+        templates::fill(&commands, agents, &self.settings, name, arguments).map_err(|fault| {
+            if fault.is_operators() {
+                tracing::warn!(command = name, %fault, "a command of the operator's cannot be run");
+            }
+            fault.told()
+        })
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {

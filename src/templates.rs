@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use playhouse_actors::{FilledTemplate, TemplatePiece};
-use playhouse_prompts::command::{Filled, Owner};
-use playhouse_prompts::{Agents, Commands};
+use playhouse_prompts::command::{CommandFault, Filled, Owner};
+use playhouse_prompts::{Agents, CommandTemplate, Commands};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 
 /// The commands of the operator and of the workspace `root`. Reads files.
 pub(crate) fn read(settings: &Settings, root: &Path) -> Commands {
     Commands::read(settings.commands.as_deref(), Some(root))
 }
 
-/// The same, as clients are told of them.
-pub(crate) fn list(commands: &Commands) -> TemplateList {
+/// The same as lists name them, with what is wrong as `told` says it.
+pub(crate) fn list(commands: &Commands, told: impl Fn(&CommandFault) -> String) -> TemplateList {
     let facts = commands.iter().map(|(owner, command)| TemplateFacts {
         name: command.name.clone(),
         description: command.description.clone(),
@@ -29,8 +29,30 @@ pub(crate) fn list(commands: &Commands) -> TemplateList {
             Owner::Workspace => TemplateOwner::Workspace,
         },
     });
-    let refused = commands.refused().iter().map(ToString::to_string).collect();
+    let refused = commands.refused().iter().map(told).collect();
     TemplateList { commands: facts.collect(), refused }
+}
+
+/// The command `name`, if it can be run.
+///
+/// # Errors
+/// There is no such command, its file cannot be used, or it names an agent or a model that there is not.
+pub(crate) fn check<'a>(
+    commands: &'a Commands,
+    agents: &Agents,
+    settings: &Settings,
+    name: &str,
+) -> Result<&'a CommandTemplate, CommandFault> {
+    let command = commands.find(name)?;
+    // Who takes tasks is found out where one is handed over.
+    if let Some(agent) = command.agent.as_deref().filter(|_| !command.subtask) {
+        agents.find(agent).map_err(|error| commands.wrong(command, "agent", error))?;
+    }
+    if let Some(model) = &command.model {
+        let unknown = |error: ConfigError| commands.wrong(command, "model", error.to_string());
+        settings.check_model(model).map_err(unknown)?;
+    }
+    Ok(command)
 }
 
 /// The command `name` with what was typed behind it.
@@ -43,16 +65,10 @@ pub(crate) fn fill(
     settings: &Settings,
     name: &str,
     arguments: &str,
-) -> Result<FilledTemplate, String> {
-    let command = commands.find(name)?;
-    // Who takes tasks is found out where one is handed over.
-    if let Some(agent) = command.agent.as_deref().filter(|_| !command.subtask) {
-        agents.find(agent).map_err(|error| command.wrong("agent", error).to_string())?;
-    }
-    if let Some(model) = &command.model {
-        settings.check_model(model).map_err(|error| command.wrong("model", error.to_string()).to_string())?;
-    }
-    let filled = command.fill(arguments).map_err(|error| format!("/{name}: {error}"))?;
+) -> Result<FilledTemplate, CommandFault> {
+    let command = check(commands, agents, settings, name)?;
+    let wrong = |error| CommandFault::Typed(format!("/{name}: {error}"));
+    let filled = command.fill(arguments).map_err(wrong)?;
     let pieces = filled.into_iter().map(|piece| match piece {
         Filled::Text(text) => TemplatePiece::Text(text),
         Filled::Shell(command) => TemplatePiece::Shell(command),

@@ -215,7 +215,8 @@ pub trait Directory: Send + Sync {
         None
     }
 
-    /// The command templates for sessions in `workspace`. Reads files: it is called where that may block.
+    /// The command templates for sessions in `workspace`, and what is wrong with others: clients are told it, so it does not say
+    /// where the operator keeps files. Reads files: it is called where that may block.
     fn templates(&self, _workspace: &Path) -> TemplateList {
         TemplateList::default()
     }
@@ -224,7 +225,7 @@ pub trait Directory: Send + Sync {
     /// block.
     ///
     /// # Errors
-    /// There is none of this name, its file cannot be used, or the arguments do not fit.
+    /// There is none of this name, its file cannot be used, or the arguments do not fit. Clients are told it.
     fn template(&self, _workspace: &Path, name: &str, _arguments: &str) -> Result<FilledTemplate, String> {
         Err(format!("unknown command \"{}\"; there are none", name.escape_debug()))
     }

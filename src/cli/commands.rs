@@ -28,7 +28,7 @@ pub(super) fn commands(common: &Common, arguments: &CommandsArguments) -> Comman
         None => std::env::current_dir()?,
     };
     let root = fs_err::canonicalize(&directory).map_err(|error| Failure::usage(error.to_string()))?;
-    let list = templates::list(&templates::read(&settings, &root));
+    let list = templates::list(&templates::read(&settings, &root), ToString::to_string);
     let mut out = String::new();
     for command in &list.commands {
         // Writing to a String cannot fail.

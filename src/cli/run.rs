@@ -427,12 +427,17 @@ async fn is_untouched(reach: &Reach, session: SessionId) -> bool {
 fn template(common: &Common, directory: &Path, text: &str) -> Result<Option<(String, String)>, Failure> {
     let Some(typed) = text.trim().strip_prefix('/') else { return Ok(None) };
     let (name, arguments) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
-    let commands = templates::read(&common.settings()?, directory);
+    let settings = common.settings()?;
+    let commands = templates::read(&settings, directory);
     if !commands.knows(name) {
         // Many a prompt begins with a path.
         return Ok(None);
     }
-    commands.find(name).map_err(Failure::usage)?;
+    // The engine says the same, but not in which file of the operator's.
+    let local = settings.agents_in(directory, &|_| Ok(()));
+    let agents = local.as_ref().unwrap_or(&settings.agents);
+    templates::check(&commands, agents, &settings, name)
+        .map_err(|fault| Failure::usage(fault.to_string()))?;
     Ok(Some((name.to_owned(), arguments.trim().to_owned())))
 }
 

@@ -1,8 +1,10 @@
 //! Command templates on the command line, and paths that prompts name.
 
 use mock_llm::{Model, Script, call, text};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::serve::{Serving, key};
 use crate::stage::{Dialect, Stage, in_both};
 
 /// The text of the last message of the last request.
@@ -92,6 +94,71 @@ fn what_is_no_command_is_a_prompt_and_a_bad_one_is_named() {
     }
     stage.run(["/tmp is full"]).is(0);
     assert_eq!(asked(&stage), "/tmp is full");
+}
+
+#[test]
+fn where_the_operator_keeps_a_bad_command_is_told_to_the_operator_alone() {
+    let stage = Stage::new(Model::new());
+    operator(&stage, "open.md", "a\n!`open\n");
+    operator(&stage, "quoted.md", "!`echo '$1'`\n");
+    operator(&stage, "agent.md", "---\nagent: biuld\n---\nText.\n");
+    operator(&stage, "model.md", "---\ndescription: d\nmodel: local/n\n---\nText.\n");
+    let folder = stage.config.with_file_name("commands");
+    fs_err::write(folder.join("bytes.md"), b"a\n\xff\n").unwrap();
+    let faults = [
+        ("open", 2, "this shell block has no closing"),
+        ("quoted", 1, "`$1` stands in quotes in this shell block"),
+        ("agent", 2, "unknown agent \"biuld\"; there are "),
+        ("model", 3, "unknown model \"local/n\""),
+        ("bytes", 2, "this line is not UTF-8"),
+    ];
+    for (name, line, message) in faults {
+        let says = format!("{}/{name}.md:{line}: {message}", folder.display());
+        stage.run([&format!("/{name} x")]).is(2).says([says.as_str()]);
+    }
+    let listed = stage.playhouse(["commands"]).is(0);
+    listed.says([format!("warning: {}/open.md:2: ", folder.display()).as_str()]);
+
+    let mut headers = Vec::new();
+    for has_key in [false, true] {
+        if has_key {
+            headers.push(format!("authorization: Bearer {}", key(&stage, "ada")));
+        }
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        let serving = Serving::start(&stage, ["--port", "0"]);
+        let directory = json!({"workspace": stage.workspace}).to_string();
+        let (_, session) = serving.ask("POST", "/v1/sessions", &headers, &directory);
+        let session: Value = serde_json::from_str(&session).unwrap();
+        let session = session["id"].as_str().unwrap();
+        let mut answers = String::new();
+        for (name, line, message) in faults {
+            let body = json!({"name": name, "arguments": "x"}).to_string();
+            let (status, native) =
+                serving.ask("POST", &format!("/v1/sessions/{session}/command"), &headers, &body);
+            let said = json!(format!("/{name}: line {line}: {message}")).to_string();
+            assert!(status == 400 && native.contains(said.trim_matches('"')), "{status} {native}");
+            let body = json!({"command": name, "arguments": "x"}).to_string();
+            let (status, wire) = serving.ask("POST", &format!("/session/{session}/command"), &headers, &body);
+            assert!(status == 400 && wire.contains(said.trim_matches('"')), "{status} {wire}");
+            answers.extend([native, wire]);
+        }
+        let workspace = stage.workspace.display();
+        for path in [
+            format!("/v1/commands?workspace={workspace}"),
+            format!("/command?directory={workspace}"),
+            format!("/v1/agents?workspace={workspace}"),
+            format!("/agent?directory={workspace}"),
+            "/config".to_owned(),
+        ] {
+            let (status, answer) = serving.ask("GET", &path, &headers, "");
+            assert_eq!(status, 200, "{path}: {answer}");
+            answers.push_str(&answer);
+        }
+        assert!(answers.contains("/open: line 2: this shell block"), "{answers}");
+        assert!(!answers.contains(folder.to_str().unwrap()) && !answers.contains("config.toml"), "{answers}");
+        serving.signal(Signal::TERM);
+        serving.ended().is(0).says([format!("{}/agent.md:2: unknown agent", folder.display()).as_str()]);
+    }
 }
 
 #[test]

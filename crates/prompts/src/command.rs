@@ -23,7 +23,7 @@ use crate::PromptError;
 use crate::front_matter::{self, Field, FieldValue};
 use arguments::{Arguments, quoted};
 
-pub use folder::{Commands, Owner};
+pub use folder::{CommandFault, Commands, Owner};
 
 /// The keys of a command's head.
 const KEYS: [&str; 4] = ["description", "agent", "model", "subtask"];
@@ -157,7 +157,7 @@ impl CommandTemplate {
     }
 
     /// What is wrong with the value of a key, as far as that is known only where the command is run.
-    pub fn wrong(&self, key: &str, message: impl Into<String>) -> PromptError {
+    fn wrong(&self, key: &str, message: impl Into<String>) -> PromptError {
         let line = self.lines.iter().find(|(known, _)| known == key).map(|(_, line)| *line);
         PromptError { file: self.file.clone(), line, message: message.into() }
     }

@@ -4,6 +4,7 @@
 //! that cannot be used is put aside with the reason; the others are there all the same.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::Path;
 
@@ -28,11 +29,47 @@ pub enum Owner {
     Workspace,
 }
 
+/// Why a command cannot be run. As text it says everything, for the operator; [`told`](Self::told) is for others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandFault {
+    /// There is none of this name, or what was typed behind it does not fit.
+    #[error("{0}")]
+    Typed(String),
+    /// Its file is wrong.
+    #[error("{error}")]
+    File {
+        /// Whose it is.
+        owner: Owner,
+        /// The command's name; `None` where it is the whole folder that cannot be used.
+        name: Option<String>,
+        /// What is wrong, and where.
+        error: PromptError,
+    },
+}
+
+impl CommandFault {
+    /// What is wrong, without where the operator keeps commands.
+    pub fn told(&self) -> String {
+        let Self::File { owner: Owner::Operator, name, error } = self else { return self.to_string() };
+        let name =
+            name.as_ref().map_or_else(|| "the operator's commands".to_owned(), |name| format!("/{name}"));
+        match error.line {
+            Some(line) => format!("{name}: line {line}: {}", error.message),
+            None => format!("{name}: {}", error.message),
+        }
+    }
+
+    /// Whether [`told`](Self::told) leaves out where the operator keeps the file.
+    pub fn is_operators(&self) -> bool {
+        matches!(self, Self::File { owner: Owner::Operator, .. })
+    }
+}
+
 /// The commands that there are, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Commands {
     commands: BTreeMap<String, (Owner, CommandTemplate)>,
-    refused: Vec<PromptError>,
+    refused: Vec<CommandFault>,
 }
 
 impl Commands {
@@ -54,7 +91,7 @@ impl Commands {
     }
 
     /// What cannot be used, and why.
-    pub fn refused(&self) -> &[PromptError] {
+    pub fn refused(&self) -> &[CommandFault] {
         &self.refused
     }
 
@@ -64,8 +101,8 @@ impl Commands {
     }
 
     /// What is wrong with the file of this command.
-    fn refused_as(&self, name: &str) -> Option<&PromptError> {
-        let of = |error: &&PromptError| Path::new(&error.file).file_stem().is_some_and(|stem| stem == name);
+    fn refused_as(&self, wanted: &str) -> Option<&CommandFault> {
+        let of = |fault: &&CommandFault| matches!(fault, CommandFault::File { name: Some(name), .. } if name == wanted);
         self.refused.iter().find(of)
     }
 
@@ -73,25 +110,32 @@ impl Commands {
     ///
     /// # Errors
     /// There is none, or its file cannot be used: with the reason.
-    pub fn find(&self, name: &str) -> Result<&CommandTemplate, String> {
+    pub fn find(&self, name: &str) -> Result<&CommandTemplate, CommandFault> {
         if let Some((_, command)) = self.commands.get(name) {
             return Ok(command);
         }
-        if let Some(error) = self.refused_as(name) {
-            return Err(error.to_string());
+        if let Some(fault) = self.refused_as(name) {
+            return Err(fault.clone());
         }
         let names = || self.commands.keys().map(String::as_str);
         let shown = match names().next() {
             Some(_) => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
             None => "there are none".to_owned(),
         };
-        Err(format!("unknown command \"{}\"; {shown}{}", name.escape_debug(), did_you_mean(name, names())))
+        let meant = did_you_mean(name, names());
+        Err(CommandFault::Typed(format!("unknown command \"{}\"; {shown}{meant}", name.escape_debug())))
+    }
+
+    /// What is wrong with the value of a key of this command, as far as that is known only where it is run.
+    pub fn wrong(&self, command: &CommandTemplate, key: &str, message: impl Into<String>) -> CommandFault {
+        let owner = self.commands.get(&command.name).map_or(Owner::Workspace, |(owner, _)| *owner);
+        CommandFault::File { owner, name: Some(command.name.clone()), error: command.wrong(key, message) }
     }
 
     fn read_operator(&mut self, folder: &Path) {
         let names = match list_trusted(folder, MOST_NAMES) {
             Ok(names) => names.unwrap_or_default(),
-            Err(error) => return self.refuse(folder.display(), &error),
+            Err(error) => return self.refuse(Owner::Operator, None, folder.display(), &error),
         };
         for path in names.iter().map(|name| folder.join(&name.name)) {
             if path.extension().is_some_and(|extension| extension == "md") {
@@ -104,7 +148,7 @@ impl Commands {
     fn read_workspace(&mut self, root: &Path) {
         let names = match names_inside(root, Path::new(FOLDER), MOST_NAMES) {
             Ok(names) => names,
-            Err(error) => return self.refuse(FOLDER, &error),
+            Err(error) => return self.refuse(Owner::Workspace, None, FOLDER, &error),
         };
         for name in names.iter().filter(|name| name.ends_with(".md")) {
             let file = format!("{FOLDER}/{name}");
@@ -113,20 +157,22 @@ impl Commands {
         }
     }
 
-    fn refuse(&mut self, file: impl std::fmt::Display, error: &io::Error) {
-        self.refused.push(PromptError::whole(file, format!("cannot be used for commands: {error}")));
+    fn refuse(&mut self, owner: Owner, name: Option<String>, file: impl fmt::Display, error: &io::Error) {
+        let error = PromptError::whole(file, format!("cannot be used for commands: {error}"));
+        self.refused.push(CommandFault::File { owner, name, error });
     }
 
     fn add(&mut self, owner: Owner, file: &str, content: io::Result<Option<Content>>) {
+        let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let content = match content {
             // It was removed meanwhile.
             Ok(None) => return,
             Ok(Some(content)) => content,
-            Err(error) => return self.refuse(file, &error),
+            Err(error) => return self.refuse(owner, stem, file, &error),
         };
         match self.command(owner, file, content) {
             Ok(command) => drop(self.commands.insert(command.name.clone(), (owner, command))),
-            Err(error) => self.refused.push(error),
+            Err(error) => self.refused.push(CommandFault::File { owner, name: stem, error }),
         }
     }
 

@@ -181,12 +181,44 @@ fn a_bad_file_is_put_aside_and_an_operators_name_is_the_operators() {
             ".playhouse/commands/review.md: the operator has a command \"review\" already: give this one another name",
         ]
     );
-    assert_eq!(commands.find("bad").unwrap_err(), refused[0]);
+    assert_eq!(commands.find("bad").unwrap_err().to_string(), refused[0]);
     assert_eq!(
-        commands.find("tset").unwrap_err(),
+        commands.find("tset").unwrap_err().to_string(),
         "unknown command \"tset\"; there are review, test; did you mean \"test\"?"
     );
-    assert_eq!(Commands::read(None, None).find("x").unwrap_err(), "unknown command \"x\"; there are none");
+    assert_eq!(
+        Commands::read(None, None).find("x").unwrap_err().to_string(),
+        "unknown command \"x\"; there are none"
+    );
+}
+
+#[test]
+fn where_the_operator_keeps_commands_is_for_the_operator() {
+    let (operator, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = root.path().join(FOLDER_OF_TESTS);
+    fs_err::create_dir_all(&folder).unwrap();
+    for (place, name) in [(operator.path(), "ours"), (&folder, "theirs")] {
+        fs_err::write(place.join(format!("{name}.md")), "\n!`open").unwrap();
+        fs_err::write(place.join(format!("{name}-good.md")), "---\nagent: a\n---\nx").unwrap();
+    }
+    fs_err::create_dir(operator.path().join("folder.md")).unwrap();
+    let commands = Commands::read(Some(operator.path()), Some(root.path()));
+    let told = |name: &str| commands.find(name).unwrap_err().told();
+    let open = "this shell block has no closing \"`\" in its line";
+    assert_eq!(told("ours"), format!("/ours: line 2: {open}"));
+    assert_eq!(told("theirs"), format!(".playhouse/commands/theirs.md:2: {open}"));
+    assert_eq!(told("folder"), "/folder: cannot be used for commands: it is not a regular file");
+    let wrong = |name: &str| commands.wrong(commands.find(name).unwrap(), "agent", "no");
+    assert_eq!(wrong("ours-good").told(), "/ours-good: line 2: no");
+    assert_eq!(wrong("theirs-good").told(), ".playhouse/commands/theirs-good.md:2: no");
+    // The operator is told the file.
+    let place = operator.path().display();
+    assert_eq!(wrong("ours-good").to_string(), format!("{place}/ours-good.md:2: no"));
+    assert_eq!(commands.find("ours").unwrap_err().to_string(), format!("{place}/ours.md:2: {open}"));
+    fs_err::write(root.path().join("file"), "").unwrap();
+    let unusable = Commands::read(Some(&root.path().join("file")), None);
+    let told: Vec<String> = unusable.refused().iter().map(CommandFault::told).collect();
+    assert_eq!(told, ["the operator's commands: cannot be used for commands: Not a directory (os error 20)"]);
 }
 
 const FOLDER_OF_TESTS: &str = ".playhouse/commands";
