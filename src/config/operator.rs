@@ -66,7 +66,11 @@ pub(super) fn apply(
 ) -> Result<(), ConfigError> {
     let folder = location.file.parent().unwrap_or(Path::new(""));
     add_agents(&folder.join(AGENTS), settings)?;
-    settings.rules.extend(RulesFile::of_user(folder)?);
+    // Nobody named it: one that cannot be used is left out, as those of workspaces are.
+    match RulesFile::of_user(folder) {
+        Ok(rules) => settings.rules.extend(rules),
+        Err(problem) => settings.left_out.push(problem),
+    }
     settings.tools.skills = std::path::absolute(folder.join(SKILLS)).ok();
     settings.commands = std::path::absolute(folder.join(COMMANDS)).ok();
     let bytes = match fs_err::read(&location.file) {

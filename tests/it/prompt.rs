@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use mock_llm::{Model, Script, call, text};
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Stage};
+use crate::serve::Serving;
+use crate::stage::{Dialect, Stage, finish};
 
 const SKILL: &str = "---\nname: pdf\ndescription: Fills in forms.\n---\nUse the form.";
 
@@ -53,6 +54,21 @@ fn it_needs_no_key_and_names_what_is_wrong() {
     let wrong = stage.playhouse(["prompt", "--agent", "atals"]).is(2);
     assert!(wrong.stderr.contains("did you mean"), "{}", wrong.stderr);
     stage.playhouse(["prompt", "-m", "openai/gpt-0"]).is(2);
+}
+
+#[test]
+fn rules_of_the_operator_that_cannot_be_used_are_left_out() {
+    let stage = Stage::new(Model::new().step(text("Done.")));
+    let file = stage.root().join("AGENTS.md");
+    fs_err::write(&file, b"Use tabs.\n\xff\n").unwrap();
+    let warning = format!("{}:2: cannot be used as a rules file: this line is not UTF-8", file.display());
+    stage.playhouse(["prompt"]).is(0).says([format!("warning: left out: {warning}").as_str()]);
+    let mut run = stage.command(["run", "Do it"]);
+    run.env("PLAYHOUSE_LOG", "warn");
+    finish(run).is(0).says(["left out of a system prompt", &warning]);
+    assert!(!stage.requests()[0].to_string().contains("Use tabs."));
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    assert_eq!(serving.ask("GET", "/v1/agents", &[], "").0, 200);
 }
 
 #[test]
