@@ -109,7 +109,7 @@ fn a_skill_is_loaded_when_the_model_wants_it() {
 #[test]
 fn what_a_skill_of_the_operator_brings_runs_in_the_session_that_loaded_it() {
     let load = call("skill", json!({"name": "release"}));
-    let mut stage = Stage::new(Model::new().step(load).step(text("Loaded.")));
+    let mut stage = Stage::new(Model::new().step(load.clone()).step(load).step(text("Loaded.")));
     let skill = stage.root().join("skills/release");
     fs_err::create_dir_all(skill.join("scripts")).unwrap();
     fs_err::write(skill.join("SKILL.md"), "---\nname: release\ndescription: Makes a release.\n---\nRun it.")
@@ -117,7 +117,13 @@ fn what_a_skill_of_the_operator_brings_runs_in_the_session_that_loaded_it() {
     fs_err::write(skill.join("scripts/run.sh"), "#!/bin/sh\necho \"made $1\"\n").unwrap();
     fs_err::set_permissions(skill.join("scripts/run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     stage.configure("[permissions]\nbash = \"allow\"");
-    stage.run(["--sandbox", "required", "Load it"]).is(0);
+    fs_err::write(stage.root().join("key"), "secret").unwrap();
+    std::os::unix::fs::symlink("../../key", skill.join("out")).unwrap();
+    let mut run = stage.command(["run", "--sandbox", "required", "Load it"]);
+    run.env("PLAYHOUSE_LOG", "warn");
+    let warned = finish(run).is(0).stderr;
+    assert_eq!(warned.matches("what a skill brings is not all copied").count(), 1, "{warned}");
+    assert!(warned.contains("out: it leads out of the skill's folder"), "{warned}");
     let told = stage.requests().last().unwrap()["messages"].to_string();
     let (_, folder) = told.split_once("Its folder is ").unwrap();
     let folder = folder.split_once(", a copy").unwrap().0.to_owned();

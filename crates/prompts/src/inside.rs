@@ -96,6 +96,36 @@ pub fn list_inside(root: &Path, relative: &Path, limit: usize) -> io::Result<Opt
     }
 }
 
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder {
+        /// The names in it, in order.
+        names: Vec<Name>,
+        /// Device and number: the same for every way to the same folder.
+        identity: (u64, u64),
+    },
+}
+
+/// What lies at `relative` inside of `root`, and of a folder at most `limit` names; `None` where nothing does.
+///
+/// # Errors
+/// As [`read_inside`] has them.
+pub(crate) fn look_inside(root: &Path, relative: &Path, limit: usize) -> io::Result<Option<Look>> {
+    match open_inside(root, relative)? {
+        None => Ok(None),
+        Some(Found::File(_)) => Ok(Some(Look::File)),
+        Some(Found::Folder(folder) | Found::Root(folder)) => {
+            let facts = File::from(folder.try_clone()?).metadata()?;
+            let identity = (facts.dev(), facts.ino());
+            Ok(Some(Look::Folder { names: list(&folder, limit)?, identity }))
+        }
+    }
+}
+
 /// The same for a folder that an operator named: links are followed.
 ///
 /// # Errors
@@ -111,17 +141,21 @@ pub fn list_trusted(path: &Path, limit: usize) -> io::Result<Option<Vec<Name>>> 
 
 fn list(folder: &OwnedFd, limit: usize) -> io::Result<Vec<Name>> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(folder)?.take(limit) {
+    for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        if names.len() == limit {
+            break;
+        }
         let kind = match entry.file_type() {
             FileType::Directory => NameKind::Folder,
             FileType::Symlink | FileType::Unknown => NameKind::Unknown,
             _ => NameKind::Other,
         };
-        if name != "." && name != ".." {
-            names.push(Name { name: name.to_owned(), kind });
-        }
+        names.push(Name { name: name.to_owned(), kind });
     }
     names.sort();
     Ok(names)

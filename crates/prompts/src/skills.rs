@@ -5,6 +5,7 @@
 //! `.agents/skills`; the first one of a name counts, and those of the operator stand before all of them. A skill that cannot
 //! be read is left out, and why is kept for whoever asks for it.
 
+mod files;
 mod head;
 
 use std::collections::BTreeMap;
@@ -24,9 +25,6 @@ const FILE: &str = "SKILL.md";
 const MAX_BYTES: u64 = 256 * 1024;
 /// The most folders that are looked at in a folder of skills.
 const MOST: usize = 200;
-/// The most other files of a skill, and how deep they may lie.
-const MOST_FILES: usize = 1_000;
-const DEEPEST: usize = 8;
 /// What is no part of a skill: its folder may have been fetched with git.
 const FOREIGN: &str = ".git";
 
@@ -67,8 +65,10 @@ pub struct Skills {
 pub struct Instructions {
     /// The text, without the head.
     pub text: String,
-    /// The other files of its folder, from there on, sorted; at most 1,000.
+    /// The other files of its folder, from there on, sorted; at most 1,000. Links are as what they lead to.
     pub files: Vec<String>,
+    /// What else is there, and why it is not among them. It does not say where the operator keeps skills.
+    pub left_out: Vec<String>,
 }
 
 impl Skills {
@@ -161,30 +161,11 @@ impl Skills {
         let gone = || self.problem(skill.owner, &file, "is not there any more");
         let text = self.text(skill.owner, &file)?.ok_or_else(gone)?;
         let body = head::parse(&self.place(skill.owner, &file), &text)?.body.to_owned();
-        let mut files = Vec::new();
-        self.add_files(skill, Path::new(""), 0, &mut files);
-        files.sort();
-        Ok(Instructions { text: body, files })
-    }
-
-    fn add_files(&self, skill: &Skill, below: &Path, depth: usize, files: &mut Vec<String>) {
-        // What cannot be listed has no files to tell of.
-        let listed = list(&self.workspace, skill.owner, &skill.folder.join(below), MOST_FILES);
-        for Name { name, kind } in listed.ok().flatten().unwrap_or_default() {
-            let path = below.join(&name);
-            if files.len() == MOST_FILES {
-                return;
-            }
-            if name == FOREIGN {
-                continue;
-            }
-            let is_folder = kind == NameKind::Folder;
-            if is_folder && depth + 1 < DEEPEST {
-                self.add_files(skill, &path, depth + 1, files);
-            } else if !is_folder && path != Path::new(FILE) {
-                files.push(path.to_string_lossy().into_owned());
-            }
-        }
+        let files::Listing { files, left_out } = match skill.owner {
+            SkillOwner::Operator => files::list(&skill.folder, Path::new("")),
+            SkillOwner::Workspace => files::list(&self.workspace, &skill.folder),
+        };
+        Ok(Instructions { text: body, files, left_out })
     }
 
     /// Another file of a skill, as its [`Instructions`] name it: its first `limit` bytes. `None` when there is no such file.

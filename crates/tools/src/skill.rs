@@ -2,9 +2,11 @@
 
 mod copy;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_prompts::skills::Instructions;
@@ -19,10 +21,11 @@ use crate::files;
 use crate::names::nearest;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
-use copy::Copied;
 
 /// The most other files that a model is told of.
 const MOST_TOLD: usize = 100;
+/// The most things that are left out of which the log tells.
+const MOST_LOGGED: usize = 10;
 
 /// The arguments of `skill`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,6 +40,8 @@ pub struct Arguments {
 pub struct Skill {
     /// The operator's folder of skills.
     operator: Option<PathBuf>,
+    /// The operator's skills of which the log says already what is left out.
+    logged: Mutex<BTreeSet<String>>,
 }
 
 /// What a call loads.
@@ -51,7 +56,7 @@ pub struct Task {
 impl Skill {
     /// With the operator's folder of skills, where there is one.
     pub fn new(operator: Option<PathBuf>) -> Self {
-        Self { operator }
+        Self { operator, logged: Mutex::default() }
     }
 }
 
@@ -90,92 +95,145 @@ impl TypedTool for Skill {
         // Named like the call: no other one uses it.
         let scratch = context.output_file.with_extension("skill");
         let cancel = context.cancel.clone();
-        files::reading(context, move || task.run(&output, &scratch, &cancel)).await
+        let loaded = files::reading(context, move || task.run(&output, &scratch, &cancel)).await?;
+        self.log(&loaded);
+        Ok(loaded.output())
+    }
+}
+
+impl Skill {
+    /// Tells the operator once what of a skill of theirs no session gets.
+    fn log(&self, loaded: &Loaded) {
+        let Loaded { skill, left_out, .. } = loaded;
+        if skill.owner == SkillOwner::Workspace || left_out.is_empty() {
+            return;
+        }
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.insert(skill.name.clone()) {
+            let (folder, count) = (skill.folder.display(), left_out.len());
+            let first = left_out.iter().take(MOST_LOGGED).cloned().collect::<Vec<_>>().join("; ");
+            tracing::warn!(skill = skill.name, %folder, count, first, "what a skill brings is not all copied");
+        }
     }
 }
 
 impl Task {
-    fn run(
-        &self,
-        output: &Path,
-        scratch: &Path,
-        cancel: &CancellationToken,
-    ) -> Result<ToolOutput, ToolError> {
+    fn run(&self, output: &Path, scratch: &Path, cancel: &CancellationToken) -> Result<Loaded, ToolError> {
         let Self { skills, skill, operator } = self;
         let instructions = skills.instructions(skill);
-        let instructions =
+        let Instructions { text, files, mut left_out } =
             instructions.map_err(|error| ToolError::Failed(told(&error, operator.as_deref())))?;
-        let files = &instructions.files;
-        let place = match skill.owner {
-            SkillOwner::Workspace => Place::Workspace(skill.folder.to_string_lossy().into_owned()),
-            SkillOwner::Operator if files.is_empty() => Place::Nowhere,
-            SkillOwner::Operator => Place::Copy(copy::copy(skills, skill, files, output, scratch, cancel)),
+        let skill = skill.clone();
+        let (place, files) = match skill.owner {
+            SkillOwner::Workspace => (Place::Workspace(skill.folder.to_string_lossy().into_owned()), files),
+            SkillOwner::Operator => match copy::copy(skills, &skill, &files, output, scratch, cancel) {
+                Ok(copied) => {
+                    left_out.extend(copied.left_out);
+                    let folder = copied.folder.to_string_lossy().into_owned();
+                    let place = if copied.files.is_empty() { Place::Nowhere } else { Place::Copy(folder) };
+                    (place, copied.files)
+                }
+                Err(error) => {
+                    // Where the engine keeps things is for the operator.
+                    tracing::warn!(skill = skill.name, %error, "the files of a skill could not be copied");
+                    (Place::Failed(error.kind()), Vec::new())
+                }
+            },
         };
-        let mut metadata = Map::new();
-        metadata.insert("name".into(), skill.name.as_str().into());
-        let folder = match &place {
-            Place::Workspace(folder) => Some(folder.clone()),
-            Place::Copy(Ok(copied)) => Some(copied.folder.to_string_lossy().into_owned()),
-            Place::Copy(Err(_)) | Place::Nowhere => None,
-        };
-        metadata.extend(folder.map(|folder| ("folder".to_owned(), Value::from(folder))));
-        let told: Vec<Value> = files.iter().take(MOST_TOLD).map(|file| file.as_str().into()).collect();
-        metadata.insert("files".into(), told.into());
-        let output = shown(skill, &instructions, &place);
-        Ok(ToolOutput { title: skill.name.clone(), output, metadata, ..ToolOutput::default() })
+        Ok(Loaded { skill, text, place, files, left_out })
     }
 }
 
 /// Where a session has the other files of a skill.
+#[derive(Debug)]
 enum Place {
     /// In the workspace, from there on.
     Workspace(String),
     /// In a copy of its own.
-    Copy(io::Result<Copied>),
+    Copy(String),
+    /// It has none, since they could not be copied.
+    Failed(io::ErrorKind),
     /// There are none.
     Nowhere,
 }
 
-/// What the model reads of a skill.
-fn shown(skill: &Found, instructions: &Instructions, place: &Place) -> String {
-    let Instructions { text, files } = instructions;
-    let mut shown = format!("<skill name=\"{}\">\n{text}\n</skill>\n\n", skill.name);
-    // Writing to a String cannot fail.
-    let _ = match place {
-        Place::Workspace(folder) => write!(shown, "Its folder is {folder}."),
-        Place::Copy(Ok(copied)) => write!(
-            shown,
-            "Its folder is {}, a copy for this session: when it is gone, load the skill again.",
-            copied.folder.display()
-        ),
-        Place::Copy(Err(error)) => {
-            let _ = write!(shown, "Its other files could not be copied for this session: {error}");
-            return shown;
+/// A skill that was loaded.
+#[derive(Debug)]
+struct Loaded {
+    skill: Found,
+    text: String,
+    place: Place,
+    /// The files that are there.
+    files: Vec<String>,
+    /// What is not, and why.
+    left_out: Vec<String>,
+}
+
+impl Loaded {
+    fn output(self) -> ToolOutput {
+        let mut metadata = Map::new();
+        metadata.insert("name".into(), self.skill.name.as_str().into());
+        if let Place::Workspace(folder) | Place::Copy(folder) = &self.place {
+            metadata.insert("folder".into(), folder.as_str().into());
         }
-        Place::Nowhere => Ok(()),
-    };
-    if files.is_empty() {
-        shown.push_str(" It has no other files.");
-        return shown.trim_end().to_owned();
+        let told: Vec<Value> = self.files.iter().take(MOST_TOLD).map(|file| visible(file).into()).collect();
+        metadata.insert("files".into(), told.into());
+        let output = self.shown();
+        ToolOutput { title: self.skill.name, output, metadata, ..ToolOutput::default() }
     }
-    shown.push_str(" Its other files, for `read` and `bash`, from there on:");
-    list(&mut shown, files);
-    if let Place::Copy(Ok(Copied { left_out, .. })) = place
-        && !left_out.is_empty()
-    {
-        shown.push_str("\n\nNot copied:");
-        list(&mut shown, left_out);
+
+    /// What the model reads of it.
+    fn shown(&self) -> String {
+        let Self { skill, text, place, files, left_out } = self;
+        let mut shown = format!("<skill name=\"{}\">\n{text}\n</skill>\n\n", skill.name);
+        let (there, missing) = match place {
+            Place::Workspace(folder) => (format!("Its folder is {folder}. "), "Not listed"),
+            Place::Copy(folder) => {
+                let gone = "when it is gone, load the skill again";
+                (format!("Its folder is {folder}, a copy for this session: {gone}. "), "Not copied")
+            }
+            Place::Failed(kind) => {
+                let why = format!("Its other files could not be copied for this session: {kind}");
+                return shown + &why;
+            }
+            Place::Nowhere => (String::new(), "Not copied"),
+        };
+        shown.push_str(&there);
+        if !files.is_empty() {
+            shown.push_str("Its other files, for `read` and `bash`, from there on:");
+            list(&mut shown, files);
+        } else if left_out.is_empty() {
+            shown.push_str("It has no other files.");
+        }
+        if !left_out.is_empty() {
+            shown.truncate(shown.trim_end().len());
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\n\n{missing}:");
+            list(&mut shown, left_out);
+        }
+        shown
     }
-    shown
 }
 
 fn list(shown: &mut String, lines: &[String]) {
     for line in lines.iter().take(MOST_TOLD) {
-        let _ = write!(shown, "\n- {line}");
+        let _ = write!(shown, "\n- {}", visible(line));
     }
     if let Some(more) = lines.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
         let _ = write!(shown, "\n- and {more} more");
     }
+}
+
+/// A name as one line, which says nothing to a terminal.
+fn visible(name: &str) -> String {
+    let mut visible = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character.is_control() {
+            true => visible.extend(character.escape_default()),
+            false => visible.push(character),
+        }
+    }
+    visible
 }
 
 /// What is wrong, without where the operator keeps skills.

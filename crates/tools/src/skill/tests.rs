@@ -1,3 +1,4 @@
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
@@ -234,9 +235,10 @@ async fn what_cannot_be_copied_is_named() {
     std::os::unix::fs::symlink("../key", skill.join("out")).unwrap();
     fs_err::File::create(skill.join("huge")).unwrap().file().set_len(17 * 1024 * 1024).unwrap();
     let release = place.call(json!({"name": "release"})).await.unwrap();
-    let said = "\n- huge\n- out\n- scripts/run.sh\n\nNot copied:\n- huge: it has 17825792 bytes, and 16777216 are copied \
-                at most\n- out: cannot be read: it leads out of the skill's folder";
+    let said = "from there on:\n- scripts/run.sh\n\nNot copied:\n- out: it leads out of the skill's folder\n- huge: it has \
+                17825792 bytes, and 16777216 are copied at most";
     assert!(release.output.ends_with(said), "{}", release.output);
+    assert_eq!(release.metadata["files"], json!(["scripts/run.sh"]));
     let copy = place.outputs.path().join("o/skills/release");
     assert!(copy.join("scripts/run.sh").exists() && !copy.join("out").exists());
 
@@ -244,11 +246,10 @@ async fn what_cannot_be_copied_is_named() {
     fs_err::remove_dir_all(place.outputs.path().join("o")).unwrap();
     fs_err::write(place.outputs.path().join("o"), "in the way").unwrap();
     let release = place.call(json!({"name": "release"})).await.unwrap();
-    assert!(
-        release.output.contains("Do release.\n</skill>\n\nIts other files could not be copied"),
-        "{}",
-        release.output
-    );
+    let said =
+        "Do release.\n</skill>\n\nIts other files could not be copied for this session: not a directory";
+    assert!(release.output.ends_with(said), "{}", release.output);
+    assert_eq!(release.metadata["files"], json!([]));
 }
 
 #[tokio::test]
@@ -260,4 +261,67 @@ async fn what_there_is_not_is_answered_with_what_there_is() {
     fs_err::write(place.workspace.path().join(".agents/skills/bad/SKILL.md"), "---\nname: bad\n").unwrap();
     let error = place.call(json!({"name": "bad"})).await.unwrap_err();
     assert!(error.contains("bad/SKILL.md:1: the head that begins here has no closing `---`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_leaves_nothing_and_tells_no_place() {
+    let place = Place::new();
+    let context = place.context();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), place.outputs.path().join("o")).unwrap();
+    let release =
+        testing::call(&place.registry(), "skill", &json!({"name": "release"}), &context).await.unwrap();
+    let said = "Its other files could not be copied for this session: not a directory";
+    assert!(release.output.ends_with(said), "{}", release.output);
+    assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn what_commands_put_in_the_place_of_copies_is_not_followed() {
+    let place = Place::new();
+    let outputs = place.outputs.path().join("o");
+    let victim = tempfile::tempdir().unwrap();
+    fs_err::create_dir_all(victim.path().join("release")).unwrap();
+    let dear = victim.path().join("release/dear");
+    fs_err::write(&dear, "kept").unwrap();
+    fs_err::create_dir_all(&outputs).unwrap();
+    let (copies, copy) = (outputs.join("skills"), outputs.join("skills/release"));
+    std::os::unix::fs::symlink(victim.path(), &copies).unwrap();
+    place.call(json!({"name": "release"})).await.unwrap();
+    assert!(dear.exists() && copy.join("scripts/run.sh").exists());
+    assert!(!fs_err::symlink_metadata(&copies).unwrap().is_symlink());
+
+    fs_err::remove_dir_all(&copy).unwrap();
+    std::os::unix::fs::symlink(victim.path().join("release"), &copy).unwrap();
+    place.call(json!({"name": "release"})).await.unwrap();
+    assert!(dear.exists() && copy.join("scripts/run.sh").exists() && !copy.join("dear").exists());
+
+    // One without other files any more has no copy.
+    fs_err::remove_dir_all(place.operator.path().join("release/scripts")).unwrap();
+    let release = place.call(json!({"name": "release"})).await.unwrap();
+    assert!(release.output.ends_with("</skill>\n\nIt has no other files."), "{}", release.output);
+    let names: Vec<_> = fs_err::read_dir(&outputs).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!copy.exists() && names == ["skills"], "{names:?}");
+}
+
+#[tokio::test]
+async fn what_is_left_out_of_a_skill_is_told_as_one_line_each() {
+    let place = Place::new();
+    for skill in [place.operator.path().join("release"), place.workspace.path().join(".claude/skills/pdf")] {
+        std::os::unix::fs::symlink("scripts", skill.join("lib")).unwrap();
+        fs_err::write(skill.join("a\n\x1b[2J"), "x").unwrap();
+        fs_err::write(skill.join(std::ffi::OsStr::from_bytes(b"\xff")), "x").unwrap();
+        fs_err::create_dir_all(skill.join("1/2/3/4/5/6/7/8")).unwrap();
+    }
+    for (name, missing) in [("release", "Not copied"), ("pdf", "Not listed")] {
+        let told = place.call(json!({"name": name})).await.unwrap();
+        let said = format!(
+            "from there on:\n- a\\n\\u{{1b}}[2J\n- lib/run.sh\n- scripts/run.sh\n\n{missing}:\n- 1/2/3/4/5/6/7/8: folders that lie \
+             more than 7 deep are not looked at\n- \\xFF: its name is not UTF-8"
+        );
+        assert!(told.output.ends_with(&said), "{}", told.output);
+    }
+    let copy = place.outputs.path().join("o/skills/release");
+    assert_eq!(fs_err::read_to_string(copy.join("lib/run.sh")).unwrap(), "echo");
+    assert!(!fs_err::symlink_metadata(copy.join("lib")).unwrap().is_symlink());
 }
