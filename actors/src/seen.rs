@@ -140,6 +140,7 @@ mod tests {
             allowed: WallsAllowed::default(),
             workspace: place("workspace"),
             output: place("output"),
+            shared: Vec::new(),
             home: place("home"),
             hidden: Vec::new(),
             roots: Vec::new(),

@@ -1,6 +1,6 @@
 //! Reading a session from its log, and finding the place where it works: its directory, its rules, its walls.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
@@ -246,8 +246,8 @@ fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<Grounded
     let opened = reopen(shared, summary)?;
     // What it reads of calls that it shares names outputs that were saved there.
     let nearest = session.shares_with.iter().rev().take(SHARED_OUTPUTS);
-    let others = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
-    let workspace = opened.hiding(shared.hidden.clone()).sharing(others);
+    let others: Vec<PathBuf> = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
+    let workspace = opened.hiding(shared.hidden.clone()).sharing(others.clone());
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
     let directory = Arc::clone(&shared.directory).local(workspace.root())?;
     // Calls by hand are the operator's, who has the HOME of the local tenant.
@@ -258,6 +258,7 @@ fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<Grounded
         allowed: allowed(&ground.walls, session.walls.as_ref()),
         workspace: workspace.root().to_owned(),
         output: workspace.output().to_owned(),
+        shared: others,
         home: shared.homes.join(home),
         hidden: shared.hidden.clone(),
         roots: ground.roots.clone(),

@@ -153,6 +153,13 @@ fn what_a_skill_of_the_operator_brings_runs_in_the_session_that_loaded_it() {
         .collect();
     assert!(results[0].contains("which can only be read"), "{results:?}");
     assert_eq!(results[1..], ["made four\n", "made three\n", "made two\n", "made one\n"]);
+
+    // A fork has what its conversation names.
+    let turn = Model::new().step(text("Loaded.")).next_turn().step(text("Done.")).next_turn();
+    stage.goes_on_with(turn.step(bash(format!("sh {folder}/scripts/run.sh five"))).step(text("Done.")));
+    stage.run(["--sandbox", "required", "-c", "--fork", "Once more"]).is(0);
+    let last = stage.requests().last().unwrap()["messages"].clone();
+    assert_eq!(last.as_array().unwrap().last().unwrap()["content"], "made five\n", "{last}");
 }
 
 #[test]

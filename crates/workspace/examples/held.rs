@@ -63,6 +63,7 @@ async fn held(mut arguments: Vec<OsString>) -> Result<i32, Box<dyn std::error::E
         allowed: WallsAllowed::default(),
         workspace: folder.join("workspace"),
         output: folder.join("output"),
+        shared: Vec::new(),
         home: folder.join("home"),
         hidden: Vec::new(),
         roots: Vec::new(),

@@ -57,6 +57,8 @@ pub struct WallsSpec {
     pub workspace: PathBuf,
     /// The folder of the session's saved outputs, which may be read. It may not exist yet.
     pub output: PathBuf,
+    /// Those of the sessions whose conversation it shares: its own names files in them. What is not there is not seen.
+    pub shared: Vec<PathBuf>,
     /// What programs see as their HOME, with their caches. It may not exist yet.
     pub home: PathBuf,
     /// What they never see, wherever it lies: the engine's own directories and files.

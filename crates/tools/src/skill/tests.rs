@@ -55,6 +55,7 @@ impl Place {
             allowed: WallsAllowed::default(),
             workspace: fs_err::canonicalize(self.workspace.path()).unwrap(),
             output: outputs.join("o"),
+            shared: Vec::new(),
             home: outputs.join("home"),
             hidden: vec![self.operator.path().to_owned()],
             roots: Vec::new(),

@@ -68,6 +68,7 @@ fn trial(bubblewrap: &Bubblewrap) -> Result<(), String> {
         allowed: WallsAllowed::default(),
         workspace: root.join("workspace"),
         output: root.join("output"),
+        shared: Vec::new(),
         home: root.join("home"),
         hidden: Vec::new(),
         roots: Vec::new(),

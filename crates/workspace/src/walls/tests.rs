@@ -9,6 +9,7 @@ fn spec(root: &Path, sandbox: Sandbox) -> WallsSpec {
         allowed: WallsAllowed::default(),
         workspace: root.join("workspace"),
         output: root.join("output"),
+        shared: Vec::new(),
         home: root.join("home"),
         hidden: Vec::new(),
         roots: Vec::new(),

@@ -88,6 +88,7 @@ impl View {
         let is_read_only = spec.allowed.read_only;
         mounts.push(if is_read_only { Mount::read(&spec.workspace) } else { Mount::write(&spec.workspace) });
         mounts.push(Mount::read(canonical(&spec.output)));
+        mounts.extend(spec.shared.iter().map(|shared| Mount::read(canonical(shared))));
         let links: Vec<_> = mounts.iter().filter(|mount| is_seen_link(mount, &mounts)).cloned().collect();
         mounts.retain(|mount| !links.contains(mount));
         let mut remarks = Vec::new();

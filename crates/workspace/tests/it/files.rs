@@ -143,6 +143,13 @@ async fn the_output_can_be_read_and_not_changed() {
     assert_eq!(fs_err::read_dir(&house.spec.output).unwrap().count(), 1);
     // It lies in what is hidden.
     assert!(!house.run(&format!("cat {output}/../secret")).await.1.contains(SECRET));
+    // So may those of sessions that this one is a fork of, as far as they are there.
+    let shared = &house.spec.shared[0];
+    fs_err::create_dir(shared).unwrap();
+    fs_err::write(shared.join("saved"), "earlier output").unwrap();
+    let shared = quoted(shared);
+    assert_eq!(house.run(&format!("cat {shared}/saved")).await.1, "earlier output");
+    house.fails(&format!("echo x > {shared}/made")).await;
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ impl House {
             allowed: WallsAllowed::default(),
             workspace: root.join(workspace),
             output: root.join("data/output"),
+            shared: vec![root.join("data/shared"), root.join("data/gone")],
             home: root.join("data/home"),
             hidden: vec![root.join("data")],
             roots: Vec::new(),
