@@ -29,7 +29,7 @@ pub(crate) struct Conversation {
     pub(crate) model: ModelRef,
     /// The record that changed last what is read of older messages, when it was begun.
     pub(crate) revision: Seq,
-    /// The tools that those may use who handed the work over; `None` for all that there are.
+    /// The tools of which those could make calls who handed the work over; `None` for all that there are.
     pub(crate) tools: Option<Vec<String>>,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,
@@ -158,7 +158,7 @@ fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, E
     }
 }
 
-/// The tools of which no call of `agent` could ever run. `handed` are those that the agents have who handed the work over.
+/// The tools of which no call of `agent` could ever run. `handed` are those that the agents could call who handed the work over.
 fn withheld(tools: &Registry, judge: &Judge, agent: &str, handed: Option<&[String]>) -> Vec<String> {
     let (hides, too_deep) = (judge.hides(agent), judge.too_deep().is_some());
     let is_withheld = |tool: &&Arc<dyn Tool>| {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use playhouse_policy::{Policy, Rules, Verdict, Want};
-use playhouse_protocol::Mandate;
 use playhouse_protocol::consent::PermissionRule;
+use playhouse_protocol::{Mandate, tools_of};
 use playhouse_tools::{Registry, Tool};
 
 use crate::bounds::Bound;
@@ -110,19 +110,32 @@ impl Judge {
         let restrictions = agent.map_or_else(Rules::new, |agent| self.directory.agent_restrictions(agent));
         let restricted =
             (!restrictions.is_empty()).then(|| Policy { workspace: restrictions, ..policy.clone() });
-        let above = mandates.iter().flat_map(|mandate| {
-            let above = Policy {
-                agent: mandate.agent.iter().collect(),
-                session: mandate.session.iter().collect(),
-                ..policy.clone()
-            };
-            let restrictions: Rules = mandate.restrictions.iter().collect();
-            let restricted =
-                (!restrictions.is_empty()).then(|| Policy { workspace: restrictions, ..above.clone() });
-            std::iter::once(above).chain(restricted)
-        });
-        let above: Vec<Policy> = above.collect();
+        let above = above(&policy, mandates);
         std::iter::once(policy).chain(restricted).chain(above).collect()
+    }
+
+    /// The tools of which those who handed the work over could make calls, sorted; `None` for all that there are.
+    pub(crate) fn handed(&self, mandates: &[Mandate], tools: &Registry) -> Option<Vec<String>> {
+        let listed = tools_of(mandates);
+        let above = above(&Policy::default(), mandates);
+        let hides = |permission: &str| above.iter().any(|policy| policy.is_hidden(permission));
+        let hidden: Vec<&str> = tools
+            .iter()
+            .filter(|tool| hides(tool.permission()))
+            .map(|tool| tool.spec().name.as_str())
+            .collect();
+        if hidden.is_empty() {
+            return listed.map(|listed| listed.into_iter().map(str::to_owned).collect());
+        }
+        let all = || tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+        let mut left: Vec<String> = listed
+            .unwrap_or_else(all)
+            .into_iter()
+            .filter(|name| !hidden.contains(name))
+            .map(str::to_owned)
+            .collect();
+        left.sort_unstable();
+        Some(left)
     }
 
     /// What the rules say of a call of `agent`. What people allowed for always answers what would be asked; it does not
@@ -178,10 +191,26 @@ impl Judge {
 
     /// Tells of permissions whether nothing under them can run.
     pub(crate) fn hides(&self, agent: &str) -> impl Fn(&str) -> bool + use<> {
-        // What a mandate's rules deny is refused: the tools that a model is shown stay the same from turn to turn.
+        // What those above may not use, `handed` knows.
         let policies = self.policies(Some(agent), &[]);
         move |permission| policies.iter().any(|policy| policy.is_hidden(permission))
     }
+}
+
+/// What holds of `policy` for those who handed work over.
+fn above(policy: &Policy, mandates: &[Mandate]) -> Vec<Policy> {
+    let above = mandates.iter().flat_map(|mandate| {
+        let above = Policy {
+            agent: mandate.agent.iter().collect(),
+            session: mandate.session.iter().collect(),
+            ..policy.clone()
+        };
+        let restrictions: Rules = mandate.restrictions.iter().collect();
+        let restricted =
+            (!restrictions.is_empty()).then(|| Policy { workspace: restrictions, ..above.clone() });
+        std::iter::once(above).chain(restricted)
+    });
+    above.collect()
 }
 
 /// Rules as they are written down.

@@ -173,11 +173,20 @@ fn whoever_may_not_load_skills_is_told_of_none() {
     // It hands on no more than it has, and that is no way to load skills.
     stage.write(".playhouse/agents/lead.md", "---\ndescription: leads\ntools: [read, task]\n---\nLead.");
     stage.write(".playhouse/agents/worker.md", "---\ndescription: works\nmodel: local/worker\n---\nWork.");
-    stage.run(["--agent", "lead", "What colour is it?"]).is(0);
-    let requests = stage.requests();
-    let systems: Vec<&str> =
-        requests.iter().map(|request| request["messages"][0]["content"].as_str().unwrap()).collect();
-    assert_eq!(systems.len(), 3);
-    assert!(systems[0].starts_with("Lead.") && systems[1].starts_with("Work."), "{systems:?}");
-    assert!(systems.iter().all(|system| !system.contains("<skills>")), "{}", systems[1]);
+    // A rule that denies it is as good as a list without it.
+    stage.write(
+        ".playhouse/agents/denied.md",
+        "---\ndescription: leads\npermission: {skill: deny}\n---\nLead.",
+    );
+    for lead in ["lead", "denied"] {
+        stage.run(["--agent", lead, "What colour is it?"]).is(0);
+        let mut requests = stage.requests();
+        let requests = requests.split_off(requests.len() - 3);
+        let systems: Vec<&str> =
+            requests.iter().map(|request| request["messages"][0]["content"].as_str().unwrap()).collect();
+        assert!(systems[0].starts_with("Lead.") && systems[1].starts_with("Work."), "{systems:?}");
+        assert!(systems.iter().all(|system| !system.contains("<skills>")), "{lead}: {}", systems[1]);
+        let told = requests.iter().map(|request| request["tools"].to_string()).collect::<String>();
+        assert!(!told.contains("\"skill\"") && told.contains("\"read\""), "{lead}: {told}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Timestamp, tools_of};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Timestamp};
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
@@ -117,21 +117,16 @@ impl SessionState {
     ) -> Result<(), ActorProcessingErr> {
         let session = self.machine.session();
         let handed = session.turn.as_ref().and_then(|turn| turn.handed.as_ref());
-        let tools = handed.and_then(|handed| tools_of(&handed.mandates));
+        let tools = handed.and_then(|handed| self.judge.handed(&handed.mandates, &self.shared.tools));
         let conversation = self
             .conversation
             .take()
             .filter(|kept| kept.agent == order.agent && kept.model == order.model)
-            .filter(|kept| match (&kept.tools, &tools) {
-                (None, None) => true,
-                (Some(kept), Some(tools)) => kept == tools,
-                _ => false,
-            })
+            .filter(|kept| kept.tools == tools)
             // What was sent cannot change: where room was made in it, it begins anew.
             .filter(|kept| kept.revision == session.context_revision())
             .unwrap_or_else(|| {
                 let revision = session.context_revision();
-                let tools = tools.map(|tools| tools.into_iter().map(str::to_owned).collect());
                 Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision, tools))
             });
         let mut new = Vec::new();
