@@ -13,8 +13,22 @@ const MOST_TRIMMED: usize = 8;
 /// The longest that is looked at, in bytes, as the longest path.
 const LONGEST: usize = 4_096;
 
+/// What a mention may mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meant {
+    /// This path, and of it these lines.
+    Path(PathMention),
+    /// This path, with something behind a `#` that names no lines.
+    NoLines {
+        /// The path.
+        path: String,
+        /// What stands behind the `#`.
+        lines: String,
+    },
+}
+
 /// The mentions in `text`, in its order.
-pub(crate) fn mentions(text: &str) -> Vec<Vec<PathMention>> {
+pub(crate) fn mentions(text: &str) -> Vec<Vec<Meant>> {
     let mut found = Vec::new();
     let mut rest = text;
     let mut before = None;
@@ -27,7 +41,8 @@ pub(crate) fn mentions(text: &str) -> Vec<Vec<PathMention>> {
         }
         let candidates = match rest.strip_prefix('"') {
             Some(quoted) => {
-                quoted.split_once('"').map(|(path, _)| path).into_iter().flat_map(plain).collect()
+                let path = quoted.split_once('"').map_or("", |(path, _)| path);
+                with_no_lines(plain(path), path)
             }
             None => candidates(&rest[..rest.find(ends).unwrap_or(rest.len())]),
         };
@@ -49,7 +64,7 @@ fn ends(character: char) -> bool {
 }
 
 /// What `word` may mean: all of it, or all but the signs at its end that belong to the sentence.
-fn candidates(word: &str) -> Vec<PathMention> {
+fn candidates(word: &str) -> Vec<Meant> {
     let mut candidates = Vec::new();
     let mut word = word;
     for _ in 0..=MOST_TRIMMED {
@@ -57,7 +72,17 @@ fn candidates(word: &str) -> Vec<PathMention> {
         let Some(shorter) = word.strip_suffix(|last: char| ".,;:!?)]}'*".contains(last)) else { break };
         word = shorter;
     }
-    candidates
+    with_no_lines(candidates, word)
+}
+
+/// The candidates, and where none of them names lines, what `word` says in the place of some.
+fn with_no_lines(candidates: Vec<PathMention>, word: &str) -> Vec<Meant> {
+    let has_lines = candidates.iter().any(|candidate| candidate.first.is_some());
+    let split =
+        word.rsplit_once('#').filter(|(path, _)| !has_lines && !path.is_empty() && !candidates.is_empty());
+    let no_lines =
+        split.map(|(path, lines)| Meant::NoLines { path: path.to_owned(), lines: lines.to_owned() });
+    candidates.into_iter().map(Meant::Path).chain(no_lines).collect()
 }
 
 /// A path as it is written, and without the lines that it ends with.
@@ -94,12 +119,14 @@ mod tests {
 
     /// The mentions, each as the paths that may be meant.
     fn found(text: &str) -> Vec<String> {
-        let one = |mention: &PathMention| match (mention.first, mention.last) {
-            (Some(first), Some(last)) => format!("{} {first}..{last}", mention.path),
-            _ => mention.path.clone(),
+        let one = |meant: &Meant| match meant {
+            Meant::Path(PathMention { path, first: Some(first), last: Some(last) }) => {
+                format!("{path} {first}..{last}")
+            }
+            Meant::Path(mention) => mention.path.clone(),
+            Meant::NoLines { path, lines } => format!("{path} but {lines}"),
         };
-        let mention =
-            |candidates: &Vec<PathMention>| candidates.iter().map(one).collect::<Vec<_>>().join(" or ");
+        let mention = |candidates: &Vec<Meant>| candidates.iter().map(one).collect::<Vec<_>>().join(" or ");
         mentions(text).iter().map(mention).collect()
     }
 
@@ -114,6 +141,8 @@ mod tests {
             ("@a.rs#10-20.", &["a.rs#10-20. or a.rs#10-20 or a.rs 10..20"]),
             ("@a.rs#L7", &["a.rs#L7 or a.rs 7..7"]),
             ("@\"b c#1-2\"", &["b c#1-2 or b c 1..2"]),
+            ("@a.rs#x.", &["a.rs#x. or a.rs#x or a.rs but x"]),
+            ("@#x @a#", &["#x", "a# or a but "]),
             ("@/abs/path\n@../up", &["/abs/path", "../up"]),
             ("@größe.txt", &["größe.txt"]),
         ] {
@@ -128,7 +157,10 @@ mod tests {
         {
             assert_eq!(found(text), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(found("@a#9-2 @b#0 @c#x @d#+1"), ["a#9-2", "b#0", "c#x", "d#+1"]);
+        assert_eq!(
+            found("@a#9-2 @b#0 @c#x @d#+1"),
+            ["a#9-2 or a but 9-2", "b#0 or b but 0", "c#x or c but x", "d#+1 or d but +1"]
+        );
         let many = "@a ".repeat(1_000);
         assert_eq!(found(&many).len(), MOST);
         assert_eq!(found(&format!("@{}", "x".repeat(5_000))), Vec::<String>::new());

@@ -12,15 +12,15 @@ use playhouse_protocol::command::{Finished, MessagesQuery};
 use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Message, Part};
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::{
-    Accepted, Command, CommandError, MessageId, ModelRef, PathMention, Prompt, Reply, ShellBlock,
-    ShellCommand, TemplateCommand, Timestamp, WhenBusy,
+    Accepted, Command, CommandError, MessageId, ModelRef, Prompt, Reply, ShellBlock, ShellCommand,
+    TemplateCommand, Timestamp, WhenBusy,
 };
 
 use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::handle::{SessionHandle, unexpected};
-use crate::mentions::mentions;
+use crate::mentions::{Meant, mentions};
 use crate::shared::Ids;
 use crate::wake::reopen;
 
@@ -149,9 +149,13 @@ impl SessionHandle {
                 TemplatePiece::Text(written) => {
                     // What commands print is nobody's mention.
                     if has_blocks && !prompt.plain {
-                        let found: Vec<PathMention> = mentions(&written).into_iter().flatten().collect();
+                        let found =
+                            mentions(&written).into_iter().flatten().filter_map(|meant| match meant {
+                                Meant::Path(mention) => Some(mention),
+                                Meant::NoLines { .. } => None,
+                            });
                         let room = MOST_PATHS.saturating_sub(paths.len());
-                        paths.extend(found.into_iter().take(room));
+                        paths.extend(found.take(room));
                     }
                     text.push_str(&written);
                 }

@@ -14,8 +14,8 @@ use crate::templates;
 #[derive(Debug, Args)]
 pub(super) struct CommandsArguments {
     /// The directory whose own commands are listed as well [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[arg(short = 'C', long, visible_alias = "dir", value_name = "DIR")]
+    directory: Option<PathBuf>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -23,7 +23,7 @@ pub(super) struct CommandsArguments {
 
 pub(super) fn commands(common: &Common, arguments: &CommandsArguments) -> CommandResult {
     let settings = common.settings()?;
-    let directory = match &arguments.dir {
+    let directory = match &arguments.directory {
         Some(directory) => directory.clone(),
         None => std::env::current_dir()?,
     };

@@ -23,8 +23,8 @@ pub(super) struct PromptArguments {
     #[arg(short, long, value_name = "MODEL")]
     model: Option<ModelRef>,
     /// The directory that the session would work in [default: this one]
-    #[arg(short = 'C', long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
+    #[arg(short = 'C', long, visible_alias = "dir", value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -41,8 +41,8 @@ enum Format {
 
 /// Prints what a new session in a directory would tell its model. Asks nobody and changes nothing.
 pub(super) fn prompt(common: &Common, arguments: PromptArguments) -> CommandResult {
-    let PromptArguments { agent, model, dir, format } = arguments;
-    let root = super::run::directory(Some(&dir))?;
+    let PromptArguments { agent, model, directory, format } = arguments;
+    let root = super::run::directory(Some(&directory))?;
     let settings = common.settings_apart()?;
     let registry = tools::configured(&settings)?;
     let variables = Arc::new(|name: &str| variable(name));

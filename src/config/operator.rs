@@ -125,10 +125,10 @@ fn add_agents(folder: &Path, settings: &mut Settings) -> Result<(), ConfigError>
         settings.agents.add(&file.to_string_lossy(), &text(&file, content.bytes)?)?;
     }
     for agent in settings.agents.iter() {
-        for rule in &agent.permissions {
+        for (index, rule) in agent.permissions.iter().enumerate() {
             permissions::expanded(rule, settings.home.as_deref()).map_err(|message| {
                 let message = format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug());
-                settings.agents.wrong_rules(&agent.name, message)
+                settings.agents.wrong_rule(&agent.name, index, message)
             })?;
         }
     }

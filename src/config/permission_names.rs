@@ -40,18 +40,22 @@ pub(crate) fn check_names(names: &[PermissionName], tools: &Registry) -> Result<
 /// The agent's file, with what was probably meant.
 pub(crate) fn check_agents(agents: &Agents, tools: &Registry) -> Result<(), ConfigError> {
     agents.iter().try_for_each(|agent| {
-        check_agent(agent, tools).map_err(|message| agents.wrong_rules(&agent.name, message).into())
+        let wrong = |(rule, message)| agents.wrong_rule(&agent.name, rule, message).into();
+        check_agent(agent, tools).map_err(wrong)
     })
 }
+
+/// Which of an agent's rules is wrong, and why.
+pub(crate) type WrongRule = (usize, String);
 
 /// The same for the rules of one agent.
 ///
 /// # Errors
-/// What was probably meant.
-pub(crate) fn check_agent(agent: &Agent, tools: &Registry) -> Result<(), String> {
-    agent.permissions.iter().try_for_each(|rule| {
+/// Which of them is wrong, with what was probably meant.
+pub(crate) fn check_agent(agent: &Agent, tools: &Registry) -> Result<(), WrongRule> {
+    agent.permissions.iter().enumerate().try_for_each(|(index, rule)| {
         check(&rule.permission, tools)
-            .map_err(|message| format!("`permission.{}` {message}", shown(&rule.permission)))
+            .map_err(|message| (index, format!("`permission.{}` {message}", shown(&rule.permission))))
     })
 }
 

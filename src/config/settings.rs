@@ -8,7 +8,7 @@ use playhouse_actors::{Moderate, Resume, TaskLimits};
 use playhouse_catalogue::{Catalogue, ModelFacts};
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
-use playhouse_prompts::{Agent, Agents, PromptError, Reasoning, RulesFile};
+use playhouse_prompts::{Agent, AgentPart, Agents, PromptError, Reasoning, RulesFile};
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
@@ -23,7 +23,7 @@ use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::fingerprint;
 use super::metrics::MetricsSettings;
-use super::permission_names::PermissionName;
+use super::permission_names::{PermissionName, WrongRule};
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server::ServerSettings;
 use super::sinks::SinkSettings;
@@ -236,25 +236,26 @@ impl Settings {
     pub(crate) fn agents_in(
         &self,
         root: &Path,
-        check: &dyn Fn(&Agent) -> Result<(), String>,
+        check: &dyn Fn(&Agent) -> Result<(), WrongRule>,
     ) -> Option<Agents> {
         self.agents.with_workspace(root, |agent| {
             if let Some(model) = &agent.model {
                 self.facts(model).map_err(|error| {
                     let note = "a workspace's agents may choose among the models that the operator has";
-                    ("model", format!("`model`: {error} ({note})"))
+                    (AgentPart::Key("model"), format!("`model`: {error} ({note})"))
                 })?;
             }
             agent
                 .permissions
                 .iter()
-                .try_for_each(|rule| {
+                .enumerate()
+                .try_for_each(|(index, rule)| {
                     permissions::expanded(rule, self.home.as_deref()).map(drop).map_err(|message| {
-                        format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug())
+                        (index, format!("`permission`, \"{}\": {message}", rule.pattern.escape_debug()))
                     })
                 })
                 .and_then(|()| check(agent))
-                .map_err(|message| ("permission", message))
+                .map_err(|(rule, message)| (AgentPart::Rule(rule), message))
         })
     }
 

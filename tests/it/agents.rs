@@ -36,7 +36,7 @@ fn agents_are_listed_with_those_of_the_workspace_and_what_is_wrong_there() {
     let listed = listed.says([
         "warning: .playhouse/agents/plan.md: there is an agent \"plan\" already, which is built in",
         "warning: .playhouse/agents/dear.md:3: `model`: ",
-        "warning: .playhouse/agents/loud.md:3: `permission.bahs` names no tool",
+        "warning: .playhouse/agents/loud.md:4: `permission.bahs` names no tool",
     ]);
     assert!(!listed.stdout.contains("compaction"), "hidden ones are left out");
     let all = stage.playhouse(["agents", "--all", "--json"]).is(0).lines();

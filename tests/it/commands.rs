@@ -1,6 +1,7 @@
 //! Command templates on the command line, and paths that prompts name.
 
 use mock_llm::{Model, Script, call, text};
+use rustix::fs::{FileType, Mode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -51,8 +52,10 @@ fn commands_are_listed_with_what_is_wrong() {
     let lines = stage.playhouse(["commands", "--json"]).is(0).lines();
     assert_eq!((&lines[0]["name"], &lines[0]["owner"]), (&json!("fix"), &json!("workspace")));
     assert_eq!(lines.iter().filter(|line| line["error"].is_string()).count(), 2);
-    let elsewhere = stage.playhouse(["commands", "--dir", stage.root().to_str().unwrap()]).is(0);
-    assert!(!elsewhere.stdout.contains("/fix"), "{}", elsewhere.stdout);
+    for option in ["-C", "--directory", "--dir"] {
+        let elsewhere = stage.playhouse(["commands", option, stage.root().to_str().unwrap()]).is(0);
+        assert!(!elsewhere.stdout.contains("/fix"), "{}", elsewhere.stdout);
+    }
 }
 
 #[test]
@@ -220,8 +223,21 @@ fn what_a_shell_block_ends_with_stands_in_the_prompt() {
 fn a_path_of_a_file_that_cannot_be_shown_says_why() {
     let stage = Stage::new(Model::new().step(text("Well.")).cycle());
     stage.write("cut.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR").write("a.txt", "one\n");
-    stage.run(["look at @cut.png and @a.txt#7-9 and @none.txt"]).is(0);
+    let pipe = stage.workspace.join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for name in ["b.txt", "c.txt", "d.txt"] {
+        stage.write(name, "b\n");
+    }
+    stage
+        .run(["look at @cut.png and @a.txt#7-9 and @none.txt, @pipe, @b.txt#3-2, @c.txt#0-0. and @d.txt#x"])
+        .is(0);
     let told = asked(&stage);
+    assert!(told.contains("<file name=\"pipe\">\n[not shown: "), "{told}");
+    for (name, lines) in [("b.txt", "3-2"), ("c.txt", "0-0"), ("d.txt", "x")] {
+        let said =
+            format!("<file name=\"{name}\">\n[not shown: \"#{lines}\" names no lines: write the first");
+        assert!(told.contains(&said), "{told}");
+    }
     assert!(told.contains("<file name=\"cut.png\">\n[not shown: "), "{told}");
     assert!(told.contains("<file name=\"a.txt\">\n[not shown: "), "{told}");
     assert!(!told.contains("<file name=\"none.txt\">"), "{told}");

@@ -22,11 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ReplyPort, SessionMessage, SessionState};
 use crate::host::SessionHost;
-use crate::mentions::mentions;
+use crate::mentions::{Meant, mentions};
 use crate::shared::Shared;
 
 /// The tool that reads what is named.
 const READ: &str = "read";
+/// The longest of what stands in the place of lines that is told, in characters.
+const LONGEST_LINES: usize = 40;
 /// The most paths that are attached to one prompt.
 const MOST_PATHS: usize = 20;
 /// The most text in all files that somebody gives with one prompt, in bytes.
@@ -121,7 +123,7 @@ impl Desk {
         }
         let mut seen = HashSet::new();
         for path in std::mem::take(&mut prompt.paths) {
-            self.named(vec![path], &mut seen, &mut files).await?;
+            self.named(vec![Meant::Path(path)], &mut seen, &mut files).await?;
         }
         if !prompt.plain {
             for candidates in mentions(&prompt.text) {
@@ -170,7 +172,7 @@ impl Desk {
     /// Attaches the first of `candidates` that there is, once, if it may be read.
     async fn named(
         &self,
-        candidates: Vec<PathMention>,
+        candidates: Vec<Meant>,
         seen: &mut HashSet<PathBuf>,
         files: &mut Vec<Attachment>,
     ) -> Result<(), CommandError> {
@@ -179,21 +181,33 @@ impl Desk {
         }
         let workspace = Arc::clone(&self.context.workspace);
         let find = move || {
-            candidates.into_iter().find_map(|mention| {
+            candidates.into_iter().find_map(|meant| {
+                let (mention, no_lines) = match meant {
+                    Meant::Path(mention) => (mention, None),
+                    Meant::NoLines { path, lines } => {
+                        (PathMention { path, ..PathMention::default() }, Some(lines))
+                    }
+                };
                 let resolved = workspace.resolve(&mention.path).ok()?;
                 let is_inside = matches!(resolved.zone, Zone::Workspace | Zone::Guarded);
                 let kind = door::facts(&resolved).ok().filter(|_| is_inside)??.kind;
-                let is_directory = kind == door::Kind::Directory;
-                (is_directory || kind == door::Kind::File).then_some((mention, resolved, is_directory))
+                Some((mention, no_lines, resolved, kind == door::Kind::Directory))
             })
         };
-        let Some((mention, resolved, is_directory)) = self.context.pool.run(find).await else {
+        let Some((mention, no_lines, resolved, is_directory)) = self.context.pool.run(find).await else {
             return Ok(());
         };
         if !seen.insert(resolved.path.clone()) {
             return Ok(());
         }
-        let Some(read) = self.read(&mention, &resolved).await else { return Ok(()) };
+        let Some(mut read) = self.read(&mention, &resolved).await else { return Ok(()) };
+        if let Some(lines) = no_lines {
+            let lines: String = lines.chars().take(LONGEST_LINES).collect();
+            let lines = lines.escape_debug();
+            read = Err(ToolError::Invalid(format!(
+                "\"#{lines}\" names no lines: write the first and the last as in `#10-20`, counted from 1"
+            )));
+        }
         let (text, images) = read.unwrap_or_else(|why| (format!("[not shown: {why}]"), Vec::new()));
         let mut add = |mime: String, filename: String, blob: BlobRef| {
             files.push(Attachment { mentioned: true, ..Attachment::new(mime, filename, blob) });

@@ -174,12 +174,15 @@ async fn what_cannot_be_attached_stays_text() {
     let session = stage.engine.create(NewSession { permissions, ..stage.new_session("echo") }).await.unwrap();
     let outside = stage.folder.path().join("outside.txt");
     let said = format!(
-        "@secret.txt @asked.txt @link @../outside.txt @{} @missing @pipe me@open.txt",
+        "@secret.txt#x @asked.txt @link @../outside.txt @{} @missing#2-1 @pipe me@open.txt",
         outside.display()
     );
     assert_eq!(ask(&session, &said).await, TurnOutcome::Completed);
-    assert_eq!(texts(&stage), [said]);
-    assert_eq!(files(&session).await, []);
+    // Of what may be read it is told why it is not shown.
+    let pipe =
+        "<file name=\"pipe\">\n[not shown: pipe is a pipe, not a regular file, so it is not opened]\n</file>";
+    assert_eq!(texts(&stage), [said.as_str(), pipe]);
+    assert_eq!(files(&session).await, [("pipe".to_owned(), "text/plain".to_owned())]);
     let consents = stage.records(&session).await.into_iter();
     assert_eq!(consents.filter(|record| matches!(record, Record::ConsentAsked(_))).count(), 0);
     // Whoever wants no more than text says so.

@@ -185,7 +185,8 @@ impl Agent {
                     "the agent has a text behind its head as well: keep one of them".to_owned(),
                 )),
                 "permission" | "permissions" => {
-                    permission::rules(field).map(|rules| agent.permissions = rules)
+                    let rules = permission::rules(field);
+                    rules.map(|rules| agent.permissions = rules.into_iter().map(|(_, rule)| rule).collect())
                 }
                 _ => agent.set(field).map_err(|message| (field.line, message)),
             };

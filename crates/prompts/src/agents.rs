@@ -11,7 +11,7 @@ use playhouse_protocol::nearest::{did_you_mean, nearest};
 
 use crate::front_matter::Field;
 use crate::inside::{names_inside, read_inside};
-use crate::{Agent, PromptError, front_matter};
+use crate::{Agent, PromptError, front_matter, permission};
 
 /// The folder of a workspace's agents, from its root.
 const FOLDER: &str = ".playhouse/agents";
@@ -53,12 +53,21 @@ pub struct RefusedAgent {
     pub error: PromptError,
 }
 
+/// A part of an agent's head in which something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentPart {
+    /// The value of this key.
+    Key(&'static str),
+    /// This one of its rules.
+    Rule(usize),
+}
+
 /// The agents that there are, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agents {
     agents: BTreeMap<String, Agent>,
-    /// Files of the agents that an operator added, by name, with the line at which each has its rules.
-    files: BTreeMap<String, (String, Option<usize>)>,
+    /// Files of the agents that an operator added, by name, with the line of each rule.
+    files: BTreeMap<String, (String, Vec<usize>)>,
     /// The same of those that came from a workspace.
     local: BTreeMap<String, String>,
     refused: Vec<RefusedAgent>,
@@ -94,17 +103,17 @@ impl Agents {
             let message = format!("there is an agent \"{}\" already, in {earlier}", agent.name);
             return Err(PromptError::whole(file, message));
         }
-        self.files.insert(agent.name.clone(), (file.to_owned(), line_of(file, text, "permission")));
+        self.files.insert(agent.name.clone(), (file.to_owned(), lines_of_rules(file, text)));
         self.agents.insert(agent.name.clone(), agent);
         Ok(())
     }
 
     /// The same with the agents of the workspace `root`; `None` where it has no file for one. `check` says what is wrong with
-    /// an agent beside its form, and with which key of its head. Reads files.
+    /// an agent beside its form, and in which part of its head. Reads files.
     pub fn with_workspace(
         &self,
         root: &Path,
-        check: impl Fn(&Agent) -> Result<(), (&'static str, String)>,
+        check: impl Fn(&Agent) -> Result<(), (AgentPart, String)>,
     ) -> Option<Self> {
         let names = match names_inside(root, Path::new(FOLDER), MOST_NAMES) {
             Ok(names) => names,
@@ -129,7 +138,7 @@ impl Agents {
         &mut self,
         root: &Path,
         stem: &str,
-        check: impl Fn(&Agent) -> Result<(), (&'static str, String)>,
+        check: impl Fn(&Agent) -> Result<(), (AgentPart, String)>,
     ) -> Result<(), PromptError> {
         let file = format!("{FOLDER}/{stem}.md");
         let wrong = |message: String| PromptError::whole(&file, message);
@@ -147,8 +156,11 @@ impl Agents {
             PromptError::at(&file, line, "this line is not UTF-8")
         })?;
         let agent = Agent::parse(&file, &text)?;
-        let at = |key: &str, message: String| {
-            let line = line_of(&file, &text, key);
+        let at = |part: AgentPart, message: String| {
+            let line = match part {
+                AgentPart::Key(key) => line_of(&file, &text, key),
+                AgentPart::Rule(index) => lines_of_rules(&file, &text).get(index).copied(),
+            };
             PromptError { file: file.clone(), line, message }
         };
         if self.agents.contains_key(&agent.name) {
@@ -161,9 +173,9 @@ impl Agents {
                 "there is an agent \"{}\" already, which {whose}: a workspace's agents need names of their own",
                 agent.name
             );
-            return Err(at("name", message));
+            return Err(at(AgentPart::Key("name"), message));
         }
-        check(&agent).map_err(|(key, message)| at(key, message))?;
+        check(&agent).map_err(|(part, message)| at(part, message))?;
         self.local.insert(agent.name.clone(), file.clone());
         self.agents.insert(agent.name.clone(), agent);
         Ok(())
@@ -209,10 +221,12 @@ impl Agents {
         self.files.get(name).map(|(file, _)| file.as_str())
     }
 
-    /// What is wrong with the rules of an agent, and where.
-    pub fn wrong_rules(&self, name: &str, message: String) -> PromptError {
+    /// What is wrong with this one of an agent's rules, and where.
+    pub fn wrong_rule(&self, name: &str, rule: usize, message: String) -> PromptError {
         match self.files.get(name) {
-            Some((file, line)) => PromptError { file: file.clone(), line: *line, message },
+            Some((file, lines)) => {
+                PromptError { file: file.clone(), line: lines.get(rule).copied(), message }
+            }
             None => PromptError::whole(name, message),
         }
     }
@@ -233,6 +247,14 @@ fn line_of(file: &str, text: &str, key: &str) -> Option<usize> {
     let document = front_matter::parse(file, text).ok()?;
     let is_it = |field: &&Field<'_>| field.key == key || field.key.strip_suffix('s') == Some(key);
     document.fields.iter().find(is_it).map(|field| field.line)
+}
+
+/// The lines of the rules in the head of an agent's file, in their order.
+fn lines_of_rules(file: &str, text: &str) -> Vec<usize> {
+    let Ok(document) = front_matter::parse(file, text) else { return Vec::new() };
+    let is_it = |field: &&Field<'_>| matches!(field.key, "permission" | "permissions");
+    let rules = document.fields.iter().find(is_it).and_then(|field| permission::rules(field).ok());
+    rules.unwrap_or_default().into_iter().map(|(line, _)| line).collect()
 }
 
 #[cfg(test)]
@@ -297,6 +319,24 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_is_wrong_is_told_at_its_line() {
+        let head = "---\ndescription: d\npermission:\n  edit: deny\n  # c\n  bash:\n    \"a\": ask\n    \"b\": ask\n---";
+        let mut agents = Agents::builtin();
+        agents.add("mine.md", head).unwrap();
+        let told = |rule| agents.wrong_rule("mine", rule, "no".to_owned()).to_string();
+        assert_eq!(
+            [0, 1, 2, 3].map(told),
+            ["mine.md:4: no", "mine.md:7: no", "mine.md:8: no", "mine.md: no"]
+        );
+        let root = tempfile::tempdir().unwrap();
+        fs_err::create_dir_all(root.path().join(FOLDER)).unwrap();
+        fs_err::write(root.path().join(FOLDER).join("theirs.md"), head).unwrap();
+        let wrong = |_: &Agent| Err((AgentPart::Rule(2), "no".to_owned()));
+        let all = agents.with_workspace(root.path(), wrong).unwrap();
+        assert_eq!(all.refused()[0].error.to_string(), ".playhouse/agents/theirs.md:8: no");
+    }
+
+    #[test]
     fn nearest_names_are_found() {
         assert_eq!(Agents::builtin().nearest("hephaistos"), ["hephaestus"]);
     }
@@ -307,7 +347,7 @@ mod tests {
         let mut agents = Agents::builtin();
         agents.add("agents/mine.md", "---\ndescription: the operator's\n---").unwrap();
         let check = |agent: &Agent| match &agent.model {
-            Some(model) => Err(("model", format!("{model} is not configured"))),
+            Some(model) => Err((AgentPart::Key("model"), format!("{model} is not configured"))),
             None => Ok(()),
         };
         assert_eq!(agents.with_workspace(root.path(), check), None);

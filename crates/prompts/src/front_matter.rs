@@ -111,7 +111,7 @@ impl<'a> Head<'a> {
             return Ok(());
         }
         if let Some(item) = trimmed.strip_prefix("- ") {
-            return self.item(inline::unquote(item));
+            return self.item(inline::closed(item)?);
         }
         let indent = line.len() - trimmed.len();
         if indent == 0 {
@@ -296,6 +296,10 @@ mod tests {
             ("a: {b}", "2: expected `key: value` in this map, and a `}` at its end"),
             ("a: {b: \"1\" 2}", "2: this map has no `}` at its end"),
             ("a: {b: 1} 2", "2: something follows the `}` of this map"),
+            ("a: \"x", "2: this text begins with \" and has no \" at its end"),
+            ("a: 'x\nb: y'", "2: this text begins with ' and has no ' at its end"),
+            ("a:\n- \"", "3: this text begins with \" and has no \" at its end"),
+            ("a:\n  b: \"x", "3: this text begins with \" and has no \" at its end"),
             ("a: {}\n- x", "3: an item needs a `key:` without value in a line before it"),
         ] {
             assert_eq!(error(&format!("---\n{head}\n---")), format!("a.md:{expected}"), "{head}");

@@ -48,7 +48,7 @@ pub mod template;
 use std::fmt;
 
 pub use agent::{Agent, AgentMode, ToolFilter};
-pub use agents::{Agents, Origin, RefusedAgent};
+pub use agents::{AgentPart, Agents, Origin, RefusedAgent};
 pub use command::{CommandTemplate, Commands};
 pub use families::Family;
 pub use reasoning::Reasoning;

@@ -4,11 +4,11 @@ use playhouse_protocol::consent::PermissionRule;
 
 use crate::front_matter::{Field, FieldValue};
 
-/// The rules of `field`: a map of permissions, each with an action or with a map of patterns and their actions.
+/// The rules of `field`, each with its line: a map of permissions, each with an action or with a map of patterns and their actions.
 ///
 /// # Errors
 /// The line of what is wrong, and why.
-pub(crate) fn rules(field: &Field<'_>) -> Result<Vec<PermissionRule>, (usize, String)> {
+pub(crate) fn rules(field: &Field<'_>) -> Result<Vec<(usize, PermissionRule)>, (usize, String)> {
     let FieldValue::Map(permissions) = &field.value else {
         let message = "must be a map of permissions and their actions: `permission: { edit: deny }`";
         return Err((field.line, format!("`{}` {message}", field.key)));
@@ -18,7 +18,8 @@ pub(crate) fn rules(field: &Field<'_>) -> Result<Vec<PermissionRule>, (usize, St
         let place = [field.key, *permission];
         match value {
             FieldValue::Text(action) => {
-                rules.push(rule(permission, "*", action).map_err(|error| (*line, wrong(&place, &error)))?);
+                let rule = rule(permission, "*", action).map_err(|error| (*line, wrong(&place, &error)))?;
+                rules.push((*line, rule));
             }
             FieldValue::Map(patterns) => {
                 for Field { key: pattern, line, value } in patterns {
@@ -29,7 +30,7 @@ pub(crate) fn rules(field: &Field<'_>) -> Result<Vec<PermissionRule>, (usize, St
                             Err("expected allow, ask or deny".to_owned())
                         }
                     };
-                    rules.push(one.map_err(|error| (*line, wrong(&place, &error)))?);
+                    rules.push((*line, one.map_err(|error| (*line, wrong(&place, &error)))?));
                 }
             }
             FieldValue::List(_) => {

@@ -184,7 +184,7 @@ fn the_rules_of_an_agent_need_a_home_too() {
     let head = "---\ndescription: d\npermission:\n  edit: { ~/notes/*: allow }\n---";
     place.write("operator/agents/scribe.md", head);
     assert_snapshot!(place.message(place.load().unwrap_err()), @r#"
-        operator/agents/scribe.md:3: `permission`, "~/notes/*": the pattern begins with the home directory, and HOME is not set
+        operator/agents/scribe.md:4: `permission`, "~/notes/*": the pattern begins with the home directory, and HOME is not set
         "#);
     place.write("operator/agents/scribe.md", head.replace("allow", "perhaps"));
     assert_snapshot!(place.message(place.load().unwrap_err()), @r#"

@@ -13,7 +13,7 @@ pub(super) fn value(text: &str, line: usize, depth: usize) -> Result<FieldValue<
         }
         return Ok(FieldValue::Map(map));
     }
-    let Some(list) = text.strip_prefix('[') else { return Ok(FieldValue::Text(unquote(text))) };
+    let Some(list) = text.strip_prefix('[') else { return Ok(FieldValue::Text(closed(text)?)) };
     let Some(list) = list.strip_suffix(']') else {
         return Err("this list has no `]` at the end of its line".to_owned());
     };
@@ -38,6 +38,17 @@ pub(super) fn entry(text: &str) -> Option<(&str, &str)> {
     };
     let plain = !key.trim().is_empty() && !key.contains(['{', '}', ',', '"']);
     plain.then_some((key.trim_end(), rest))
+}
+
+/// A text without the pair of quotes around it, which must be a pair.
+pub(super) fn closed(text: &str) -> Result<&str, String> {
+    let open = ['"', '\'']
+        .into_iter()
+        .find(|quote| text.trim().strip_prefix(*quote).is_some_and(|rest| !rest.contains(*quote)));
+    match open {
+        Some(quote) => Err(format!("this text begins with {quote} and has no {quote} at its end")),
+        None => Ok(unquote(text)),
+    }
 }
 
 /// Takes a pair of quotes off.
