@@ -26,8 +26,10 @@ pub(super) struct Findings {
     pub(super) looks: u32,
     /// Where the script may have gone, beside the directory where it began.
     bases: Vec<String>,
-    /// How many of the last of them are those to which it went last.
+    /// How many of the last of them are those to which it went last; 0 where it may be in any.
     latest: usize,
+    /// How often it went elsewhere.
+    pub(super) moves: usize,
     /// Files that it writes and files that it runs, by their last names.
     written: Vec<String>,
     run: Vec<String>,
@@ -135,9 +137,15 @@ impl Findings {
             self.lost(directory);
         } else {
             self.latest = more.len();
+            self.moves += 1;
             self.bases = before;
             self.bases.extend(more);
         }
+    }
+
+    /// What went elsewhere last was not the script itself: it may be in any of the directories.
+    pub(super) fn come_back(&mut self) {
+        self.latest = 0;
     }
 
     /// The script goes nobody knows where.
@@ -196,5 +204,14 @@ mod tests {
         assert_eq!(last("cd /a && cd b && cat x"), "b /a/b");
         assert_eq!(last("cd /a && cd /b && cd /a && cat x"), "/a");
         assert_eq!(last("cd /a && cd $B && cat x"), "");
+        // A shell in it went there, and is gone.
+        for script in
+            ["(cd /a && b) && cat x", "b $(cd /a; c); cat x", "sh -c 'cd /a && b'; cat x", "(cd /a; b) > x"]
+        {
+            assert_eq!(last(script), "", "{script}");
+        }
+        assert_eq!(last("(cd /a && cat x)"), "/a");
+        assert_eq!(last("cd /a && (b) && sh -c c && cat x"), "/a");
+        assert_eq!(last("(cd /a && b); cd /b; cat x"), "/b");
     }
 }

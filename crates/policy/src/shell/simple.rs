@@ -99,6 +99,9 @@ impl Walker<'_, '_> {
             self.found.command(Command { text, doubt: why, always: Vec::new() });
         }
         self.files(name, words, &wrapped, code);
+        if matches!(name, "cd" | "pushd") {
+            self.away = self.shells.last().copied();
+        }
         self.scripts(name, words, node, depth);
         for script in &wrapped.scripts {
             self.script(&script.text, script.doubt, depth);

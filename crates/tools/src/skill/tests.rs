@@ -186,6 +186,7 @@ async fn scripts_of_a_copy_run_in_all_usual_forms() {
             format!("cd {f} && ./scripts/run.sh well && cd {w} && mkdir -p made && rmdir made"),
             format!("cd {f}/scripts && bash run.sh well"),
             format!("(cd {f} && sh scripts/run.sh well)"),
+            format!("(cd {f} && sh scripts/run.sh well) > made.txt; cat made.txt; rm made.txt"),
             format!("awk -f {f}/x.awk"),
             format!("make -s -C {f}"),
             format!("cp {f}/scripts/run.sh . && sh ./run.sh well && rm run.sh"),
