@@ -161,6 +161,29 @@ fn configured_headers_arrive_and_a_missing_one_is_named() {
     assert!(stage.asked().is_empty());
 }
 
+/// Where nobody has a name, so that only a proxy leads there.
+#[test]
+fn a_proxy_of_the_environment_is_asked_unless_the_provider_is_excepted() {
+    let stage = Stage::new(Model::new().step(text("Hello through the proxy.")));
+    let tap = Tap::before(&stage.url());
+    let far = fs_err::read_to_string(&stage.config).unwrap().replace(&stage.url(), "http://model.invalid");
+    fs_err::write(&stage.config, far).unwrap();
+    stage.configure("[retry]\nattempts = 1");
+    let through = |variables: &[(&str, &str)]| {
+        let mut command = stage.command(["run", "Go."]);
+        command.envs(variables.iter().copied());
+        finish(command)
+    };
+    let proxy = format!("http://ada:secret@{}", tap.url().trim_start_matches("http://"));
+    let ended = through(&[("HTTP_PROXY", &proxy)]).is(0);
+    assert_eq!(ended.stdout, "Hello through the proxy.\n");
+    assert!(tap.heard().starts_with("POST http://model.invalid/v1/chat/completions HTTP/1.1\r\n"));
+    assert_eq!(tap.header("proxy-authorization"), ["Basic YWRhOnNlY3JldA=="]);
+    let ended = through(&[("HTTP_PROXY", &proxy), ("NO_PROXY", "model.invalid")]).is(1);
+    ended.says(["model.invalid/v1/chat/completions: its name was not found"]);
+    assert_eq!(stage.asked().len(), 1);
+}
+
 #[test]
 fn retries_are_as_configured() {
     let model = || Model::new().step(text("x").fault(Fault::status(500)));

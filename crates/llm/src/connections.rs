@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::{Client, Url, redirect};
+use reqwest::Url;
 use rustls::ClientConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls_platform_verifier::BuilderVerifierExt as _;
@@ -18,18 +18,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use crate::client::{Client, IDLE_TIMEOUT};
+use crate::paced::{Coming, Pace};
+
 /// How long a connection may take to be made, where nothing else is wanted.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept for the next request, and a further lane after its last one began.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// So many connections without a request are kept to a server that speaks HTTP/1.1. Each holds a buffer as large as what came
-/// at once, up to 400 KB.
-const MOST_IDLE: usize = 64;
-/// How often a server that is silent on a connection of HTTP/2 is asked whether it is still there. A connection that
-/// died without a word would otherwise take every new request until the system gives it up.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long it may take to answer that.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How connections to a server are made, and what each carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +63,7 @@ pub(crate) struct Lanes {
     /// resumes the session of the first.
     tls: OnceCell<ClientConfig>,
     by_server: Mutex<HashMap<Server, Vec<Lane>>>,
+    pace: Pace,
 }
 
 /// What clients differ in.
@@ -101,6 +95,7 @@ impl Lane {
 pub(crate) struct Place {
     pub(crate) client: Client,
     _load: Arc<()>,
+    _coming: Coming,
 }
 
 impl Lanes {
@@ -127,14 +122,14 @@ impl Lanes {
         let free = match free {
             Some(free) => free,
             None => {
-                let client = client(tls, connections).map_err(|error| innermost(&error))?;
+                let client = Client::new(url, tls, connections, &self.pace)?;
                 lanes.push(Lane { client, load: Arc::new(()), used: now });
                 lanes.len() - 1
             }
         };
         let lane = &mut lanes[free];
         lane.used = now;
-        Ok(Place { client: lane.client.clone(), _load: Arc::clone(&lane.load) })
+        Ok(Place { client: lane.client.clone(), _load: Arc::clone(&lane.load), _coming: self.pace.begin() })
     }
 }
 
@@ -152,40 +147,8 @@ async fn trusting_the_machine() -> Result<ClientConfig, String> {
 }
 
 /// What the process chose, else the one that is built in.
-fn cryptography() -> Arc<CryptoProvider> {
+pub(crate) fn cryptography() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()))
-}
-
-/// A client with a pool of its own. `tls`: `None` for addresses without TLS, which need no certificates.
-///
-/// A request that a server handed back unread is sent again by the client, as the standard allows; all other failures are
-/// the caller's.
-fn client(tls: Option<&ClientConfig>, connections: Connections) -> Result<Client, reqwest::Error> {
-    let Connections { http2, connect, .. } = connections;
-    let builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .connect_timeout(connect)
-        .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(MOST_IDLE)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));
-    let builder = match tls {
-        None => builder.tls_certs_only([]),
-        Some(tls) => {
-            let mut tls = tls.clone();
-            tls.alpn_protocols = match http2 {
-                Http2::Negotiated => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-                Http2::PriorKnowledge => vec![b"h2".to_vec()],
-            };
-            builder.tls_backend_preconfigured(tls)
-        }
-    };
-    match http2 {
-        Http2::Negotiated => builder,
-        Http2::PriorKnowledge => builder.http2_prior_knowledge(),
-    }
-    .build()
 }
 
 /// The innermost reason: outer ones repeat the address.

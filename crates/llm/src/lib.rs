@@ -10,7 +10,8 @@
 //! Inside, a dialect is one folder (`anthropic`, `openai_chat`, `openai_responses`, `gemini`) that implements one trait:
 //! how requests are written, and how events are decoded. `usage` makes exclusive counts of what providers report, each by
 //! its [`UsageConvention`]. `sse` cuts the body into events, `form` knows those that differ in their text only, `failure` makes typed errors of what providers say, `media`
-//! carries attachments, `call_ids` keeps ids of calls acceptable, `connections` opens as many as HTTP/2 needs.
+//! carries attachments, `call_ids` keeps ids of calls acceptable, `connections` opens as many as HTTP/2 needs, `client` speaks
+//! over them, and `paced` reads them seldom while much comes.
 //!
 //! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
 //!
@@ -29,6 +30,7 @@
 mod answer;
 mod anthropic;
 mod call_ids;
+mod client;
 mod connections;
 mod credentials;
 mod decode;
@@ -44,6 +46,7 @@ mod limiter;
 mod media;
 mod openai_chat;
 mod openai_responses;
+mod paced;
 mod repair;
 mod sse;
 mod transcript;

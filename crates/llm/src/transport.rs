@@ -7,12 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use reqwest::Url;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::client::Unanswered;
 use crate::connections::{Connections, Http2, Lanes, innermost};
 
 /// A request, ready to be sent.
@@ -79,32 +81,30 @@ impl Transport for HttpTransport {
 
 impl HttpTransport {
     async fn exchange(self, request: HttpRequest) -> Result<HttpResponse, ErrorInfo> {
-        let address = address(&request.url);
-        let url = Url::parse(&request.url).map_err(|error| {
-            unusable(format!("\"{address}\" is not an address ({error}): check base_url"))
+        let HttpRequest { url: wanted, headers, body, connections } = request;
+        let url = Url::parse(&wanted).map_err(|error| {
+            unusable(format!("\"{}\" is not an address ({error}): check base_url", address(&wanted)))
         })?;
-        let headers = headers(request.headers)?;
+        let headers = header_map(headers)?;
         if !matches!(url.scheme(), "http" | "https") {
-            let scheme = url.scheme();
+            let (scheme, address) = (url.scheme(), address(&wanted));
             return Err(unusable(format!(
                 "\"{address}\" begins with {scheme}: a base_url begins with http:// or https://"
             )));
         }
-        let place = self.lanes.place(&url, request.connections).await.map_err(unusable)?;
-        let sent = place.client.post(url).headers(headers).body(request.body).send().await;
-        let response = sent.map_err(|error| connection_error(&address, &error, request.connections))?;
-        let status = response.status().as_u16();
+        let place = self.lanes.place(&url, connections).await.map_err(unusable)?;
+        let sent = place.client.post(url, headers, body).await;
+        let answer = sent.map_err(|error| connection_error(&address(&wanted), &error, connections))?;
+        let status = answer.status().as_u16();
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers =
-            response.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
-        let body = response.bytes_stream().map(move |chunk| {
+            answer.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+        let body = answer.into_body().map(move |chunk| {
             // The place is taken as long as the body is there.
             let _ = &place;
             chunk.map_err(|error| {
-                let what = format!(
-                    "the connection to {address} broke in the middle of the answer ({})",
-                    innermost(&error)
-                );
+                let (address, cause) = (address(&wanted), innermost(error.as_ref()));
+                let what = format!("the connection to {address} broke in the middle of the answer ({cause})");
                 ErrorInfo::new(ErrorCode::StreamCut, what)
             })
         });
@@ -112,7 +112,7 @@ impl HttpTransport {
     }
 }
 
-fn headers(pairs: Vec<(String, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
+fn header_map(pairs: Vec<(String, SecretString)>) -> Result<HeaderMap, ErrorInfo> {
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
         let known = HeaderName::from_bytes(name.as_bytes())
@@ -165,8 +165,8 @@ fn unusable(what: String) -> ErrorInfo {
 }
 
 /// Which class a failed request is of: whether it may pass, and whether it was sent.
-fn class(error: &reqwest::Error, cause: &str) -> ErrorCode {
-    if !error.is_connect() {
+fn class(error: &Unanswered, cause: &str) -> ErrorCode {
+    if !error.is_connect {
         return ErrorCode::NoAnswer;
     }
     // Neither a certificate nor a server without TLS is another one a second later.
@@ -174,12 +174,12 @@ fn class(error: &reqwest::Error, cause: &str) -> ErrorCode {
     if lasting { ErrorCode::Misconfigured } else { ErrorCode::Connection }
 }
 
-fn connection_error(address: &str, error: &reqwest::Error, connections: Connections) -> ErrorInfo {
+fn connection_error(address: &str, error: &Unanswered, connections: Connections) -> ErrorInfo {
     let Connections { http2, connect, .. } = connections;
-    let cause = innermost(error);
+    let cause = innermost(error.error.as_ref());
     let broken = |what: String| ErrorInfo::new(class(error, &cause), what);
     let refused = io_kind(error) == Some(io::ErrorKind::ConnectionRefused);
-    broken(match (error.is_connect(), error.is_timeout()) {
+    broken(match (error.is_connect, error.is_timeout) {
         (true, true) => format!(
             "could not connect to {address} within {} s: is it the right address?",
             connect.as_secs_f64()
@@ -217,8 +217,8 @@ fn connection_error(address: &str, error: &reqwest::Error, connections: Connecti
 }
 
 /// Whether one of the reasons holds these words.
-fn chain_says(error: &reqwest::Error, words: &str) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+fn chain_says(error: &Unanswered, words: &str) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = error.error.source();
     while let Some(error) = cause {
         if error.to_string().contains(words) {
             return true;
@@ -228,8 +228,8 @@ fn chain_says(error: &reqwest::Error, words: &str) -> bool {
     false
 }
 
-fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
-    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+fn io_kind(error: &Unanswered) -> Option<io::ErrorKind> {
+    let mut cause: Option<&(dyn Error + 'static)> = error.error.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return Some(error.kind());

@@ -86,6 +86,20 @@ async fn an_answer_arrives_and_the_connection_serves_the_next_request() {
 }
 
 #[tokio::test]
+async fn what_an_address_names_before_its_host_goes_along_unless_there_is_a_key() {
+    let answer = [chunked(&[&openai_chat::everything()]), b"0\r\n\r\n".to_vec()].concat();
+    for (key, expected) in [(None, "Basic YWRhOnBAdw==".to_owned()), (Some(KEY), format!("Bearer {KEY}"))] {
+        let (address, server) = serve(vec![answer.clone()]);
+        let base_url = format!("http://ada:p%40w@{address}/v1");
+        let endpoint = Endpoint { base_url, key: key.map(Into::into), ..endpoint_at(address) };
+        read(ask(&HttpTransport::new(), &endpoint).await.unwrap()).await.1.unwrap();
+        let request = server.join().unwrap().remove(0);
+        assert!(request.contains(&format!("authorization: {expected}\r\n")), "{request}");
+        assert!(request.contains(&format!("host: {address}\r\n")), "{request}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_is_read() {
     let body = r#"{"error":{"message":"slow down","type":"rate_limit_error"}}"#;
     let head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\ncontent-type: application/json\r\n";

@@ -1,0 +1,254 @@
+//! Sockets that are read seldom while much comes.
+//!
+//! Models send a token at a time, and each that is read by itself costs a wake of the task that has the connection, a system
+//! call, and a wake of the task that reads the answer: far more than what is done with the token. While few answers come, all
+//! of that is done at once. While so many come that it would fill the processors, a socket rests for some milliseconds after
+//! it was read, and what came meanwhile is read in one piece; as network cards hold back their interrupts under load.
+//!
+//! What follows a write is read as soon as it is there: the answer to a request, the next message of a handshake.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// While no more answers than these come for each processor, no socket rests. Two processors carry 600 answers of 50 tokens a
+/// second, their clients and the server of the model among it, with a third of their time to spare.
+const UNHURRIED: usize = 300;
+/// What each answer beyond those adds to the rest, on one processor.
+const EACH: Duration = Duration::from_micros(200);
+/// The longest rest. Two tokens or more come meanwhile, and nobody who reads along sees it.
+const LONGEST: Duration = Duration::from_millis(40);
+
+/// How many processors share the load.
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+
+/// Counts the answers that come just now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pace(Arc<AtomicUsize>);
+
+/// One of them, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Coming(Pace);
+
+impl Pace {
+    pub(crate) fn begin(&self) -> Coming {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Coming(self.clone())
+    }
+
+    /// How long a socket rests that was read just now.
+    fn rest(&self) -> Duration {
+        rest(self.0.load(Ordering::Relaxed), *PROCESSORS)
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn rest(answers: usize, processors: usize) -> Duration {
+    let beyond = answers.saturating_sub(UNHURRIED * processors) / processors;
+    EACH.saturating_mul(u32::try_from(beyond).unwrap_or(u32::MAX)).min(LONGEST)
+}
+
+/// A connection that rests after each read, as long as the pace says.
+pub(crate) struct Paced<T> {
+    connection: T,
+    pace: Pace,
+    /// Whether it was read since it was written to last.
+    is_read: bool,
+    /// Rings when the rest is over. Made when it is first needed.
+    over: Option<Pin<Box<Sleep>>>,
+    is_resting: bool,
+}
+
+impl<T> Paced<T> {
+    pub(crate) fn new(connection: T, pace: Pace) -> Self {
+        Self { connection, pace, is_read: false, over: None, is_resting: false }
+    }
+
+    /// Begins a rest, unless this was the first read after a write.
+    fn rest(&mut self) {
+        if !std::mem::replace(&mut self.is_read, true) {
+            return;
+        }
+        let rest = self.pace.rest();
+        self.is_resting = !rest.is_zero();
+        if self.is_resting {
+            match &mut self.over {
+                Some(over) => over.as_mut().reset(Instant::now() + rest),
+                None => self.over = Some(Box::pin(sleep(rest))),
+            }
+        }
+    }
+
+    fn wrote(&mut self) {
+        (self.is_read, self.is_resting) = (false, false);
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.is_resting
+            && let Some(over) = &mut this.over
+        {
+            ready!(over.as_mut().poll(cx));
+            this.is_resting = false;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.connection).poll_read(cx, buffer))?;
+        // A buffer that is full may have left something behind; nothing at all is the end.
+        if buffer.filled().len() > before && buffer.remaining() > 0 {
+            this.rest();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.wrote();
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.wrote();
+        Pin::new(&mut self.connection).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.connection.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
+
+impl<T: Connection> Connection for Paced<T> {
+    fn connected(&self) -> Connected {
+        self.connection.connected()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// A pace beside so many answers for each processor of this machine.
+    fn beside(answers: usize) -> (Pace, Vec<Coming>) {
+        let pace = Pace::default();
+        let others = (0..answers * *PROCESSORS).map(|_| pace.begin()).collect();
+        (pace, others)
+    }
+
+    #[test]
+    fn rests_grow_with_the_answers_and_shrink_with_the_processors() {
+        let millis = |answers, processors| rest(answers, processors).as_micros();
+        assert_eq!([millis(0, 1), millis(300, 1), millis(350, 1), millis(9_000, 1)], [0, 0, 10_000, 40_000]);
+        assert_eq!([millis(600, 2), millis(700, 2), millis(1_000, 2)], [0, 10_000, 40_000]);
+        assert_eq!(millis(1_000, 16), 0);
+    }
+
+    /// What is read, when a piece is written every 20 ms, and after how many ms each was there.
+    async fn read_pieces(answers: usize) -> Vec<(String, u128)> {
+        let (pace, _others) = beside(answers);
+        let (near, mut far) = duplex(1_024);
+        let mut near = Paced::new(near, pace);
+        near.write_all(b"ask").await.unwrap();
+        let began = Instant::now();
+        let feed = async move {
+            far.read_exact(&mut [0; 3]).await.unwrap();
+            for piece in ["a", "b", "c", "d", "e"] {
+                sleep(Duration::from_millis(20)).await;
+                far.write_all(piece.as_bytes()).await.unwrap();
+            }
+        };
+        let read = async {
+            let mut pieces = Vec::new();
+            let mut buffer = [0; 64];
+            loop {
+                let length = near.read(&mut buffer).await.unwrap();
+                if length == 0 {
+                    return pieces;
+                }
+                let piece = String::from_utf8(buffer[..length].to_vec()).unwrap();
+                pieces.push((piece, began.elapsed().as_millis()));
+            }
+        };
+        tokio::join!(feed, read).1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_few_answers_each_piece_is_read_when_it_comes() {
+        let pieces = read_pieces(100).await;
+        let expected = ["a", "b", "c", "d", "e"].iter().zip([20, 40, 60, 80, 100]);
+        assert_eq!(pieces, expected.map(|(piece, at)| ((*piece).to_owned(), at)).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_many_the_first_after_a_write_is_read_at_once_and_others_together() {
+        let pieces = read_pieces(2_000).await;
+        let texts: Vec<&str> = pieces.iter().map(|(piece, _)| piece.as_str()).collect();
+        assert_eq!(texts, ["a", "b", "cd", "e"]);
+        // The timer is exact to a millisecond.
+        assert!((80..=81).contains(&pieces[2].1), "{pieces:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_buffer_that_was_filled_is_followed_by_the_rest_at_once() {
+        let (pace, _others) = beside(2_000);
+        let (near, mut far) = duplex(1_024);
+        let mut near = Paced::new(near, pace);
+        far.write_all(b"abcdefgh").await.unwrap();
+        let began = Instant::now();
+        let mut buffer = [0; 3];
+        for expected in ["abc", "def", "gh"] {
+            let length = near.read(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..length], expected.as_bytes());
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_what_was_written_meanwhile_waits_for_nothing() {
+        let (pace, _others) = beside(2_000);
+        let (near, mut far) = duplex(1_024);
+        let mut near = Paced::new(near, pace);
+        let mut buffer = [0; 64];
+        for text in ["a", "b"] {
+            far.write_all(text.as_bytes()).await.unwrap();
+            assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+        }
+        let began = Instant::now();
+        far.write_all(b"c").await.unwrap();
+        near.write_all(b"ask").await.unwrap();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
