@@ -49,10 +49,12 @@ const ARROWS: [(&str, &[&str]); 15] = [
 const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
 
 /// Libraries that one package alone may name, outside of tests.
-const KEPT: [(&str, &str); 11] = [
+const KEPT: [(&str, &str); 13] = [
     ("ractor", "actors"),
     ("sled", "store"),
     ("reqwest", "llm"),
+    ("h2", "llm"),
+    ("hyper-rustls", "llm"),
     ("eventsource-stream", "llm"),
     ("hyper", "mock-llm"),
     ("grep-searcher", "tools"),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ pub(crate) struct Unanswered {
 /// caller's.
 #[derive(Clone, Debug)]
 pub(crate) enum Client {
-    Straight(Pool<Connector, Full<Bytes>>),
+    Straight(Arc<Pool<Connector, Full<Bytes>>>),
     Proxied(reqwest::Client),
 }
 
@@ -100,7 +101,7 @@ impl Client {
         if Matcher::from_system().intercept(&uri).is_some() {
             return proxied(tls, connections).map(Self::Proxied).map_err(|error| innermost(&error));
         }
-        straight(tls, connections, pace).map(Self::Straight)
+        straight(tls, connections, pace).map(|pool| Self::Straight(Arc::new(pool)))
     }
 
     /// Sends `body` to `url`, and returns when the answer's head has arrived.
