@@ -460,6 +460,17 @@ fn nothing_is_unbounded_and_nothing_is_printed() {
     }
 }
 
+/// One call of the C library, for which nobody has a safe wrapper.
+#[test]
+fn unsafe_code_stands_in_one_place() {
+    let packages = packages();
+    let blocks = packages.iter().flat_map(Package::code).filter_map(|(path, code)| {
+        let count = code.matches("unsafe_code").count() + code.matches("unsafe {").count();
+        (count > 0).then(|| format!("{}: {count}", path.display()))
+    });
+    assert_eq!(blocks.collect::<Vec<_>>(), ["actors/src/supervisor/memory.rs: 2"]);
+}
+
 #[test]
 fn files_stay_short_and_open_with_a_page() {
     let mut files = BTreeMap::new();

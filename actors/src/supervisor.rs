@@ -1,6 +1,7 @@
 //! The supervisor: owns the table of sessions. It wakes a session from its log when somebody asks for it, lets it leave
 //! memory when it rests, respawns one that crashed, and parks one that crashed too often or whose log cannot be trusted.
 
+mod memory;
 mod sleep;
 mod slot;
 mod suspended;
@@ -99,6 +100,8 @@ pub(crate) struct SupervisorState {
     sweeping: bool,
     /// [`SupervisorMessage::MakeRoom`] is on its way.
     making_room: bool,
+    /// Sessions that left since memory was given back.
+    left: memory::Left,
     stopping: bool,
 }
 
@@ -122,6 +125,7 @@ impl Actor for Supervisor {
             going_on: false,
             sweeping: false,
             making_room: false,
+            left: memory::Left::default(),
             stopping: false,
         })
     }

@@ -28,9 +28,9 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 
 impl SupervisorState {
-    /// Looks through the table from time to time, while there is somebody in it, or something in the hub.
+    /// Looks through the table from time to time, while there is somebody in it, or something in the hub, or memory to give back.
     pub(super) fn keep_sweeping(&mut self, myself: &ActorRef<SupervisorMessage>) {
-        let is_empty = self.sessions.is_empty() && self.shared.hub.is_empty();
+        let is_empty = self.sessions.is_empty() && self.shared.hub.is_empty() && !self.left.are_many();
         if self.sweeping || self.stopping || is_empty {
             return;
         }
@@ -62,7 +62,9 @@ impl SupervisorState {
                 drop(live.actor.send_message(SessionMessage::Settle));
             }
         }
-        self.shared.hub.age(Instant::now());
+        let now = Instant::now();
+        self.shared.hub.age(now);
+        self.left.give_back(now);
         if let Some(idle_after) = self.shared.idle_after {
             for slot in self.sessions.values() {
                 if rested(slot).is_some_and(|rested| rested >= idle_after) {
@@ -121,6 +123,7 @@ impl SupervisorState {
             Stage::Leaving(_, waiting) => waiting,
             _ => Vec::new(),
         };
+        self.left.one();
         census.enter(Count::Metering);
         // Without the metering actor nobody asks for totals.
         drop(self.shared.metering.send_message(MeteringMessage::Forget(session)));
