@@ -38,8 +38,10 @@ use crate::paced::{Pace, Paced};
 /// How long a connection is kept for the next request.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// So many connections without a request are kept to a server that speaks HTTP/1.1. Each holds a buffer as large as what came
-/// at once, up to 400 KB.
+/// at once.
 const MOST_IDLE: usize = 64;
+/// The most that is read at once, and so the largest buffer. No head of an answer is larger.
+const MOST_AT_ONCE: usize = 64 << 10;
 /// How often a server that is silent on a connection of HTTP/2 is asked whether it is still there. A connection that
 /// died without a word would otherwise take every new request until the system gives it up.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -173,6 +175,7 @@ fn straight(
         .timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_max_idle_per_host(MOST_IDLE)
+        .http1_max_buf_size(MOST_AT_ONCE)
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_only(connections.http2 == Http2::PriorKnowledge)
