@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Fewer sessions than these are not worth it.
+/// Fewer sessions than these are not worth it, while others are in memory.
 const MANY: usize = 64;
 /// The least time from one time to the next.
 const BETWEEN: Duration = Duration::from_secs(10);
@@ -24,24 +24,25 @@ impl Left {
         self.sessions += 1;
     }
 
-    /// Whether so many left that they wait for their memory to be given back.
-    pub(super) fn are_many(&self) -> bool {
-        self.sessions >= MANY
+    /// Whether memory waits to be given back.
+    pub(super) fn are_some(&self) -> bool {
+        self.sessions > 0
     }
 
-    /// Whether it is time; then none have left since.
-    fn is_time(&mut self, now: Instant) -> bool {
+    /// Whether it is time, with so many sessions in memory; then none have left since.
+    fn is_time(&mut self, now: Instant, there: usize) -> bool {
         let is_soon = self.given_back.is_some_and(|last| now.duration_since(last) < BETWEEN);
-        if is_soon || !self.are_many() {
+        let is_worth_it = self.sessions >= MANY || (there == 0 && self.are_some());
+        if is_soon || !is_worth_it {
             return false;
         }
         *self = Self { sessions: 0, given_back: Some(now) };
         true
     }
 
-    /// Gives back what they held, if it is time, beside what is going on.
-    pub(super) fn give_back(&mut self, now: Instant) {
-        if self.is_time(now) {
+    /// Gives back what they held, if it is time, beside what is going on. So many sessions are in memory.
+    pub(super) fn give_back(&mut self, now: Instant, there: usize) {
+        if self.is_time(now, there) {
             // Nobody waits for it.
             drop(tokio::task::spawn_blocking(give_back));
         }
@@ -69,17 +70,19 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut left = Left::default();
+        assert!(!left.is_time(at(0), 0), "none left");
         (1..MANY).for_each(|_| left.one());
-        assert!(!left.is_time(at(0)), "too few");
+        assert!(!left.is_time(at(0), 9), "too few");
         left.one();
-        assert!(left.is_time(at(1)));
-        assert!(!left.is_time(at(100)), "none since");
+        assert!(left.is_time(at(1), 9));
+        assert!(!left.is_time(at(100), 0), "none since");
         (0..MANY).for_each(|_| left.one());
-        let mut again = Left { sessions: 0, given_back: Some(at(100)) };
-        (0..MANY).for_each(|_| again.one());
-        assert!(left.is_time(at(101)));
-        assert!(!again.is_time(at(109)), "too soon");
-        assert!(again.are_many() && again.is_time(at(110)));
+        assert!(!left.is_time(at(10), 9), "too soon");
+        assert!(left.is_time(at(11), 9));
+        left.one();
+        assert!(left.are_some() && !left.is_time(at(100), 1));
+        assert!(left.is_time(at(100), 0), "it was the last");
+        assert!(!left.are_some());
     }
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

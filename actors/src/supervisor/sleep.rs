@@ -30,7 +30,7 @@ const LATER: Duration = Duration::from_secs(1);
 impl SupervisorState {
     /// Looks through the table from time to time, while there is somebody in it, or something in the hub, or memory to give back.
     pub(super) fn keep_sweeping(&mut self, myself: &ActorRef<SupervisorMessage>) {
-        let is_empty = self.sessions.is_empty() && self.shared.hub.is_empty() && !self.left.are_many();
+        let is_empty = self.sessions.is_empty() && self.shared.hub.is_empty() && !self.left.are_some();
         if self.sweeping || self.stopping || is_empty {
             return;
         }
@@ -64,7 +64,7 @@ impl SupervisorState {
         }
         let now = Instant::now();
         self.shared.hub.age(now);
-        self.left.give_back(now);
+        self.left.give_back(now, self.actors.len());
         if let Some(idle_after) = self.shared.idle_after {
             for slot in self.sessions.values() {
                 if rested(slot).is_some_and(|rested| rested >= idle_after) {

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -163,6 +163,8 @@ fn straight(
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
+    // Shared by the addresses of a host, so that one which does not answer leaves time for the next.
+    http.set_connect_timeout(Some(connections.connect));
     http.set_keepalive(Some(KEEPALIVE));
     http.set_keepalive_interval(Some(KEEPALIVE));
     http.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
@@ -223,7 +225,10 @@ async fn post(
     };
     let (mut head, body) = response.into_parts();
     let body = BodyDataStream::new(body).map(|chunk| chunk.map_err(BoxError::from));
-    let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
+    let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| {
+        let encoding = encoding.as_bytes();
+        encoding.eq_ignore_ascii_case(b"gzip") || encoding.eq_ignore_ascii_case(b"x-gzip")
+    });
     let body = if is_packed {
         head.headers.remove(CONTENT_ENCODING);
         head.headers.remove(CONTENT_LENGTH);
@@ -258,7 +263,10 @@ fn is_handed_back(error: &PoolError) -> bool {
 }
 
 fn is_too_slow(error: &PoolError) -> bool {
-    chain(error).any(|cause| cause.is::<TooSlow>())
+    let is_out_of_time = |cause: &(dyn Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    };
+    chain(error).any(|cause| cause.is::<TooSlow>() || is_out_of_time(cause))
 }
 
 /// An error and its causes.

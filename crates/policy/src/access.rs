@@ -30,8 +30,8 @@ pub enum AccessKind {
     Read,
     /// It is created, changed or removed.
     Write,
-    /// It is read, and nobody can tell whether it is written: an argument of a program that is not known, or a place where a
-    /// command is only if it went there. Judged as [`Write`](Self::Write), but where nothing can be written anyway.
+    /// It is read, and nobody can tell whether it is written: an argument of a script. Judged as [`Write`](Self::Write), but
+    /// where nothing can be written anyway.
     MayWrite,
     /// Commands run in it.
     Execute,

@@ -26,10 +26,6 @@ pub(super) struct Findings {
     pub(super) looks: u32,
     /// Where the script may have gone, beside the directory where it began.
     bases: Vec<String>,
-    /// How many of the last of them are those to which it went last; 0 where it may be in any.
-    latest: usize,
-    /// How often it went elsewhere.
-    pub(super) moves: usize,
     /// Files that it writes and files that it runs, by their last names.
     written: Vec<String>,
     run: Vec<String>,
@@ -92,8 +88,8 @@ impl Findings {
             home.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|rest| format!("~{rest}"));
         let text = home.as_deref().unwrap_or(text);
         let is_relative = !text.starts_with(['/', '~']);
-        let (bases, latest) = if is_relative { (self.bases.clone(), self.latest) } else { (Vec::new(), 0) };
-        self.push(PathUse { text: text.to_owned(), bases, latest, kind, doubt: None });
+        let bases = if is_relative { self.bases.clone() } else { Vec::new() };
+        self.push(PathUse { text: text.to_owned(), bases, kind, doubt: None });
     }
 
     /// Adds a word that may be any path.
@@ -131,27 +127,18 @@ impl Findings {
         if !directory.starts_with(['/', '~']) {
             more.extend(self.bases.iter().map(|base| format!("{base}/{directory}")));
         }
-        let before: Vec<String> = self.bases.iter().filter(|base| !more.contains(base)).cloned().collect();
-        let is_too_much = before.len() + more.len() > MOST_BASES;
+        more.retain(|base| !self.bases.contains(base));
+        let is_too_much = self.bases.len() + more.len() > MOST_BASES;
         if is_too_much || more.iter().any(|base| base.len() > LONGEST_BASE) {
             self.lost(directory);
         } else {
-            self.latest = more.len();
-            self.moves += 1;
-            self.bases = before;
             self.bases.extend(more);
         }
-    }
-
-    /// What went elsewhere last was not the script itself: it may be in any of the directories.
-    pub(super) fn come_back(&mut self) {
-        self.latest = 0;
     }
 
     /// The script goes nobody knows where.
     pub(super) fn lost(&mut self, text: &str) {
         const WHY: &str = "a directory that is not known";
-        self.latest = 0;
         self.doubt(text, WHY);
         self.unknown(text, WHY);
     }
@@ -178,40 +165,12 @@ impl Findings {
 }
 
 fn any_path(text: String, why: &str) -> PathUse {
-    PathUse { text, bases: Vec::new(), latest: 0, kind: AccessKind::MayWrite, doubt: Some(why.to_owned()) }
+    PathUse { text, bases: Vec::new(), kind: AccessKind::MayWrite, doubt: Some(why.to_owned()) }
 }
 
 fn note(files: &mut Vec<String>, path: &str) {
     let name = path.rsplit('/').next().unwrap_or_default();
     if !name.is_empty() && files.len() < MOST_PATHS && !files.iter().any(|file| file == name) {
         files.push(name.to_owned());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::analyse;
-
-    #[test]
-    fn where_a_script_went_last_is_told() {
-        let last = |script: &str| {
-            let path = analyse(script).paths.into_iter().find(|path| path.text == "x").unwrap();
-            path.bases[path.bases.len() - path.latest..].join(" ")
-        };
-        assert_eq!(last("cat x"), "");
-        assert_eq!(last("cd /a && cat x"), "/a");
-        assert_eq!(last("cd /a && cd /b && cat x"), "/b");
-        assert_eq!(last("cd /a && cd b && cat x"), "b /a/b");
-        assert_eq!(last("cd /a && cd /b && cd /a && cat x"), "/a");
-        assert_eq!(last("cd /a && cd $B && cat x"), "");
-        // A shell in it went there, and is gone.
-        for script in
-            ["(cd /a && b) && cat x", "b $(cd /a; c); cat x", "sh -c 'cd /a && b'; cat x", "(cd /a; b) > x"]
-        {
-            assert_eq!(last(script), "", "{script}");
-        }
-        assert_eq!(last("(cd /a && cat x)"), "/a");
-        assert_eq!(last("cd /a && (b) && sh -c c && cat x"), "/a");
-        assert_eq!(last("(cd /a && b); cd /b; cat x"), "/b");
     }
 }

@@ -14,11 +14,8 @@ pub struct PathUse {
     /// below the one where the script began.
     #[serde(default)]
     pub bases: Vec<String>,
-    /// How many of the last `bases` are those to which it changed last: there it is, unless something failed.
-    #[serde(default)]
-    pub latest: usize,
-    /// What is done with it: read by a command that is known to read only, written as the target of a redirection or by a
-    /// command that is known to write it, and else nobody can tell.
+    /// What is done with it: written as the target of a redirection or by a command that is not known to read only; nobody
+    /// can tell where it is an argument of a script.
     pub kind: AccessKind,
     /// Why `text` is not the path, which may be any.
     #[serde(default)]

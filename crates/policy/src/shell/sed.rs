@@ -99,11 +99,6 @@ pub(super) fn only_reads(words: &[Word]) -> bool {
     call.is_understood && !call.in_place
 }
 
-/// Whether a call of sed changes the files that it names.
-pub(super) fn is_in_place(words: &[Word]) -> bool {
-    read(words).in_place
-}
-
 /// Whether a call of sed may run a command, or write a file that is not one of its arguments.
 pub(super) fn is_doubtful(words: &[Word]) -> bool {
     let call = read(words);

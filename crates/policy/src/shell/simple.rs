@@ -99,9 +99,6 @@ impl Walker<'_, '_> {
             self.found.command(Command { text, doubt: why, always: Vec::new() });
         }
         self.files(name, words, &wrapped, code);
-        if matches!(name, "cd" | "pushd") {
-            self.away = self.shells.last().copied();
-        }
         self.scripts(name, words, node, depth);
         for script in &wrapped.scripts {
             self.script(&script.text, script.doubt, depth);
@@ -245,6 +242,18 @@ impl Walker<'_, '_> {
         match name {
             "cd" | "pushd" => self.enter(name, words),
             "popd" => self.found.lost("popd"),
+            // The commands of these run elsewhere.
+            "find" if words.iter().any(|word| ["-execdir", "-okdir"].contains(&word.text.as_str())) => {
+                self.found.lost(&joined(words).0);
+            }
+            _ if wrapped.own.is_some() => {
+                for directory in targets::gone_to(name, &words[..own]) {
+                    match directory {
+                        Some(directory) => self.found.enter(directory),
+                        None => self.found.lost(&joined(words).0),
+                    }
+                }
+            }
             _ => {}
         }
     }

@@ -66,9 +66,6 @@ const STRUCTURE: &[&str] = &[
     "word",
 ];
 
-/// Kinds that are shells of their own: where one goes, only what is in it is.
-const SHELLS: &[&str] = &["command_substitution", "pipeline", "process_substitution", "subshell"];
-
 /// Variables that say where directories are.
 pub(super) const PLACES: &[&str] = &["CDPATH", "DIRSTACK", "HOME", "OLDPWD", "PWD"];
 
@@ -110,11 +107,7 @@ pub(super) fn walk(source: &str, depth: usize, found: &mut Findings) {
         found.doubt(source, "a script that could not be parsed in time");
         return;
     };
-    let moves = found.moves;
-    Walker { source, depth, found, shells: Vec::new(), away: None }.tree(&tree);
-    if depth > 0 && found.moves != moves {
-        found.come_back();
-    }
+    Walker { source, depth, found }.tree(&tree);
 }
 
 /// Whether a line goes on in the middle of a word: there the grammar sees two words, and a shell one.
@@ -146,10 +139,6 @@ pub(super) struct Walker<'a, 's> {
     /// In how many other scripts it stands.
     pub(super) depth: usize,
     pub(super) found: &'a mut Findings,
-    /// Where the shells end that the script has within it, those around the node at which it is.
-    pub(super) shells: Vec<usize>,
-    /// Where the shell within this one ends that went elsewhere last.
-    pub(super) away: Option<usize>,
 }
 
 impl<'s> Walker<'_, 's> {
@@ -192,13 +181,6 @@ impl<'s> Walker<'_, 's> {
     }
 
     fn node(&mut self, node: Node<'_>) {
-        if self.away.take_if(|end| node.start_byte() >= *end).is_some() {
-            self.found.come_back();
-        }
-        while self.shells.pop_if(|end| node.start_byte() >= *end).is_some() {}
-        if SHELLS.contains(&node.kind()) {
-            self.shells.push(node.end_byte());
-        }
         if node.is_error() || node.is_missing() {
             let line = node.start_position().row + 1;
             self.found.doubt(self.source, &format!("line {line} cannot be parsed"));

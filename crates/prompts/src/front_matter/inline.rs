@@ -36,7 +36,7 @@ pub(super) fn entry(text: &str) -> Option<(&str, &str)> {
         Some(end) => (&text[..end], &text[end + 1..]),
         None => (text.trim_end().strip_suffix(':')?, ""),
     };
-    let plain = !key.trim().is_empty() && !key.contains(['{', '}', ',', '"']);
+    let plain = !key.trim().is_empty() && !key.contains(['{', '}', ',', '"', '\'']);
     plain.then_some((key.trim_end(), rest))
 }
 

@@ -77,18 +77,12 @@ impl Touched<'_> {
             return self.unknown(path.text.clone(), doubt);
         }
         let bases = path.bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
-        let bases: Option<Vec<PathBuf>> = [Some(self.workdir.clone())].into_iter().chain(bases).collect();
+        let bases: Option<Vec<PathBuf>> = bases.chain([Some(self.workdir.clone())]).collect();
         let (Some(bases), Some(text)) = (bases, self.expanded(&path.text)) else {
             return self.unknown(path.text.clone(), "the home directory of somebody else");
         };
-        // Where it went last it is for certain, and elsewhere only if something failed.
-        let certain = if path.bases.is_empty() { 0 } else { bases.len() - path.latest.min(bases.len()) };
-        for (at, base) in bases.iter().enumerate() {
-            let kind = match path.kind {
-                AccessKind::Write if at < certain => AccessKind::MayWrite,
-                kind => kind,
-            };
-            self.place(&path.text, &base.join(&text), kind);
+        for base in bases {
+            self.place(&path.text, &base.join(&text), path.kind);
         }
     }
 

@@ -164,6 +164,10 @@ async fn scripts_of_a_copy_run_in_all_usual_forms() {
     fs_err::write(skill.join("scripts/run.sh"), "#!/bin/sh\necho \"ran $1\"\n").unwrap();
     fs_err::set_permissions(skill.join("scripts/run.sh"), mode(0o755)).unwrap();
     fs_err::write(skill.join("lib.sh"), "well() { echo \"ran $1\"; }\n").unwrap();
+    fs_err::write(skill.join("said"), "ran well\n").unwrap();
+    fs_err::write(skill.join("packed.sh"), "well() { echo \"ran $1\"; }\n").unwrap();
+    let mut tar = std::process::Command::new("tar");
+    assert!(tar.args(["-cf", "lib.tar", "packed.sh"]).current_dir(&skill).status().unwrap().success());
     fs_err::write(skill.join("x.awk"), "BEGIN { print \"ran well\" }\n").unwrap();
     fs_err::write(skill.join("Makefile"), "all:\n\t@echo ran well\n").unwrap();
     let folder = fs_err::canonicalize(place.outputs.path()).unwrap().join("o/skills/release");
@@ -183,16 +187,13 @@ async fn scripts_of_a_copy_run_in_all_usual_forms() {
             format!(". {f}/lib.sh && well well"),
             format!("source {f}/lib.sh; well well"),
             format!("cd {f} && scripts/run.sh well"),
-            format!("cd {f} && ./scripts/run.sh well && cd {w} && mkdir -p made && rmdir made"),
             format!("cd {f}/scripts && bash run.sh well"),
             format!("(cd {f} && sh scripts/run.sh well)"),
-            format!("(cd {f} && sh scripts/run.sh well) > made.txt; cat made.txt; rm made.txt"),
+            format!("(cd {f} && sh scripts/run.sh well) > {w}/made.txt; cat {w}/made.txt; rm {w}/made.txt"),
             format!("awk -f {f}/x.awk"),
-            format!("make -s -C {f}"),
+            format!("python3 -c 'import sys; print(open(sys.argv[1]).read(), end=\"\")' {f}/said"),
             format!("cp {f}/scripts/run.sh . && sh ./run.sh well && rm run.sh"),
-            format!(
-                "tar -cf a.tar -C {f} lib.sh && tar -xf a.tar && . ./lib.sh && well well && rm a.tar lib.sh"
-            ),
+            format!("tar -xf {f}/lib.tar && . ./packed.sh && well well && rm packed.sh"),
             format!("env A=1 timeout 9 sh {f}/scripts/run.sh well > made.txt; cat made.txt; rm made.txt"),
         ] {
             let said = bash(json!({"command": command})).await;
@@ -211,6 +212,21 @@ async fn scripts_of_a_copy_run_in_all_usual_forms() {
             format!("sed -i s/a/b/ {f}/lib.sh"),
             format!("cd {f} && rm lib.sh"),
             format!("cd {f}; touch lib.sh"),
+            // Where it is then is not looked at: it may have stayed.
+            format!("cd {f}; cd {w} | rm lib.sh"),
+            format!("cd {f}; false && cd {w}; rm lib.sh"),
+            format!("cd {f}; (cd {w}); echo x > lib.sh"),
+            format!("sort -o {f}/lib.sh made.txt"),
+            format!("find -L {f} -name lib.sh -delete"),
+            format!("find {f} -name lib.sh -exec rm -f {{}} +"),
+            format!("find {f}/.. -maxdepth 0 -execdir ls ';'"),
+            format!("env -C {f} rm lib.sh"),
+            format!("env -C {f} cat lib.sh"),
+            format!("gzip {f}/lib.sh"),
+            format!("tar xf {f}/lib.tar -C {f}"),
+            format!("perl -pi -e s/a/b/ {f}/lib.sh"),
+            format!("ln {f}/lib.sh hard"),
+            format!("cp made.txt {f}/lib.sh -S .bak"),
         ] {
             let said = bash(json!({"command": command})).await;
             assert!(said.contains("which can only be read"), "{command}: {said}");
