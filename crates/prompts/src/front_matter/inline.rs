@@ -20,7 +20,7 @@ pub(super) fn value(text: &str, line: usize, depth: usize) -> Result<FieldValue<
     if list.trim().is_empty() {
         return Ok(FieldValue::List(Vec::new()));
     }
-    let items: Vec<&str> = list.split(',').map(|item| unquote(item.trim())).collect();
+    let items: Vec<&str> = list.split(',').map(named).collect::<Result<_, _>>()?;
     if items.contains(&"") {
         return Err("this list has an empty item".to_owned());
     }
@@ -48,6 +48,15 @@ pub(super) fn closed(text: &str) -> Result<&str, String> {
     match open {
         Some(quote) => Err(format!("this text begins with {quote} and has no {quote} at its end")),
         None => Ok(unquote(text)),
+    }
+}
+
+/// An item of a list in one line: a name, which has quotes around it or none.
+fn named(text: &str) -> Result<&str, String> {
+    let name = closed(text)?;
+    match name.strip_suffix(['"', '\'']) {
+        Some(_) => Err(format!("the item `{name}` ends with a quote, and does not begin with it")),
+        None => Ok(name),
     }
 }
 
@@ -86,7 +95,7 @@ impl<'a> Scan<'a> {
             let value = if self.takes('{') {
                 FieldValue::Map(self.map(depth + 1)?)
             } else {
-                FieldValue::Text(self.text())
+                FieldValue::Text(self.text()?)
             };
             push(&mut fields, Field { key, line: self.line, value })?;
             if !self.takes(',') {
@@ -106,13 +115,13 @@ impl<'a> Scan<'a> {
         after.is_some()
     }
 
-    fn text(&mut self) -> &'a str {
+    fn text(&mut self) -> Result<&'a str, String> {
         if let Some((text, rest)) = quoted(self.rest) {
             self.rest = rest;
-            return text;
+            return Ok(text);
         }
         let (text, rest) = self.rest.split_at(self.rest.find([',', '}']).unwrap_or(self.rest.len()));
         self.rest = rest;
-        text.trim_end()
+        closed(text.trim_end())
     }
 }
