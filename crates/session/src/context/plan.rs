@@ -250,7 +250,9 @@ impl<'a> History<'a> {
     /// goal is not reached by it.
     fn clear(&self, tail: usize, room: &Room) -> Option<ContextCleared> {
         let total = self.session.conversation_bytes + room.pending;
-        let (shortened, mut saved) = self.shorten(room.for_tail());
+        // One that does not stay is cleared with the others.
+        let stays = self.last.is_some_and(|last| last >= tail);
+        let (shortened, mut saved) = if stays { self.shorten(room.for_tail()) } else { (Vec::new(), 0) };
         let needed = total.saturating_sub(room.goal());
         let mut calls = Vec::new();
         for message in self.session.messages.get(self.start..tail).unwrap_or_default() {
