@@ -23,7 +23,9 @@ use crate::supervisor::{FindPort, Found, Live, SupervisorMessage};
 /// How long a session may take to answer.
 const REPLY_WAIT: Duration = Duration::from_secs(30);
 /// How often a command is sent again when the session's actor went away before it answered.
-const TRIES: u32 = 5;
+const TRIES: u32 = 7;
+/// How long it waits before that: twice this the first time, and twice as long each time.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A session of an engine. Cheap to clone; the session may leave memory and come back behind it.
 #[derive(Clone)]
@@ -124,7 +126,11 @@ impl SessionHandle {
         appends: bool,
         message: impl Fn(crate::session::ReplyPort) -> SessionMessage,
     ) -> Result<Reply, CommandError> {
-        for _ in 0..TRIES {
+        for tried in 0..TRIES {
+            if tried > 0 {
+                // One that is on its way out may be met until the supervisor has heard of its end.
+                tokio::time::sleep(PAUSE * (1 << tried)).await;
+            }
             if appends {
                 self.shared.takes_writes()?;
             }

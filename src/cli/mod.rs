@@ -349,13 +349,18 @@ fn confine() -> Option<ExitCode> {
     None
 }
 
+/// Threads for work that blocks. What wants more at once waits its turn: those that there ever were stay while there is work,
+/// since each is woken in turn, and what they hold with them.
+const BLOCKING: usize = 32;
+
 /// How long a process that a signal ends waits for work that blocks.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 fn execute(cli: Cli) -> CommandResult {
     let Cli { common, command } = cli;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(command.threads()).enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(command.threads()).max_blocking_threads(BLOCKING);
+    let runtime = runtime.enable_all().build()?;
     let ends_itself = command.is_server();
     let result = runtime.block_on(async {
         let work = async {

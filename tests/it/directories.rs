@@ -82,7 +82,7 @@ fn a_directory_with_something_else_is_left_alone() {
         (
             "format.json",
             newer,
-            "holds playhouse-store version 9; this engine reads playhouse-store versions 1 to 4",
+            "holds playhouse-store version 9; this engine reads playhouse-store versions 1 to 5",
         ),
         ("format.json", r#"{"format":"cookbook"}"#, "holds the foreign format \"cookbook\""),
     ] {

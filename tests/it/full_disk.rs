@@ -133,8 +133,20 @@ struct Told {
     enough: AtomicBool,
 }
 
+/// Has the others stop when one of them fails: they would be waited for.
+struct Together<'a>(&'a Told);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.enough.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
 /// Sends one prompt after the other, each until it is acknowledged, and waits for its end.
 fn work(engine: &Engine, session: &str, number: usize, told: &Told) {
+    let _together = Together(told);
     let path = format!("/v1/sessions/{session}/prompts");
     for prompt in 1_u64.. {
         let (key, body) =

@@ -7,8 +7,9 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyDataStream, Full};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::{Client as Pool, Error as PoolError};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,6 +32,7 @@ use percent_encoding::percent_decode_str;
 use reqwest::{Url, redirect};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tower::Service;
 
 use crate::connections::{Connections, Http2, cryptography, innermost};
@@ -42,6 +45,8 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const MOST_IDLE: usize = 64;
 /// The most that is read at once, and so the largest buffer. No head of an answer is larger.
 const MOST_AT_ONCE: usize = 64 << 10;
+/// Names that are looked up at once.
+const LOOKUPS: usize = 8;
 /// How often a server that is silent on a connection of HTTP/2 is asked whether it is still there. A connection that
 /// died without a word would otherwise take every new request until the system gives it up.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -160,7 +165,7 @@ fn straight(
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth(),
     };
-    let mut http = HttpConnector::new();
+    let mut http = HttpConnector::new_with_resolver(Names);
     http.enforce_http(false);
     http.set_nodelay(true);
     // Shared by the addresses of a host, so that one which does not answer leaves time for the next.
@@ -331,10 +336,39 @@ impl Service<Uri> for Connector {
     }
 }
 
+/// Finds the addresses of a name as the system does it, which blocks a thread, for half a minute where no server of names answers. So it
+/// is done for a few names at once; that a request gave up does not free such a thread.
+#[derive(Clone, Debug)]
+struct Names;
+
+static LOOKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS)));
+
+impl Service<Name> for Names {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let look = async move {
+            let permit = Arc::clone(&LOOKING).acquire_owned().await.map_err(io::Error::other)?;
+            let look = move || {
+                let _permit = permit;
+                (name.as_str(), 0).to_socket_addrs()
+            };
+            tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?
+        };
+        look.boxed()
+    }
+}
+
 /// Makes sockets that rest.
 #[derive(Clone, Debug)]
 struct Sockets {
-    http: HttpConnector,
+    http: HttpConnector<Names>,
     pace: Pace,
 }
 

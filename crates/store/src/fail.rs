@@ -33,6 +33,14 @@ points! {
     APPEND_APPLIED = "append.applied";
     /// A round is durable, and nobody was told.
     FLUSH_DONE = "flush.done";
+    /// An entry of the journal is written, and not synced.
+    JOURNAL_WRITTEN = "journal.written";
+    /// The journal goes on in its other file.
+    JOURNAL_TURNED = "journal.turned";
+    /// A piece of the journal is with the backend, and not flushed.
+    SETTLE_PIECE = "settle.piece";
+    /// What was old of the journal is durable in the backend, and in memory as well.
+    SETTLED = "settle.done";
     /// A fork is checked, and not staged.
     FORK_CHECKED = "fork.checked";
     /// A deletion is worked out, and not staged.

@@ -3,7 +3,8 @@
 //! Written beside, synced and renamed, so that it is there as a whole or not at all. Stores of version 1 have no forks, those
 //! of version 2 may have some. In one of version 3 the rows of the ledger stand in the feed, and its database may lie in
 //! another place than `DATA/sled`. In one of version 4 a frame holds many entries, a summary may end before its log, and rows
-//! of the ledger are packed: every store becomes one when it is opened. An older engine refuses what it would misread.
+//! of the ledger are packed. In one of version 5 a journal may stand before the database: every store becomes one when it is
+//! opened. An older engine refuses what it would misread.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -20,7 +21,7 @@ use crate::{StoreError, lock};
 
 const FORMAT: &str = "playhouse-store";
 /// The newest version that is read.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// The oldest version that is read. In a store of this one no log shares records with another.
 const PLAIN: u64 = 1;
 const FILE: &str = "format.json";

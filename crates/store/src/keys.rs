@@ -13,6 +13,7 @@
 //! | `m/index` | the version of `t/`, and the generation that kept it |
 //! | `m/removed` | how many bytes of frames and rows were removed since the last compaction |
 //! | `m/reopened` | how often the table was opened again in place after a write failed |
+//! | `m/journal` | what a backend knows of the journal before it (`journaled`), and nobody else |
 //! | `k/` key | a value of the shelf |
 //! | `x/`, `i/`, `j/`, `a/`, `b/`, `m/ledger` | rows of what was used, and their sums (`ledger`) |
 //!
@@ -31,6 +32,7 @@ pub(crate) const BY_TENANT: &[u8] = b"t/";
 pub(crate) const INDEX_MARK: &[u8] = b"m/index";
 pub(crate) const REMOVED: &[u8] = b"m/removed";
 pub(crate) const REOPENED: &[u8] = b"m/reopened";
+pub(crate) const JOURNAL: &[u8] = b"m/journal";
 
 fn with_session(kind: &[u8], session: SessionId) -> Vec<u8> {
     [kind, session.as_str().as_bytes()].concat()

@@ -11,7 +11,7 @@
 //! of all sessions share flushes. Reads block: call them from a thread that may. They see what was written, which may
 //! be a moment before it is flushed.
 //!
-//! A backend is an ordered table with atomic batches (`table`). All else is there once, for every backend: where things
+//! A backend is an ordered table with atomic batches (`table`), before which a journal stands (`journaled`, `journal`). All else is there once, for every backend: where things
 //! stand in the table (`keys`), the one thread that writes (`writer`), what it checks and stages (`round`, and `draft` for
 //! what one request changes), reading and folding logs (`projection`), logs that share records (`lineage`), the lists by
 //! tenant (`index`), what was used (`ledger`), and the traits on top (`logs`). `open` opens, `format` refuses what is not
@@ -70,6 +70,8 @@ mod health;
 mod in_hand;
 mod index;
 mod janitor;
+mod journal;
+mod journaled;
 mod keys;
 mod ledger;
 mod lineage;

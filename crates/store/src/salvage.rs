@@ -10,7 +10,7 @@
 //! that of a compaction, which writes all keys before their values, keys without values may be all that is left of some.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::open::GENERATION;
 use crate::projection::Source;
 use crate::site::{DiskSite, Pointed, Site};
 use crate::table::{Batch, Pair, Table};
-use crate::{Store, StoreError, keys, ledger, marker, site};
+use crate::{Store, StoreError, journal, keys, ledger, marker, site};
 
 /// So many pairs, of about so many bytes, are copied at once.
 const PAIRS: usize = 1_000;
@@ -66,8 +66,10 @@ impl Store {
         // Not among temporary files, which may be in memory.
         let folder = tempfile::Builder::new().prefix(site::SALVAGING).tempdir_in(data)?;
         let (old, problems) = open_copy(format.backend, &place, &folder.path().join("database"))?;
-        let known = known_sessions(&*old);
-        let known = known.union(&named_in(&place.join(site::DATABASE))?).copied().collect();
+        let mut known = known_sessions(&*old);
+        for file in std::iter::once(site::DATABASE).chain(journal::FILES) {
+            known.extend(named_in(&place.join(file))?);
+        }
         format.raise()?;
         let disk = DiskSite::closed(data, Arc::clone(&format), lock)?;
         let (number, fresh) = disk.make()?;
@@ -235,7 +237,10 @@ fn sessions_with_logs(table: &dyn Table) -> Result<BTreeSet<SessionId>, StoreErr
 /// The sessions that a file names anywhere.
 fn named_in(path: &Path) -> Result<BTreeSet<SessionId>, StoreError> {
     let (mut found, mut content) = (BTreeSet::new(), Vec::new());
-    let mut file = fs::File::open(path)?;
+    let mut file = match fs::File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
+        result => result?,
+    };
     loop {
         let kept = content.len();
         let read = file.by_ref().take(PIECE as u64).read_to_end(&mut content)?;

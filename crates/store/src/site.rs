@@ -21,6 +21,7 @@ use fs_err as fs;
 use crate::StoreError;
 use crate::blobs::sync_folder;
 use crate::format::{Backend, FormatFile, write_beside};
+use crate::journaled::Journaled;
 use crate::lock::DataLock;
 use crate::marker;
 use crate::redb_table::RedbTable;
@@ -166,10 +167,11 @@ pub(crate) fn remove_database(place: &Path) -> Result<(), StoreError> {
 }
 
 pub(crate) fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn Table>, StoreError> {
-    Ok(match backend {
+    let base: Box<dyn Table> = match backend {
         Backend::Sled => Box::new(SledTable::open(directory)?),
         Backend::Redb => Box::new(RedbTable::open(directory)?),
-    })
+    };
+    Ok(Box::new(Journaled::open(directory, base)?))
 }
 
 fn directory(backend: Backend, number: u64) -> String {

@@ -13,7 +13,7 @@ use crate::table::{Batch, Pair, Table, take};
 use crate::{StoreError, sled_log};
 
 /// How much of the table sled may keep in memory, in bytes.
-const CACHE: u64 = 16 * 1024 * 1024;
+const CACHE: u64 = 4 * 1024 * 1024;
 
 /// Sled writes a leaf of up to 16 values as one message, and moves messages over a quarter of a segment to files of
 /// their own, which it does not sync. With segments of 8 MB even 16 frames of 64 KB stay in the log that is synced.
@@ -66,6 +66,15 @@ impl Opened {
         fs::File::open(directory)?.sync_all()?;
         let file = fs::OpenOptions::new().read(true).write(true).open(directory.join("db"))?;
         Ok(Self { database, file, is_dirty: AtomicBool::new(false) })
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.database.flush().map_err(|error| backend(&error))?;
+        if cfg!(target_os = "linux") {
+            self.file.sync_data()?;
+        }
+        self.is_dirty.store(false, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -169,21 +178,15 @@ impl Table for SledTable {
         self.handle.with(|opened| {
             // It is told by the batches behind a place whether that was durable (`sled_log`).
             if opened.is_dirty.swap(true, Ordering::Relaxed) {
-                opened.database.flush().map_err(|error| backend(&error))?;
+                opened.flush()?;
+                opened.is_dirty.store(true, Ordering::Relaxed);
             }
             opened.database.apply_batch(changes).map_err(|error| backend(&error))
         })
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        self.handle.with(|opened| {
-            opened.database.flush().map_err(|error| backend(&error))?;
-            if cfg!(target_os = "linux") {
-                opened.file.sync_data()?;
-            }
-            opened.is_dirty.store(false, Ordering::Relaxed);
-            Ok(())
-        })
+        self.handle.with(Opened::flush)
     }
 
     fn reopen(&self) -> Result<(), StoreError> {

@@ -86,7 +86,9 @@ pub(crate) struct Retired {
 impl Retired {
     /// Closes the table and removes it from the disk. It may take a while.
     pub(crate) fn remove(mut self) {
-        drop(self.table.take());
+        if let Some(table) = self.table.take() {
+            table.discard();
+        }
         if let Err(error) = self.site.remove(self.number) {
             tracing::warn!(%error, "what a compaction left is removed when the store is opened the next time");
         }
@@ -233,7 +235,7 @@ impl Switch {
         copy.unflushed += size;
         fail_point!(REWRITE_COPIED);
         if copy.unflushed > FLUSH_AFTER {
-            copy.fresh.flush()?;
+            copy.fresh.flush_filled()?;
             copy.unflushed = 0;
         }
         Ok(Slice::Copied(size))

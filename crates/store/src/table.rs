@@ -65,6 +65,14 @@ pub(crate) trait Table: Send + Sync {
     /// Makes everything durable that was applied before. A failure leaves open what is durable.
     fn flush(&self) -> Result<(), StoreError>;
 
+    /// The same for a table that is being filled, and that nobody needs before it is whole.
+    fn flush_filled(&self) -> Result<(), StoreError> {
+        self.flush()
+    }
+
+    /// It is about to be removed: nothing more need be written of it.
+    fn discard(&self) {}
+
     /// Closes the database and opens it again in place: for after a failed write or flush, of which nobody knows what is
     /// durable. What was flushed is there, what was applied later may be there or not. Readers wait meanwhile. Where it
     /// cannot be opened everything fails, and this may be tried again.

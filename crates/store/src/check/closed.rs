@@ -17,6 +17,7 @@ use super::{check, of_damage};
 use crate::blobs::FileBlobs;
 use crate::format::{Backend, inspect};
 use crate::in_hand::InHand;
+use crate::journaled::Journaled;
 use crate::lock::DataLock;
 use crate::open::{GENERATION, generation_after};
 use crate::projection::Source;
@@ -106,8 +107,15 @@ pub(crate) fn open_copy(
         error => error,
     };
     let mut problems = Vec::new();
+    let with_journal = |base: Box<dyn Table>, mut problems: Vec<StoreProblem>| {
+        let (table, damages) = Journaled::open_cut(copy, base).map_err(of_original)?;
+        for damage in damages {
+            problems.push(of_damage(of_original(damage))?);
+        }
+        Ok((Box::new(table) as Box<dyn Table>, problems))
+    };
     if backend == Backend::Redb {
-        return Ok((Box::new(RedbTable::open(copy).map_err(of_original)?), problems));
+        return with_journal(Box::new(RedbTable::open(copy).map_err(of_original)?), problems);
     }
     if let Some((_, byte)) = SledTable::damage(copy)? {
         problems.push(StoreProblem {
@@ -119,7 +127,7 @@ pub(crate) fn open_copy(
         });
     }
     let error = match SledTable::open_cut(copy) {
-        Ok(table) => return Ok((Box::new(table), problems)),
+        Ok(table) => return with_journal(Box::new(table), problems),
         Err(error) => of_original(error),
     };
     // All is in its log: what it keeps beside that to be quick may be damaged alone.
@@ -131,7 +139,7 @@ pub(crate) fn open_copy(
         place: place.display().to_string(),
         what: format!("without its snapshots (`snap.*`) it can be opened; with them it cannot: {error}"),
     });
-    Ok((Box::new(table), problems))
+    with_journal(Box::new(table), problems)
 }
 
 /// Removes what sled keeps of its index beside its log; whether there was such a thing.

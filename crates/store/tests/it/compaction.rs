@@ -98,7 +98,7 @@ fn after_deleting_half_of_the_sessions_half_of_the_space_comes_back_by_itself() 
         drop(store);
         assert!(data.join("current").is_file(), "it lies elsewhere now");
         assert!(!data.join(backend.name()).exists(), "the old database is gone");
-        assert!(fs::read_to_string(data.join("format.json")).unwrap().contains("\"version\":4"));
+        assert!(fs::read_to_string(data.join("format.json")).unwrap().contains("\"version\":5"));
         let store = eager(data, backend);
         // First of all: no record names it, and the grace of this store is short.
         assert_eq!(store.blobs.get(TENANT, &live).unwrap(), b"as ever");
@@ -368,7 +368,7 @@ fn a_data_directory_keeps_its_backend() {
         drop(store);
         assert!(directory.path().join(is.name()).is_dir() && !directory.path().join(wanted.name()).exists());
         let format = fs::read_to_string(directory.path().join("format.json")).unwrap();
-        assert!(format.contains(&format!("\"version\":4,\"backend\":\"{is}\"")), "{format}");
+        assert!(format.contains(&format!("\"version\":5,\"backend\":\"{is}\"")), "{format}");
     }
 }
 

@@ -29,22 +29,32 @@ pub(crate) fn text(seed: u64, length: usize) -> String {
     (0..length).map(|_| next()).collect()
 }
 
-/// A store as a killed process leaves it, and what its files are.
-fn killed(backend: Backend) -> (tempfile::TempDir, Vec<u8>) {
+/// A store as a killed process leaves it: with the sessions in its database, or in its journal.
+fn killed(backend: Backend, are_settled: bool) -> tempfile::TempDir {
     let live = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
     drop(open(live.path(), Some(backend)));
-    let store = open(live.path(), Some(backend));
+    let mut store = open(live.path(), Some(backend));
     for number in 1..=SESSIONS {
         create(&store, session(number));
         let records =
-            vec![admitted(1), started(1, 1), used(1, 100), proposed(1, &text(number, 9_000)), titled("b")];
+            vec![admitted(1), started(1, 1), used(1, 100), proposed(1, &text(number, 30_000)), titled("b")];
         append(&store, session(number), 1, records).unwrap();
     }
+    if are_settled {
+        drop(store);
+        store = open(live.path(), Some(backend));
+        titled_once_more(&store);
+    }
     copy_folder(live.path(), copy.path());
+    drop(store);
     fs::remove_file(copy.path().join("lock")).unwrap();
-    let content = fs::read(file(copy.path(), backend)).unwrap();
-    (copy, content)
+    copy
+}
+
+/// There is a journal again.
+fn titled_once_more(store: &Store) {
+    append(store, session(SESSIONS), 6, vec![titled("c")]).unwrap();
 }
 
 fn file(data: &Path, backend: Backend) -> std::path::PathBuf {
@@ -116,8 +126,10 @@ impl Outcomes {
     }
 }
 
-fn flip(backend: Backend) -> Outcomes {
-    let (copy, content) = killed(backend);
+fn flip(backend: Backend, name: &str, are_settled: bool) -> Outcomes {
+    let copy = killed(backend, are_settled);
+    let file = |data: &Path| raw::place(data, backend).join(name);
+    let content = fs::read(file(copy.path())).unwrap();
     let used: Vec<_> = (0..content.len()).filter(|place| content[*place] != 0).collect();
     let mut outcomes = Outcomes::default();
     for number in 0..FLIPS {
@@ -126,7 +138,7 @@ fn flip(backend: Backend) -> Outcomes {
         copy_folder(copy.path(), directory.path());
         let mut changed = content.clone();
         changed[place] ^= 0x10;
-        fs::write(file(directory.path(), backend), changed).unwrap();
+        fs::write(file(directory.path()), changed).unwrap();
         outcomes.look(directory.path(), backend, place);
     }
     outcomes
@@ -134,20 +146,30 @@ fn flip(backend: Backend) -> Outcomes {
 
 #[test]
 fn a_byte_that_changed_in_sled_is_told() {
-    let outcomes = flip(Backend::Sled);
+    let outcomes = flip(Backend::Sled, "db", true);
     // Sled keeps a checksum of all that it writes.
     assert!(outcomes.refused > FLIPS * 3 / 4, "{outcomes:?}");
 }
 
 #[test]
 fn a_byte_that_changed_in_redb_is_told() {
-    let outcomes = flip(Backend::Redb);
+    let outcomes = flip(Backend::Redb, "db", true);
     assert!(outcomes.refused + outcomes.told > FLIPS / 4, "{outcomes:?}");
 }
 
 #[test]
+fn a_byte_that_changed_in_a_journal_is_told() {
+    for backend in Backend::ALL {
+        let outcomes = flip(backend, "journal-0", false);
+        // All but what was written last.
+        assert!(outcomes.refused > FLIPS * 7 / 8, "{backend}: {outcomes:?}");
+    }
+}
+
+#[test]
 fn what_is_refused_is_left_as_it_is_and_can_be_looked_through() {
-    let (copy, content) = killed(Backend::Sled);
+    let copy = killed(Backend::Sled, true);
+    let content = fs::read(file(copy.path(), Backend::Sled)).unwrap();
     let place = content.iter().rposition(|byte| *byte != 0).unwrap() / 2;
     let mut changed = content;
     changed[place] ^= 0x10;
@@ -288,15 +310,24 @@ fn a_database_that_lost_its_end_since_the_last_opening_is_refused() {
     let mut cut = content.clone();
     cut[end - 4_000..].fill(0);
     fs::write(&file, &cut).unwrap();
+    // The journal still has it.
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(directory.path(), copy.path());
+    let store = Store::open(copy.path()).unwrap();
+    assert_eq!(read_all(&store, session(2)).len(), 3);
+    drop(store);
+    for journal in ["journal-0", "journal-1"] {
+        fs::write(file.with_file_name(journal), "").unwrap();
+    }
     let report = Store::check_closed(directory.path()).unwrap();
-    assert!(report.problems[0].what.contains("written last is gone"), "{:?}", report.problems);
+    assert!(report.problems[0].what.contains("its journal is not there"), "{:?}", report.problems);
     for _ in 0..2 {
         let error = Store::open(directory.path()).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
-        assert!(error.to_string().contains("written last is gone"), "{error}");
+        assert!(error.to_string().contains("its journal is not there"), "{error}");
     }
-    // Whoever says that it is to be so gets what is left.
-    fs::remove_file(directory.path().join("closed")).unwrap();
+    // Whoever wants to goes on with what is left.
+    Store::salvage(directory.path()).unwrap();
     let store = Store::open(directory.path()).unwrap();
     assert_eq!(read_all(&store, session(1)).len(), 3);
 }

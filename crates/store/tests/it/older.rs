@@ -50,7 +50,7 @@ fn a_store_with_frames_of_one_entry_is_read_and_goes_on() {
         });
         let format = directory.path().join("format.json");
         let of_today = fs::read_to_string(&format).unwrap();
-        fs::write(&format, of_today.replace("\"version\":4", "\"version\":3")).unwrap();
+        fs::write(&format, of_today.replace("\"version\":5", "\"version\":3")).unwrap();
 
         let store = open(directory.path(), Some(backend));
         assert_eq!(fs::read_to_string(&format).unwrap(), of_today, "older engines refuse it from now on");

@@ -41,7 +41,7 @@ fn a_store_is_found_again_with_the_next_generation() {
     assert_eq!(fs::read_to_string(data.join("format.json")).unwrap().trim(), FORMAT_NOW);
 }
 
-const FORMAT_NOW: &str = r#"{"format":"playhouse-store","version":4,"backend":"sled"}"#;
+const FORMAT_NOW: &str = r#"{"format":"playhouse-store","version":5,"backend":"sled"}"#;
 const FORMAT_1: &str = r#"{"format":"playhouse-store","version":1,"backend":"sled"}"#;
 
 #[test]
@@ -69,7 +69,7 @@ fn a_store_is_held_until_its_last_part_is_dropped() {
 
 #[test]
 fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
-    let newer = r#"{"format":"playhouse-store","version":5,"backend":"granite","more":[]}"#;
+    let newer = r#"{"format":"playhouse-store","version":6,"backend":"granite","more":[]}"#;
     for (name, content, found) in [
         ("notes.txt", "mine", "holds something else (notes.txt, for one) and no format.json"),
         ("lock", "a lock of another program", "holds something else (lock, for one)"),
@@ -77,7 +77,7 @@ fn what_is_not_a_store_of_ours_is_refused_and_left_alone() {
         (
             "format.json",
             newer,
-            "holds playhouse-store version 5; this engine reads playhouse-store versions 1 to 4 (sled, redb)",
+            "holds playhouse-store version 6; this engine reads playhouse-store versions 1 to 5 (sled, redb)",
         ),
         ("format.json", r#"{"format":"cookbook","version":1}"#, "holds the foreign format \"cookbook\""),
         ("format.json", r#"{"version":1}"#, "holds the foreign format null"),

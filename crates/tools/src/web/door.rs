@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// Requests of one door under way at once; the others wait their turn. Bounds what bodies take in memory.
 const REQUESTS: usize = 64;
 /// Names that are resolved at once: the system's resolver blocks a thread for each.
-const LOOKUPS: usize = 32;
+const LOOKUPS: usize = 8;
 /// Addresses of one name that are tried.
 const ADDRESSES: usize = 16;
 /// The longest address, in bytes.

@@ -1,0 +1,303 @@
+//! The files of a journal: batches in the order in which they were made durable.
+//!
+//! Two files take turns. One is written until it is long enough; then what both hold goes to where it is to stay, and by the time
+//! that the other one is long enough this one is written over from its beginning, so that a flush has no new blocks to find.
+//!
+//! ```text
+//! entry    length of the content (4 bytes), its CRC-32 (4), number (8), salt (8), CRC-32 of what stands before (4), content
+//! content  for each key: its length (4), the length of its value, or 2^32-1 where it is removed (4), key, value
+//! ```
+//!
+//! All numbers are little-endian. Entries are numbered without a gap for as long as the database lives. Each is flushed
+//! before the next is begun: where one cannot be read that stands before another, it was durable, and is damaged. One that nothing
+//! follows was cut off, and nobody was told of it. The salt is drawn anew each time that a journal is begun and is not known to anybody, so
+//! that nothing that somebody had written can look like an entry, nor what is left of an older journal.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
+use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::StoreError;
+use crate::blobs::sync_folder;
+use crate::table::Batch;
+
+/// The files that take turns.
+pub(crate) const FILES: [&str; 2] = ["journal-0", "journal-1"];
+/// What stands before the content of an entry.
+const HEAD: usize = 28;
+/// What stands before a key and its value.
+const LENGTHS: usize = 8;
+/// In the place of the length of a value: there is none any more.
+const REMOVED: u32 = u32::MAX;
+/// What is kept of the memory of entries that were written.
+const KEPT: usize = 256 * 1024;
+
+/// A journal that is written.
+pub(crate) struct Journal {
+    files: [fs::File; 2],
+    current: usize,
+    /// Where the next entry begins in the current file.
+    offset: u64,
+    /// The number of the last entry.
+    last: u64,
+    salt: u64,
+    /// The next entry, as far as it is known.
+    staged: Vec<u8>,
+}
+
+/// What is found in the files of a journal.
+pub(crate) struct Found {
+    pub(crate) journal: Journal,
+    /// What its entries change that were not settled, as the last of them leaves it.
+    pub(crate) changes: Batch,
+    /// What of it cannot be read though it was durable, which is missing among the changes.
+    pub(crate) damage: Option<StoreError>,
+    /// Why the last entry may be no more than what the system remembers, where its file cannot be written.
+    pub(crate) unsure: Option<StoreError>,
+}
+
+impl Journal {
+    /// Begins a journal in `directory`, durably, whose entries follow number `last`.
+    pub(crate) fn begin(directory: &Path, last: u64) -> Result<Self, StoreError> {
+        let mut options = fs::OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let [first, second] = FILES.map(|name| options.open(directory.join(name)));
+        // Of the keys of a random hasher, which no one else gets to see.
+        let salt = RandomState::new().hash_one(last);
+        let mut journal =
+            Self { files: [first?, second?], current: 0, offset: 0, last, salt, staged: Vec::new() };
+        // An empty entry, by which it is known later that this is not a journal that was emptied.
+        journal.stage(&Batch::new());
+        journal.write()?;
+        journal.files[1].sync_all()?;
+        sync_folder(directory)?;
+        Ok(journal)
+    }
+
+    /// Reads the journal in `directory` of which all entries up to the first of `known` are in their place already, and all up to the
+    /// last were durable.
+    ///
+    /// # Errors
+    /// The files cannot be read, or are not there. What is damaged in them is told with what was found.
+    pub(crate) fn read(directory: &Path, known: RangeInclusive<u64>, salt: u64) -> Result<Found, StoreError> {
+        let (settled, seen) = known.into_inner();
+        let [first, second] = FILES.map(|name| open(&directory.join(name)));
+        let files = [first?, second?];
+        let mut contents = [Vec::new(), Vec::new()];
+        let mut entries = BTreeMap::new();
+        for (file, content) in contents.iter_mut().enumerate() {
+            *content = read_all(&files[file])?;
+            entries
+                .extend(entries_of(content, salt).into_iter().map(|(number, place)| (number, (file, place))));
+        }
+        // What was settled may have been written over since; the last of it is there as long as nothing follows.
+        let newer = entries.split_off(&settled.max(1));
+        let mut journal = Self { files, current: 0, offset: 0, last: settled, salt, staged: Vec::new() };
+        let (mut changes, mut damage, mut end) = (Batch::new(), None, None);
+        let damaged = |number: u64, found: &str| StoreError::Damaged {
+            what: directory.display().to_string(),
+            found: format!("entry {number} of its journal {found}"),
+        };
+        let last = newer.last_key_value().map_or(0, |(last, _)| *last);
+        if last < seen.max(settled) {
+            damage = Some(damaged(
+                seen.max(settled),
+                "is not there: files of it were lost, emptied, or put back from an older copy",
+            ));
+        }
+        let mut next = newer.first_key_value().map_or(0, |(first, _)| (*first).min(settled + 1));
+        for (number, (file, place)) in newer {
+            if number != next {
+                damage = Some(damaged(next, &format!("cannot be read, though entry {number} can")));
+            }
+            next = number + 1;
+            (journal.current, journal.offset, journal.last) = (file, place.end as u64, number);
+            end = Some(place.start - HEAD..place.end);
+            if number > settled && !take_changes(&contents[file][place], &mut changes) {
+                damage = Some(damaged(number, "is not of this form"));
+            }
+        }
+        // Where its flush failed it is in no file, and no later flush would care. Once it is written again, the next one does.
+        let current = &journal.files[journal.current];
+        let again = end.map(|end| {
+            current.file().write_all_at(&contents[journal.current][end.clone()], end.start as u64)
+        });
+        let unsure = again.and_then(Result::err).map(StoreError::from);
+        Ok(Found { journal, changes, damage, unsure })
+    }
+
+    /// What its entries are known by.
+    pub(crate) fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    /// The number of the last entry.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// How long the current file is, as far as it counts, in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.offset
+    }
+
+    /// Adds a batch to the next entry.
+    pub(crate) fn stage(&mut self, batch: &Batch) {
+        if self.staged.is_empty() {
+            self.staged.resize(HEAD, 0);
+        }
+        for (key, value) in batch {
+            let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
+            self.staged.extend(length(key));
+            self.staged.extend(value.as_ref().map_or(REMOVED.to_le_bytes(), |value| length(value)));
+            self.staged.extend(key);
+            self.staged.extend(value.iter().flatten());
+        }
+    }
+
+    /// Makes the next entry durable, if something was staged. After an error nothing more may be written: nobody knows what is there.
+    pub(crate) fn write(&mut self) -> Result<(), StoreError> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let content = &self.staged[HEAD..];
+        let too_long = |_| StoreError::Backend(format!("a round of {} bytes is too long", content.len()));
+        let length = u32::try_from(content.len()).map_err(too_long)?;
+        let sum = crc32fast::hash(content);
+        let number = self.last + 1;
+        let head = head(length, sum, number, self.salt);
+        self.staged[..HEAD].copy_from_slice(&head);
+        let file = self.files[self.current].file();
+        file.write_all_at(&self.staged, self.offset)?;
+        fail_point!(JOURNAL_WRITTEN);
+        file.sync_data()?;
+        self.offset += self.staged.len() as u64;
+        self.last = number;
+        self.staged.clear();
+        self.staged.shrink_to(KEPT);
+        Ok(())
+    }
+
+    /// Goes on in the other file, whose entries are settled.
+    pub(crate) fn turn(&mut self) {
+        (self.current, self.offset) = (1 - self.current, 0);
+    }
+}
+
+fn open(path: &Path) -> Result<fs::File, StoreError> {
+    match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(path.to_owned())),
+        result => Ok(result?),
+    }
+}
+
+/// Makes the files of a journal that are not there, empty; what that means.
+pub(crate) fn complete(directory: &Path) -> Result<Vec<StoreError>, StoreError> {
+    let mut damages = Vec::new();
+    for path in FILES.map(|name| directory.join(name)) {
+        if !path.exists() {
+            fs::write(&path, "")?;
+            damages.push(missing(path));
+        }
+    }
+    Ok(damages)
+}
+
+fn missing(path: PathBuf) -> StoreError {
+    StoreError::Damaged {
+        what: path.display().to_string(),
+        found: "it is not there, though the database was not closed in order: what was written last is in it"
+            .to_owned(),
+    }
+}
+
+fn read_all(file: &fs::File) -> Result<Vec<u8>, StoreError> {
+    let mut content = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX)];
+    let file = file.file();
+    let mut length = 0;
+    while length < content.len() {
+        match file.read_at(&mut content[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    content.truncate(length);
+    Ok(content)
+}
+
+fn head(length: u32, sum: u32, number: u64, salt: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[4..8].copy_from_slice(&sum.to_le_bytes());
+    head[8..16].copy_from_slice(&number.to_le_bytes());
+    head[16..24].copy_from_slice(&salt.to_le_bytes());
+    let sum = crc32fast::hash(&head[..24]);
+    head[24..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// All entries with this salt, with their numbers and where their contents are. What stands between them is passed over.
+fn entries_of(content: &[u8], salt: u64) -> Vec<(u64, Range<usize>)> {
+    let salt = salt.to_le_bytes();
+    let mut entries = Vec::new();
+    let mut from = 0;
+    while let Some(at) = memchr::memmem::find(&content[from..], &salt) {
+        let at = from + at;
+        match at.checked_sub(16).and_then(|begin| entry_at(content, begin)) {
+            Some((number, place)) => {
+                from = place.end;
+                entries.push((number, place));
+            }
+            None => from = at + 1,
+        }
+    }
+    entries
+}
+
+fn entry_at(content: &[u8], begin: usize) -> Option<(u64, Range<usize>)> {
+    let known = content.get(begin..begin + HEAD)?;
+    let (length, sum) = (u32_at(known, 0)?, u32_at(known, 4)?);
+    let number = u64::from_le_bytes(known.get(8..16)?.try_into().ok()?);
+    let salt = u64::from_le_bytes(known.get(16..24)?.try_into().ok()?);
+    let place = begin + HEAD..(begin + HEAD).checked_add(length as usize)?;
+    let is_whole =
+        head(length, sum, number, salt) == known && crc32fast::hash(content.get(place.clone())?) == sum;
+    is_whole.then_some((number, place))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Takes the changes of an entry's content over; whether it could be read to its end.
+fn take_changes(mut content: &[u8], changes: &mut Batch) -> bool {
+    let take = |content: &mut &[u8], length: u32| -> Option<Vec<u8>> {
+        let (taken, rest) = content.split_at_checked(length as usize)?;
+        *content = rest;
+        Some(taken.to_vec())
+    };
+    while !content.is_empty() {
+        let (Some(key), Some(value)) = (u32_at(content, 0), u32_at(content, 4)) else { return false };
+        content = &content[LENGTHS..];
+        let Some(key) = take(&mut content, key) else { return false };
+        let value = match value {
+            REMOVED => None,
+            length => match take(&mut content, length) {
+                Some(value) => Some(value),
+                None => return false,
+            },
+        };
+        changes.insert(key, value);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;
