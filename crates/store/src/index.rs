@@ -316,11 +316,11 @@ pub(crate) fn prepare(source: &Source, generation: u64) -> Result<(), StoreError
 }
 
 fn clear(table: &dyn Table) -> Result<(), StoreError> {
+    let mut from = keys::BY_TENANT.to_vec();
     loop {
-        let rows = table.scan(keys::BY_TENANT, &keys::end_of(keys::BY_TENANT), SLICE)?;
-        if rows.is_empty() {
-            return Ok(());
-        }
+        let rows = table.scan(&from, &keys::end_of(keys::BY_TENANT), SLICE)?;
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        from = keys::after(last);
         table.apply(rows.into_iter().map(|(key, _)| (key, None)).collect())?;
     }
 }

@@ -146,6 +146,11 @@ impl Journal {
         self.offset
     }
 
+    /// How long the next entry is by now, in bytes.
+    pub(crate) fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
     /// Adds a batch to the next entry.
     pub(crate) fn stage(&mut self, batch: &Batch) {
         if self.staged.is_empty() {

@@ -38,6 +38,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long readers wait for a backend that failed while something was settled.
 const REOPENED_WITHIN: Duration = Duration::from_secs(1);
 
+/// An entry that is this long is written before it is asked for, in bytes.
+const LONG: usize = 16 * 1024 * 1024;
+
 /// The mark's first byte where a journal is in use.
 const IN_USE: u8 = 1;
 
@@ -311,6 +314,39 @@ impl Journaled {
         }
     }
 
+    /// Makes durable what was applied, and has settled what is enough.
+    fn write(&self, writing: &mut Writing) -> Result<(), StoreError> {
+        writing.check()?;
+        writing.look()?;
+        let Some(journal) = &mut writing.journal else {
+            return self.begin(writing).inspect_err(|_| writing.failed = true);
+        };
+        journal.write().inspect_err(|_| writing.failed = true)?;
+        let (length, last) = (journal.length(), journal.last());
+        writing.durable.store(last, Ordering::Release);
+        // What was left before is settled first.
+        if length >= MOST * self.turn {
+            writing.settled()?;
+        } else if length >= self.turn
+            && let Some(Settling { hurry, .. }) = &writing.settling
+        {
+            hurry.store(true, Ordering::Relaxed);
+        }
+        if writing.settling.is_some() {
+            return Ok(());
+        }
+        if let Some((left, last)) = writing.left.take() {
+            self.settle(writing, left, last);
+            if writing.is_reopened {
+                writing.settled()?;
+            }
+        } else if length >= self.turn {
+            self.turn(writing);
+            fail_point!(JOURNAL_TURNED);
+        }
+        Ok(())
+    }
+
     /// The first flush of an opening.
     fn begin(&self, writing: &mut Writing) -> Result<(), StoreError> {
         // What an end has settled that was cut off may not be durable, and is in the files that are emptied now.
@@ -521,42 +557,14 @@ impl Table for Journaled {
         writing.check()?;
         let Some(journal) = &mut writing.journal else { return self.base.apply(batch) };
         journal.stage(&batch);
+        let is_long = journal.staged() >= LONG;
         self.overlay.write().unwrap_or_else(PoisonError::into_inner).young.extend(batch);
-        Ok(())
+        // Whoever makes an index anew flushes once in the end.
+        if is_long { self.write(&mut writing) } else { Ok(()) }
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        let mut writing = self.writing();
-        let writing = &mut *writing;
-        writing.check()?;
-        writing.look()?;
-        let Some(journal) = &mut writing.journal else {
-            return self.begin(writing).inspect_err(|_| writing.failed = true);
-        };
-        journal.write().inspect_err(|_| writing.failed = true)?;
-        let (length, last) = (journal.length(), journal.last());
-        writing.durable.store(last, Ordering::Release);
-        // What was left before is settled first.
-        if length >= MOST * self.turn {
-            writing.settled()?;
-        } else if length >= self.turn
-            && let Some(Settling { hurry, .. }) = &writing.settling
-        {
-            hurry.store(true, Ordering::Relaxed);
-        }
-        if writing.settling.is_some() {
-            return Ok(());
-        }
-        if let Some((left, last)) = writing.left.take() {
-            self.settle(writing, left, last);
-            if writing.is_reopened {
-                writing.settled()?;
-            }
-        } else if length >= self.turn {
-            self.turn(writing);
-            fail_point!(JOURNAL_TURNED);
-        }
-        Ok(())
+        self.write(&mut self.writing())
     }
 
     fn flush_filled(&self) -> Result<(), StoreError> {
