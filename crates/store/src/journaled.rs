@@ -10,9 +10,13 @@
 //!          the journal's file is long enough: young becomes old; a thread settles old; the next entries go to the other file
 //! ```
 //!
-//! The backend has a mark of its own, `m/journal`, which nobody sees from outside: whether a journal is in use, its salt, and the number of
-//! the last entry that is settled. Before the first flush of a table that was closed in order, or is fresh, there is none: all
-//! goes to the backend, also what a compaction fills a fresh one with. An opening that ends in order settles all, and leaves a backend that needs no journal.
+//! The backend has a mark of its own, `m/journal`, which nobody sees from outside: whether a journal is in use, its salt, the number
+//! of the last entry that is settled, and of the last that was durable then. Before the first flush of a table that was closed in
+//! order, or is fresh, there is no journal: all goes to the backend, also what a compaction fills a fresh one with. An opening that
+//! ends in order settles all, and leaves a backend that needs no journal.
+
+mod mark;
+mod overlay;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use self::mark::Mark;
+use self::overlay::Overlay;
 use crate::StoreError;
 use crate::journal::{self, Journal};
 use crate::keys;
@@ -41,9 +47,6 @@ const REOPENED_WITHIN: Duration = Duration::from_secs(1);
 /// An entry that is this long is written before it is asked for, in bytes.
 const LONG: usize = 16 * 1024 * 1024;
 
-/// The mark's first byte where a journal is in use.
-const IN_USE: u8 = 1;
-
 /// See the module.
 pub(crate) struct Journaled {
     directory: PathBuf,
@@ -54,14 +57,6 @@ pub(crate) struct Journaled {
     is_settling: Arc<AtomicBool>,
     /// See [`TURN`].
     turn: u64,
-}
-
-/// What is not in the backend, or not for sure.
-#[derive(Default)]
-struct Overlay {
-    young: Batch,
-    /// What is being settled.
-    old: Option<Arc<Batch>>,
 }
 
 #[derive(Default)]
@@ -87,46 +82,6 @@ struct Settling {
     thread: JoinHandle<Result<(), StoreError>>,
     /// It need not leave the processor to others.
     hurry: Arc<AtomicBool>,
-}
-
-/// Keys in order with what is known of each: a value, or that it is removed.
-type Known = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
-/// What the backend says of the journal.
-struct Mark {
-    in_use: bool,
-    salt: u64,
-    settled: u64,
-    /// The last entry that was durable when this was written.
-    seen: u64,
-}
-
-impl Mark {
-    fn of(table: &dyn Table) -> Result<Option<Self>, StoreError> {
-        let Some(value) = table.get(keys::JOURNAL)? else { return Ok(None) };
-        let parse = |value: &[u8]| {
-            let (in_use, rest) = value.split_first()?;
-            let (salt, rest) = rest.split_first_chunk::<8>()?;
-            let (settled, seen) = rest.split_first_chunk::<8>()?;
-            Some(Self {
-                in_use: *in_use == IN_USE,
-                salt: u64::from_be_bytes(*salt),
-                settled: u64::from_be_bytes(*settled),
-                seen: u64::from_be_bytes(seen.try_into().ok()?),
-            })
-        };
-        let damaged = || StoreError::Damaged {
-            what: "the database".to_owned(),
-            found: "what it says of its journal is not of this form".to_owned(),
-        };
-        parse(&value).map(Some).ok_or_else(damaged)
-    }
-
-    fn batch(&self) -> Batch {
-        let numbers = [self.salt, self.settled, self.seen].map(u64::to_be_bytes);
-        let value = [&[u8::from(self.in_use) * IN_USE][..], numbers.as_flattened()];
-        Batch::from([(keys::JOURNAL.to_vec(), Some(value.concat()))])
-    }
 }
 
 impl Journaled {
@@ -389,43 +344,6 @@ impl Drop for Journaled {
     }
 }
 
-impl Overlay {
-    /// What is known of a key: its value, or that it is removed.
-    fn get(&self, key: &[u8]) -> Option<&Option<Vec<u8>>> {
-        self.young.get(key).or_else(|| self.old.as_ref()?.get(key))
-    }
-
-    /// What is known of the keys from `from` to below `to`, in order, up to about `limit` values and `bytes` bytes; whether that is all.
-    fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> (Known, bool) {
-        let range = from.to_vec()..to.to_vec();
-        let mut young = self.young.range(range.clone()).peekable();
-        let mut old = self.old.iter().flat_map(|old| old.range(range.clone())).peekable();
-        let (mut page, mut values, mut size) = (Vec::new(), 0, 0_usize);
-        loop {
-            let (key, value) = match (young.peek(), old.peek()) {
-                (None, None) => return (page, true),
-                (Some((first, _)), Some((second, _))) if first > second => old.next(),
-                (None, Some(_)) => old.next(),
-                (first, second) => {
-                    if first.map(|(key, _)| key) == second.map(|(key, _)| key) {
-                        old.next();
-                    }
-                    young.next()
-                }
-            }
-            .unwrap_or_else(|| unreachable!("one of both has more"));
-            if values >= limit || size >= bytes {
-                return (page, false);
-            }
-            if let Some(value) = value {
-                values += 1;
-                size = size.saturating_add(key.len() + value.len());
-            }
-            page.push((key.clone(), value.clone()));
-        }
-    }
-}
-
 impl Journaled {
     fn overlay<T>(&self, look: impl FnOnce(&Overlay) -> T) -> T {
         look(&self.overlay.read().unwrap_or_else(PoisonError::into_inner))
@@ -528,16 +446,7 @@ impl Table for Journaled {
         }
         let mut to = to.to_vec();
         loop {
-            let last = self.overlay(|overlay| {
-                let range = from.to_vec()..to.clone();
-                let young = overlay.young.range(range.clone()).next_back();
-                let old = overlay.old.as_ref().and_then(|old| old.range(range).next_back());
-                let last = match (young, old) {
-                    (Some(young), Some(old)) if old.0 > young.0 => Some(old),
-                    (young, old) => young.or(old),
-                };
-                last.map(|(key, value)| (key.clone(), value.is_some()))
-            });
+            let last = self.overlay(|overlay| overlay.last_key(from, &to));
             let stored = self.stored(|base| base.last_key(from, &to))?;
             let is_known = |key: &Vec<u8>| last.as_ref().is_some_and(|(last, _)| last >= key);
             match (stored.filter(|key| !is_known(key)), last) {

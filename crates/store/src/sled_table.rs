@@ -177,10 +177,10 @@ impl Table for SledTable {
         }
         self.handle.with(|opened| {
             // It is told by the batches behind a place whether that was durable (`sled_log`).
-            if opened.is_dirty.swap(true, Ordering::Relaxed) {
+            if opened.is_dirty.load(Ordering::Relaxed) {
                 opened.flush()?;
-                opened.is_dirty.store(true, Ordering::Relaxed);
             }
+            opened.is_dirty.store(true, Ordering::Relaxed);
             opened.database.apply_batch(changes).map_err(|error| backend(&error))
         })
     }
