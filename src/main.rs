@@ -1,5 +1,8 @@
 //! The command line of Playhouse.
 
+#[cfg(all(target_os = "linux", not(feature = "system-allocator")))]
+mod allocator;
+
 fn main() -> std::process::ExitCode {
     playhouse::cli::main()
 }

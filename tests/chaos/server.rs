@@ -34,16 +34,10 @@ impl Drop for Running {
 
 impl Running {
     pub(crate) fn start(world: &World, fail: &str) -> Self {
-        Self::start_with(world, fail, &[])
-    }
-
-    /// The same, with these variables of the environment.
-    pub(crate) fn start_with(world: &World, fail: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = playhouse(world);
         command.args(["serve", "--sandbox", "off", "--port", &world.address.port().to_string()]);
         command.arg("--root").arg(world.place.join("work"));
         command.env("PLAYHOUSE_LOG", "warn,playhouse=info,playhouse_server=warn").env("NO_COLOR", "1");
-        command.envs(variables.iter().copied());
         if !fail.is_empty() {
             command.env(VARIABLE, fail);
         }

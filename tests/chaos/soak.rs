@@ -24,9 +24,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 12;
 /// Threads that start commands, as the kernel knows them: they live as long as the process does, and there are 64 at most.
 const STARTERS: &str = "start-command";
-/// As the image in `deploy/` has it: else each thread keeps what it freed for itself, which grows with the threads that there
-/// ever were at once.
-const ALLOCATOR: [(&str, &str); 1] = [("MALLOC_ARENA_MAX", "2")];
 /// What no session does that sleeps.
 const AWAKE: [&str; 4] = ["idle", "running", "asking", "waking"];
 /// One part in so many may be there more at the end, and so many of what is counted.
@@ -109,7 +106,7 @@ impl fmt::Display for Held {
 /// Starts the server and looks at it, to the end of the load.
 pub(crate) async fn reign(stage: &Stage) -> Result<Last, Failure> {
     let world = &stage.world;
-    let mut running = Running::start_with(world, "", &ALLOCATOR);
+    let mut running = Running::start(world, "");
     if !running.has_begun().await {
         return Err(begins(&mut running, "none"));
     }

@@ -32,8 +32,13 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
     // What a step costs at the beginning, and at the end.
     let window = (steps / 4).clamp(1, 200);
     let early = (steps / 100).max(1);
-    let begin = cost(&target, &watch, early, window).await?;
-    let end = cost(&target, &watch, steps.saturating_sub(window + 1), window).await?;
+    let from = looked_at(&target, &watch, early).await?;
+    let begin = looked_at(&target, &watch, early + window).await?.since(from);
+    // What is written comes in portions, which not every window has.
+    let half = looked_at(&target, &watch, steps / 2).await?;
+    let before = looked_at(&target, &watch, steps.saturating_sub(window + 1)).await?;
+    let last = looked_at(&target, &watch, steps.saturating_sub(1)).await?;
+    let (end, first_half, second_half) = (last.since(before), half.since(from), last.since(half));
     let patience = PATIENCE * u32::try_from(steps)?;
     if !until(&watch, patience, |watch| watch.busy == 0 || watch.failed > 0).await {
         watch.borrow_mut().fail("the turn did not come to an end".to_owned());
@@ -66,8 +71,9 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
     rows.goal(format!("step overhead at step {steps}"), "times that at 10", around(steps) / first, GROWTH);
     rows.goal("processor time of a step with a `read`, early", "µs", begin.own, 500.0);
     rows.goal("processor time of a step, late", "times the early", end.own / begin.own, GROWTH);
-    rows.add("written to disk by a step, early", "KB", begin.written / 1e3);
-    rows.goal("written to disk by a step, late", "times the early", end.written / begin.written, GROWTH);
+    let (early, late) = (first_half.written, second_half.written);
+    rows.add("written to disk by a step of the first half", "KB", early / 1e3);
+    rows.goal("written to disk by a step of the second half", "times the first half's", late / early, GROWTH);
     rows.add("handed to files and sockets by a step, early", "KB", begin.handed / 1e3);
     rows.add("handed to files and sockets by a step, late", "KB", end.handed / 1e3);
     rows.add("request at the end", "KB", asked.last().map_or(f64::NAN, |asked| asked.bytes as f64 / 1e3));
@@ -76,22 +82,31 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
     Ok(rows.rows)
 }
 
-/// What a step uses, of so many behind this one.
-async fn cost(target: &Target, watch: &Shared, from: usize, count: usize) -> Result<Used> {
-    let reached =
-        |step: usize| move |watch: &Watch| watch.sessions[0].steps >= step as u64 || watch.failed > 0;
-    let patience = PATIENCE * u32::try_from(from + count)?;
-    until(watch, patience, reached(from)).await;
-    let (before, first) = (target.used()?, watch.borrow().sessions[0].steps);
-    until(watch, patience, reached(from + count)).await;
-    let (used, last) = (target.used()?.since(before), watch.borrow().sessions[0].steps);
-    let steps = (last - first).max(1) as f64;
-    Ok(Used {
-        own: used.own / steps,
-        children: used.children / steps,
-        handed: used.handed / steps,
-        written: used.written / steps,
-    })
+/// What was used until a step.
+#[derive(Clone, Copy)]
+struct At {
+    step: u64,
+    used: Used,
+}
+
+impl At {
+    /// What a step used since then.
+    fn since(self, before: Self) -> Used {
+        let (used, steps) = (self.used.since(before.used), (self.step - before.step).max(1) as f64);
+        Used {
+            own: used.own / steps,
+            children: used.children / steps,
+            handed: used.handed / steps,
+            written: used.written / steps,
+        }
+    }
+}
+
+/// Waits for so many steps.
+async fn looked_at(target: &Target, watch: &Shared, step: usize) -> Result<At> {
+    let reached = move |watch: &Watch| watch.sessions[0].steps >= step as u64 || watch.failed > 0;
+    until(watch, PATIENCE * u32::try_from(step.max(1))?, reached).await;
+    Ok(At { used: target.used()?, step: watch.borrow().sessions[0].steps })
 }
 
 /// Turns of one step in the session that has become old.

@@ -32,7 +32,7 @@ use crate::keys;
 use crate::table::{Batch, Pair, Table};
 
 /// A file of the journal that is this long is settled, in bytes.
-const TURN: u64 = 1024 * 1024;
+const TURN: u64 = 512 * 1024;
 /// One that is so many times as long is waited for; and long before that what is settled is in a hurry.
 const MOST: u64 = 4;
 /// How much is handed on to the backend at once, in bytes.

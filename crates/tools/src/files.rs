@@ -43,10 +43,10 @@ pub(crate) async fn resolve(context: &CallContext, path: &str) -> Result<Resolve
         .await
 }
 
-/// [`reading`] for what takes no longer than going to another thread does.
+/// [`reading`] for what takes no longer than going to another thread does, and knows of [`playhouse_workspace::at_once`].
 pub(crate) async fn brief<T: Send + 'static>(
     context: &CallContext,
-    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+    work: impl Fn() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     tokio::select! {
         biased;

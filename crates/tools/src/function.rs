@@ -22,7 +22,8 @@ type Read = dyn Fn(&Map<String, Value>) -> Result<Start, ToolError> + Send + Syn
 
 /// A tool that is one function. Its arguments are described to models by their type, and read strictly.
 ///
-/// It touches no paths as far as policy is told: one that works on files implements [`Tool`] itself.
+/// It touches no paths as far as policy is told: one that works on files implements [`Tool`] itself. It must not block: what does
+/// belongs into [`CallContext::pool`].
 ///
 /// ```
 /// use playhouse_tools::{FunctionTool, Tool, ToolOutput};

@@ -55,7 +55,9 @@ impl TypedTool for Glob {
 
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
         let Arguments { pattern, path } = arguments;
-        let patterns = Patterns::parse("pattern", [pattern.as_str()])?;
+        let wanted = pattern.clone();
+        // Many alternatives take a while.
+        let patterns = files::reading(context, move || Patterns::parse("pattern", [wanted.as_str()])).await?;
         let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
         let title = files::search_title(&pattern, &place);
         Ok(Ready {

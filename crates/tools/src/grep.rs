@@ -56,13 +56,16 @@ impl TypedTool for Grep {
 
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
         let Arguments { pattern, path, include } = arguments;
-        let include = match include.as_deref().map(split_list).filter(|list| !list.is_empty()) {
-            Some(list) => Some(Patterns::parse("include", list)?),
-            None => None,
-        };
         let expression = pattern.clone();
         // Compiling a hostile expression may take a while.
-        let matcher = files::reading(context, move || compile(&expression)).await?;
+        let compiled = files::reading(context, move || {
+            let include = match include.as_deref().map(split_list).filter(|list| !list.is_empty()) {
+                Some(list) => Some(Patterns::parse("include", list)?),
+                None => None,
+            };
+            Ok((compile(&expression)?, include))
+        });
+        let (matcher, include) = compiled.await?;
         let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
         let title = files::search_title(&pattern, &place);
         let search = Search { place, matcher, include, limits: Limits::default() };

@@ -11,7 +11,7 @@ use std::io::{BufReader, Cursor, Read as _};
 use playhouse_policy::AccessKind;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::door::{self, DoorError, Kind};
-use playhouse_workspace::{Resolved, Workspace, hash};
+use playhouse_workspace::{Reader, Resolved, Workspace, hash, would_wait, would_wait_for};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Map;
@@ -90,6 +90,8 @@ impl TypedTool for Read {
 impl Task {
     fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         match door::facts(&self.place)?.map(|facts| facts.kind) {
+            // Not at once.
+            None | Some(Kind::Directory) if would_wait() => Err(files::cancelled()),
             None => Err(ToolError::Failed(neighbours::missing(workspace, &self.place))),
             Some(Kind::Directory) => listing::list(&self.place, self.offset, self.limit, cancel),
             // The door says what is wrong with everything that is not a file.
@@ -100,9 +102,16 @@ impl Task {
     fn read(&self, file: &File, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         let failed = |source| ToolError::from(DoorError::Io { path: self.place.shown.clone(), source });
         let metadata = file.metadata().map_err(failed)?;
-        let mut head = Vec::new();
-        file.take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
+        if would_wait_for(metadata.len()) {
+            return Err(files::cancelled());
+        }
+        let (mut content, mut head) = (Reader(file), Vec::new());
+        content.by_ref().take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
         if let Some(kind) = MediaKind::of(&head) {
+            // Images are made smaller.
+            if would_wait() {
+                return Err(files::cancelled());
+            }
             return media::attach(&self.place, kind, head, file, metadata.len());
         }
         if document::classify(&head) == Content::Binary {
@@ -115,7 +124,7 @@ impl Task {
         let is_cancelled = || cancel.is_cancelled();
         let mut total = None;
         let (content, page) = if metadata.len() <= seen::WHOLE {
-            file.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
+            content.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
             total = Some(document::line_count(&head) as u64);
             (hash(&head), page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled))
         } else {

@@ -1,8 +1,7 @@
 //! The one way in which calls are made, for models and for people.
 //!
 //! [`prepare`], then the judgement of the policy and its consent, then [`execute`]. What the model reads of the result is
-//! capped here, whatever the tool does. Each of the two begins on a thread of the pool, with a look at the workspace: a call that
-//! only looks at a few files ends there, without going to another thread for each.
+//! capped here, whatever the tool does. Each of the two begins with a look at the workspace.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use std::time::Duration;
 use playhouse_protocol::message::CallInput;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
 use crate::files::document::cut_characters;
 use crate::files::{counted, size};
@@ -60,21 +58,13 @@ pub async fn prepare_with(
     input: &CallInput,
     context: &CallContext,
 ) -> Result<Prepared, ToolError> {
-    let work = {
-        let (tool, input, context) = (Arc::clone(tool), input.clone(), context.clone());
-        async move {
-            check_workspace(&context).await?;
-            prepare_uncapped(&*tool, &input, &context).await
-        }
-    };
-    let begun = tokio::select! {
+    let prepared = tokio::select! {
         biased;
         () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
-        begun = context.pool.begin(work.in_current_span()) => Ok(begun),
-    };
-    let prepared = match begun {
-        Ok(begun) => begun.end().await,
-        Err(error) => Err(error),
+        prepared = async {
+            check_workspace(context).await?;
+            prepare_uncapped(&**tool, input, context).await
+        } => prepared,
     };
     match prepared {
         Ok(prepared) => Ok(prepared),
@@ -117,17 +107,14 @@ pub async fn execute(
     prepared: Prepared,
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let work = {
-        let (tool, context) = (Arc::clone(tool), context.clone());
-        async move {
-            check_workspace(&context).await?;
-            execute_uncapped(&*tool, prepared, &context).await
-        }
+    let checked = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
+        checked = check_workspace(context) => checked,
     };
-    let begin = context.pool.begin(work.in_current_span());
-    let executed = match with_grace(begin, &context.cancel).await {
-        Some(begun) => begun.end().await,
-        None => Err(overdue()),
+    let executed = match checked {
+        Ok(()) => execute_uncapped(&**tool, prepared, context).await,
+        Err(error) => Err(error),
     };
     match executed {
         Ok(mut output) => {

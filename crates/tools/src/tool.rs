@@ -171,7 +171,8 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Reads the arguments and says what the call would do. Has no side effects.
+    /// Reads the arguments and says what the call would do. Has no side effects. Must not block: what does belongs into
+    /// [`CallContext::pool`], here as in [`Tool::execute`].
     fn prepare<'a>(
         &'a self,
         input: &'a Map<String, Value>,

@@ -12,7 +12,8 @@
 //! Other names of a file (hard links) cannot be told from the one that was given, and are read like it. They are never
 //! changed by a write here, which puts a new file in the place of the name.
 //!
-//! Everything here blocks, so it belongs into the [`Pool`](crate::Pool).
+//! Everything here blocks, so it belongs into the [`Pool`](crate::Pool); but what only looks at a place, or opens a file to read it,
+//! waits for nothing where it is tried [`at_once`](crate::at_once()).
 
 mod leftovers;
 mod take;
@@ -32,7 +33,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::Resolved;
+use crate::{Resolved, at_once};
 use walk::Spot;
 
 pub use take::{Taken, check_takable, remove_empty, take};
@@ -264,6 +265,9 @@ pub fn read_dir(resolved: &Resolved) -> Result<Entries, DoorError> {
 /// When there is nothing, no directory, or no permission, and when the place was replaced.
 pub fn open_directory(resolved: &Resolved) -> Result<OwnedFd, DoorError> {
     resolved.must_be_visible()?;
+    if at_once::would_wait() {
+        return Err(DoorError::from_errno(&resolved.shown, Errno::AGAIN));
+    }
     let spot = Spot::of(resolved)?;
     match Kind::of(&spot.stat()?) {
         Kind::Directory => spot.open(OFlags::RDONLY | OFlags::DIRECTORY),

@@ -8,7 +8,11 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+
+#[cfg(target_os = "linux")]
+use crate::at_once;
 
 /// In a git directory, beside those below.
 const OBEYED: [&str; 6] = ["hooks", "config", "config.worktree", "commondir", "gitdir", "modules"];
@@ -79,11 +83,18 @@ fn in_nameless(path: &Path, names: &[Cow<'_, str>]) -> bool {
 
 fn is_git_directory(directory: &Path) -> bool {
     let is = |name: &str, wanted: FileType| {
-        // git follows links here.
-        let stat = rustix::fs::stat(directory.join(name));
-        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == wanted)
+        stat(&directory.join(name)).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == wanted)
     };
     is("HEAD", FileType::RegularFile) && is("objects", FileType::Directory) && is("refs", FileType::Directory)
+}
+
+/// What stands at `path`. git follows links here.
+fn stat(path: &Path) -> Result<Stat, Errno> {
+    #[cfg(target_os = "linux")]
+    if at_once::is_on() {
+        return at_once::stat(rustix::fs::CWD, path, rustix::fs::OFlags::empty());
+    }
+    rustix::fs::stat(path)
 }
 
 /// The git directories of the repository at `root`, as far as they have another place than `.git` there: that of a

@@ -10,6 +10,7 @@
 //! - [`ContentHash`] and [`FileTracker`]: what a session has seen of a file, to notice that others changed it
 //! - [`PathLocks`]: calls that change the same files take turns
 //! - [`Pool`]: where blocking work runs
+//! - [`at_once`]: looks at files where nothing may block
 //! - [`Processes`]: commands that run in the background
 //! - [`Walls`]: what holds the programs of a session
 //! - [`repository`]: what git says of a workspace that nobody vouches for
@@ -34,6 +35,7 @@
 //! # }
 //! ```
 
+mod at_once;
 mod background;
 pub mod door;
 mod folder;
@@ -49,13 +51,14 @@ mod tracker;
 pub mod walls;
 mod within;
 
+pub use at_once::{Reader, at_once, would_wait, would_wait_for};
 pub use background::{
     BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
     State, Unknown, WriteError,
 };
 pub use hash::{ContentHash, hash};
 pub use locks::{PathGuard, PathLocks};
-pub use pool::{Begun, Pool};
+pub use pool::Pool;
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
 pub use tracker::FileTracker;

@@ -7,9 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_policy::{Access, AccessKind, Zone};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use thiserror::Error;
+
+use crate::at_once;
 
 /// The longest path that is looked at, in bytes. Linux takes no longer one either.
 const LONGEST: usize = 4096;
@@ -165,15 +167,26 @@ pub(crate) fn follow(from: &Path, path: &Path) -> Result<PathBuf, PathError> {
 
 /// What stands at `path`; `None` for nothing.
 fn kind(path: &Path) -> Result<Option<FileType>, PathError> {
-    match rustix::fs::lstat(path) {
+    match lstat(path) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(failed(path, error)),
     }
 }
 
+fn lstat(path: &Path) -> Result<Stat, Errno> {
+    #[cfg(target_os = "linux")]
+    if at_once::is_on() {
+        return at_once::stat(rustix::fs::CWD, path, rustix::fs::OFlags::NOFOLLOW);
+    }
+    rustix::fs::lstat(path)
+}
+
 fn target(link: &Path) -> Result<PathBuf, PathError> {
     use std::os::unix::ffi::OsStringExt;
+    if at_once::would_wait() {
+        return Err(failed(link, Errno::AGAIN));
+    }
     let target = rustix::fs::readlink(link, Vec::new()).map_err(|error| failed(link, error))?;
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }

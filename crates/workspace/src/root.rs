@@ -8,6 +8,7 @@ use playhouse_policy::Zone;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::at_once;
 use crate::door;
 use crate::guarded;
 use crate::resolve::{self, PathError, Resolved};
@@ -106,6 +107,10 @@ impl Workspace {
         let output = std::path::absolute(output).map_err(|_| PathError::Empty)?;
         let output = resolve::follow(&canonical, &output)?;
         let git = guarded::directories_of(&canonical).into();
+        #[cfg(target_os = "linux")]
+        for path in [&canonical, &output] {
+            at_once::note_local(path);
+        }
         Ok(Self {
             root: canonical.into(),
             output: output.into(),
@@ -205,7 +210,10 @@ impl Workspace {
     /// not be searched, or leads to a place whose path is not UTF-8.
     pub fn resolve(&self, path: &str) -> Result<Resolved, PathError> {
         resolve::check(path)?;
-        let resolved = resolve::follow(&self.root, Path::new(path))?;
+        let path = Path::new(path);
+        // What lies above the workspace is looked at by `check`, and may lie on other file systems.
+        let below = path.strip_prefix(&self.root).ok().filter(|_| at_once::is_on());
+        let resolved = resolve::follow(&self.root, below.unwrap_or(path))?;
         Ok(self.place(resolved))
     }
 

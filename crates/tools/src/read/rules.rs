@@ -4,8 +4,9 @@ use std::path::Path;
 
 use playhouse_policy::{AccessKind, Verdict};
 use playhouse_prompts::RulesFile;
+use playhouse_prompts::rules::NAMES;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::Resolved;
+use playhouse_workspace::{Resolved, at_once, door};
 
 use crate::files;
 use crate::runner::RULES;
@@ -23,8 +24,11 @@ pub(super) async fn add(place: &Resolved, output: &mut ToolOutput, context: &Cal
     if folder.as_os_str().is_empty() {
         return;
     }
+    if at_once(|| there_is_none(root, folder)) == Some(true) {
+        return;
+    }
     let (folder, workspace) = (folder.to_owned(), context.workspace.clone());
-    let (found, problems) = context.pool.brief(move || RulesFile::below(workspace.root(), &folder)).await;
+    let (found, problems) = context.pool.run(move || RulesFile::below(workspace.root(), &folder)).await;
     for problem in problems {
         tracing::warn!(%problem, "left out of a result");
     }
@@ -45,6 +49,13 @@ pub(super) async fn add(place: &Resolved, output: &mut ToolOutput, context: &Cal
             output.rules.push(rules);
         }
     }
+}
+
+/// Whether it is sure that no folder between `root` and its `folder`, that one too, has rules.
+fn there_is_none(root: &Path, folder: &Path) -> bool {
+    let folders = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+    let mut files = folders.flat_map(|folder| NAMES.map(|name| root.join(folder).join(name)));
+    files.all(|file| matches!(door::facts_at(&file), Ok(None)))
 }
 
 /// Whether a call of `read` may show this file without asking anybody.

@@ -132,21 +132,35 @@ async fn short_output_is_left_alone() {
     assert_eq!((output.output.as_str(), output.metadata.len()), ("short", 0));
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_call_begins_on_the_pool_and_does_there_what_is_brief() {
-    let here = std::thread::current().id();
-    let fixture = fixture(Fake::new("fake", move |context| {
-        let (pool, begun) = (context.pool.clone(), std::thread::current().id());
-        async move {
-            let brief = pool.brief(|| std::thread::current().id()).await;
-            let before = std::thread::current().id();
-            let elsewhere = pool.run(|| std::thread::current().id()).await;
-            assert!(begun != here && brief == begun && before == begun && elsewhere != here);
-            Ok(ToolOutput::text("done"))
-        }
-        .boxed()
-    }));
-    assert_eq!(fixture.call().await.unwrap().output, "done");
+async fn a_call_that_looks_at_what_the_kernel_has_needs_no_place_on_the_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::write(folder.path().join("file"), "one").unwrap();
+    let mut context = testing::context(folder.path(), &folder.path().join("outputs")).unwrap();
+    context.pool = playhouse_workspace::Pool::new(1);
+    let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+    let pool = context.pool.clone();
+    let full = tokio::spawn(async move { pool.run(move || held.recv()).await });
+    while context.pool.running() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let registry = Registry::native();
+    let prepare = |path: &str| {
+        let input = CallInput::Object(json!({"filePath": path}).as_object().unwrap().clone());
+        let (registry, context) = (&registry, &context);
+        async move { prepare(registry, "read", &input, context).await.map(|(_, prepared)| prepared.title) }
+    };
+    let at_once = tokio::time::timeout(Duration::from_secs(10), prepare("file")).await;
+    assert_eq!(at_once.expect("a kernel from 5.12 on, and no filter of openat2").unwrap(), "file");
+    // Links are followed where it may block.
+    fs_err::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
+    let mut link = Box::pin(prepare("link"));
+    assert!((&mut link).now_or_never().is_none());
+    assert_eq!(context.pool.waiting(), 1);
+    drop(release);
+    assert_eq!(link.await.unwrap(), "file");
+    assert!(full.await.unwrap().is_err());
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 
 use super::{DoorError, open_at};
 use crate::Resolved;
+#[cfg(target_os = "linux")]
+use crate::at_once;
 
 /// How a directory is held that is only passed through: searching it is enough, reading it is not asked.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -34,12 +36,22 @@ impl<'a> Spot<'a> {
 
     /// What stands there; a link is not followed.
     pub(super) fn stat(&self) -> Result<Stat, DoorError> {
+        #[cfg(target_os = "linux")]
+        if at_once::is_on() {
+            let stat = at_once::stat(&self.directory, self.name, OFlags::NOFOLLOW);
+            return stat.map_err(|error| self.error(error));
+        }
         rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| self.error(error))
     }
 
     /// Opens what stands there; a link is not followed.
     pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, DoorError> {
+        #[cfg(target_os = "linux")]
+        if at_once::is_on() {
+            let opened = at_once::open(&self.directory, self.name, flags | OFlags::NOFOLLOW);
+            return opened.map_err(|error| self.error(error));
+        }
         open_at(&self.directory, self.name, flags, Mode::empty()).map_err(|error| self.error(error))
     }
 
@@ -64,6 +76,11 @@ const TRIES: usize = 16;
 /// out of that.
 pub(super) fn open_directory(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     #[cfg(target_os = "linux")]
+    if at_once::is_on() {
+        let from = if path.starts_with(base) { base } else { Path::new("/") };
+        return in_the_kernel(from, path).map_err(at_once::answer);
+    }
+    #[cfg(target_os = "linux")]
     for _ in 0..TRIES {
         match in_the_kernel(if path.starts_with(base) { base } else { Path::new("/") }, path) {
             Err(Errno::AGAIN) => {}
@@ -82,7 +99,7 @@ pub(super) fn open_directory(base: &Path, path: &Path) -> Result<OwnedFd, Errno>
 fn in_the_kernel(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     use rustix::fs::ResolveFlags;
     let flags = PASS | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | at_once::resolving();
     let held = rustix::fs::openat2(CWD, base, flags, Mode::empty(), no_links)?;
     let below = path.strip_prefix(base).map_err(|_| Errno::INVAL)?;
     if below.as_os_str().is_empty() {
@@ -116,7 +133,13 @@ mod tests {
     type Open = fn(&Path, &Path) -> Result<OwnedFd, Errno>;
 
     #[cfg(target_os = "linux")]
-    const WAYS: [Open; 3] = [open_directory, in_the_kernel, |_, path| by_hand(path)];
+    const WAYS: [Open; 4] = [
+        open_directory,
+        in_the_kernel,
+        |_, path| by_hand(path),
+        // Asked twice, since what is not there is not in the kernel's memory before it was asked for.
+        |base, path| at_once(|| open_directory(base, path)).unwrap_or_else(|| open_directory(base, path)),
+    ];
     #[cfg(not(target_os = "linux"))]
     const WAYS: [Open; 2] = [open_directory, |_, path| by_hand(path)];
 
