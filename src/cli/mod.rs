@@ -349,9 +349,12 @@ fn confine() -> Option<ExitCode> {
     None
 }
 
-/// Threads for work that blocks. What wants more at once waits its turn: those that there ever were stay while there is work,
-/// since each is woken in turn, and what they hold with them.
+/// Threads for work that blocks. What wants more at once waits its turn.
 const BLOCKING: usize = 32;
+
+/// How long such a thread waits for work before it ends. They are woken in turn: with a longer time those of a burst stay for ever
+/// where there is any work, and what they hold with them.
+const BLOCKING_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a process that a signal ends waits for work that blocks.
 const LAST_WAIT: Duration = Duration::from_millis(200);
@@ -359,7 +362,7 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 fn execute(cli: Cli) -> CommandResult {
     let Cli { common, command } = cli;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(command.threads()).max_blocking_threads(BLOCKING);
+    runtime.worker_threads(command.threads()).max_blocking_threads(BLOCKING).thread_keep_alive(BLOCKING_WAIT);
     let runtime = runtime.enable_all().build()?;
     let ends_itself = command.is_server();
     let result = runtime.block_on(async {

@@ -13,7 +13,7 @@ use crate::table::{Batch, Pair, Table, take};
 use crate::{StoreError, sled_log};
 
 /// How much of the table sled may keep in memory, in bytes.
-const CACHE: u64 = 4 * 1024 * 1024;
+const CACHE: u64 = 1024 * 1024;
 
 /// Sled writes a leaf of up to 16 values as one message, and moves messages over a quarter of a segment to files of
 /// their own, which it does not sync. With segments of 8 MB even 16 frames of 64 KB stay in the log that is synced.
