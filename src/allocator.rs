@@ -14,7 +14,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// A second, instead of ten, until unused pages are given back: a burst of sessions is over in seconds. Few arenas, since few threads
 /// run sessions: what one thread freed, others use again. Threads keep no large pieces for themselves, since most of them sleep. And
 /// small pieces lie in runs of one page, so that one of them that stays does not hold several.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "the name by which jemalloc finds it")]
 // SAFETY: jemalloc reads a pointer to a string that ends with a zero from the symbol of this name, before anything is allocated;
 // a reference to an array is such a pointer, and nothing else has the name.
 #[unsafe(export_name = "_rjem_malloc_conf")]
