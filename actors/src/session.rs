@@ -42,7 +42,7 @@ use crate::rules::ShownRules;
 use crate::seen::Kept;
 use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
-use crate::supervisor::{HELD_UP, LEFT, SupervisorMessage, UNSURE};
+use crate::supervisor::{HELD_UP, LEFT, RUNTIME_ENDS, SupervisorMessage, UNSURE};
 use crate::wake::{Loaded, Place};
 
 mod appends;
@@ -362,6 +362,8 @@ impl Actor for SessionActor {
     ) -> Result<(), ActorProcessingErr> {
         let (who, why) = match event {
             SupervisionEvent::ActorFailed(who, why) => (who.get_id(), why.to_string()),
+            // Its work is as open in the log as after a kill, and whoever opens the store next goes on with it.
+            SupervisionEvent::ActorTerminated(_, _, Some(why)) if why == RUNTIME_ENDS => return Ok(()),
             SupervisionEvent::ActorTerminated(who, _, why) => {
                 (who.get_id(), why.unwrap_or_else(|| "it stopped without a report".into()))
             }

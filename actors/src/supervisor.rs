@@ -39,6 +39,10 @@ pub(crate) const REMOVED: &str = "the session was removed";
 pub(crate) const LEFT: &str = "the session rests";
 /// Why the actor of a session stops that could not append, as the store takes no writes.
 pub(crate) const HELD_UP: &str = "the store takes no writes";
+/// Why the actor of a session or of its work ended whose runtime is being shut down, as ractor says it: nobody aborts an
+/// actor's task but its runtime. That is no crash. Others of its actors may run for a moment longer, and must not write that
+/// one down.
+pub(crate) const RUNTIME_ENDS: &str = "actor_task_cancelled";
 /// Why the actor of a session is stopped that was read while the store took no writes.
 pub(crate) const UNSURE: &str = "the session is read again";
 /// What the end of a session's actor is called in traces.
@@ -154,6 +158,7 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         let (who, why) = match event {
             SupervisionEvent::ActorFailed(who, why) => (who, why.to_string()),
+            SupervisionEvent::ActorTerminated(_, _, Some(why)) if why == RUNTIME_ENDS => return Ok(()),
             SupervisionEvent::ActorTerminated(who, left_over, why) => {
                 // What it held of its session's events counts no more.
                 drop(left_over);

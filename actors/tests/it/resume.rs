@@ -15,7 +15,7 @@ use playhouse_protocol::{
 };
 use playhouse_store::Store;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::consents::THERE;
 use crate::support::{Stage, bare_ground, kinds, until};
@@ -65,7 +65,8 @@ impl Ground {
 
     /// The same, with other models.
     pub(crate) fn killed_with<T>(&self, script: Script, work: impl AsyncFnOnce(&Stage) -> T) -> T {
-        let runtime = Runtime::new().unwrap();
+        // Several threads: what ends on one is seen by what still runs on another.
+        let runtime = Builder::new_multi_thread().worker_threads(8).enable_all().build().unwrap();
         let done = runtime.block_on(async {
             let stage = self.stage(script, Resume::OnDemand).await;
             *stage.directory.ground.lock().unwrap() = bare_ground();
@@ -213,10 +214,12 @@ fn what_waits_for_people_still_waits_and_has_all_its_time_again() {
 fn many_that_were_left_all_go_on() {
     const SESSIONS: usize = 120;
     let ground = Ground::new();
-    ground.killed(async |stage| {
+    let sessions = ground.killed(async |stage| {
+        let mut sessions = Vec::new();
         for _ in 0..SESSIONS {
-            begin(stage, "streams", "attempt.started").await;
+            sessions.push(begin(stage, "streams", "attempt.started").await);
         }
+        sessions
     });
     Runtime::new().unwrap().block_on(async {
         let stage = ground.stage(script(false), Resume::Auto).await;
@@ -225,8 +228,49 @@ fn many_that_were_left_all_go_on() {
         let ended = session.run(Prompt::text("hi")).await.unwrap().ended;
         assert_eq!(ended.outcome, TurnOutcome::Completed);
         all_is_finished(&stage).await;
+        // Each went on by being asked for again, and once.
+        for session in sessions {
+            let (entries, _) = stage.engine.read(session).await.unwrap();
+            let attempts = entries.iter().filter_map(|entry| match &entry.record {
+                Record::AttemptEnded(ended) => Some(&ended.outcome),
+                _ => None,
+            });
+            let attempts: Vec<_> = attempts.collect();
+            assert_eq!(attempts, [&AttemptOutcome::Lost, &AttemptOutcome::Finished], "{entries:#?}");
+        }
         assert_eq!(stage.directory.mock.journal().count(), SESSIONS as u64 + 1, "each once");
     });
+}
+
+/// A runtime ends its tasks one after another: those that still run must not take the end of the others for crashes.
+#[test]
+fn a_runtime_that_ends_under_its_sessions_leaves_their_work_open() {
+    for round in 0..12 {
+        let ground = Ground::new();
+        let outside = Runtime::new().unwrap();
+        let sessions = ground.killed(async |stage| {
+            let mut sessions = Vec::new();
+            for _ in 0..20 {
+                sessions.push(begin(stage, "streams", "attempt.started").await);
+                sessions.push(begin(stage, "reads", "call.intended").await);
+            }
+            // They have much to do up to the end.
+            for session in sessions.iter().cycle().take(80) {
+                let session = stage.engine.session(*session).await.unwrap();
+                outside.spawn(async move { while session.snapshot().await.is_ok() {} });
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            sessions
+        });
+        outside.shutdown_background();
+        for session in sessions {
+            let read = ground.store.log.read(session, Seq::START, usize::MAX).unwrap();
+            let last = &read.entries.last().unwrap().record;
+            let is_open = matches!(last, Record::AttemptStarted(_) | Record::SystemSettled(_))
+                || matches!(last.kind(), "call.intended");
+            assert!(is_open, "round {round}: {last:?}");
+        }
+    }
 }
 
 #[test]

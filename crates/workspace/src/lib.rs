@@ -58,7 +58,7 @@ pub use background::{
 };
 pub use hash::{ContentHash, hash};
 pub use locks::{PathGuard, PathLocks};
-pub use pool::Pool;
+pub use pool::{Pool, blocking};
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
 pub use tracker::FileTracker;

@@ -80,18 +80,28 @@ impl Pool {
             return std::future::pending().await;
         };
         drop(waiting);
-        let running = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             let _permit = permit;
             work()
-        });
-        match running.await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down, and drops this future next.
-                Err(_) => std::future::pending().await,
-            },
-        }
+        })
+        .await
+    }
+}
+
+/// Runs `work` on a thread where it may block, beside all pools, and gives back its result. A panic in it goes on in the
+/// caller. Where the runtime is shut down before it begins there is no result: that is no failure of the work, which a log could
+/// keep, and the caller is dropped next.
+pub async fn blocking<T, F>(work: F) -> T
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

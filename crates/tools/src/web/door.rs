@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use playhouse_workspace::blocking;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
 use reqwest::{Client, Response, Url, redirect};
@@ -64,7 +65,7 @@ impl Resolver for SystemResolver {
                 let _permit = permit;
                 Ok((host.as_str(), 0).to_socket_addrs()?.map(|address| address.ip()).collect())
             };
-            tokio::task::spawn_blocking(lookup).await.map_err(io::Error::other)?
+            blocking(lookup).await
         }
         .boxed()
     }
@@ -334,8 +335,9 @@ impl Door {
                 .build()
         };
         let failed = |reason: String| DoorError::Unreachable { url: "the network".into(), reason };
-        let built = tokio::task::spawn_blocking(build).await.map_err(|error| failed(error.to_string()))?;
-        built.map_err(|error| failed(format!("{} (are CA certificates installed?)", innermost(&error))))
+        blocking(build)
+            .await
+            .map_err(|error| failed(format!("{} (are CA certificates installed?)", innermost(&error))))
     }
 }
 

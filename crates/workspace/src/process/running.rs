@@ -21,6 +21,7 @@ use super::mark::Scope;
 use super::tree::Tree;
 use super::{Exit, Input, ProcessError, Receive, Spec, bounded, mark, program, shell, shell_words, starter};
 use crate::door;
+use crate::pool::blocking;
 use crate::walls::{After, Walls, WallsError};
 
 /// How much is read at once, in bytes: what a pipe holds.
@@ -102,8 +103,7 @@ pub(super) async fn start(
         Ok((first, hold, enclosed))
     };
     let no_walls = |error: WallsError| ProcessError::Walls(io::Error::other(error));
-    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(io::Error::other)?;
-    let (first_directory, hold, enclosed) = prepared.map_err(no_walls)?;
+    let (first_directory, hold, enclosed) = blocking(prepare).await.map_err(no_walls)?;
     let built = spec.walls.built().map_err(no_walls)?;
     let not_started =
         |source| ProcessError::Start { shell: shell().to_owned(), workdir: spec.workdir.clone(), source };
