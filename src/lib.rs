@@ -72,3 +72,4 @@ pub use playhouse_server as server;
 pub use playhouse_session as session;
 pub use playhouse_store as store;
 pub use playhouse_tools as tools;
+pub use playhouse_workspace as workspace;

@@ -1,8 +1,10 @@
 //! The command line of Playhouse.
 
-#[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "system-allocator")))]
+#[cfg(all(target_os = "linux", target_env = "gnu", feature = "jemalloc"))]
 mod allocator;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(all(target_os = "linux", target_env = "gnu", feature = "jemalloc"))]
+    allocator::begin();
     playhouse::cli::main()
 }

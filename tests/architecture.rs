@@ -460,7 +460,8 @@ fn nothing_is_unbounded_and_nothing_is_printed() {
     }
 }
 
-/// One call of the C library, for which nobody has a safe wrapper, and the name by which the allocator finds how it is set.
+/// One call of the C library, for which nobody has a safe wrapper, and the name by which the allocator finds how it is set, with
+/// the one setting that is made later.
 #[test]
 fn unsafe_code_stands_in_two_places() {
     let packages = packages();
@@ -469,7 +470,7 @@ fn unsafe_code_stands_in_two_places() {
             ["unsafe_code", "unsafe {", "unsafe("].map(|word| code.matches(word).count()).iter().sum();
         (count > 0).then(|| format!("{}: {count}", path.display()))
     });
-    assert_eq!(blocks.collect::<Vec<_>>(), ["src/allocator.rs: 2", "actors/src/supervisor/memory.rs: 2"]);
+    assert_eq!(blocks.collect::<Vec<_>>(), ["src/allocator.rs: 4", "actors/src/supervisor/memory.rs: 2"]);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod agents;
+#[cfg(all(target_os = "linux", target_env = "gnu", feature = "jemalloc"))]
+mod allocator;
 mod answers;
 mod budgets;
 mod clients;

@@ -35,7 +35,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use crate::connections::{Connections, Http2, cryptography, innermost};
+use crate::connections::{Connections, Http2, blocking, cryptography, innermost};
 use crate::paced::{Pace, Paced};
 
 /// How long a connection is kept for the next request.
@@ -359,7 +359,7 @@ impl Service<Name> for Names {
                 let _permit = permit;
                 (name.as_str(), 0).to_socket_addrs()
             };
-            tokio::task::spawn_blocking(look).await.map_err(io::Error::other)?
+            blocking(look).await.map_err(io::Error::other)?
         };
         look.boxed()
     }

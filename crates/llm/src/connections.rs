@@ -16,6 +16,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::client::{Client, IDLE_TIMEOUT};
@@ -140,10 +141,21 @@ async fn trusting_the_machine() -> Result<ClientConfig, String> {
             ClientConfig::builder_with_provider(cryptography()).with_safe_default_protocol_versions()?;
         Ok(config.with_platform_verifier()?.with_no_client_auth())
     };
-    let loaded = tokio::task::spawn_blocking(load).await.map_err(|error| error.to_string())?;
+    let loaded = blocking(load).await.map_err(|error| error.to_string())?;
     loaded.map_err(|error: rustls::Error| {
         format!("TLS cannot be set up ({error}): are the machine's CA certificates installed?")
     })
+}
+
+/// What comes of work that blocks, or its panic. Where the runtime is shut down before it begins there is neither: that is no
+/// failure, and whoever waits is dropped next.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    match tokio::task::spawn_blocking(work).await {
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        result => result,
+    }
 }
 
 /// What the process chose, else the one that is built in.

@@ -56,10 +56,13 @@ impl TypedTool for List {
 
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
         let ignore = arguments.ignore.unwrap_or_default();
+        let is_plain = ignore.is_empty();
         if ignore.len() > GLOBS {
             return Err(ToolError::Invalid(format!("ignore has more than {GLOBS} globs: give fewer")));
         }
-        let ignore = Patterns::parse("ignore", ignore.iter().map(String::as_str))?;
+        // Many alternatives take a while.
+        let parse = move || Patterns::parse("ignore", ignore.iter().map(String::as_str));
+        let ignore = if is_plain { parse()? } else { files::reading(context, parse).await? };
         let place = files::resolve(context, files::or_workspace(arguments.path.as_deref())).await?;
         let limits = Limits { entries: LOOKED_AT, ..Limits::default() };
         Ok(Ready {

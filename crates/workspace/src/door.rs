@@ -225,8 +225,17 @@ pub fn open_read(resolved: &Resolved) -> Result<File, DoorError> {
     resolved.must_be_visible()?;
     let spot = Spot::of(resolved)?;
     // Looked at before it is opened, since opening a device may already do something.
-    Kind::of(&spot.stat()?).must_be_file(&resolved.shown)?;
-    let file = spot.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let seen = spot.stat()?;
+    Kind::of(&seen).must_be_file(&resolved.shown)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    #[cfg(target_os = "linux")]
+    let flags = flags | at_once::reading(seen.st_uid);
+    let file = spot.open(flags)?;
+    #[cfg(target_os = "linux")]
+    if at_once::is_on() && !at_once::is_readable(&file) {
+        at_once::would_wait();
+        return Err(DoorError::from_errno(&resolved.shown, Errno::AGAIN));
+    }
     let stat = rustix::fs::fstat(&file).map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
     Kind::of(&stat).must_be_file(&resolved.shown)?;
     Ok(File::from(file))

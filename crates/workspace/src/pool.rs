@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::at_once;
 
@@ -51,7 +52,11 @@ impl Pool {
     }
 
     /// [`run`](Self::run) for what only looks at files, and takes no longer than going to another thread does: a path, a small file.
-    /// It is tried [at once](crate::at_once()) first, and done where it may block if that was not enough.
+    /// It is tried [at once](crate::at_once()) first, where nothing may block, and done again where it may if that was not enough.
+    ///
+    /// So it changes nothing, and asks for files through the [`door`](crate::door), [`Workspace`](crate::Workspace) and
+    /// [`Reader`](crate::Reader) only: what asks `std::fs` belongs into `run`, or gives up first where it
+    /// [`would_wait`](crate::would_wait).
     pub async fn brief<T, F>(&self, work: F) -> T
     where
         T: Send + 'static,
@@ -89,19 +94,28 @@ impl Pool {
 }
 
 /// Runs `work` on a thread where it may block, beside all pools, and gives back its result. A panic in it goes on in the
-/// caller. Where the runtime is shut down before it begins there is no result: that is no failure of the work, which a log could
-/// keep, and the caller is dropped next.
+/// caller. Where the runtime is shut down before it begins there is never a result: that is no failure of the work, which a log
+/// could keep, and a caller that is a task of the runtime is dropped next.
 pub async fn blocking<T, F>(work: F) -> T
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    match tokio::task::spawn_blocking(work).await {
+    match try_blocking(work).await {
         Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => std::future::pending().await,
-        },
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// [`blocking`], where a panic in the work is an error.
+pub(crate) async fn try_blocking<T, F>(work: F) -> Result<T, JoinError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        result => result,
     }
 }
 

@@ -35,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::door::{self, Kind};
 use crate::folder::{Folder, lexical};
+use crate::pool::try_blocking;
 use crate::process::{self, Environment, Limits, Receive, Scope, Spec, find_program};
 use crate::walls::Walls;
 use crate::walls::git::Git;
@@ -284,7 +285,7 @@ impl Repository {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RepositoryError> + Send + 'static,
 ) -> Result<T, RepositoryError> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    try_blocking(work).await.map_err(io::Error::other)?
 }
 
 /// A repository, held open for one question.
@@ -437,7 +438,7 @@ impl Program {
         }
         if exit.code != Some(0) {
             let errors = self.git.join("errors");
-            let errors = tokio::task::spawn_blocking(move || fs_err::read(errors)).await;
+            let errors = try_blocking(move || fs_err::read(errors)).await;
             let errors = errors.map_err(io::Error::other)?.unwrap_or_default();
             let line = String::from_utf8_lossy(&errors).lines().next().unwrap_or("git failed").to_owned();
             return Err(RepositoryError::Unreadable(line.chars().take(300).collect()));

@@ -153,6 +153,17 @@ async fn a_call_that_looks_at_what_the_kernel_has_needs_no_place_on_the_pool() {
     };
     let at_once = tokio::time::timeout(Duration::from_secs(10), prepare("file")).await;
     assert_eq!(at_once.expect("a kernel from 5.12 on, and no filter of openat2").unwrap(), "file");
+    // So is its reading, on file systems that know how.
+    let file = fs_err::File::open(folder.path().join("file")).unwrap();
+    let reads = playhouse_workspace::at_once(|| {
+        std::io::Read::read(&mut playhouse_workspace::Reader(file.file()), &mut [0]).is_ok()
+    });
+    if reads.is_some() {
+        let input = json!({"filePath": "file"});
+        let called = testing::call(&registry, "read", &input, &context);
+        let read = tokio::time::timeout(Duration::from_secs(10), called).await.expect("it waits for nothing");
+        assert!(read.unwrap().output.contains("one"));
+    }
     // Links are followed where it may block.
     fs_err::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
     let mut link = Box::pin(prepare("link"));

@@ -1,12 +1,11 @@
 //! What the kernel has in its memory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -15,13 +14,27 @@ use rustix::io::{Errno, ReadWriteFlags};
 const LOCAL: [u32; 8] =
     [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0xCA45_1A4E, 0x2FC1_2FC1, 0x0102_1994, 0x794C_7630];
 
-/// The kernel is too old, or a filter of calls is in the way.
-static IS_REFUSED: AtomicBool = AtomicBool::new(false);
-/// Mounts of local file systems, by number. One of them may be used again for another: then something may block.
-static MOUNTS: RwLock<BTreeSet<u64>> = RwLock::new(BTreeSet::new());
+/// Mounts of local file systems by number, and whether their files can be read at once: tmpfs and overlays do not know how.
+static MOUNTS: RwLock<BTreeMap<u64, bool>> = RwLock::new(BTreeMap::new());
 
+/// Whether the kernel knows of this (it is too old for it before 5.12), and no filter of calls is in the way.
 pub(super) fn is_able() -> bool {
-    !IS_REFUSED.load(Ordering::Relaxed)
+    static IS_ABLE: OnceLock<bool> = OnceLock::new();
+    *IS_ABLE.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat2(CWD, "/", flags, Mode::empty(), ResolveFlags::CACHED);
+        !matches!(opened, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL))
+    })
+}
+
+/// The number of the mount on which what is held lies. Asks nobody. Numbers that are used once only come with Linux 6.8; before
+/// that one that was unmounted may be that of another mount later, and then something may block.
+fn mount_of(held: impl AsFd) -> Option<u64> {
+    /// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts = rustix::fs::statx(held, c"", flags, StatxFlags::MNT_ID | UNIQUE);
+    facts.ok().map(|facts| facts.stx_mnt_id)
 }
 
 /// Keeps in mind on which file system `path` lies, if that is a local one. Blocks.
@@ -30,27 +43,37 @@ pub(crate) fn note_local(path: &Path) {
     if !kind.is_some_and(|kind| LOCAL.contains(&kind)) {
         return;
     }
-    if let Ok(facts) = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID) {
-        MOUNTS.write().unwrap_or_else(PoisonError::into_inner).insert(facts.stx_mnt_id);
+    let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+    if let Some(mount) = held.ok().and_then(mount_of) {
+        MOUNTS.write().unwrap_or_else(PoisonError::into_inner).entry(mount).or_insert(true);
     }
 }
 
-/// Whether what is held lies on a local file system. Asks nobody.
-fn is_local(held: impl AsFd) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(held, c"", flags, StatxFlags::MNT_ID);
-    let is_known = |mount| MOUNTS.read().unwrap_or_else(PoisonError::into_inner).contains(&mount);
-    facts.is_ok_and(|facts| is_known(facts.stx_mnt_id))
+/// Whether files can be read at once where this lies; `None` where it is not known to be a local file system. Asks nobody.
+fn reads(held: impl AsFd) -> Option<bool> {
+    let mount = mount_of(held)?;
+    MOUNTS.read().unwrap_or_else(PoisonError::into_inner).get(&mount).copied()
+}
+
+/// Whether what was opened can be read at once. Asks nobody.
+pub(crate) fn is_readable(held: impl AsFd) -> bool {
+    reads(held) == Some(true)
+}
+
+/// How a file of `owner` is opened to be read. That it was read need not be written down: the first to read what was changed
+/// might wait for that. Only the owner may ask for it.
+pub(crate) fn reading(owner: u32) -> OFlags {
+    if super::is_on() && owner == rustix::process::geteuid().as_raw() {
+        OFlags::NOATIME
+    } else {
+        OFlags::empty()
+    }
 }
 
 /// An error of what was tried at once: it is an answer if it says what stands there, and else a miss.
 pub(crate) fn answer(error: Errno) -> Errno {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG | Errno::ISDIR | Errno::XDEV => {}
-        Errno::NOSYS | Errno::PERM | Errno::INVAL => {
-            IS_REFUSED.store(true, Ordering::Relaxed);
-            super::would_wait();
-        }
         _ => {
             super::would_wait();
         }
@@ -77,7 +100,7 @@ pub(crate) fn open(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<O
 pub(crate) fn stat(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<Stat, Errno> {
     let held = open(directory, name, flags | OFlags::PATH)?;
     // Others would be asked for what they know by now.
-    if !is_local(&held) {
+    if reads(&held).is_none() {
         super::would_wait();
         return Err(Errno::AGAIN);
     }
@@ -88,5 +111,12 @@ pub(crate) fn stat(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<S
 pub(super) fn read(file: &File, buffer: &mut [u8]) -> Result<usize, Errno> {
     /// As the kernel has it: where the file is, and on from there.
     const HERE: u64 = u64::MAX;
-    rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], HERE, ReadWriteFlags::NOWAIT)
+    let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], HERE, ReadWriteFlags::NOWAIT);
+    if read == Err(Errno::OPNOTSUPP)
+        && let Some(mount) = mount_of(file)
+        && let Some(reads) = MOUNTS.write().unwrap_or_else(PoisonError::into_inner).get_mut(&mount)
+    {
+        *reads = false;
+    }
+    read
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::limits::{self, CommandGroup};
 use super::mark::Scope;
+use crate::pool::try_blocking;
 
 #[cfg(target_os = "linux")]
 mod proc;
@@ -129,7 +130,7 @@ impl Tree {
 
     async fn blocking(&self, work: impl FnOnce(&Self) -> bool + Send + 'static) -> bool {
         let tree = self.clone();
-        tokio::task::spawn_blocking(move || work(&tree)).await.unwrap_or(false)
+        try_blocking(move || work(&tree)).await.unwrap_or(false)
     }
 
     /// Tells all to end. Whether there was any.
@@ -196,7 +197,7 @@ impl Tree {
 /// commands ran.
 pub async fn end_all(scope: &Scope) {
     let wanted = scope.clone();
-    if let Ok(tree) = tokio::task::spawn_blocking(move || Tree::within(&wanted)).await {
+    if let Ok(tree) = try_blocking(move || Tree::within(&wanted)).await {
         tree.end(false).await;
     }
 }
