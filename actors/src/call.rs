@@ -1,10 +1,15 @@
-//! The call actor: carries one tool call through its two phases.
+//! A tool call, and the call actor, which carries one through what waits.
 //!
-//! It keeps the tool's plan between the phases. Like the step actor it reports to the session and is stopped by it then.
+//! A call has two phases, and keeps the tool's plan between them. Each is begun where the session runs: one that waits for nothing,
+//! as most looks at files do, is over then, and costs no actor. One that waits goes on in an actor of its own, which keeps the call
+//! from then on. Like the step actor it reports to the session and is stopped by it then.
 
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use futures::FutureExt as _;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
 use playhouse_protocol::{Delegate, SessionId, WallsInForce};
@@ -17,9 +22,10 @@ use crate::host::SessionHost;
 use crate::measure;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
-use crate::shared::{Child, Shared, begins};
+use crate::shared::{Child, Shared, begins, panic_text};
 
-pub(crate) enum CallMessage {
+/// A phase of a call.
+pub(crate) enum Phase {
     /// Read the arguments.
     Prepare {
         tool: String,
@@ -31,7 +37,43 @@ pub(crate) enum CallMessage {
     Execute(Option<Delegate>),
 }
 
-/// What the actor of one call stands on.
+/// How a phase ended.
+pub(crate) enum Report {
+    Prepared(Box<Result<PreparedCall, CallReport>>),
+    Executed(Box<CallReport>),
+}
+
+impl Report {
+    /// What the session is told.
+    pub(crate) fn of(self, call: PartId) -> SessionMessage {
+        match self {
+            Self::Prepared(prepared) => SessionMessage::Prepared(call, prepared),
+            Self::Executed(report) => SessionMessage::Call(call, report),
+        }
+    }
+}
+
+/// A phase under way. It ends with the call and its report.
+pub(crate) type Running = Pin<Box<dyn Future<Output = (Box<Call>, Report)> + Send>>;
+
+/// What came of beginning a phase.
+pub(crate) enum Begun {
+    /// It is over.
+    Over(Box<Call>, Report),
+    /// It waits for something.
+    Waits(Running),
+    /// It panicked, with this to say.
+    Crashed(String),
+}
+
+pub(crate) enum CallMessage {
+    /// Go on with a phase that waits.
+    GoOn(Running),
+    /// Do what was prepared.
+    Execute(Option<Delegate>),
+}
+
+/// What one call stands on.
 pub(crate) struct CallArguments {
     pub(crate) call: PartId,
     /// What traces tell of it.
@@ -42,64 +84,97 @@ pub(crate) struct CallArguments {
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) session_id: SessionId,
     pub(crate) shared: Arc<Shared>,
-    /// Counts this actor among those at work until it ends.
+    /// Counts this call among what is at work until it ends.
     #[allow(dead_code, reason = "held for its count")]
     pub(crate) child: Child,
 }
 
-pub(crate) struct CallState {
+/// A call, between its phases.
+pub(crate) struct Call {
     arguments: CallArguments,
     prepared: Option<(Arc<dyn Tool>, Prepared)>,
+}
+
+impl Call {
+    pub(crate) fn new(arguments: CallArguments) -> Box<Self> {
+        Box::new(Self { arguments, prepared: None })
+    }
+
+    /// Begins a phase, and does all of it that waits for nothing. Panics of the tool stay in here.
+    pub(crate) async fn begin(self: Box<Self>, phase: Phase) -> Begun {
+        let mut running = self.run(phase);
+        let polled = AssertUnwindSafe(futures::future::poll_immediate(&mut running)).catch_unwind().await;
+        match polled {
+            Ok(Some((call, report))) => Begun::Over(call, report),
+            Ok(None) => Begun::Waits(running),
+            Err(panic) => Begun::Crashed(panic_text(&*panic).to_owned()),
+        }
+    }
+
+    fn run(mut self: Box<Self>, phase: Phase) -> Running {
+        Box::pin(async move {
+            let span = self.arguments.span.clone();
+            let name = if matches!(phase, Phase::Execute(_)) { "execute" } else { "prepare" };
+            begins("call", name, Some(self.arguments.session_id));
+            let report = match phase {
+                Phase::Prepare { tool, input, looping } => {
+                    let prepared = prepare(&mut self, &tool, &input, looping).instrument(span).await;
+                    Report::Prepared(Box::new(prepared))
+                }
+                Phase::Execute(delegate) => {
+                    if let Some(delegate) = delegate {
+                        // It is told once.
+                        let _ = self.arguments.host.delegate.set(delegate);
+                    }
+                    let report = execute(&mut self).instrument(span.clone()).await;
+                    span.record("outcome", measure::outcome(report.outcome));
+                    span.in_scope(|| tracing::debug!("a call ended"));
+                    Report::Executed(Box::new(report))
+                }
+            };
+            (self, report)
+        })
+    }
 }
 
 pub(crate) struct CallActor;
 
 impl Actor for CallActor {
     type Msg = CallMessage;
-    type State = CallState;
-    type Arguments = CallArguments;
+    /// The call, between its phases.
+    type State = Option<Box<Call>>;
+    type Arguments = ();
 
     async fn pre_start(
         &self,
         _: ActorRef<CallMessage>,
-        arguments: CallArguments,
-    ) -> Result<CallState, ActorProcessingErr> {
-        Ok(CallState { arguments, prepared: None })
+        (): (),
+    ) -> Result<Option<Box<Call>>, ActorProcessingErr> {
+        Ok(None)
     }
 
     async fn handle(
         &self,
         _: ActorRef<CallMessage>,
         message: CallMessage,
-        state: &mut CallState,
+        state: &mut Option<Box<Call>>,
     ) -> Result<(), ActorProcessingErr> {
-        let (call, span) = (state.arguments.call, state.arguments.span.clone());
-        let name = if matches!(message, CallMessage::Execute(_)) { "execute" } else { "prepare" };
-        begins("call", name, Some(state.arguments.session_id));
-        let report = match message {
-            CallMessage::Prepare { tool, input, looping } => {
-                let prepared = Box::pin(prepare(state, &tool, &input, looping).instrument(span)).await;
-                SessionMessage::Prepared(call, Box::new(prepared))
-            }
+        let running = match message {
+            CallMessage::GoOn(running) => running,
             CallMessage::Execute(delegate) => {
-                if let Some(delegate) = delegate {
-                    // It is told once.
-                    let _ = state.arguments.host.delegate.set(delegate);
-                }
-                let report = Box::pin(execute(state).instrument(span.clone())).await;
-                span.record("outcome", measure::outcome(report.outcome));
-                span.in_scope(|| tracing::debug!("a call ended"));
-                SessionMessage::Call(call, Box::new(report))
+                state.take().ok_or("a call has one phase at a time")?.run(Phase::Execute(delegate))
             }
         };
+        let (call, report) = running.await;
         // A session that is gone settles the call when it comes back.
-        drop(state.arguments.session.send_message(report));
+        drop(call.arguments.session.send_message(report.of(call.arguments.call)));
+        *state = Some(call);
         Ok(())
     }
 }
 
 async fn prepare(
-    state: &mut CallState,
+    state: &mut Call,
     name: &str,
     input: &CallInput,
     looping: bool,
@@ -144,7 +219,7 @@ fn is_diff(tool: &dyn Tool, preview: &str) -> bool {
     tool.permission() == "edit" && preview.starts_with("--- ")
 }
 
-async fn execute(state: &mut CallState) -> CallReport {
+async fn execute(state: &mut Call) -> CallReport {
     let Some((tool, prepared)) = state.prepared.take() else {
         return CallReport::text(CallOutcome::Failed, "the call was not prepared");
     };

@@ -37,7 +37,7 @@ use crate::wake::DEEPEST;
 
 /// How long the engine's own actors may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
-/// How long step and call actors may take to be gone after their sessions are.
+/// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
 
 /// What an engine is made of.
@@ -216,6 +216,7 @@ impl Engine {
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
             children: Children::default(),
+            appends: Children::default(),
             pace: Pace::default(),
             measures,
         });
@@ -415,7 +416,8 @@ impl Engine {
         stored.map_err(CommandError::from)
     }
 
-    /// Stops all sessions and their children. Turns that run go on when their session is woken again.
+    /// Stops all sessions and their children, and waits until what they appended is durable. Turns that run go on when their
+    /// session is woken again.
     pub async fn shutdown(&self) -> Stopped {
         self.shared.sweeper.stop();
         let stop = || {
@@ -432,12 +434,14 @@ impl Engine {
             stragglers: vec![format!("supervisor: {error}")],
         });
         let deadline = tokio::time::Instant::now() + CHILDREN_WAIT;
-        while self.shared.children.count() > 0 && tokio::time::Instant::now() < deadline {
+        let Shared { children, appends, .. } = &*self.shared;
+        while children.count() + appends.count() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        match self.shared.children.count() {
-            0 => {}
-            count => stopped.stragglers.push(format!("{count} step or call actors")),
+        for (count, what) in [(children.count(), "steps or calls"), (appends.count(), "writes to the log")] {
+            if count > 0 {
+                stopped.stragglers.push(format!("{count} {what}"));
+            }
         }
         // Nothing starts any more.
         self.shared.processes.end().await;

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::aside::AsideMessage;
 use crate::budget::Purse;
-use crate::call::CallMessage;
+use crate::call::{Call, CallMessage};
 use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::gate::Gate;
@@ -147,6 +147,11 @@ pub(crate) struct SessionArguments {
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
 }
 
+/// What is said of a call whose tool panicked.
+fn crashed_with(why: &str) -> CallReport {
+    CallReport::text(CallOutcome::Crashed, format!("the tool crashed: {why}"))
+}
+
 /// A step actor at work.
 struct LiveStep {
     attempt: AttemptId,
@@ -161,10 +166,27 @@ struct LiveAside {
     cancel: CancellationToken,
 }
 
-/// A call actor at work.
+/// A call under way.
 struct LiveCall {
-    actor: ActorRef<CallMessage>,
+    carrier: Carrier,
     cancel: CancellationToken,
+}
+
+/// Who keeps a call that is under way.
+enum Carrier {
+    /// The session, as it waited for nothing until now. It is away while a phase is begun, and when it is over.
+    Session(Option<Box<Call>>),
+    /// An actor of its own.
+    Actor(ActorRef<CallMessage>),
+}
+
+impl LiveCall {
+    fn actor(&self) -> Option<&ActorRef<CallMessage>> {
+        match &self.carrier {
+            Carrier::Session(_) => None,
+            Carrier::Actor(actor) => Some(actor),
+        }
+    }
 }
 
 pub(crate) struct SessionState {
@@ -199,6 +221,8 @@ pub(crate) struct SessionState {
     /// Effects that wait for a flush up to the place beside them.
     gated: VecDeque<(Seq, Effect)>,
     step: Option<LiveStep>,
+    /// The actor of the step before, which takes the next one.
+    stepper: Option<ActorRef<StepMessage>>,
     /// Attempts beside the steps of turns.
     asides: Vec<LiveAside>,
     calls: HashMap<PartId, LiveCall>,
@@ -309,6 +333,7 @@ impl Actor for SessionActor {
             gathered: Gathered::default(),
             gated: VecDeque::new(),
             step: None,
+            stepper: None,
             asides: Vec::new(),
             calls: HashMap::new(),
             asking: HashMap::new(),
@@ -406,7 +431,7 @@ impl SessionState {
             SessionMessage::Flushed(Err(error)) => return self.store_failed(myself, error),
             SessionMessage::Attempt(attempt, report, conversation) => {
                 if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
-                    step.actor.stop(None);
+                    self.stepper = Some(step.actor);
                 }
                 if let Some(aside) = self.take_aside(|aside| aside.attempt == attempt) {
                     aside.actor.stop(None);
@@ -497,11 +522,12 @@ impl SessionState {
             let input = Input::Attempt(aside.attempt, AttemptReport::Failed(report));
             return self.feed(myself, input).await;
         }
-        let crashed = self.calls.iter().find(|(_, live)| live.actor.get_id() == who).map(|(call, _)| *call);
+        let is_it = |live: &LiveCall| live.actor().is_some_and(|actor| actor.get_id() == who);
+        let crashed = self.calls.iter().find(|(_, live)| is_it(live)).map(|(call, _)| *call);
         let Some(call) = crashed else { return Ok(()) };
         self.calls.remove(&call);
         self.asking.remove(&call);
-        let report = CallReport::text(CallOutcome::Crashed, format!("the tool crashed: {why}"));
+        let report = crashed_with(why);
         // A crash while preparing and one while running are told to the machine in the words it waits for.
         self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;
         self.feed(myself, Input::Call(call, report)).await
@@ -522,6 +548,9 @@ impl SessionState {
         if rests {
             self.machine.rest();
             (self.unpublished, self.gated) = (VecDeque::new(), VecDeque::new());
+            if let Some(stepper) = self.stepper.take() {
+                stepper.stop(None);
+            }
         }
         self.gate.note(rests);
     }
@@ -683,8 +712,8 @@ impl SessionState {
     /// Stops a call's actor, whose report has come.
     fn dismiss(&mut self, call: PartId) {
         self.asking.remove(&call);
-        if let Some(live) = self.calls.remove(&call) {
-            live.actor.stop(None);
+        if let Some(LiveCall { carrier: Carrier::Actor(actor), .. }) = self.calls.remove(&call) {
+            actor.stop(None);
         }
     }
 }

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) purses: Arc<Purses>,
     /// Step and call actors at work.
     pub(crate) children: Children,
+    /// Records of sessions that are on their way into the store.
+    pub(crate) appends: Children,
     /// How many answers come just now.
     pub(crate) pace: Pace,
     /// What metrics are made with.
@@ -115,11 +117,11 @@ impl Shared {
     }
 }
 
-/// Counts the step and call actors at work, so that a shutdown can tell when they are gone.
+/// Counts what is at work for sessions, so that a shutdown can tell when it is over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children(Arc<()>);
 
-/// One actor at work. Dropped with its state.
+/// One of them. Dropped with what it holds.
 #[derive(Debug)]
 pub(crate) struct Child(#[allow(dead_code, reason = "held for its count")] Arc<()>);
 

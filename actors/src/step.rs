@@ -1,7 +1,7 @@
 //! The step actor: carries one request to a model and streams the answer into the session's ring.
 //!
-//! Its one handler waits for the work and for the cancellation token; whoever owns it reads its report from the mailbox
-//! and stops it then, so that an end without a report is a crash.
+//! Its one handler waits for the work and for the cancellation token; whoever owns it reads its report from the mailbox. Then it
+//! takes the next step of its session, until the session rests and stops it. An end before its report is a crash.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ impl SessionState {
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
         let myself = myself.clone();
         let append = Append { session, tenant, expected, entries };
-        let (began, writing) = (Instant::now(), self.gate.writing());
+        let (began, writing) = (Instant::now(), (self.gate.writing(), self.shared.appends.enter()));
         let done = move |result: Result<_, StoreError>| {
             // Before the answer: whoever stops this actor for it finds that all is written.
             drop(writing);

@@ -11,14 +11,14 @@ use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_tools::CallContext;
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus};
 use tokio_util::sync::CancellationToken;
 
 use super::follow;
-use super::{LiveAside, LiveCall, LiveStep, SessionMessage, SessionState};
+use super::{Carrier, LiveAside, LiveCall, LiveStep, SessionMessage, SessionState, crashed_with};
 use crate::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::budget::Before;
-use crate::call::{CallActor, CallArguments, CallMessage, RingOutput};
+use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
 use crate::host::SessionHost;
@@ -54,14 +54,9 @@ impl SessionState {
             Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
             Effect::StartAside(order) => self.start_aside(myself, order).await?,
             Effect::Prepare { call, tool, input, looping } => {
-                self.prepare(myself, call, CallMessage::Prepare { tool, input, looping }).await?;
+                self.prepare(myself, call, Phase::Prepare { tool, input, looping }).await?;
             }
-            Effect::Execute { call, .. } => {
-                if let Some(live) = self.calls.get(&call) {
-                    let delegate = self.machine.session().delegate(call);
-                    live.actor.send_message(CallMessage::Execute(delegate))?;
-                }
-            }
+            Effect::Execute { call, .. } => self.execute(myself, call).await?,
             Effect::TellAnswer(call, answer) => {
                 if let Some(asking) = self.asking.remove(&call) {
                     // A call that was dropped waits no more.
@@ -86,7 +81,9 @@ impl SessionState {
                 self.asking.remove(&call);
                 if let Some(live) = self.calls.remove(&call) {
                     live.cancel.cancel();
-                    live.actor.kill();
+                    if let Carrier::Actor(actor) = live.carrier {
+                        actor.kill();
+                    }
                 }
             }
             Effect::Arm(deadline, after_ms) => arm(myself, deadline, after_ms),
@@ -145,7 +142,6 @@ impl SessionState {
             kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
         };
         let settled = session.system_at(&order.agent, &order.model);
-        let (actor, _) = Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?;
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
         let work = StepWork {
             order,
@@ -163,9 +159,21 @@ impl SessionState {
             turn: self.following.span(),
             purse: self.purse.clone().map(|purse| (purse, Before::new(self.machine.session()))),
         };
+        let actor = self.stepper(myself).await?;
         actor.send_message(StepMessage::Run(Box::new(work)))?;
         self.step = Some(LiveStep { attempt, actor, cancel });
         Ok(())
+    }
+
+    /// An actor for a step: that of the step before, if it lives.
+    async fn stepper(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+    ) -> Result<ActorRef<StepMessage>, ActorProcessingErr> {
+        match self.stepper.take() {
+            Some(actor) if actor.get_status() == ActorStatus::Running => Ok(actor),
+            _ => Ok(Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?.0),
+        }
     }
 
     /// Starts an attempt beside the steps of turns. Nobody sees its answer before it is complete.
@@ -211,7 +219,7 @@ impl SessionState {
         &mut self,
         myself: &ActorRef<SessionMessage>,
         call: PartId,
-        message: CallMessage,
+        phase: Phase,
     ) -> Result<(), ActorProcessingErr> {
         let place = match &self.place {
             Ok(place) => place.clone(),
@@ -230,7 +238,7 @@ impl SessionState {
             agent,
             tools: turn.map(|turn| turn.tools.clone()).unwrap_or_default(),
             handed: turn.and_then(|turn| turn.handed.clone()),
-            giver: self.giver(&message).map(Arc::new),
+            giver: self.giver(&phase).map(Arc::new),
             delegate: OnceLock::new(),
             cancel: cancel.clone(),
             judge: Arc::clone(&self.judge),
@@ -271,15 +279,67 @@ impl SessionState {
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
-        let (actor, _) = Actor::spawn_linked(None, CallActor, arguments, myself.get_cell()).await?;
-        actor.send_message(message)?;
-        self.calls.insert(call, LiveCall { actor, cancel });
+        self.calls.insert(call, LiveCall { carrier: Carrier::Session(None), cancel });
+        self.begin(myself, call, Call::new(arguments), phase).await
+    }
+
+    /// Does what a call prepared.
+    async fn execute(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        call: PartId,
+    ) -> Result<(), ActorProcessingErr> {
+        let Some(live) = self.calls.get_mut(&call) else { return Ok(()) };
+        let delegate = self.machine.session().delegate(call);
+        match &mut live.carrier {
+            Carrier::Actor(actor) => actor.send_message(CallMessage::Execute(delegate))?,
+            Carrier::Session(kept) => {
+                if let Some(kept) = kept.take() {
+                    self.begin(myself, call, kept, Phase::Execute(delegate)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a phase of a call. If it is over at once, the session is told through its mailbox, as an actor would tell it.
+    async fn begin(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+        call: PartId,
+        kept: Box<Call>,
+        phase: Phase,
+    ) -> Result<(), ActorProcessingErr> {
+        let executes = matches!(phase, Phase::Execute(_));
+        let (carrier, report) = match kept.begin(phase).await {
+            Begun::Over(kept, report) => (Carrier::Session(Some(kept)), Some(report)),
+            Begun::Waits(running) => {
+                let (actor, _) = Actor::spawn_linked(None, CallActor, (), myself.get_cell()).await?;
+                actor.send_message(CallMessage::GoOn(running))?;
+                (Carrier::Actor(actor), None)
+            }
+            Begun::Crashed(why) => {
+                let report = crashed_with(&why);
+                let report = if executes {
+                    Report::Executed(Box::new(report))
+                } else {
+                    Report::Prepared(Box::new(Err(report)))
+                };
+                (Carrier::Session(None), Some(report))
+            }
+        };
+        if let Some(live) = self.calls.get_mut(&call) {
+            live.carrier = carrier;
+        }
+        if let Some(report) = report {
+            myself.send_message(report.of(call))?;
+        }
         Ok(())
     }
 
     /// Who hands work over, for a call that does.
-    fn giver(&self, message: &CallMessage) -> Option<Giver> {
-        let CallMessage::Prepare { tool, input, .. } = message else { return None };
+    fn giver(&self, phase: &Phase) -> Option<Giver> {
+        let Phase::Prepare { tool, input, .. } = phase else { return None };
         self.shared.tools.get(tool)?.delegation(input)?;
         let session = self.machine.session();
         let turn = session.turn.as_ref().filter(|turn| turn.kind.is_turn())?;

@@ -17,7 +17,7 @@ use crate::suspended::Disk;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_a_tool_is_the_result_of_its_call() {
-    for mode in ["panic", "panic-in-prepare"] {
+    for mode in ["panic", "panic-in-prepare", "panic-later", "panic-later-in-prepare"] {
         let script = Script::new()
             .model("m", Model::new().step(call("probe", json!({ "mode": mode }))).step(text("I saw it.")));
         let stage = Stage::new(script).await;

@@ -299,6 +299,8 @@ pub(crate) struct Probe {
     release: Semaphore,
     /// Calls that were executed.
     pub(crate) executed: AtomicU32,
+    /// The tasks of the runtime that began to execute calls, and went on with those that waited.
+    pub(crate) tasks: Mutex<Vec<tokio::task::Id>>,
 }
 
 impl Probe {
@@ -312,7 +314,12 @@ impl Probe {
             started: Semaphore::new(0),
             release: Semaphore::new(0),
             executed: AtomicU32::new(0),
+            tasks: Mutex::default(),
         }
+    }
+
+    fn ran_in(&self) {
+        self.tasks.lock().unwrap().extend(tokio::task::try_id());
     }
 
     /// Waits until one more call of mode `wait` has begun.
@@ -344,6 +351,10 @@ impl Tool for Probe {
         async move {
             let mode = input.get("mode").and_then(Value::as_str).unwrap_or_default().to_owned();
             assert!(mode != "panic-in-prepare", "prepare is on fire");
+            if mode == "panic-later-in-prepare" {
+                tokio::task::yield_now().await;
+                panic!("prepare is on fire");
+            }
             let effect = if mode.starts_with("free") { Effect::None } else { Effect::Workspace };
             Ok(Prepared {
                 accesses: Vec::new(),
@@ -364,9 +375,14 @@ impl Tool for Probe {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         async move {
             self.executed.fetch_add(1, Ordering::SeqCst);
+            self.ran_in();
             let mode = *plan.downcast::<String>().unwrap();
             match mode.as_str() {
                 "panic" => panic!("the tool is on fire"),
+                "panic-later" => {
+                    tokio::task::yield_now().await;
+                    panic!("the tool is on fire");
+                }
                 large if large.starts_with("free-large") => {
                     let output =
                         format!("{large}\n{}", "A line of much output, as tools write it.\n".repeat(38));
@@ -377,7 +393,10 @@ impl Tool for Probe {
                     context.output.write("waiting…");
                     self.started.add_permits(1);
                     tokio::select! {
-                        permit = self.release.acquire() => permit.unwrap().forget(),
+                        permit = self.release.acquire() => {
+                            permit.unwrap().forget();
+                            self.ran_in();
+                        }
                         () = context.cancel.cancelled() => {
                             return Err(ToolError::Cancelled("it had begun".into()));
                         }

@@ -88,6 +88,25 @@ fn without_markers(value: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_has_an_actor_of_its_own_only_while_it_waits() {
+    let probe = |mode: &str| call("probe", json!({ "mode": mode }));
+    let model = Model::new().step(probe("free-once")).step(probe("wait")).step(probe("once"));
+    let stage = Stage::new(Script::new().model("m", model.step(text("Done.")))).await;
+    let session = stage.session("m").await;
+    let released = async {
+        stage.probe.begun().await;
+        // Its session is through with beginning it.
+        session.snapshot().await.unwrap();
+        stage.probe.release(1);
+    };
+    let (finished, ()) = tokio::join!(session.run(Prompt::text("go")), released);
+    assert_eq!(finished.unwrap().ended.outcome, TurnOutcome::Completed);
+    let tasks = stage.probe.tasks.lock().unwrap().clone();
+    let [first, waits, goes_on, last] = tasks[..] else { panic!("{tasks:?}") };
+    assert!(waits == first && last == first && goes_on != first, "{tasks:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_without_effects_run_side_by_side() {
     let modes = ["free-wait", "free-wait", "free-wait"];
     let script = Script::new().model(
