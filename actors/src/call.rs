@@ -1,8 +1,9 @@
 //! A tool call, and the call actor, which carries one through what waits.
 //!
-//! A call has two phases, and keeps the tool's plan between them. Each is begun where the session runs: one that waits for nothing,
-//! as most looks at files do, is over then, and costs no actor. One that waits goes on in an actor of its own, which keeps the call
-//! from then on. Like the step actor it reports to the session and is stopped by it then.
+//! A call has two phases, and keeps the tool's plan between them. It has an actor of its own, which reports to the session and is
+//! stopped by it then, like the step actor. Only calls of tools that are brief (`Tool::is_brief`) are begun where the session runs:
+//! one that waits for nothing, as most looks at files do, is over then, and costs no actor; one that waits gets one, which goes on
+//! with the phase under way and keeps the call from then on.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -37,6 +38,16 @@ pub(crate) enum Phase {
     Execute(Option<Delegate>),
 }
 
+impl Phase {
+    /// The tool, where it is named.
+    pub(crate) fn tool(&self) -> Option<&str> {
+        match self {
+            Self::Prepare { tool, .. } => Some(tool),
+            Self::Execute(_) => None,
+        }
+    }
+}
+
 /// How a phase ended.
 pub(crate) enum Report {
     Prepared(Box<Result<PreparedCall, CallReport>>),
@@ -67,7 +78,7 @@ pub(crate) enum Begun {
 }
 
 pub(crate) enum CallMessage {
-    /// Go on with a phase that waits.
+    /// Do a phase, or go on with one that waits.
     GoOn(Running),
     /// Do what was prepared.
     Execute(Option<Delegate>),
@@ -111,7 +122,8 @@ impl Call {
         }
     }
 
-    fn run(mut self: Box<Self>, phase: Phase) -> Running {
+    /// A phase, of which nothing was done yet.
+    pub(crate) fn run(mut self: Box<Self>, phase: Phase) -> Running {
         Box::pin(async move {
             let span = self.arguments.span.clone();
             let name = if matches!(phase, Phase::Execute(_)) { "execute" } else { "prepare" };

@@ -100,6 +100,8 @@ impl Giver {
                 return Err(ToolError::Failed(format!("the task could not be begun: {}", error.message)));
             }
             Ok(Err(error)) => return Err(ToolError::Failed(format!("the task could not be begun: {error}"))),
+            // Its runtime is being shut down: nobody may write that down as how the task ended.
+            Err(gone) if gone.is_cancelled() => return std::future::pending().await,
             Err(crashed) => {
                 return Err(ToolError::Failed(format!(
                     "the task was lost by a bug in the engine: {crashed}"

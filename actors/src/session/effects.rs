@@ -11,14 +11,14 @@ use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_tools::CallContext;
-use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus};
+use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
 use super::follow;
 use super::{Carrier, LiveAside, LiveCall, LiveStep, SessionMessage, SessionState, crashed_with};
 use crate::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::budget::Before;
-use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput};
+use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
 use crate::host::SessionHost;
@@ -159,21 +159,27 @@ impl SessionState {
             turn: self.following.span(),
             purse: self.purse.clone().map(|purse| (purse, Before::new(self.machine.session()))),
         };
-        let actor = self.stepper(myself).await?;
-        actor.send_message(StepMessage::Run(Box::new(work)))?;
+        let actor = self.stepper(myself, StepMessage::Run(Box::new(work))).await?;
         self.step = Some(LiveStep { attempt, actor, cancel });
         Ok(())
     }
 
-    /// An actor for a step: that of the step before, if it lives.
+    /// Gives a step to an actor: that of the step before, if it lives.
     async fn stepper(
         &mut self,
         myself: &ActorRef<SessionMessage>,
+        mut message: StepMessage,
     ) -> Result<ActorRef<StepMessage>, ActorProcessingErr> {
-        match self.stepper.take() {
-            Some(actor) if actor.get_status() == ActorStatus::Running => Ok(actor),
-            _ => Ok(Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?.0),
+        if let Some(actor) = self.stepper.take() {
+            message = match actor.send_message(message) {
+                Ok(()) => return Ok(actor),
+                Err(MessagingErr::SendErr(message)) => message,
+                Err(error) => return Err(error.into()),
+            };
         }
+        let (actor, _) = Actor::spawn_linked(None, StepActor, (), myself.get_cell()).await?;
+        actor.send_message(message)?;
+        Ok(actor)
     }
 
     /// Starts an attempt beside the steps of turns. Nobody sees its answer before it is complete.
@@ -279,8 +285,16 @@ impl SessionState {
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
-        self.calls.insert(call, LiveCall { carrier: Carrier::Session(None), cancel });
-        self.begin(myself, call, Call::new(arguments), phase).await
+        let is_brief =
+            phase.tool().and_then(|tool| self.shared.tools.get(tool)).is_some_and(|tool| tool.is_brief());
+        let begun = Call::new(arguments);
+        if is_brief {
+            self.calls.insert(call, LiveCall { carrier: Carrier::Session(None), cancel });
+            return self.begin(myself, call, begun, phase).await;
+        }
+        let carrier = carried(myself, begun.run(phase)).await?;
+        self.calls.insert(call, LiveCall { carrier, cancel });
+        Ok(())
     }
 
     /// Does what a call prepared.
@@ -302,7 +316,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// Begins a phase of a call. If it is over at once, the session is told through its mailbox, as an actor would tell it.
+    /// Begins a phase of a brief call. If it is over at once, the session is told through its mailbox, as an actor would tell it.
     async fn begin(
         &mut self,
         myself: &ActorRef<SessionMessage>,
@@ -313,11 +327,7 @@ impl SessionState {
         let executes = matches!(phase, Phase::Execute(_));
         let (carrier, report) = match kept.begin(phase).await {
             Begun::Over(kept, report) => (Carrier::Session(Some(kept)), Some(report)),
-            Begun::Waits(running) => {
-                let (actor, _) = Actor::spawn_linked(None, CallActor, (), myself.get_cell()).await?;
-                actor.send_message(CallMessage::GoOn(running))?;
-                (Carrier::Actor(actor), None)
-            }
+            Begun::Waits(running) => (carried(myself, running).await?, None),
             Begun::Crashed(why) => {
                 let report = crashed_with(&why);
                 let report = if executes {
@@ -447,6 +457,13 @@ impl SessionState {
             drop(port.send(removed.map(|()| Reply::Done)));
         });
     }
+}
+
+/// An actor that does a phase of a call, and keeps the call.
+async fn carried(myself: &ActorRef<SessionMessage>, running: Running) -> Result<Carrier, ActorProcessingErr> {
+    let (actor, _) = Actor::spawn_linked(None, CallActor, (), myself.get_cell()).await?;
+    actor.send_message(CallMessage::GoOn(running))?;
+    Ok(Carrier::Actor(actor))
 }
 
 /// The timer ends with the actor; a deadline begins anew after a restart.

@@ -335,6 +335,10 @@ impl Probe {
 }
 
 impl Tool for Probe {
+    fn is_brief(&self) -> bool {
+        true
+    }
+
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

@@ -57,6 +57,7 @@ impl TypedTool for Read {
     const NAME: &'static str = "read";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/read.md");
     const RISK: Risk = Risk::Safe;
+    const IS_BRIEF: bool = true;
     type Arguments = Arguments;
     type Task = Task;
 

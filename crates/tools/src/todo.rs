@@ -82,6 +82,7 @@ impl TypedTool for TodoWrite {
     const NAME: &'static str = "todowrite";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/todowrite.md");
     const RISK: Risk = Risk::Safe;
+    const IS_BRIEF: bool = true;
     type Arguments = Written;
     type Task = Vec<Todo>;
 
@@ -156,6 +157,7 @@ impl TypedTool for TodoRead {
     const NAME: &'static str = "todoread";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/todoread.md");
     const RISK: Risk = Risk::Safe;
+    const IS_BRIEF: bool = true;
     type Arguments = Nothing;
     type Task = ();
 

@@ -161,6 +161,13 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Whether a call mostly waits for nothing and computes little: it is begun where its session runs then, and costs no actor
+    /// if it is over at once. What it does up to its first wait holds the session up, and whoever wants to abort it; so a tool
+    /// that may block or compute for milliseconds there leaves this as it is.
+    fn is_brief(&self) -> bool {
+        false
+    }
+
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
         None

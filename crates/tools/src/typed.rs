@@ -87,6 +87,8 @@ pub trait TypedTool: Send + Sync + 'static {
     const PERMISSION: &'static str = Self::NAME;
     /// Whether it starts programs.
     const STARTS_PROGRAMS: bool = false;
+    /// As [`Tool::is_brief`] has it.
+    const IS_BRIEF: bool = false;
     /// Its arguments. Their documentation is what the model reads of them.
     type Arguments: DeserializeOwned + JsonSchema + Send + 'static;
     /// What `prepare` hands to `execute`.
@@ -168,6 +170,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn starts_programs(&self) -> bool {
         T::STARTS_PROGRAMS
+    }
+
+    fn is_brief(&self) -> bool {
+        T::IS_BRIEF
     }
 
     fn longest(&self) -> Option<Duration> {
