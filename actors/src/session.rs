@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::ledger::{Purpose, Tier};
-use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::{Question, QuestionAnswer};
 use playhouse_protocol::{
@@ -25,9 +24,7 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, Supervi
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::aside::AsideMessage;
 use crate::budget::Purse;
-use crate::call::{Call, CallMessage};
 use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::gate::Gate;
@@ -51,10 +48,12 @@ mod commands;
 mod consents;
 mod effects;
 mod follow;
+mod live;
 mod reports;
 
 use self::appends::Gathered;
 use self::follow::Following;
+use self::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
@@ -145,48 +144,6 @@ pub(crate) struct SessionArguments {
     pub(crate) goes_on: bool,
     pub(crate) shared: Arc<Shared>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
-}
-
-/// What is said of a call whose tool panicked.
-fn crashed_with(why: &str) -> CallReport {
-    CallReport::text(CallOutcome::Crashed, format!("the tool crashed: {why}"))
-}
-
-/// A step actor at work.
-struct LiveStep {
-    attempt: AttemptId,
-    actor: ActorRef<StepMessage>,
-    cancel: CancellationToken,
-}
-
-/// An actor at work on an attempt beside the steps of turns.
-struct LiveAside {
-    attempt: AttemptId,
-    actor: ActorRef<AsideMessage>,
-    cancel: CancellationToken,
-}
-
-/// A call under way.
-struct LiveCall {
-    carrier: Carrier,
-    cancel: CancellationToken,
-}
-
-/// Who keeps a call that is under way.
-enum Carrier {
-    /// The session, as it waited for nothing until now. It is away while a phase is begun, and when it is over.
-    Session(Option<Box<Call>>),
-    /// An actor of its own.
-    Actor(ActorRef<CallMessage>),
-}
-
-impl LiveCall {
-    fn actor(&self) -> Option<&ActorRef<CallMessage>> {
-        match &self.carrier {
-            Carrier::Session(_) => None,
-            Carrier::Actor(actor) => Some(actor),
-        }
-    }
 }
 
 pub(crate) struct SessionState {

@@ -15,7 +15,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
 use super::follow;
-use super::{Carrier, LiveAside, LiveCall, LiveStep, SessionMessage, SessionState, crashed_with};
+use super::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
+use super::{SessionMessage, SessionState};
 use crate::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::budget::Before;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
