@@ -1,4 +1,4 @@
-//! A tool call, and the call actor, which carries one through what waits.
+//! A tool call, and the call actor, which carries one through its phases.
 //!
 //! A call has two phases, and keeps the tool's plan between them. It has an actor of its own, which reports to the session and is
 //! stopped by it then, like the step actor. Only calls of tools that are brief (`Tool::is_brief`) are begun where the session runs:

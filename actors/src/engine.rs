@@ -416,8 +416,8 @@ impl Engine {
         stored.map_err(CommandError::from)
     }
 
-    /// Stops all sessions and their children, and waits until the store has taken what they appended, or refused it. Turns that run go on when their
-    /// session is woken again.
+    /// Stops all sessions and their children, and waits until the store has taken what they appended, or refused it. Turns that
+    /// run go on when their session is woken again.
     pub async fn shutdown(&self) -> Stopped {
         self.shared.sweeper.stop();
         let stop = || {

@@ -627,3 +627,6 @@ impl SupervisorState {
 pub(crate) fn owner(summary: &SessionSummary) -> Owner {
     Owner { tenant: summary.tenant.as_str().into(), workspace: summary.workspace.as_str().into() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ pub(super) struct LiveCall {
 
 /// Who keeps a call that is under way.
 pub(super) enum Carrier {
-    /// The session, as it waited for nothing until now. It is away while a phase is begun, and when it is over.
+    /// The session, as it waited for nothing until now; nobody while a phase is begun, and after a crash.
     Session(Option<Box<Call>>),
     /// An actor of its own.
     Actor(ActorRef<CallMessage>),

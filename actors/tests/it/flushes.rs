@@ -12,6 +12,7 @@ use playhouse_store::{Append, Done, ListQuery, Log, LogRead, Page, Store, StoreE
 use serde_json::json;
 
 use crate::support::{Stage, kinds, until};
+use crate::suspended::Disk;
 
 /// A log that keeps back what it has to say about flushes.
 struct Held {
@@ -191,4 +192,38 @@ async fn what_was_gathered_is_written_when_the_engine_stops() {
     assert_eq!(stage.engine.shutdown().await.stragglers, Vec::<String>::new());
     let records = stage.records(&session).await;
     assert_eq!(kinds(&records).last(), Some(&"call.intended"), "{records:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_stops_waits_for_what_is_on_its_way_to_the_disk() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let (store, disk) = Disk::with_a_store();
+    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let session = stage.session("m").await;
+    session.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.begun().await;
+    disk.stand_still();
+    let writes = async {
+        while !disk.has_in_hand() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        disk.move_on();
+    };
+    let (stopped, ()) = tokio::join!(stage.engine.shutdown(), writes);
+    assert_eq!(stopped.stragglers, Vec::<String>::new());
+    assert_eq!(kinds(&stage.records(&session).await).last(), Some(&"call.intended"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_stops_names_what_did_not_get_to_the_disk() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let (store, disk) = Disk::with_a_store();
+    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let session = stage.session("m").await;
+    session.prompt(Prompt::text("go")).await.unwrap();
+    stage.probe.begun().await;
+    disk.stand_still();
+    assert_eq!(stage.engine.shutdown().await.stragglers, ["1 writes to the log"]);
+    disk.move_on();
 }

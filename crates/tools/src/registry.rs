@@ -146,6 +146,15 @@ mod tests {
     use super::*;
     use crate::testing::Fake;
 
+    /// What others do up to their first wait is not bounded by so little: sessions are not held up for it.
+    #[test]
+    fn few_tools_are_begun_where_sessions_run() {
+        let registry = Registry::native();
+        let brief = registry.iter().filter(|tool| tool.is_brief()).map(|tool| tool.spec().name.clone());
+        assert_eq!(brief.collect::<Vec<_>>(), ["read", "todoread", "todowrite"]);
+        assert!(!Fake::named("fake").is_brief(), "a tool says so by itself");
+    }
+
     #[test]
     fn the_order_is_kept_and_names_are_unique() {
         let mut registry = Registry::new();
