@@ -216,7 +216,9 @@ fn what_one_package_keeps_no_other_names() {
                 // Speaks to the systems that bill.
                 || (library, package.name.as_str()) == ("reqwest", "exporters")
                 // Has an accept loop of its own, for its time limits.
-                || (library, package.name.as_str()) == ("hyper", "server");
+                || (library, package.name.as_str()) == ("hyper", "server")
+                // Says who drives the connections of its client.
+                || (library, package.name.as_str()) == ("hyper", "llm");
             assert!(
                 may || !dependencies.contains(library),
                 "{} depends on {library}, which belongs to {keeper}",

@@ -327,6 +327,8 @@ impl AnswerStream {
             };
             size += chunk.len();
             self.decode(&chunk, &mut batch)?;
+            // Its connection may read on into the same buffer only once nobody holds a part of it.
+            drop(chunk);
             if self.decoder.is_complete() {
                 return Ok(false);
             }

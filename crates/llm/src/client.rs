@@ -27,7 +27,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::{Client as Pool, Error as PoolError};
 use hyper_util::client::proxy::matcher::Matcher;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use reqwest::{Url, redirect};
 use rustls::{ClientConfig, RootCertStore};
@@ -36,6 +36,7 @@ use tokio::sync::Semaphore;
 use tower::Service;
 
 use crate::connections::{Connections, Http2, blocking, cryptography, innermost};
+use crate::driven::{Driven, Drivers};
 use crate::paced::{Pace, Paced};
 
 /// How long a connection is kept for the next request.
@@ -177,7 +178,7 @@ fn straight(
     http.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let sockets = Sockets { http, pace: pace.clone() };
     let connector = Connector { https: HttpsConnector::from((sockets, tls)), within: connections.connect };
-    Ok(Pool::builder(TokioExecutor::new())
+    Ok(Pool::builder(Drivers)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
@@ -229,7 +230,8 @@ async fn post(
         }
     };
     let (mut head, body) = response.into_parts();
-    let body = BodyDataStream::new(body).map(|chunk| chunk.map_err(BoxError::from));
+    let body = Driven::new(BodyDataStream::new(body), head.version, &head.extensions);
+    let body = body.map(|chunk| chunk.map_err(BoxError::from));
     let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| {
         let encoding = encoding.as_bytes();
         encoding.eq_ignore_ascii_case(b"gzip") || encoding.eq_ignore_ascii_case(b"x-gzip")

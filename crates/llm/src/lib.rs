@@ -35,6 +35,7 @@ mod connections;
 mod credentials;
 mod decode;
 mod dialect;
+mod driven;
 mod endpoint;
 mod failure;
 mod fetch;

@@ -6,10 +6,12 @@
 //! it was read, and what came meanwhile is read in one piece; as network cards hold back their interrupts under load.
 //!
 //! What follows a write is read as soon as it is there: the answer to a request, the next message of a handshake.
+//!
+//! What is read in one piece is also handed on in one piece: see [`driven`](crate::driven).
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,21 +20,38 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// While no more answers than these come for each processor, no socket rests. Two processors carry 500 answers of 50 tokens a
-/// second, with their clients and the server of the model, in 1.05 times the time that they take at least.
-const UNHURRIED: usize = 300;
-/// What each answer beyond those adds to the rest, on one processor.
-const EACH: Duration = Duration::from_micros(200);
-/// The longest rest. Two tokens or more come meanwhile, and nobody who reads along sees it.
-const LONGEST: Duration = Duration::from_millis(40);
+use crate::driven::Link;
+
+/// While no more answers than these come for each processor, no socket rests: the end of an answer, which a step waits for, would be read
+/// late as well. Two processors carry 500 answers of 50 tokens a second, with their clients and the server of the model, in 1.05
+/// times the time that they take at least.
+const UNHURRIED: u32 = 300;
+/// What each of all answers asks for, on one processor: 24 ms as soon as sockets rest at all, since models say 20 to 100 tokens a second, and
+/// a rest in which less comes than one saves nothing; 40 ms beside 500, which nobody who reads along sees. Beside still more, processors
+/// would not keep up with shorter rests, and everything would come later than this.
+const EACH: Duration = Duration::from_micros(80);
+/// The longest rest.
+const LONGEST: Duration = Duration::from_millis(100);
+/// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
+/// between answers that take long; if rests became shorter for it, there would be still more to do.
+const FADING: u64 = 2_000;
 
 /// How many processors share the load.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+/// The time from which others are counted.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Counts the answers that come just now.
+/// Counts the answers that come just now, and that came a moment ago.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pace(Arc<AtomicUsize>);
+pub(crate) struct Pace(Arc<Answers>);
+
+#[derive(Debug, Default)]
+struct Answers {
+    coming: AtomicUsize,
+    /// The most that came, and when, in milliseconds after [`EPOCH`]: in the lower and the upper half.
+    most: AtomicU64,
+}
 
 /// One of them, until this is dropped.
 #[derive(Debug)]
@@ -40,25 +59,42 @@ pub(crate) struct Coming(Pace);
 
 impl Pace {
     pub(crate) fn begin(&self) -> Coming {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.coming.fetch_add(1, Ordering::Relaxed);
         Coming(self.clone())
     }
 
     /// How long a socket rests that was read just now.
-    fn rest(&self) -> Duration {
-        rest(self.0.load(Ordering::Relaxed), *PROCESSORS)
+    fn rest(&self, now: Instant) -> Duration {
+        rest(self.answers(now), *PROCESSORS)
+    }
+
+    /// How many answers come, and those that came a moment ago as far as they are counted still.
+    fn answers(&self, now: Instant) -> usize {
+        const HALF: u64 = u32::MAX as u64;
+        let coming = self.0.coming.load(Ordering::Relaxed);
+        let millis = u64::try_from(now.saturating_duration_since(*EPOCH).as_millis()).unwrap_or(0) & HALF;
+        let most = self.0.most.load(Ordering::Relaxed);
+        let (at, most) = (most >> 32, most & HALF);
+        let left = FADING.saturating_sub(millis.wrapping_sub(at) & HALF);
+        let faded = usize::try_from(most * left / FADING).unwrap_or(0);
+        if coming < faded {
+            return faded;
+        }
+        // Two that do this at once differ by little.
+        self.0.most.store(millis << 32 | (coming as u64).min(HALF), Ordering::Relaxed);
+        coming
     }
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.coming.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 fn rest(answers: usize, processors: usize) -> Duration {
-    let beyond = answers.saturating_sub(UNHURRIED * processors) / processors;
-    EACH.saturating_mul(u32::try_from(beyond).unwrap_or(u32::MAX)).min(LONGEST)
+    let each = u32::try_from(answers / processors).unwrap_or(u32::MAX);
+    if each <= UNHURRIED { Duration::ZERO } else { EACH.saturating_mul(each).min(LONGEST) }
 }
 
 /// A connection that rests after each read, as long as the pace says.
@@ -70,11 +106,13 @@ pub(crate) struct Paced<T> {
     /// Rings when the rest is over. Made when it is first needed.
     over: Option<Pin<Box<Sleep>>>,
     is_resting: bool,
+    /// Tells those who read answers from it who drives it.
+    link: Link,
 }
 
 impl<T> Paced<T> {
     pub(crate) fn new(connection: T, pace: Pace) -> Self {
-        Self { connection, pace, is_read: false, over: None, is_resting: false }
+        Self { connection, pace, is_read: false, over: None, is_resting: false, link: Link::default() }
     }
 
     /// Begins a rest, unless this was the first read after a write.
@@ -82,11 +120,12 @@ impl<T> Paced<T> {
         if !std::mem::replace(&mut self.is_read, true) {
             return;
         }
-        let rest = self.pace.rest();
+        let now = Instant::now();
+        let rest = self.pace.rest(now);
         self.is_resting = !rest.is_zero();
         if self.is_resting {
             match &mut self.over {
-                Some(over) => over.as_mut().reset(Instant::now() + rest),
+                Some(over) => over.as_mut().reset(now + rest),
                 None => self.over = Some(Box::pin(sleep(rest))),
             }
         }
@@ -108,6 +147,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.link.polled();
         if this.is_resting
             && let Some(over) = &mut this.over
         {
@@ -154,7 +194,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 
 impl<T: Connection> Connection for Paced<T> {
     fn connected(&self) -> Connected {
-        self.connection.connected()
+        self.link.beside(self.connection.connected())
     }
 }
 
@@ -173,10 +213,29 @@ mod tests {
 
     #[test]
     fn rests_grow_with_the_answers_and_shrink_with_the_processors() {
-        let millis = |answers, processors| rest(answers, processors).as_micros();
-        assert_eq!([millis(0, 1), millis(300, 1), millis(350, 1), millis(9_000, 1)], [0, 0, 10_000, 40_000]);
-        assert_eq!([millis(600, 2), millis(700, 2), millis(1_000, 2)], [0, 10_000, 40_000]);
+        let millis = |answers, processors| rest(answers, processors).as_millis();
+        assert_eq!([millis(0, 1), millis(300, 1), millis(301, 1), millis(400, 1)], [0, 0, 24, 32]);
+        assert_eq!([millis(500, 1), millis(600, 1), millis(1_000, 1), millis(9_000, 1)], [40, 48, 80, 100]);
+        assert_eq!([millis(600, 2), millis(800, 2), millis(1_000, 2)], [0, 32, 40]);
         assert_eq!(millis(1_000, 16), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_ended_fade() {
+        let (pace, others) = beside(600);
+        let rest = || pace.rest(Instant::now()).as_millis();
+        assert_eq!(rest(), 48);
+        drop(others);
+        let mut rests = Vec::new();
+        for _ in 0..5 {
+            rests.push(rest());
+            sleep(Duration::from_millis(250)).await;
+        }
+        assert_eq!(rests, [48, 42, 36, 30, 0]);
+        // What comes then is counted as it is.
+        sleep(Duration::from_secs(1)).await;
+        let _others: Vec<Coming> = (0..400 * *PROCESSORS).map(|_| pace.begin()).collect();
+        assert_eq!(rest(), 32);
     }
 
     /// What is read, when a piece is written every 20 ms, and after how many ms each was there.
@@ -217,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beside_many_the_first_after_a_write_is_read_at_once_and_others_together() {
-        let pieces = read_pieces(2_000).await;
+        let pieces = read_pieces(500).await;
         let texts: Vec<&str> = pieces.iter().map(|(piece, _)| piece.as_str()).collect();
         assert_eq!(texts, ["a", "b", "cd", "e"]);
         // The timer is exact to a millisecond.

@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use playhouse_llm::{AnswerStream, Connections, DialectKind, Endpoint, Http2, HttpTransport, Limits, send};
+use playhouse_llm::{
+    AnswerStream, Connections, DialectKind, Endpoint, Http2, HttpTransport, Limits, StreamEvent, send,
+};
 use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
@@ -278,5 +280,22 @@ async fn a_server_without_tls_is_told_from_one_that_is_down() {
         error.message.contains("does not speak TLS"),
         "the test needs CA certificates on the machine: {error}"
     );
+    server.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_that_come_together_are_read_together() {
+    let event = |text: &str| {
+        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let texts: Vec<String> = (0..50).map(|number| format!("{number} ")).collect();
+    let events: Vec<String> = texts.iter().map(|text| event(text)).collect();
+    let chunks: Vec<&str> = events.iter().map(String::as_str).collect();
+    let (address, server) = serve(vec![[chunked(&chunks), b"0\r\n\r\n".to_vec()].concat()]);
+    let mut stream = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap();
+    let mut pieces = Vec::new();
+    let more = stream.next(&mut pieces).await.unwrap();
+    assert!(!more, "{pieces:?}");
+    assert_eq!(pieces[0], StreamEvent::Text(texts.concat()));
     server.join().unwrap();
 }
