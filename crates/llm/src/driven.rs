@@ -9,7 +9,8 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
@@ -27,12 +28,16 @@ pub(crate) struct Drivers;
 impl Executor<Work> for Drivers {
     fn execute(&self, work: Work) {
         let seat = Seat { work: Some(work), waker: Waker::noop().clone() };
-        tokio::spawn(Driving(Arc::new(Driver(Mutex::new(seat)))));
+        tokio::spawn(Driving(Arc::new(Driver { seat: Mutex::new(seat), is_known: AtomicBool::new(false) })));
     }
 }
 
 /// The work of one connection, for its task and for the readers of its answers.
-struct Driver(Mutex<Seat>);
+struct Driver {
+    seat: Mutex<Seat>,
+    /// Whether its socket knows it.
+    is_known: AtomicBool,
+}
 
 struct Seat {
     /// `None` when it is over.
@@ -53,8 +58,13 @@ impl Seat {
 }
 
 impl Driver {
+    /// Work that panicked is over, whoever polled it.
     fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seat.lock().unwrap_or_else(|poisoned| {
+            let mut seat = poisoned.into_inner();
+            seat.work = None;
+            seat
+        })
     }
 
     /// Lets the connection do what it can do now. If its task is at it, waits for that, which takes microseconds.
@@ -78,28 +88,38 @@ impl Future for Driving {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        AT_WORK.set(Some(Arc::downgrade(&self.0)));
-        let mut seat = self.0.seat();
+        let driver = &self.0;
+        let is_known = driver.is_known.load(Ordering::Relaxed);
+        if !is_known {
+            AT_WORK.set(Some(Arc::downgrade(driver)));
+        }
+        let mut seat = driver.seat();
         seat.waker.clone_from(cx.waker());
         let polled = seat.poll();
-        AT_WORK.set(None);
+        if !is_known {
+            AT_WORK.set(None);
+        }
         polled
     }
 }
 
 /// What a socket and the answers that come through it know of each other: who drives the connection.
 #[derive(Clone, Default)]
-pub(crate) struct Link(Arc<OnceLock<Weak<Driver>>>);
+pub(crate) struct Link(Arc<Mutex<Weak<Driver>>>);
 
 impl Link {
-    /// Called by a socket when it is polled: it is its own connection that polls it.
+    /// Called by a socket when it is polled: by the work of its connection, or before that by whoever makes it. Who came last is
+    /// remembered.
     pub(crate) fn polled(&self) {
-        if self.0.get().is_none()
-            && let Some(driver) = AT_WORK.take()
-        {
-            // Set once, by the first.
-            drop(self.0.set(driver));
+        let Some(driver) = AT_WORK.take() else { return };
+        if let Some(driver) = driver.upgrade() {
+            driver.is_known.store(true, Ordering::Relaxed);
         }
+        *self.driver() = driver;
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Weak<Driver>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a socket tells of itself, with this beside it.
@@ -128,7 +148,7 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<B::Item>> {
         let Self { body, link } = &mut *self;
-        let driver = link.as_ref().and_then(|link| link.0.get()).and_then(Weak::upgrade);
+        let driver = link.as_ref().and_then(|link| link.driver().upgrade());
         if let Some(driver) = driver {
             // What the connection hands over now wakes nobody: it is taken below.
             let next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
@@ -138,5 +158,74 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
             driver.drive();
         }
         Pin::new(body).poll_next(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::stream::poll_fn;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Work that polls the socket of `link` and counts how often it is polled; it is over at the `last` time.
+    fn work(link: &Link, last: usize) -> (Work, Arc<AtomicUsize>) {
+        let (link, count) = (link.clone(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&count);
+        let work = std::future::poll_fn(move |_| {
+            link.polled();
+            match counted.fetch_add(1, Ordering::Relaxed) + 1 == last {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
+        (Box::pin(work), count)
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    }
+
+    /// A body that has nothing, read once.
+    fn read(link: &Link) {
+        let mut extensions = Extensions::new();
+        extensions.insert(link.clone());
+        let body = poll_fn(|_| Poll::<Option<()>>::Pending);
+        let mut driven = Driven::new(body, Version::HTTP_11, &extensions);
+        assert!(Pin::new(&mut driven).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_driven_by_whoever_polled_it_last() {
+        let link = Link::default();
+        read(&link);
+        // It is made by one that ends, as in a handshake in the background, and then belongs to another.
+        let (handshake, of_handshake) = work(&link, 1);
+        Drivers.execute(handshake);
+        settle().await;
+        let (connection, of_connection) = work(&link, 100);
+        Drivers.execute(connection);
+        settle().await;
+        read(&link);
+        read(&link);
+        assert_eq!([&of_handshake, &of_connection].map(|count| count.load(Ordering::Relaxed)), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_while_it_is_read_from_ends_its_task() {
+        let link = Link::default();
+        let (connection, count) = work(&link, 2);
+        Drivers.execute(connection);
+        settle().await;
+        assert!(link.driver().upgrade().is_some());
+        read(&link);
+        settle().await;
+        assert!(link.driver().upgrade().is_none());
+        read(&link);
+        assert_eq!(count.load(Ordering::Relaxed), 2);
     }
 }

@@ -315,6 +315,9 @@ fn what_is_found_without_being_durable_may_be_gone_the_next_time() {
     let before = disk.shared.reopened.load(Ordering::SeqCst);
     until("it is tried again", || disk.shared.reopened.load(Ordering::SeqCst) >= before + 2);
     disk.shared.keeps.store(false, Ordering::SeqCst);
+    // A try that is under way found it, and would make it durable if the disk was well.
+    let before = disk.shared.reopened.load(Ordering::SeqCst);
+    until("it is gone", || disk.shared.reopened.load(Ordering::SeqCst) > before);
     disk.is(Mood::Well);
     until("it goes on", || {
         store.health().is_none_or(|suspended| suspended.reason == SuspensionReason::Damaged)
