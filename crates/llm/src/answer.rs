@@ -336,7 +336,7 @@ impl AnswerStream {
                 return Ok(true);
             }
             let Some(body) = &mut self.body else { return Ok(true) };
-            // Asked with the waker of this task, which the body then knows already when it is waited for.
+            // Asked with the waker of this task, as it is when it is waited for.
             match poll!(body.next()) {
                 Poll::Ready(next) => arrived = Some(next),
                 Poll::Pending => return Ok(true),

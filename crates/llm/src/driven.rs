@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,7 +50,10 @@ struct Seat {
 impl Seat {
     fn poll(&mut self) -> Poll<()> {
         let Some(work) = &mut self.work else { return Poll::Ready(()) };
-        let polled = work.as_mut().poll(&mut Context::from_waker(&self.waker));
+        let mut cx = Context::from_waker(&self.waker);
+        // A panic ends the connection, as in a task of its own, and nothing of whoever reads from it.
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.work = None;
         }
@@ -58,16 +62,12 @@ impl Seat {
 }
 
 impl Driver {
-    /// Work that panicked is over, whoever polled it.
     fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(|poisoned| {
-            let mut seat = poisoned.into_inner();
-            seat.work = None;
-            seat
-        })
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the connection do what it can do now. If its task is at it, waits for that, which takes microseconds.
+    /// Lets the connection do what it can do now. If its task is at it, waits for one poll of that: microseconds, unless the system takes the
+    /// processor away from it meanwhile.
     fn drive(&self) {
         let mut seat = self.seat();
         if seat.work.is_some() && seat.poll().is_ready() {
@@ -150,7 +150,7 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
         let Self { body, link } = &mut *self;
         let driver = link.as_ref().and_then(|link| link.driver().upgrade());
         if let Some(driver) = driver {
-            // What the connection hands over now wakes nobody: it is taken below.
+            // What the connection hands over now does not wake the reader: it is taken below.
             let next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
             if next.is_ready() {
                 return next;
@@ -213,6 +213,22 @@ mod tests {
         read(&link);
         read(&link);
         assert_eq!([&of_handshake, &of_connection].map(|count| count.load(Ordering::Relaxed)), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_panics_while_it_is_read_from_ends_nothing_else() {
+        let link = Link::default();
+        let (socket, mut polled) = (link.clone(), false);
+        Drivers.execute(Box::pin(std::future::poll_fn(move |_| {
+            socket.polled();
+            assert!(!std::mem::replace(&mut polled, true), "the second poll");
+            Poll::Pending
+        })));
+        settle().await;
+        assert!(link.driver().upgrade().is_some());
+        read(&link);
+        settle().await;
+        assert!(link.driver().upgrade().is_none());
     }
 
     #[tokio::test]

@@ -39,18 +39,22 @@ const FADING: u64 = 2_000;
 /// How many processors share the load.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-/// The time from which others are counted.
-static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-
 /// Counts the answers that come just now, and that came a moment ago.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace(Arc<Answers>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Answers {
     coming: AtomicUsize,
-    /// The most that came, and when, in milliseconds after [`EPOCH`]: in the lower and the upper half.
+    /// The most that came, and when, in milliseconds after `epoch`: in the lower and the upper half.
     most: AtomicU64,
+    epoch: Instant,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { coming: AtomicUsize::default(), most: AtomicU64::default(), epoch: Instant::now() }
+    }
 }
 
 /// One of them, until this is dropped.
@@ -72,10 +76,13 @@ impl Pace {
     fn answers(&self, now: Instant) -> usize {
         const HALF: u64 = u32::MAX as u64;
         let coming = self.0.coming.load(Ordering::Relaxed);
-        let millis = u64::try_from(now.saturating_duration_since(*EPOCH).as_millis()).unwrap_or(0) & HALF;
+        let millis =
+            u64::try_from(now.saturating_duration_since(self.0.epoch).as_millis()).unwrap_or(0) & HALF;
         let most = self.0.most.load(Ordering::Relaxed);
         let (at, most) = (most >> 32, most & HALF);
-        let left = FADING.saturating_sub(millis.wrapping_sub(at) & HALF);
+        // Another thread may have looked at the clock later than this one.
+        let age = millis.wrapping_sub(at) & HALF;
+        let left = if age > HALF / 2 { FADING } else { FADING.saturating_sub(age) };
         let faded = usize::try_from(most * left / FADING).unwrap_or(0);
         if coming < faded {
             return faded;
