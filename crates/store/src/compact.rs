@@ -92,7 +92,8 @@ impl Compactor {
     /// Does what is due. `busy`: somebody waits to be served.
     ///
     /// # Errors
-    /// Nobody knows what a crash would leave: nothing may be acknowledged until the store is opened again.
+    /// Nobody knows what a crash would leave: nothing may be acknowledged until the store is opened again. Who wait are told by
+    /// [`Compactor::give_up`].
     pub(crate) fn work(&mut self, busy: bool) -> Result<(), StoreError> {
         self.look();
         if !self.switch.is_copying() {
@@ -108,10 +109,8 @@ impl Compactor {
                     self.end(retired);
                     Ok(())
                 }
-                Ok(Err(error)) => {
-                    self.tell(&error);
-                    Err(error)
-                }
+                // Who wait are told when nothing is taken any more: not before somebody can see it.
+                Ok(Err(error)) => Err(error),
                 Err(error) => {
                     self.fail(&error);
                     Ok(())
@@ -238,5 +237,45 @@ impl Drop for Compactor {
             }
         }
         self.janitor.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::projection::Source;
+    use crate::in_hand::InHand;
+    use crate::memory::{MemoryBlobs, MemoryTable};
+    use crate::switch::tests::MemorySite;
+    use crate::writer::{Request, Writer};
+
+    /// They would go on with a store that seems to be well.
+    #[test]
+    fn who_waits_is_told_of_a_pointer_that_may_be_moved_when_nothing_is_taken_any_more() {
+        let in_hand = Arc::new(InHand::new(Duration::ZERO));
+        let blobs = Arc::new(MemoryBlobs::new(Arc::clone(&in_hand)));
+        let site = MemorySite::default();
+        let faults = Arc::clone(&site.faults);
+        faults.durability.store(true, Ordering::Relaxed);
+        let switch = Switch::new(Box::<MemoryTable>::default(), Some(Arc::new(site)), in_hand).unwrap();
+        let switch = Arc::new(switch);
+        let reclaim = Reclaim::default();
+        let janitor = Janitor::start(Arc::clone(&switch), Arc::clone(&blobs) as _, reclaim).unwrap();
+        let compactor = Compactor::new(Arc::clone(&switch), janitor, reclaim);
+        let source = Arc::new(Source::new(switch as _, blobs as _));
+        let writer = Arc::new(Writer::start(source, compactor).unwrap());
+
+        let (sender, told) = sync_channel(1);
+        let seen = Arc::clone(&writer);
+        let done = move |reclaimed| sender.send((reclaimed, seen.health().is_some())).unwrap();
+        writer.submit(Request::Reclaim(Box::new(done)));
+        let (reclaimed, is_suspended) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let error = reclaimed.unwrap_err().to_string();
+        assert!(error.contains("the pointer may be moved"), "{error}");
+        assert!(is_suspended, "it was told before the store took no more");
+        faults.durability.store(false, Ordering::Relaxed);
     }
 }

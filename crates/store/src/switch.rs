@@ -390,4 +390,4 @@ impl Table for Switch {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

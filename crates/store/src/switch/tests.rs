@@ -14,19 +14,19 @@ use crate::site::DiskSite;
 
 /// Places in memory, of which some things fail when they are told to.
 #[derive(Default)]
-struct MemorySite {
+pub(crate) struct MemorySite {
     current: AtomicU64,
-    faults: Arc<Faults>,
+    pub(crate) faults: Arc<Faults>,
 }
 
 #[derive(Default)]
-struct Faults {
+pub(crate) struct Faults {
     /// Writes to fresh tables fail.
     writes: AtomicBool,
     /// The pointer cannot be moved.
     pointer: AtomicBool,
     /// It is moved, and nobody knows whether for good.
-    durability: AtomicBool,
+    pub(crate) durability: AtomicBool,
 }
 
 fn fault(flag: &AtomicBool, what: &str) -> Result<(), StoreError> {
