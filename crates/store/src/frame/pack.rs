@@ -35,9 +35,12 @@ const HASH_BITS: u32 = 13;
 /// Stands for no place.
 const NOWHERE: u32 = u32::MAX;
 
+/// For each hash of four bytes where they stand.
+type Places = [u32; 1 << HASH_BITS];
+
 /// Where each four bytes of the dictionary stand last, and before that. It is looked up once, for all that is ever packed.
 struct Known {
-    last: Vec<u32>,
+    last: Box<Places>,
     before: Vec<u32>,
 }
 
@@ -45,10 +48,11 @@ impl Known {
     fn get() -> &'static Self {
         static KNOWN: OnceLock<Known> = OnceLock::new();
         KNOWN.get_or_init(|| {
-            let mut known = Self { last: vec![NOWHERE; 1 << HASH_BITS], before: Vec::new() };
+            let mut known =
+                Self { last: Box::new([NOWHERE; 1 << HASH_BITS]), before: vec![NOWHERE; DICTIONARY.len()] };
             for at in 0..=DICTIONARY.len() - LEAST {
                 let Some(hash) = hash(DICTIONARY, at) else { continue };
-                known.before.push(std::mem::replace(&mut known.last[hash], place(at)));
+                known.before[at] = std::mem::replace(&mut known.last[hash], place(at));
             }
             known
         })
@@ -57,16 +61,18 @@ impl Known {
 
 /// What packing works with, kept by its thread: making it anew would cost more than to pack a small record.
 struct Desk {
+    known: &'static Known,
     /// The dictionary, and behind it what is packed.
     text: Vec<u8>,
-    /// Where each four bytes of what is packed stood last.
-    last: Vec<u32>,
-    /// For each place behind the dictionary, where its four bytes stood before.
+    /// Where each four bytes of what is packed stood last, and `since` with it: less was left by what was packed before.
+    last: Box<Places>,
+    since: u32,
+    /// For each place where its four bytes stood before.
     before: Vec<u32>,
 }
 
 thread_local! {
-    static DESK: RefCell<Desk> = const { RefCell::new(Desk { text: Vec::new(), last: Vec::new(), before: Vec::new() }) };
+    static DESK: RefCell<Desk> = RefCell::new(Desk::new());
 }
 
 fn hash(text: &[u8], at: usize) -> Option<usize> {
@@ -95,37 +101,47 @@ fn place(at: usize) -> u32 {
 }
 
 impl Desk {
-    /// Puts `content` behind the dictionary, and forgets what was packed before.
-    fn lay(&mut self, content: &[u8]) {
-        if self.text.is_empty() {
-            self.text.extend_from_slice(DICTIONARY);
+    fn new() -> Self {
+        let known = Known::get();
+        Self {
+            known,
+            text: DICTIONARY.to_vec(),
+            last: Box::new([0; 1 << HASH_BITS]),
+            since: 1,
+            before: known.before.clone(),
         }
-        self.text.truncate(DICTIONARY.len());
-        self.text.extend_from_slice(content);
-        self.last.clear();
-        self.last.resize(1 << HASH_BITS, NOWHERE);
-        // Only what was added is looked at, so what stands here from before means nothing.
-        self.before.resize(content.len(), NOWHERE);
     }
 
-    /// Gives back what only a large frame needs.
+    /// Puts `content` behind the dictionary.
+    fn lay(&mut self, content: &[u8]) {
+        self.text.truncate(DICTIONARY.len());
+        self.text.extend_from_slice(content);
+        // Clearing the table is a sixth of the work for a small record, so it waits until the numbers run out.
+        if self.since.checked_add(place(self.text.len())).is_none() {
+            self.last.fill(0);
+            self.since = 1;
+        }
+        // Only what was added is looked at, so what stands here from before means nothing.
+        if self.before.len() < self.text.len() {
+            self.before.resize(self.text.len(), NOWHERE);
+        }
+    }
+
+    /// Gives back what only a large frame needs, and forgets what was packed.
     fn tidy(&mut self) {
+        self.since = self.since.saturating_add(place(self.text.len()));
         self.text.truncate(DICTIONARY.len());
         self.text.shrink_to(DICTIONARY.len() + MUCH);
-        self.before.truncate(MUCH);
-        self.before.shrink_to(MUCH);
+        self.before.truncate(DICTIONARY.len() + MUCH);
+        self.before.shrink_to(DICTIONARY.len() + MUCH);
     }
 
     /// Adds a place; where its four bytes stood last, as far as that was added.
-    fn add(&mut self, known: &Known, at: usize) -> u32 {
+    fn add(&mut self, at: usize) -> u32 {
         let Some(hash) = hash(&self.text, at) else { return NOWHERE };
-        let mut before = std::mem::replace(&mut self.last[hash], place(at));
-        if before == NOWHERE {
-            before = known.last[hash];
-        }
-        if let Some(behind) = self.before.get_mut(at - DICTIONARY.len()) {
-            *behind = before;
-        }
+        let last = std::mem::replace(&mut self.last[hash], self.since + place(at));
+        let before = last.checked_sub(self.since).unwrap_or_else(|| self.known.last[hash]);
+        self.before[at] = before;
         before
     }
 
@@ -133,7 +149,6 @@ impl Desk {
     /// far back it is. `place` is where its beginning stood last.
     fn longest(
         &self,
-        known: &Known,
         at: usize,
         mut place: u32,
         end: usize,
@@ -141,23 +156,23 @@ impl Desk {
         looks: usize,
     ) -> Option<(usize, usize)> {
         let (mut best, text) = ((least, 0), self.text.as_slice());
+        let ahead = text.get(at..end)?;
+        // One that is longer has this byte too.
+        let mut wanted = *ahead.get(least)?;
         for _ in 0..looks {
-            let Some(from) = usize::try_from(place).ok().filter(|from| *from < at && at - from <= FARTHEST)
-            else {
+            let from = place as usize;
+            if from >= at || at - from > FARTHEST {
                 break;
-            };
-            // One that is longer has this byte too.
-            if text.get(from + best.0) == text.get(at + best.0) {
-                let length = common(&text[from..], &text[at..end]);
+            }
+            if text[from + best.0] == wanted {
+                let length = common(&text[from..], ahead);
                 if length > best.0 {
                     best = (length, at - from);
+                    let Some(next) = ahead.get(length) else { break };
+                    wanted = *next;
                 }
             }
-            let before = match from.checked_sub(DICTIONARY.len()) {
-                Some(behind) => self.before.get(behind),
-                None => known.before.get(from),
-            };
-            place = before.copied().unwrap_or(NOWHERE);
+            place = self.before[from];
         }
         (best.0 > least).then_some(best)
     }
@@ -175,14 +190,14 @@ pub(super) fn pack(content: &[u8], into: &mut Vec<u8>) -> bool {
 
 /// The same, of the `length` bytes that lie on the desk.
 fn pack_on(desk: &mut Desk, length: usize, into: &mut Vec<u8>) -> bool {
-    let (start, known) = (into.len(), Known::get());
+    let start = into.len();
     let looks = if length > MUCH { LOOKS_IN_MUCH } else { LOOKS };
     let end = desk.text.len().saturating_sub(END);
     let last = desk.text.len().saturating_sub(NEAR_END);
     let (mut written, mut at, mut misses) = (DICTIONARY.len(), DICTIONARY.len(), 0_usize);
     while at <= last {
-        let place = desk.add(known, at);
-        let Some(mut found) = desk.longest(known, at, place, end, LEAST - 1, looks) else {
+        let place = desk.add(at);
+        let Some(mut found) = desk.longest(at, place, end, LEAST - 1, looks) else {
             misses += 1;
             at += 1 + (misses >> PATIENCE);
             continue;
@@ -191,15 +206,15 @@ fn pack_on(desk: &mut Desk, length: usize, into: &mut Vec<u8>) -> bool {
         let mut added = at + 1;
         // What begins a byte later may be longer.
         while at < last {
-            let place = desk.add(known, at + 1);
+            let place = desk.add(at + 1);
             added = at + 2;
-            let Some(later) = desk.longest(known, at + 1, place, end, found.0 + 1, looks) else { break };
+            let Some(later) = desk.longest(at + 1, place, end, found.0 + 1, looks) else { break };
             (at, found) = (at + 1, later);
         }
         push_sequence(into, &desk.text[written..at], Some(found));
         written = at + found.0;
         for at in added..written {
-            desk.add(known, at);
+            desk.add(at);
         }
         at = written;
         if into.len() - start >= length {
@@ -303,6 +318,27 @@ mod tests {
         let mut packed = Vec::new();
         if pack(&content, &mut packed) {
             assert_eq!(unpack(&packed, content.len(), &mut Vec::new()), Ok(&content[..]));
+        }
+    }
+
+    #[test]
+    fn what_a_thread_packs_does_not_depend_on_what_it_packed_before() {
+        let record = br#"{"type":"turn.started","data":{"turn":"msg_0123456789abABCDEFGHIJKLMN"}}"#.repeat(3);
+        let packed = |desk: &mut Desk| {
+            let mut packed = Vec::new();
+            desk.lay(&record);
+            assert!(pack_on(desk, record.len(), &mut packed));
+            desk.tidy();
+            packed
+        };
+        let mut desk = Desk::new();
+        let first = packed(&mut desk);
+        // The numbers run out, some places before and after that.
+        for before in [0, 1, DICTIONARY.len(), DICTIONARY.len() + record.len(), 20_000, 50_000] {
+            desk.since = u32::MAX - place(before);
+            for _ in 0..6 {
+                assert_eq!(packed(&mut desk), first, "{before} before the end");
+            }
         }
     }
 
