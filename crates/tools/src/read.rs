@@ -27,6 +27,9 @@ use page::{End, Page};
 /// Lines that are shown, unless the call asks for fewer.
 const LIMIT: u64 = 2_000;
 
+/// Room behind a whole file: where there is less, its end is looked for with several small reads.
+const SPARE: usize = 64;
+
 /// The arguments of `read`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -106,7 +109,10 @@ impl Task {
         if would_wait_for(metadata.len()) {
             return Err(files::cancelled());
         }
-        let (mut content, mut head) = (Reader(file), Vec::new());
+        let is_small = metadata.len() <= seen::WHOLE;
+        let room = if is_small { metadata.len() } else { document::SAMPLE as u64 };
+        let mut head = Vec::with_capacity(usize::try_from(room).unwrap_or_default() + SPARE);
+        let mut content = Reader(file);
         content.by_ref().take(document::SAMPLE as u64).read_to_end(&mut head).map_err(failed)?;
         if let Some(kind) = MediaKind::of(&head) {
             // Images are made smaller.
@@ -124,8 +130,10 @@ impl Task {
         }
         let is_cancelled = || cancel.is_cancelled();
         let mut total = None;
-        let (content, page) = if metadata.len() <= seen::WHOLE {
-            content.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
+        let (content, page) = if is_small {
+            if head.len() >= document::SAMPLE {
+                content.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
+            }
             total = Some(document::line_count(&head) as u64);
             (hash(&head), page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled))
         } else {

@@ -1,5 +1,6 @@
 //! A page of numbered lines out of a file that may be of any size.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufRead};
 
@@ -114,17 +115,20 @@ impl Page {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let line = String::from_utf8_lossy(bytes);
-        let (shown, cut) = cut_characters(&line, LINE);
+        let (shown, cut) = if line.len() <= LINE { (&*line, false) } else { cut_characters(&line, LINE) };
         if !self.text.is_empty() && self.text.len() + shown.len() + 24 > BYTES {
             return false;
         }
         let _ = write!(self.text, "{number}\t");
         // Some providers refuse a request with a NUL in it.
-        self.text.extend(shown.chars().map(|character| if character == '\0' { '␀' } else { character }));
+        match memchr(0, shown.as_bytes()) {
+            None => self.text.push_str(shown),
+            Some(_) => self.text.push_str(&shown.replace('\0', "␀")),
+        }
         self.text.push_str(if cut { "… (line cut)\n" } else { "\n" });
         self.lines += 1;
         self.cut += u64::from(cut);
-        self.lossy |= std::str::from_utf8(bytes).is_err() && !cut;
+        self.lossy |= matches!(line, Cow::Owned(_)) && !cut;
         true
     }
 }
