@@ -217,7 +217,7 @@ impl Engine {
             purses: Purses::new(budgets),
             children: Children::default(),
             appends: Children::default(),
-            pace: Pace::default(),
+            pace: Pace::new(playhouse_llm::carriers()),
             measures,
         });
         let (supervisor, _) =

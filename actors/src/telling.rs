@@ -21,10 +21,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::ring::{Ring, Writer};
 use crate::shared::Ids;
 
-/// While no more answers than these come, nothing is held.
-const UNHURRIED: usize = 50;
-/// What each answer beyond those adds to the time from an event to the next.
-const EACH: Duration = Duration::from_micros(100);
+/// While no more answers than these come for each thread that carries them, nothing is held.
+const UNHURRIED: usize = 25;
+/// What each answer beyond those adds to the time from an event to the next, on one thread.
+const EACH: Duration = Duration::from_micros(200);
 /// The longest such time. Models say 20 to 100 tokens a second.
 const LONGEST: Duration = Duration::from_millis(30);
 /// What is held and followed by nothing is told after so many of these times.
@@ -33,15 +33,27 @@ const STALLED: u32 = 2;
 const LARGE: usize = 1024;
 
 /// Counts the answers that come just now.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pace(Arc<AtomicUsize>);
+#[derive(Clone, Debug)]
+pub(crate) struct Pace(Arc<Answers>);
+
+#[derive(Debug)]
+struct Answers {
+    coming: AtomicUsize,
+    /// How many threads carry them.
+    carriers: usize,
+}
 
 /// One of them, until this is dropped.
 struct Coming(Pace);
 
 impl Pace {
+    /// Of answers that so many threads carry.
+    pub(crate) fn new(carriers: usize) -> Self {
+        Self(Arc::new(Answers { coming: AtomicUsize::new(0), carriers: carriers.max(1) }))
+    }
+
     fn begin(&self) -> Coming {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.coming.fetch_add(1, Ordering::Relaxed);
         Coming(self.clone())
     }
 }
@@ -49,15 +61,16 @@ impl Pace {
 impl Coming {
     /// How long after an event of an answer pieces of it are held.
     fn between(&self) -> Duration {
-        let answers = self.0.0.load(Ordering::Relaxed);
-        let beyond = u32::try_from(answers.saturating_sub(UNHURRIED)).unwrap_or(u32::MAX);
-        EACH.saturating_mul(beyond).min(LONGEST)
+        let Answers { coming, carriers } = &*self.0.0;
+        let beyond = coming.load(Ordering::Relaxed).saturating_sub(UNHURRIED * carriers);
+        let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
+        (EACH.saturating_mul(beyond) / u32::try_from(*carriers).unwrap_or(u32::MAX)).min(LONGEST)
     }
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.coming.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -63,7 +63,7 @@ impl Scene {
         let sent =
             playhouse_llm::send(&transport, &endpoint, "m", of.1, Bytes::new(), Limits::default()).await;
         let ring = Ring::new(session, 1, 1 << 20, Seq(4));
-        let (ids, pace) = (Ids::after(now), Pace::default());
+        let (ids, pace) = (Ids::after(now), Pace::new(2));
         let others = (0..others).map(|_| pace.begin()).collect();
         (Self { ring, ids, of, pace, stream: sent.unwrap(), pieces, seen: 0 }, others)
     }
@@ -168,7 +168,7 @@ async fn large_pieces_are_told_at_once() {
 
 #[test]
 fn the_more_answers_come_the_longer_pieces_are_held_up_to_a_limit() {
-    let pace = Pace::default();
+    let pace = Pace::new(2);
     let coming = pace.begin();
     let beside = |others: usize| {
         let _others: Vec<_> = (0..others).map(|_| pace.begin()).collect();
@@ -178,4 +178,7 @@ fn the_more_answers_come_the_longer_pieces_are_held_up_to_a_limit() {
     assert_eq!(beside(149), Duration::from_millis(10));
     assert_eq!(beside(2_000), LONGEST);
     assert_eq!(beside(0), Duration::ZERO, "those that ended count no more");
+    let wide = Pace::new(16);
+    let _others: Vec<_> = (0..400).map(|_| wide.begin()).collect();
+    assert_eq!(wide.begin().between(), Duration::from_nanos(12_500), "one beyond 400, shared by 16");
 }

@@ -29,6 +29,8 @@ const BEGINNING_LIMIT: usize = 512;
 const BATCH_LIMIT: usize = 64 << 10;
 /// How long a connection is read on after the end of an answer, so that it can serve the next request.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How often it is read at once for that.
+const DRAIN_AT_ONCE: usize = 4;
 /// How long a server may take from the last word of an answer to the figures or the marker that some send after it.
 const TRAILER_TIME: Duration = Duration::from_secs(3);
 
@@ -382,11 +384,20 @@ impl AnswerStream {
     /// Gives up the body. Where the answer is complete, its connection is read to the end, so that it can be used again.
     fn close(&mut self) {
         let Some(mut body) = self.body.take().filter(|_| self.decoder.is_complete()) else { return };
-        let drain = async move { while let Some(Ok(_)) = body.next().await {} };
-        let mut drain = Box::pin(drain);
-        if drain.as_mut().now_or_never().is_none() {
-            tokio::spawn(timeout(DRAIN_TIME, drain));
+        // Its end is nearly always there. What a server says on and on does not hold up others that run here.
+        for _ in 0..DRAIN_AT_ONCE {
+            match body.next().now_or_never() {
+                Some(Some(Ok(_))) => {}
+                Some(_) => return,
+                None => break,
+            }
         }
+        let drain = async move {
+            while let Some(Ok(_)) = body.next().await {
+                tokio::task::consume_budget().await;
+            }
+        };
+        tokio::spawn(timeout(DRAIN_TIME, drain));
     }
 
     /// What the provider reported so far. Its quality is that of the figures; whether the answer was cut is known to the

@@ -388,3 +388,58 @@ impl Service<Uri> for Sockets {
         async move { Ok(TokioIo::new(Paced::new(connecting.await?.into_inner(), pace))) }.boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    use futures::TryStreamExt as _;
+    use tokio::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::paced::Coming;
+
+    /// Answers one request on each of two connections, in pieces, closes it a moment later, and says so.
+    fn serve(listener: &TcpListener, closed: &Sender<()>) -> io::Result<()> {
+        for _ in 0..2 {
+            let (mut socket, _) = listener.accept()?;
+            let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
+            while !request.ends_with(b"\r\n\r\n{}") {
+                let length = socket.read(&mut buffer)?;
+                assert!(length > 0, "a request came on a connection that was closed");
+                request.extend_from_slice(&buffer[..length]);
+            }
+            socket.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")?;
+            for piece in [&b"1\r\nb\r\n"[..], b"1\r\nc\r\n0\r\n\r\n"] {
+                std::thread::sleep(Duration::from_millis(10));
+                socket.write_all(piece)?;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            drop(socket);
+            // Nobody waits for it where the test failed.
+            let _ = closed.blocking_send(());
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_after_an_answer_is_not_asked_again_beside_many_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let (closed, mut is_closed) = channel(1);
+        let server = std::thread::spawn(move || serve(&listener, &closed));
+        let pace = Pace::default();
+        let _others: Vec<Coming> = (0..2_000).map(|_| pace.begin()).collect();
+        let client = Client::new(&url, None, Connections::default(), &pace).unwrap();
+        for _ in 0..2 {
+            let answer = client.post(url.clone(), HeaderMap::new(), Bytes::from_static(b"{}")).await;
+            let body: Vec<Bytes> = answer.unwrap().into_body().try_collect().await.unwrap();
+            assert_eq!(body.concat(), b"abc");
+            is_closed.recv().await.unwrap();
+            // Less than a socket rests here.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server.join().unwrap().unwrap();
+    }
+}

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -103,23 +103,52 @@ impl Future for Driving {
     }
 }
 
-/// What a socket and the answers that come through it know of each other: who drives the connection.
+/// What a socket and those who read answers from it tell each other. The client hands it on with each answer.
 #[derive(Clone, Default)]
-pub(crate) struct Link(Arc<Mutex<Weak<Driver>>>);
+pub(crate) struct Link(Arc<Linked>);
+
+#[derive(Default)]
+struct Linked {
+    /// Who drives the connection.
+    driver: Mutex<Weak<Driver>>,
+    /// How often something was asked for.
+    asked: AtomicU64,
+    /// What that was when the answer began that came to its end last.
+    over: AtomicU64,
+}
 
 impl Link {
+    /// Called by a socket when it is written to: something is asked for.
+    pub(crate) fn asked(&self) {
+        self.0.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is expected any more but that the other end closes the connection.
+    pub(crate) fn is_over(&self) -> bool {
+        let asked = self.asked_so_far();
+        asked > 0 && self.0.over.load(Ordering::Relaxed) == asked
+    }
+
+    /// How often something was asked for.
+    pub(crate) fn asked_so_far(&self) -> u64 {
+        self.0.asked.load(Ordering::Relaxed)
+    }
+
+    /// Called when an answer came to its end that began after so much was asked for: the connection may be at the next one already.
+    pub(crate) fn ended(&self, asked: u64) {
+        self.0.over.store(asked, Ordering::Relaxed);
+    }
+
     /// Called by a socket when it is polled: by the work of its connection, or before that by whoever makes it. Who came last is
     /// remembered.
     pub(crate) fn polled(&self) {
-        let Some(driver) = AT_WORK.take() else { return };
-        if let Some(driver) = driver.upgrade() {
-            driver.is_known.store(true, Ordering::Relaxed);
-        }
-        *self.driver() = driver;
+        let Some(driver) = AT_WORK.take().and_then(|driver| driver.upgrade()) else { return };
+        driver.is_known.store(true, Ordering::Relaxed);
+        *self.driver() = Arc::downgrade(&driver);
     }
 
     fn driver(&self) -> MutexGuard<'_, Weak<Driver>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a socket tells of itself, with this beside it.
@@ -131,15 +160,16 @@ impl Link {
 /// The body of an answer, which has its connection driven while it is read.
 pub(crate) struct Driven<B> {
     body: B,
-    link: Option<Link>,
+    /// With what was asked for when the answer began.
+    link: Option<(Link, u64)>,
 }
 
 impl<B> Driven<B> {
     /// `extensions` are those of the answer. Connections of HTTP/2 carry many answers and hand over all that they have: they are
     /// left alone.
     pub(crate) fn new(body: B, version: Version, extensions: &Extensions) -> Self {
-        let link = extensions.get::<Link>().filter(|_| version <= Version::HTTP_11).cloned();
-        Self { body, link }
+        let link = extensions.get::<Link>().filter(|_| version <= Version::HTTP_11);
+        Self { body, link: link.map(|link| (link.clone(), link.asked_so_far())) }
     }
 }
 
@@ -148,16 +178,20 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<B::Item>> {
         let Self { body, link } = &mut *self;
-        let driver = link.as_ref().and_then(|link| link.driver().upgrade());
-        if let Some(driver) = driver {
-            // What the connection hands over now does not wake the reader: it is taken below.
-            let next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
-            if next.is_ready() {
-                return next;
-            }
+        let linked = link.as_ref().and_then(|(link, asked)| Some((link, *asked, link.driver().upgrade()?)));
+        let Some((link, asked, driver)) = linked else { return Pin::new(body).poll_next(cx) };
+        // What the connection hands over now does not wake the reader: it is taken below.
+        let mut next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
+        if next.is_pending() {
+            driver.drive();
+            next = Pin::new(body).poll_next(cx);
+        }
+        if matches!(next, Poll::Ready(None)) && link.asked_so_far() == asked && !link.is_over() {
+            // A socket that rests would see too late that the other end closed it: when the next request is lost.
+            link.ended(asked);
             driver.drive();
         }
-        Pin::new(body).poll_next(cx)
+        next
     }
 }
 
@@ -184,6 +218,14 @@ mod tests {
         (Box::pin(work), count)
     }
 
+    /// The same, which runs, and how often it was polled.
+    async fn started(link: &Link, last: usize) -> Arc<AtomicUsize> {
+        let (work, count) = work(link, last);
+        Drivers.execute(work);
+        settle().await;
+        count
+    }
+
     async fn settle() {
         for _ in 0..10 {
             yield_now().await;
@@ -204,15 +246,35 @@ mod tests {
         let link = Link::default();
         read(&link);
         // It is made by one that ends, as in a handshake in the background, and then belongs to another.
-        let (handshake, of_handshake) = work(&link, 1);
-        Drivers.execute(handshake);
-        settle().await;
-        let (connection, of_connection) = work(&link, 100);
-        Drivers.execute(connection);
-        settle().await;
+        let of_handshake = started(&link, 1).await;
+        let of_connection = started(&link, 100).await;
         read(&link);
         read(&link);
         assert_eq!([&of_handshake, &of_connection].map(|count| count.load(Ordering::Relaxed)), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_told_once_that_an_answer_came_to_its_end() {
+        let link = Link::default();
+        let polled = started(&link, 100).await;
+        let mut extensions = Extensions::new();
+        extensions.insert(link.clone());
+        assert!(!link.is_over());
+        link.asked();
+        let answer = || Driven::new(futures::stream::iter([(), ()]), Version::HTTP_11, &extensions);
+        let read = |mut driven: Driven<_>| -> Vec<(bool, usize)> {
+            let next = |_| {
+                let _ = Pin::new(&mut driven).poll_next(&mut Context::from_waker(Waker::noop()));
+                (link.is_over(), polled.load(Ordering::Relaxed))
+            };
+            (0..4).map(next).collect()
+        };
+        assert_eq!(read(answer()), [(false, 1), (false, 1), (true, 2), (true, 2)]);
+        // The end of this one is read when the next is asked for.
+        let late = answer();
+        link.asked();
+        assert_eq!(read(late), [(false, 2); 4]);
+        assert_eq!(read(answer()), [(false, 2), (false, 2), (true, 3), (true, 3)]);
     }
 
     #[tokio::test]
@@ -234,9 +296,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_ends_while_it_is_read_from_ends_its_task() {
         let link = Link::default();
-        let (connection, count) = work(&link, 2);
-        Drivers.execute(connection);
-        settle().await;
+        let count = started(&link, 2).await;
         assert!(link.driver().upgrade().is_some());
         read(&link);
         settle().await;

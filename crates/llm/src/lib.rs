@@ -65,6 +65,7 @@ pub use head::{
     CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, ToolChoice,
 };
 pub use limiter::{Limiter, Limiters, Permit, Quota};
+pub use paced::carriers;
 pub use repair::{Repair, Repairs};
 pub use transcript::Transcript;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport, address, check_address};

@@ -5,28 +5,30 @@
 //! of that is done at once. While so many come that it would fill the processors, a socket rests for some milliseconds after
 //! it was read, and what came meanwhile is read in one piece; as network cards hold back their interrupts under load.
 //!
-//! What follows a write is read as soon as it is there: the answer to a request, the next message of a handshake.
+//! What follows a write is read as soon as it is there: the answer to a request, the next message of a handshake. And so is what
+//! follows the end of an answer: a server that closes the connection.
 //!
 //! What is read in one piece is also handed on in one piece: see [`driven`](crate::driven).
 
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::driven::Link;
 
-/// While no more answers than these come for each processor, no socket rests: the end of an answer, which a step waits for, would be read
+/// While no more answers than these come for each carrier, no socket rests: the end of an answer, which a step waits for, would be read
 /// late as well. Two processors carry 500 answers of 50 tokens a second, with their clients and the server of the model, in 1.05
 /// times the time that they take at least.
 const UNHURRIED: u32 = 300;
-/// What each of all answers asks for, on one processor: 24 ms as soon as sockets rest at all, since models say 20 to 100 tokens a second, and
+/// What each of all answers asks for, on one carrier: 24 ms as soon as sockets rest at all, since models say 20 to 100 tokens a second, and
 /// a rest in which less comes than one saves nothing; 40 ms beside 500, which nobody who reads along sees. Beside still more, processors
 /// would not keep up with shorter rests, and everything would come later than this.
 const EACH: Duration = Duration::from_micros(80);
@@ -36,24 +38,32 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// between answers that take long; if rests became shorter for it, there would be still more to do.
 const FADING: u64 = 2_000;
 
-/// How many processors share the load.
-static PROCESSORS: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+/// How many threads carry sessions and connections, each on a processor: those of the runtime that this is asked in (outside of one:
+/// all), and no more than there are processors; 1 at least.
+pub fn carriers() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Handle::try_current().map_or(processors, |runtime| runtime.metrics().num_workers().clamp(1, processors))
+}
+
 /// Counts the answers that come just now, and that came a moment ago.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace(Arc<Answers>);
 
 #[derive(Debug)]
 struct Answers {
+    /// How many come just now.
     coming: AtomicUsize,
     /// The most that came, and when, in milliseconds after `epoch`: in the lower and the upper half.
     most: AtomicU64,
     epoch: Instant,
+    /// How many threads carry them: known when one is read.
+    carriers: OnceLock<usize>,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { coming: AtomicUsize::default(), most: AtomicU64::default(), epoch: Instant::now() }
+        let (coming, most) = Default::default();
+        Self { coming, most, epoch: Instant::now(), carriers: OnceLock::new() }
     }
 }
 
@@ -69,7 +79,7 @@ impl Pace {
 
     /// How long a socket rests that was read just now.
     fn rest(&self, now: Instant) -> Duration {
-        rest(self.answers(now), *PROCESSORS)
+        rest(self.answers(now), *self.0.carriers.get_or_init(carriers))
     }
 
     /// How many answers come, and those that came a moment ago as far as they are counted still.
@@ -99,8 +109,8 @@ impl Drop for Coming {
     }
 }
 
-fn rest(answers: usize, processors: usize) -> Duration {
-    let each = u32::try_from(answers / processors).unwrap_or(u32::MAX);
+fn rest(answers: usize, carriers: usize) -> Duration {
+    let each = u32::try_from(answers / carriers).unwrap_or(u32::MAX);
     if each <= UNHURRIED { Duration::ZERO } else { EACH.saturating_mul(each).min(LONGEST) }
 }
 
@@ -113,7 +123,7 @@ pub(crate) struct Paced<T> {
     /// Rings when the rest is over. Made when it is first needed.
     over: Option<Pin<Box<Sleep>>>,
     is_resting: bool,
-    /// Tells those who read answers from it who drives it.
+    /// What it and those who read answers from it tell each other.
     link: Link,
 }
 
@@ -122,9 +132,9 @@ impl<T> Paced<T> {
         Self { connection, pace, is_read: false, over: None, is_resting: false, link: Link::default() }
     }
 
-    /// Begins a rest, unless this was the first read after a write.
+    /// Begins a rest, unless this was the first read after a write, or nothing is expected any more.
     fn rest(&mut self) {
-        if !std::mem::replace(&mut self.is_read, true) {
+        if !std::mem::replace(&mut self.is_read, true) || self.link.is_over() {
             return;
         }
         let now = Instant::now();
@@ -144,6 +154,7 @@ impl<T> Paced<T> {
             over.as_mut().reset(Instant::now());
         }
         (self.is_read, self.is_resting) = (false, false);
+        self.link.asked();
     }
 }
 
@@ -156,11 +167,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         let this = &mut *self;
         this.link.polled();
         if this.is_resting
+            && !this.link.is_over()
             && let Some(over) = &mut this.over
         {
             ready!(over.as_mut().poll(cx));
-            this.is_resting = false;
         }
+        this.is_resting = false;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.connection).poll_read(cx, buffer))?;
         // A buffer that is full may have left something behind; nothing at all is the end.
@@ -207,24 +219,38 @@ impl<T: Connection> Connection for Paced<T> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
 
-    /// A pace beside so many answers for each processor of this machine.
+    /// A pace beside so many answers, of tests that one thread carries.
     fn beside(answers: usize) -> (Pace, Vec<Coming>) {
         let pace = Pace::default();
-        let others = (0..answers * *PROCESSORS).map(|_| pace.begin()).collect();
+        let others = (0..answers).map(|_| pace.begin()).collect();
         (pace, others)
     }
 
     #[test]
-    fn rests_grow_with_the_answers_and_shrink_with_the_processors() {
-        let millis = |answers, processors| rest(answers, processors).as_millis();
+    fn rests_grow_with_the_answers_and_shrink_with_the_carriers() {
+        let millis = |answers, carriers| rest(answers, carriers).as_millis();
         assert_eq!([millis(0, 1), millis(300, 1), millis(301, 1), millis(400, 1)], [0, 0, 24, 32]);
         assert_eq!([millis(500, 1), millis(600, 1), millis(1_000, 1), millis(9_000, 1)], [40, 48, 80, 100]);
         assert_eq!([millis(600, 2), millis(800, 2), millis(1_000, 2)], [0, 32, 40]);
         assert_eq!(millis(1_000, 16), 0);
+    }
+
+    #[test]
+    fn those_who_carry_are_the_threads_of_the_runtime_at_most_one_for_each_processor() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(carriers(), processors);
+        let single = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(single.block_on(async { carriers() }), 1);
+        let several = |threads| {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build().unwrap();
+            runtime.block_on(async { carriers() })
+        };
+        assert_eq!([several(1), several(2), several(processors + 2)], [1, processors.min(2), processors]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -241,7 +267,7 @@ mod tests {
         assert_eq!(rests, [48, 42, 36, 30, 0]);
         // What comes then is counted as it is.
         sleep(Duration::from_secs(1)).await;
-        let _others: Vec<Coming> = (0..400 * *PROCESSORS).map(|_| pace.begin()).collect();
+        let _others: Vec<Coming> = (0..400).map(|_| pace.begin()).collect();
         assert_eq!(rest(), 32);
     }
 
@@ -305,16 +331,23 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_to_what_was_written_meanwhile_waits_for_nothing() {
-        let (pace, _others) = beside(2_000);
+    /// A connection that rests, its other end, and the answers beside it.
+    async fn resting() -> (Paced<DuplexStream>, DuplexStream, Vec<Coming>) {
+        let (pace, others) = beside(2_000);
         let (near, mut far) = duplex(1_024);
         let mut near = Paced::new(near, pace);
-        let mut buffer = [0; 64];
+        near.write_all(b"ask").await.unwrap();
         for text in ["a", "b"] {
             far.write_all(text.as_bytes()).await.unwrap();
-            assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+            assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 1);
         }
+        (near, far, others)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_what_was_written_meanwhile_waits_for_nothing() {
+        let (mut near, mut far, _others) = resting().await;
+        let mut buffer = [0; 64];
         let began = Instant::now();
         far.write_all(b"c").await.unwrap();
         near.write_all(b"ask").await.unwrap();
@@ -323,15 +356,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_waits_for_the_end_of_a_rest_is_woken_by_a_write() {
-        let (pace, _others) = beside(2_000);
-        let (near, mut far) = duplex(1_024);
-        let (mut reader, mut writer) = tokio::io::split(Paced::new(near, pace));
+    async fn after_the_end_of_an_answer_nothing_rests() {
+        let (mut near, mut far, _others) = resting().await;
         let mut buffer = [0; 64];
-        for text in ["a", "b"] {
-            far.write_all(text.as_bytes()).await.unwrap();
-            assert_eq!(reader.read(&mut buffer).await.unwrap(), 1);
-        }
+        let began = Instant::now();
+        near.link.ended(near.link.asked_so_far());
+        // A last word, and the end.
+        far.write_all(b"c").await.unwrap();
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+        drop(far);
+        assert_eq!(near.read(&mut buffer).await.unwrap(), 0);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_waits_for_the_end_of_a_rest_is_woken_by_a_write() {
+        let (near, mut far, _others) = resting().await;
+        let (mut reader, mut writer) = tokio::io::split(near);
         let began = Instant::now();
         // A task of its own, which nothing but its waker wakes.
         let read = tokio::spawn(async move { reader.read(&mut [0; 64]).await.unwrap() });

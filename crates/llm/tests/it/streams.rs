@@ -1,9 +1,14 @@
 //! What goes wrong with a stream as such, in any dialect.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use playhouse_llm::{DialectKind, Limits, send};
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{self, StreamExt as _};
+use playhouse_llm::{DialectKind, HttpRequest, HttpResponse, Limits, Transport, send};
+use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 
@@ -199,6 +204,48 @@ async fn an_answer_that_ignores_its_limit_is_not_read_on() {
     }
     let usual = Limits::default().for_output(8_192);
     assert_eq!((usual.answer, usual.for_output(1 << 20).answer), (16 << 20, 32 << 20));
+}
+
+/// Says an answer, and then a comment whenever it is asked.
+struct Chatty {
+    answer: Bytes,
+    comments: Arc<AtomicUsize>,
+}
+
+impl Transport for Chatty {
+    fn send(&self, _: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
+        let comments = Arc::clone(&self.comments);
+        let comment = move || {
+            comments.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from_static(b": ping\n\n"))
+        };
+        let body = stream::iter([Ok(self.answer.clone())]).chain(stream::repeat_with(comment)).boxed();
+        let headers = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
+        async move { Ok(HttpResponse { status: 200, headers, body }) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_stops_talking_after_its_answer_holds_nobody_up() {
+    let comments = Arc::default();
+    for dialect in ALL {
+        let server =
+            Chatty { answer: everything(dialect).into_bytes().into(), comments: Arc::clone(&comments) };
+        let answer =
+            send(&server, &endpoint(dialect), MODEL, attempt(), Bytes::new(), Limits::default()).await;
+        let (batches, end) = read(answer.unwrap()).await;
+        assert_eq!(merge(batches.concat()), everything_decoded(dialect), "{dialect:?}");
+        assert_eq!(end.unwrap().finish, FinishReason::ToolCalls);
+    }
+    // What is read on beside the answer lets others run, and ends.
+    let mut before = 0;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if std::mem::replace(&mut before, comments.load(Ordering::Relaxed)) == before {
+            return;
+        }
+    }
+    panic!("it is read on and on");
 }
 
 #[tokio::test]
