@@ -1,5 +1,6 @@
 //! The engine's view of the settings: which agents and models there are, and what a request to one is made of.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use playhouse_actors::{Aside, Choice, Directory, FilledTemplate, Ground, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
-    ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Transport,
+    ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Toolset,
+    Transport,
 };
 use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::command::CommandFault;
@@ -29,6 +31,7 @@ use crate::config::{
     check_agents, check_names,
 };
 use crate::mock::{self, ByHand, MockTransport};
+use crate::shown::Shown;
 use crate::system::{self, SKILL, System};
 use crate::templates;
 
@@ -74,12 +77,14 @@ impl Deref for SettingsDirectory {
 }
 
 /// The agents that there are.
-#[derive(Clone)]
 struct AgentSet {
     agents: Agents,
-    /// How many bytes a model is told of the tools that the operator's rules and those of each agent leave of those that it may
-    /// use: counted once, since every step asks.
-    shown: BTreeMap<String, usize>,
+    /// What models are told of the tools; `None` for the agents of a workspace, of which each session has a set: it would stay in
+    /// memory with the session, which needs it once.
+    shown: Option<Shown>,
+    /// How many bytes that is of those that the operator's rules and those of each agent leave of what it may use: counted once,
+    /// since every step asks.
+    shown_bytes: BTreeMap<String, u64>,
     /// The rules of each agent that brings some.
     rules: BTreeMap<String, Rules>,
     /// Those of agents that come from a workspace, and can only make things stricter.
@@ -91,7 +96,7 @@ pub(crate) struct Preview {
     pub(crate) agent: String,
     pub(crate) model: ModelRef,
     pub(crate) system: System,
-    pub(crate) tools: Arc<[ToolSpec]>,
+    pub(crate) tools: Toolset,
 }
 
 /// A model, its server, and how to reach it.
@@ -118,7 +123,7 @@ impl SettingsDirectory {
     ) -> Result<Self, ConfigError> {
         check_names(&settings.permission_names, &tools)?;
         check_agents(&settings.agents, &tools)?;
-        let agents = settings.agents.clone();
+        let agents = Agents::clone(&settings.agents);
         let read = Arc::clone(&variables);
         let keys = credentials.map_or_else(
             || Keys::Environment(EnvironmentCredentials::new(&settings, move |name: &str| read(name))),
@@ -134,9 +139,9 @@ impl SettingsDirectory {
             limiters: Limiters::default(),
             tools,
         };
-        let set = AgentSet::empty(agents.clone());
+        let set = AgentSet::empty(Agents::clone(&agents));
         let directory = Self { resources: Arc::new(resources), set: Arc::new(set), summaries: false };
-        Ok(directory.with_agents(agents))
+        Ok(directory.with_agents(agents, Some(Shown::default())))
     }
 
     /// The same, where the small model is asked what came of turns, or not.
@@ -144,32 +149,29 @@ impl SettingsDirectory {
         Self { summaries, ..self }
     }
 
-    /// The same with these agents: those that there are, and perhaps more.
-    fn with_agents(&self, agents: Agents) -> Self {
-        let mut set = AgentSet { agents, ..AgentSet::clone(&self.set) };
-        let all: Vec<Agent> =
-            set.agents.iter().filter(|agent| !set.shown.contains_key(&agent.name)).cloned().collect();
+    /// The same with these agents: those that there are, and perhaps more. What models are told of tools is kept in `shown`.
+    fn with_agents(&self, agents: Agents, shown: Option<Shown>) -> Self {
+        let mut set = self.set.with(agents, shown);
+        let is_new = |agent: &&Agent| !set.shown_bytes.contains_key(&agent.name);
+        let all: Vec<Agent> = set.agents.iter().filter(is_new).cloned().collect();
         for agent in all.iter().filter(|agent| !agent.permissions.is_empty()) {
             let rules = self.settings.expanded(&agent.permissions);
             let is_local = matches!(set.agents.origin(&agent.name), Origin::Workspace(_));
             let kept = if is_local { &mut set.restrictions } else { &mut set.rules };
             kept.insert(agent.name.clone(), rules);
         }
-        let mut directory =
-            Self { resources: Arc::clone(&self.resources), set: Arc::new(set), summaries: self.summaries };
-        let mut shown = directory.set.shown.clone();
-        shown.extend(all.iter().map(|agent| {
-            let policy = directory.settings.policy(&agent.name, Rules::new());
-            (agent.name.clone(), directory.shown_by(agent, &policy).iter().map(bytes_of).sum::<usize>())
-        }));
-        Arc::make_mut(&mut directory.set).shown = shown;
-        directory
+        for agent in &all {
+            let policy = self.settings.policy(&agent.name, Rules::new());
+            let bytes = self.made(&set, &self.shown_by(&set, agent, &policy)).bytes();
+            set.shown_bytes.insert(agent.name.clone(), bytes);
+        }
+        Self { resources: Arc::clone(&self.resources), set: Arc::new(set), summaries: self.summaries }
     }
 
-    /// What `agent` is shown of the tools: those that it may use and that `policy` does not deny altogether.
-    fn shown_by(&self, agent: &Agent, policy: &Policy) -> Arc<[ToolSpec]> {
-        let restricted = self
-            .set
+    /// What `agent` of `set` is shown of the tools, by their numbers: those that it may use and that `policy` does not deny
+    /// altogether.
+    fn shown_by(&self, set: &AgentSet, agent: &Agent, policy: &Policy) -> Vec<usize> {
+        let restricted = set
             .restrictions
             .get(&agent.name)
             .map(|restrictions| Policy { workspace: restrictions.clone(), ..policy.clone() });
@@ -177,38 +179,27 @@ impl SettingsDirectory {
             let restricted = restricted.as_ref();
             policy.is_hidden(permission) || restricted.is_some_and(|policy| policy.is_hidden(permission))
         };
-        let shown =
-            |tool: &&Arc<dyn Tool>| agent.tools.allows(&tool.spec().name) && !hides(tool.permission());
-        self.tools.iter().filter(shown).filter_map(|tool| self.spec_of(tool.as_ref())).collect()
+        let shown = |tool: &dyn Tool| agent.tools.allows(&tool.spec().name) && !hides(tool.permission());
+        self.tools
+            .iter()
+            .enumerate()
+            .filter(|(_, tool)| shown(tool.as_ref()))
+            .map(|(number, _)| number)
+            .collect()
     }
 
-    /// What a model is told of a tool; of one that hands work over also to whom. `None` where nobody takes any.
-    fn spec_of(&self, tool: &dyn Tool) -> Option<ToolSpec> {
-        let spec = tool.spec().clone();
-        if tool.delegation(&CallInput::Object(serde_json::Map::new())).is_none() {
-            return Some(spec);
+    /// What models are told of the tools with these numbers, made anew.
+    fn made(&self, set: &AgentSet, numbers: &[usize]) -> Toolset {
+        let tool = |number: &usize| self.tools.iter().nth(*number);
+        numbers.iter().filter_map(tool).filter_map(|tool| spec_of(set, tool.as_ref())).collect()
+    }
+
+    /// What models are told of the tools with these numbers.
+    fn toolset(&self, set: &AgentSet, numbers: Vec<usize>) -> Toolset {
+        match &set.shown {
+            Some(shown) => shown.toolset(numbers, |numbers| self.made(set, numbers)),
+            None => self.made(set, &numbers),
         }
-        let agents = &self.set.agents;
-        let takers = agents.iter().filter(|agent| takes_tasks(agent));
-        // A workspace's agents come last: they do not push the others out of a list that has its limits.
-        let is_local = |agent: &Agent| matches!(agents.origin(&agent.name), Origin::Workspace(_));
-        let (local, others): (Vec<&Agent>, Vec<&Agent>) = takers.partition(|agent| is_local(agent));
-        let named = |agent: &&Agent| {
-            let changes = if agent.read_only { " (changes nothing)" } else { "" };
-            format!("{}{changes}", agent.name)
-        };
-        let takers: Vec<&Agent> = others.into_iter().chain(local).collect();
-        let names: Vec<String> = takers.iter().map(named).collect();
-        let items =
-            names.iter().zip(&takers).map(|(name, agent)| (name.as_str(), agent.description.as_str()));
-        (!names.is_empty()).then(|| ToolSpec {
-            description: format!(
-                "{}\n\nThe agents:\n{}",
-                spec.description.trim_end(),
-                prompts::list_of(items, "further ones")
-            ),
-            ..spec
-        })
     }
 
     /// The agents that there are in the workspace `root`, where it has some of its own or files that cannot be used as one.
@@ -287,31 +278,28 @@ impl SettingsDirectory {
     }
 
     /// The settings with what the workspace `root` chose. Reads files.
-    fn settings_in(&self, root: &Path) -> Result<Settings, ConfigError> {
+    fn settings_in(&self, root: &Path) -> Result<Cow<'_, Settings>, ConfigError> {
         let settings = self.settings.with_workspace(root)?;
         check_names(&settings.permission_names, &self.tools)?;
         Ok(settings)
     }
 
     /// The system prompt and the tools of `agent` in a session. Reads files, unless the prompt is settled.
-    fn told(
-        &self,
-        request: &ProfileRequest,
-        agent: &Agent,
-        settings: &Settings,
-    ) -> (System, Arc<[ToolSpec]>) {
+    fn told(&self, request: &ProfileRequest, agent: &Agent, settings: &Settings) -> (System, Toolset) {
         let session = self.settings.expanded(&request.permissions);
-        let mut tools = self.shown_by(agent, &settings.policy(&agent.name, session));
-        let is_shown = |tool: &&ToolSpec| !request.withheld.contains(&tool.name);
-        if !tools.iter().all(|tool| is_shown(&tool)) {
-            tools = tools.iter().filter(is_shown).cloned().collect();
-        }
+        let names: Vec<&str> = self.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+        let mut shown = self.shown_by(&self.set, agent, &settings.policy(&agent.name, session));
+        shown.retain(|number| request.withheld.iter().all(|withheld| withheld != names[*number]));
+        let skill = shown.iter().copied().find(|number| names[*number] == SKILL);
         let system = match &request.settled {
             Some(text) => System { text: text.clone(), problems: Vec::new() },
-            None => system::make(request, agent, &self.settings, settings, &tools),
+            None => system::make(request, agent, &self.settings, settings, skill.is_some()),
         };
-        let tools = with_skills(tools, &system.text);
-        (system, tools)
+        // The one that loads skills is not shown where the system prompt lists none.
+        if skill.is_some() && !lists_skills(&system.text) {
+            shown.retain(|number| Some(*number) != skill);
+        }
+        (system, self.toolset(&self.set, shown))
     }
 
     /// What a new session of the operator's in `root` is told: its agent and model, the system prompt with what was left out and
@@ -325,7 +313,7 @@ impl SettingsDirectory {
         agent: Option<&str>,
         model: Option<&ModelRef>,
     ) -> Result<Preview, String> {
-        let local = self.agents_in(root).map(|agents| self.with_agents(agents));
+        let local = self.agents_in(root).map(|agents| self.with_agents(agents, None));
         let directory = local.as_ref().unwrap_or(self);
         let settings = self.settings_in(root).map_err(|error| error.to_string())?;
         let named = directory.named(agent, model, settings.agent.as_deref(), settings.model.as_ref());
@@ -395,44 +383,79 @@ fn refused(error: &ConfigError, model: &ModelRef) -> CommandError {
     }
 }
 
-/// How many bytes a model is told of a tool.
-fn bytes_of(tool: &ToolSpec) -> usize {
-    tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
-}
-
 /// Whether an agent may be handed work by others.
 fn takes_tasks(agent: &Agent) -> bool {
     agent.mode.takes_tasks() && !agent.hidden
 }
 
+/// What a model is told of a tool; of one that hands work over also to whom of `set`. `None` where nobody takes any.
+fn spec_of(set: &AgentSet, tool: &dyn Tool) -> Option<ToolSpec> {
+    let spec = tool.spec().clone();
+    if tool.delegation(&CallInput::Object(serde_json::Map::new())).is_none() {
+        return Some(spec);
+    }
+    let agents = &set.agents;
+    let takers = agents.iter().filter(|agent| takes_tasks(agent));
+    // A workspace's agents come last: they do not push the others out of a list that has its limits.
+    let is_local = |agent: &Agent| matches!(agents.origin(&agent.name), Origin::Workspace(_));
+    let (local, others): (Vec<&Agent>, Vec<&Agent>) = takers.partition(|agent| is_local(agent));
+    let named = |agent: &&Agent| {
+        let changes = if agent.read_only { " (changes nothing)" } else { "" };
+        format!("{}{changes}", agent.name)
+    };
+    let takers: Vec<&Agent> = others.into_iter().chain(local).collect();
+    let names: Vec<String> = takers.iter().map(named).collect();
+    let items = names.iter().zip(&takers).map(|(name, agent)| (name.as_str(), agent.description.as_str()));
+    (!names.is_empty()).then(|| ToolSpec {
+        description: format!(
+            "{}\n\nThe agents:\n{}",
+            spec.description.trim_end(),
+            prompts::list_of(items, "further ones")
+        ),
+        ..spec
+    })
+}
+
 impl AgentSet {
     /// With what is made of none of them yet.
     fn empty(agents: Agents) -> Self {
-        Self { agents, shown: BTreeMap::new(), rules: BTreeMap::new(), restrictions: BTreeMap::new() }
+        Self {
+            agents,
+            shown: None,
+            shown_bytes: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            restrictions: BTreeMap::new(),
+        }
+    }
+
+    /// These agents, with what is known of those that were there. What models are told of tools names agents, so that is another.
+    fn with(&self, agents: Agents, shown: Option<Shown>) -> Self {
+        let (rules, restrictions) = (self.rules.clone(), self.restrictions.clone());
+        Self { shown, shown_bytes: self.shown_bytes.clone(), rules, restrictions, ..Self::empty(agents) }
     }
 }
 
 impl Directory for SettingsDirectory {
     fn local(self: Arc<Self>, workspace: &Path) -> Result<Arc<dyn Directory>, String> {
         Ok(match self.agents_in(workspace) {
-            Some(agents) => Arc::new(self.with_agents(agents)),
+            Some(agents) => Arc::new(self.with_agents(agents, None)),
             None => self,
         })
     }
 
     fn defaults(&self, workspace: &Path) -> Result<(Option<String>, Option<ModelRef>), String> {
         let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
-        Ok((settings.agent, settings.model))
+        Ok((settings.agent.clone(), settings.model.clone()))
     }
 
     fn ground(&self, _tenant: &str, workspace: &Path) -> Result<Ground, String> {
         let settings = self.settings_in(workspace).map_err(|error| error.to_string())?;
         Ok(Ground {
-            configuration: settings.permissions,
-            workspace: settings.workspace_permissions,
+            configuration: settings.permissions.clone(),
+            workspace: settings.workspace_permissions.clone(),
             moderate: settings.moderate,
             sandbox: settings.sandbox,
-            walls: settings.walls,
+            walls: settings.walls.clone(),
             // What lies below them is found with its links resolved.
             roots: settings.roots.iter().filter_map(|root| fs_err::canonicalize(root).ok()).collect(),
         })
@@ -560,12 +583,12 @@ impl Directory for SettingsDirectory {
     }
 
     fn overhead_tokens(&self, agent: &str) -> u64 {
-        let tools = self.set.shown.get(agent).copied().unwrap_or_default();
+        let tools = self.set.shown_bytes.get(agent).copied().unwrap_or_default();
         let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
         let prompt = self.set.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
         let append = self.settings.append.as_ref().map_or(0, String::len);
         let family = Family::Default.prompt().len();
-        (tools + rules + append + prompt.map_or(family, String::len)) as u64 / 4
+        (tools + (rules + append + prompt.map_or(family, String::len)) as u64) / 4
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
@@ -611,14 +634,6 @@ impl Directory for SettingsDirectory {
             max_steps: MAX_STEPS.trim_end().to_owned(),
         })
     }
-}
-
-/// The tools without the one that loads skills, where the system prompt lists none.
-fn with_skills(tools: Arc<[ToolSpec]>, prompt: &str) -> Arc<[ToolSpec]> {
-    if lists_skills(prompt) || tools.iter().all(|tool| tool.name != SKILL) {
-        return tools;
-    }
-    tools.iter().filter(|tool| tool.name != SKILL).cloned().collect()
 }
 
 /// What a provider's wire is told.

@@ -81,18 +81,28 @@ impl Place {
         permissions: &[PermissionRule],
     ) -> Result<Profile, ErrorInfo> {
         self.directory.profile(&ProfileRequest {
-            session: session(),
             tenant: tenant.to_owned(),
-            workspace: self.workspace.path().to_string_lossy().into_owned(),
-            agent: agent.to_owned(),
             model: model.parse().unwrap(),
-            created: Timestamp::from_millis(0),
             permissions: permissions.to_vec(),
-            system: None,
-            settled: None,
-            withheld: Vec::new(),
-            kept_to: None,
+            ..request_of(self.workspace.path(), agent)
         })
+    }
+}
+
+/// A request of a session in the workspace `root`, which grants and withholds nothing.
+fn request_of(root: &Path, agent: &str) -> ProfileRequest {
+    ProfileRequest {
+        session: session(),
+        tenant: "local".to_owned(),
+        workspace: root.to_string_lossy().into_owned(),
+        agent: agent.to_owned(),
+        model: "openai/gpt-5".parse().unwrap(),
+        created: Timestamp::from_millis(0),
+        permissions: Vec::new(),
+        system: None,
+        settled: None,
+        withheld: Vec::new(),
+        kept_to: None,
     }
 }
 
@@ -353,17 +363,11 @@ fn a_system_prompt_has_everything_in_its_order_and_a_settled_one_stays() {
     let mock = Mock::new(Script::new());
     let directory = SettingsDirectory::new(settings, Arc::new(variables), None, mock, tools).unwrap();
     let request = |kept_to: Option<Vec<PathBuf>>, settled: Option<&str>| ProfileRequest {
-        session: session(),
         tenant: "acme".to_owned(),
-        workspace: root.to_string_lossy().into_owned(),
-        agent: "sisyphus".to_owned(),
-        model: "openai/gpt-5".parse().unwrap(),
-        created: Timestamp::from_millis(0),
-        permissions: Vec::new(),
         system: Some("Be quick.".to_owned()),
         settled: settled.map(str::to_owned),
-        withheld: Vec::new(),
         kept_to,
+        ..request_of(&root, "sisyphus")
     };
     let head = |request: ProfileRequest| directory.profile(&request).unwrap().head;
     let has_skill = |head: &Head| head.tools.iter().any(|tool| tool.name == "skill");
@@ -449,21 +453,7 @@ fn the_agents_of_a_workspace_have_a_bounded_part_of_every_request() {
     write("fat.md".to_owned(), 60_000);
     let Place { directory, workspace } = place;
     let local = Arc::new(directory).local(workspace.path()).unwrap();
-    let profile = |agent: &str| {
-        local.profile(&ProfileRequest {
-            session: session(),
-            tenant: "local".to_owned(),
-            workspace: workspace.path().to_string_lossy().into_owned(),
-            agent: agent.to_owned(),
-            model: "openai/gpt-5".parse().unwrap(),
-            created: Timestamp::from_millis(0),
-            permissions: Vec::new(),
-            system: None,
-            settled: None,
-            withheld: Vec::new(),
-            kept_to: None,
-        })
-    };
+    let profile = |agent: &str| local.profile(&request_of(workspace.path(), agent));
     let tools = profile("sisyphus").unwrap().head.tools;
     let task = tools.iter().find(|tool| tool.name == "task").unwrap();
     assert!(task.description.len() < 24 * 1024, "{}", task.description.len());
@@ -473,4 +463,39 @@ fn the_agents_of_a_workspace_have_a_bounded_part_of_every_request() {
     }
     let error = profile("fat").err().unwrap().message;
     assert!(error.contains("fat.md:2: `description` has 60000 characters"), "{error}");
+}
+
+#[test]
+fn what_is_kept_of_tools_is_that_of_these_agents_and_of_what_is_withheld() {
+    let place = Place::new("", &[], None);
+    let write = |name: &str, text: &str| {
+        let file = place.workspace.path().join(name);
+        fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+        fs_err::write(file, text).unwrap();
+    };
+    let root = place.workspace.path().to_owned();
+    let head = |directory: &dyn playhouse_actors::Directory, withheld: &[&str]| {
+        let withheld = withheld.iter().map(|&name| name.to_owned()).collect();
+        directory.profile(&ProfileRequest { withheld, ..request_of(&root, "sisyphus") }).unwrap().head
+    };
+    let task = |head: &Head| head.tools.iter().find(|tool| tool.name == "task").unwrap().description.clone();
+    let names = |head: &Head| head.tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
+
+    write(".playhouse/agents/local-one.md", "---\ndescription: d\nmode: subagent\n---\nDo.");
+    write(".agents/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: d\n---\n");
+    let base = Arc::new(place.directory);
+    let local = Arc::clone(&base).local(&root).unwrap();
+    for _ in 0..2 {
+        // The second time what is kept of the first is there.
+        for withheld in [&[][..], &["skill"], &["skill", "bash"]] {
+            let (of_base, of_local) = (head(&*base, withheld), head(&*local, withheld));
+            assert!(!task(&of_base).contains("local-one") && task(&of_local).contains("- local-one: d"));
+            assert_eq!(names(&of_base), names(&of_local));
+            for name in ["skill", "bash"] {
+                assert_eq!(names(&of_base).iter().any(|shown| shown == name), !withheld.contains(&name));
+            }
+            assert_eq!(of_base.system.contains("<skills>"), !withheld.contains(&"skill"));
+        }
+    }
+    assert_eq!(head(&*base, &[]).tools.as_ptr(), head(&*base, &[]).tools.as_ptr(), "it is made once");
 }

@@ -55,6 +55,7 @@ mod house;
 mod logging;
 mod mock;
 mod operations;
+mod shown;
 mod sinks;
 mod system;
 mod templates;

@@ -9,7 +9,6 @@ use playhouse_prompts::{
     Additions, Agent, Environment, GitState, PromptError, RulesFile, Skill, Skills, system_prompt,
 };
 use playhouse_protocol::Timestamp;
-use playhouse_protocol::chat::ToolSpec;
 use playhouse_workspace::repository::{Repository, is_kept};
 
 use crate::config::Settings;
@@ -25,13 +24,13 @@ pub(crate) struct System {
 }
 
 /// Makes the system prompt that `request` is for. `operator` are the settings without the workspace's part, `settings` those
-/// with it; `tools` is what the agent is shown.
+/// with it; `skills` says whether the agent can load any.
 pub(crate) fn make(
     request: &ProfileRequest,
     agent: &Agent,
     operator: &Settings,
     settings: &Settings,
-    tools: &[ToolSpec],
+    skills: bool,
 ) -> System {
     let root = Path::new(&request.workspace);
     let top = top(root, request.kept_to.as_deref());
@@ -49,11 +48,8 @@ pub(crate) fn make(
     // The workspace's own rules were added behind the operator's.
     let (of_operator, of_workspace) = settings.rules.split_at(operator.rules.len());
     let rules = RulesFile::once([of_operator, &above, of_workspace].concat());
-    let skills = if tools.iter().any(|tool| tool.name == SKILL) {
-        Skills::find(settings.tools.skills.as_deref(), root)
-    } else {
-        Skills::default()
-    };
+    let skills =
+        if skills { Skills::find(settings.tools.skills.as_deref(), root) } else { Skills::default() };
     problems.extend(skills.problems().cloned());
     let skills: Vec<Skill> = skills.iter().cloned().collect();
     let additions = Additions {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use playhouse_llm::{StreamEvent, ToolChoice, Transcript};
+use playhouse_llm::{StreamEvent, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::record::StepPart;
 use playhouse_protocol::usage::Quality;
@@ -153,7 +153,7 @@ async fn ask(
     };
     let mut profile = shared.pool.run(profile).await?;
     let head = &mut profile.head;
-    head.tools = Arc::from([]);
+    head.tools = Toolset::default();
     head.max_output = head.max_output.min(order.most_output);
     // Its request shares nothing with those of the session.
     head.cache_key = None;

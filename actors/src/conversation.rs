@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_llm::{Head, Reminder, ToolChoice, Transcript};
+use playhouse_llm::{Head, Reminder, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
@@ -80,7 +80,7 @@ impl Conversation {
                     Ok(profile)
                 };
                 let mut profile = shared.pool.run(profile).await?;
-                let preceding = preceding(&profile.head);
+                let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
                 let made = SystemMade {
                     agent: self.agent.clone(),
                     model: self.model.clone(),
@@ -91,7 +91,7 @@ impl Conversation {
                 drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
                 // They stand in the transcript now, and there may be thousands of these.
-                (profile.head.system, profile.head.tools) = (String::new(), Arc::default());
+                (profile.head.system, profile.head.tools) = (String::new(), Toolset::default());
                 Ready { profile: Arc::new(profile), preceding, transcript }
             }
         };
@@ -135,14 +135,6 @@ impl Conversation {
         };
         Some((Arc::clone(profile), body))
     }
-}
-
-/// Bytes of the system prompt and of what the model is told of its tools.
-fn preceding(head: &Head) -> u64 {
-    let tools = head.tools.iter();
-    let tools =
-        tools.map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
-    (head.system.len() + tools.sum::<usize>()) as u64
 }
 
 /// The system prompt that stands in the log. Blocks.

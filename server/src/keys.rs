@@ -314,7 +314,7 @@ mod tests {
         let store = Store::memory().unwrap();
         let keys = Keys::new(Arc::clone(&store.shelf));
         let (_, token) = keys.create("acme", "ci", &[], Timestamp::from_millis(1)).unwrap();
-        // Which may have such a line in it.
+        // The secret may hold a low line, too.
         let secret = token.splitn(3, '_').nth(2).unwrap();
         assert!(secret.len() > 20, "{token}");
         for (name, value) in store.shelf.scan("").unwrap() {

@@ -1,6 +1,7 @@
 //! The operator's file: trusted, it may set every key.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use playhouse_prompts::RulesFile;
 
@@ -122,7 +123,7 @@ fn add_agents(folder: &Path, settings: &mut Settings) -> Result<(), ConfigError>
             let message = format!("is {} bytes long; an agent has at most {MAX_AGENT_BYTES}", content.size);
             return Err(ConfigError::file(&file, message));
         }
-        settings.agents.add(&file.to_string_lossy(), &text(&file, content.bytes)?)?;
+        Arc::make_mut(&mut settings.agents).add(&file.to_string_lossy(), &text(&file, content.bytes)?)?;
     }
     for agent in settings.agents.iter() {
         for (index, rule) in agent.permissions.iter().enumerate() {

@@ -1,7 +1,9 @@
 //! The result of all configuration.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_actors::{Moderate, Resume, TaskLimits};
@@ -76,7 +78,7 @@ pub struct Settings {
     /// How those work that reach out.
     pub web: WebSettings,
     /// Built-in agents and the operator's.
-    pub agents: Agents,
+    pub agents: Arc<Agents>,
     /// The operator's rules, in order, with the home directory filled in.
     pub permissions: Rules,
     /// The workspace's own rules, none of which allows anything.
@@ -190,7 +192,7 @@ impl Settings {
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             tools: NativeOptions::default(),
             web: WebSettings::default(),
-            agents: Agents::builtin(),
+            agents: Arc::new(Agents::builtin()),
             permissions: Rules::new(),
             workspace_permissions: Rules::new(),
             permission_names: Vec::new(),
@@ -221,12 +223,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The same with what the workspace `root` chose in its `.playhouse/config.toml`, and with its rules. Reads files.
+    /// The same with what the workspace `root` chose in its `.playhouse/config.toml`, and with its rules. Reads files. Borrowed where it
+    /// chose nothing and has no rules.
     ///
     /// # Errors
     /// The workspace sets what it may not, chooses what there is not, or its files are wrong or lead out of it.
-    pub fn with_workspace(&self, root: &Path) -> Result<Self, ConfigError> {
-        let mut settings = self.clone();
+    pub fn with_workspace(&self, root: &Path) -> Result<Cow<'_, Self>, ConfigError> {
+        let mut settings = Cow::Borrowed(self);
         workspace::apply(root, &mut settings)?;
         Ok(settings)
     }

@@ -1,5 +1,6 @@
 //! Whole files in, settings or messages out.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ impl Place {
     }
 
     fn with_workspace(&self) -> Result<Settings, ConfigError> {
-        Settings::load(None, &|_| None).unwrap().with_workspace(&self.path("workspace"))
+        let path = self.path("workspace");
+        Settings::load(None, &|_| None).unwrap().with_workspace(&path).map(Cow::into_owned)
     }
 
     /// A message without the folder that differs from run to run.
@@ -464,11 +466,12 @@ fn what_is_not_toml_names_its_line() {
 fn a_workspace_chooses_model_and_agent() {
     let place = Place::new();
     place.write("workspace/.playhouse/config.toml", "model = \"local/qwen3-coder\"\nagent = \"plan\"");
-    let settings = local().with_workspace(&place.path("workspace")).unwrap();
+    let settings = local().with_workspace(&place.path("workspace")).unwrap().into_owned();
     assert_eq!(settings.model.unwrap().to_string(), "local/qwen3-coder");
     assert_eq!(settings.agent.as_deref(), Some("plan"));
-    let empty = Place::new();
-    assert_eq!(local().with_workspace(&empty.path("workspace")).unwrap().agent.as_deref(), Some("atlas"));
+    let (settings, empty) = (local(), Place::new());
+    let same = settings.with_workspace(&empty.path("workspace")).unwrap();
+    assert!(matches!(same, Cow::Borrowed(_)) && same.agent.as_deref() == Some("atlas"));
 }
 
 #[test]

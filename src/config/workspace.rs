@@ -1,5 +1,6 @@
 //! A workspace's own file: not trusted, it may choose among what there is.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use playhouse_policy::Action;
@@ -44,11 +45,12 @@ const REFUSED: [(&str, &str); 12] = [
 const OPERATORS: &str = "servers, keys, limits and prices are the operator's";
 
 /// Adds what the workspace `root` chose, and its rules, to `settings`.
-pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
+pub(super) fn apply(root: &Path, settings: &mut Cow<'_, Settings>) -> Result<(), ConfigError> {
     // Nobody named it: one that cannot be used is left out, as those of other folders are.
     match RulesFile::of_workspace(root) {
-        Ok(rules) => settings.rules.extend(rules),
-        Err(problem) => settings.left_out.push(problem),
+        Ok(None) => {}
+        Ok(Some(rules)) => settings.to_mut().rules.push(rules),
+        Err(problem) => settings.to_mut().left_out.push(problem),
     }
     let file = root.join(FILE);
     let content = read_inside(root, Path::new(FILE), MAX_BYTES)
@@ -61,6 +63,7 @@ pub(super) fn apply(root: &Path, settings: &mut Settings) -> Result<(), ConfigEr
     }
     let text = operator::text(&file, content.bytes)?;
     let document = Document::parse(&file, &text, &permit)?;
+    let settings = settings.to_mut();
     for setting in &document.settings {
         set(root, setting, settings).map_err(|message| ConfigError::line(&file, setting.line, message))?;
     }

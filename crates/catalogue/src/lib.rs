@@ -53,11 +53,11 @@ pub enum Source {
 }
 
 /// All models that are known. Cheap to make and to clone: the built-in models are shared, and read at the first look; so
-/// are those of a catalogue that was loaded.
+/// are those of a catalogue that was loaded, and configured ones until one is added.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     /// Models of the operator's configuration. They stand before all others of the same name.
-    configured: BTreeMap<ModelRef, ModelFacts>,
+    configured: Arc<BTreeMap<ModelRef, ModelFacts>>,
     /// Models of a catalogue that was loaded. They stand before built-in ones of the same name.
     loaded: Option<Arc<BTreeMap<ModelRef, ModelFacts>>>,
 }
@@ -120,7 +120,7 @@ impl Catalogue {
                 }
             }
         }
-        Self { configured: BTreeMap::new(), loaded: Some(Arc::new(loaded)) }
+        Self { configured: Arc::default(), loaded: Some(Arc::new(loaded)) }
     }
 
     /// The state of the built-in facts, as `YYYY-MM`.
@@ -150,7 +150,7 @@ impl Catalogue {
 
     /// Adds a model, or replaces what was known of it.
     pub fn insert(&mut self, model: ModelRef, facts: ModelFacts) {
-        self.configured.insert(model, facts);
+        Arc::make_mut(&mut self.configured).insert(model, facts);
     }
 
     /// The names of all providers that have a model here.
@@ -174,7 +174,7 @@ impl Catalogue {
 
     /// All models by layer; an earlier layer stands before a later one.
     fn layers(&self) -> impl Iterator<Item = (Source, &BTreeMap<ModelRef, ModelFacts>)> {
-        let configured = (Source::Configured, &self.configured);
+        let configured = (Source::Configured, &*self.configured);
         let loaded = self.loaded.as_deref().map(|loaded| (Source::Loaded, loaded));
         let builtin = std::iter::once_with(|| (Source::Builtin, &builtin::builtin().models));
         std::iter::once(configured).chain(loaded).chain(builtin)

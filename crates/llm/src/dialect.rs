@@ -33,6 +33,9 @@ pub enum DialectKind {
 }
 
 impl DialectKind {
+    /// How many there are: the last one's number, and one.
+    pub(crate) const COUNT: usize = Self::Gemini as usize + 1;
+
     pub(crate) fn dialect(self) -> &'static dyn Dialect {
         match self {
             Self::Anthropic => &Anthropic,

@@ -1,10 +1,9 @@
 //! What a request holds beside the conversation.
 
-use std::sync::Arc;
-
 use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
-use playhouse_protocol::chat::ToolSpec;
 use serde::{Deserialize, Serialize};
+
+use crate::toolset::Toolset;
 
 /// What stays the same in all requests of one agent and model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +13,7 @@ pub struct Head {
     /// The system prompt.
     pub system: String,
     /// The tools that the model is shown.
-    pub tools: Arc<[ToolSpec]>,
+    pub tools: Toolset,
     /// The most tokens that an answer may have.
     pub max_output: u64,
     /// What the server takes, if it is one of Chat Completions; the other dialects leave no choice.

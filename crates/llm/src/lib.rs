@@ -50,6 +50,7 @@ mod openai_responses;
 mod paced;
 mod repair;
 mod sse;
+mod toolset;
 mod transcript;
 mod transport;
 mod usage;
@@ -67,6 +68,7 @@ pub use head::{
 pub use limiter::{Limiter, Limiters, Permit, Quota};
 pub use paced::carriers;
 pub use repair::{Repair, Repairs};
+pub use toolset::Toolset;
 pub use transcript::Transcript;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport, address, check_address};
 pub use usage::UsageConvention;

@@ -28,7 +28,8 @@ impl OutputSink for NoOutput {
 
 /// Prints a line for each call.
 pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Path) -> CommandResult {
-    let settings = common.settings_apart()?.with_workspace(directory)?;
+    let settings = common.settings_apart()?;
+    let settings = settings.with_workspace(directory)?;
     let registry = Arc::new(configured(&settings)?);
     for call in calls {
         check_tool(&call.tool, &registry).map_err(Failure::usage)?;

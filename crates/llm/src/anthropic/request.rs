@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::call_ids::clean_name;
-use crate::dialect::{Context, Wire};
+use crate::dialect::{Context, DialectKind, Wire};
 use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
@@ -118,7 +118,10 @@ pub(super) fn write_head(head: &Head, out: &mut Wire) {
     }
     if !head.tools.is_empty() {
         bytes.extend_from_slice(br#","tools":"#);
-        append(bytes, &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+        let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
+            append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+        };
+        bytes.extend_from_slice(head.tools.written(DialectKind::Anthropic, write));
         out.marks.push(bytes.len() - 2);
     }
     bytes.extend_from_slice(br#","messages":["#);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{schema, wants_signatures};
 use crate::call_ids::clean_name;
-use crate::dialect::Context;
+use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
@@ -144,8 +144,12 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         field(out, "systemInstruction", &Instruction { parts: [Piece::Text(&head.system).into()] });
     }
     if !head.tools.is_empty() {
-        let function_declarations = head.tools.iter().map(Function::new).collect();
-        field(out, "tools", &[Tools { function_declarations }]);
+        out.extend_from_slice(br#","tools":"#);
+        let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
+            let function_declarations = tools.iter().map(Function::new).collect();
+            append(out, &[Tools { function_declarations }]);
+        };
+        out.extend_from_slice(head.tools.written(DialectKind::Gemini, write));
     }
     out.extend_from_slice(br#","contents":["#);
 }

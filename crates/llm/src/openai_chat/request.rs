@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::details;
 use crate::call_ids::clean_name;
-use crate::dialect::Context;
+use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
@@ -136,7 +136,10 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     }
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
-        append(out, &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+        let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
+            append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+        };
+        out.extend_from_slice(head.tools.written(DialectKind::OpenaiChat, write));
     }
     out.extend_from_slice(br#","messages":["#);
     if !is_blank(&head.system) {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::call_ids::clean_name;
-use crate::dialect::Context;
+use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, Reasoning, Reminder, Words};
 use crate::json::{append, field, number};
 use crate::media::{self, Media, is_blank, output_or_note};
@@ -116,7 +116,11 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         field(out, "instructions", &head.system);
     }
     if !head.tools.is_empty() {
-        field(out, "tools", &head.tools.iter().map(Tool::new).collect::<Vec<_>>());
+        out.extend_from_slice(br#","tools":"#);
+        let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
+            append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+        };
+        out.extend_from_slice(head.tools.written(DialectKind::OpenaiResponses, write));
     }
     out.extend_from_slice(br#","input":["#);
 }
