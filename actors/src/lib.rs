@@ -21,6 +21,7 @@ mod call;
 mod conversation;
 mod creation;
 mod directory;
+mod durable;
 mod engine;
 mod forking;
 mod gate;

@@ -6,6 +6,7 @@
 //! engine's hub, in the same order.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -178,6 +179,21 @@ impl Ring {
             self.report(&mut inner);
         }
         self.wake.notify_waiters();
+    }
+
+    /// Waits until the records up to `seq` are published, after which comes what belongs to them; not in a ring that is closed.
+    pub(crate) async fn has_published(&self, seq: Seq) {
+        loop {
+            let mut changed = pin!(self.wake.notified());
+            changed.as_mut().enable();
+            {
+                let inner = self.lock();
+                if inner.durable >= seq || inner.closed.is_some() {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     /// Writes what one read of the network brought: `write` is called once, under the ring's lock, and subscribers are

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::Purse;
 use crate::conversation::Conversation;
 use crate::directory::Directory;
+use crate::durable::Durable;
 use crate::gate::Gate;
 use crate::grants::{GrantIds, WaitingGuard};
 use crate::handle::appends;
@@ -171,6 +172,8 @@ pub(crate) struct SessionState {
     next_ticket: u64,
     /// Up to here the log is flushed.
     flushed: Seq,
+    /// The same, for those outside of this mailbox.
+    durable: Arc<Durable>,
     /// Records that are not flushed yet.
     unpublished: VecDeque<Entry>,
     /// Those of them that the store does not have yet.
@@ -276,6 +279,7 @@ impl Actor for SessionActor {
             unsure,
             ids,
             flushed,
+            durable: Arc::new(Durable::new(flushed)),
             machine,
             files,
             shared,
@@ -574,6 +578,7 @@ impl SessionState {
             self.carry_out(myself, effect).await?;
         }
         self.write_if_due(myself);
+        self.make_ready(myself).await?;
         self.note_consents(myself);
         self.following.stands(self.machine.session());
         Ok(())

@@ -27,6 +27,7 @@ use tracing::{Instrument as _, Span};
 use crate::budget::{Before, Purse};
 use crate::conversation::Conversation;
 use crate::directory::{Profile, ProfileRequest};
+use crate::durable::Durable;
 use crate::judge::Judge;
 use crate::measure::{Count, gen_ai_provider};
 use crate::ring::{OpenPart, Ring};
@@ -46,6 +47,9 @@ pub(crate) struct StepWork {
     pub(crate) request: ProfileRequest,
     /// Where the system prompt stands in the log, once it is settled.
     pub(crate) settled: Option<Seq>,
+    /// The record of the attempt: nothing leaves before the log is durable up to there, and is told after that.
+    pub(crate) until: Seq,
+    pub(crate) durable: Arc<Durable>,
     pub(crate) judge: Arc<Judge>,
     pub(crate) ring: Arc<Ring>,
     pub(crate) ids: Ids,
@@ -138,6 +142,8 @@ async fn run(work: StepWork) {
         new,
         request,
         settled,
+        until,
+        durable,
         judge,
         ring,
         ids,
@@ -157,6 +163,7 @@ async fn run(work: StepWork) {
             new,
             request,
             settled,
+            (until, &durable),
             judge,
             &session,
             &ring,
@@ -262,6 +269,7 @@ async fn attempt(
     new: Vec<ChatMessage>,
     request: ProfileRequest,
     settled: Option<Seq>,
+    (until, durable): (Seq, &Durable),
     judge: Arc<Judge>,
     session: &ActorRef<SessionMessage>,
     ring: &Ring,
@@ -271,6 +279,10 @@ async fn attempt(
     progress: &mut Progress,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let tenant = request.tenant.clone();
+    if let Some(settled) = settled {
+        // It may be read there.
+        durable.wait(settled).await;
+    }
     conversation.extend(shared, request, settled, session, judge, new, order.messages).await?;
     let preceding = conversation.preceding();
     if let Some(fit) = order.fit.filter(|fit| !fit.is_within(preceding)) {
@@ -280,16 +292,21 @@ async fn attempt(
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
+    // All of the above needs no record of the attempt.
+    durable.wait(until).await;
     // Before the provider's limits: whoever waits here holds up nobody there.
     if let Some((purse, before)) = purse {
+        // What was used before is settled then, and where it waits clients are told.
+        ring.has_published(until).await;
         let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
         let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
         let of = (order.attempt, &order.model, Some(order.turn));
         purse.reserve(shared, of, before, most, waits).await?;
     }
-    let _permit = admitted(&profile.limiter, &tenant, order, ring, shared).await;
+    let of = (order, until);
+    let _permit = admitted(&profile.limiter, &tenant, of, ring, shared).await;
     progress.sent = true;
-    let ended = exchange(&profile, body, order, ring, ids, progress, shared).await;
+    let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
     tell_limiter(&profile.limiter, &ended, shared);
     ended
 }
@@ -327,7 +344,7 @@ pub(crate) async fn send(
 async fn exchange(
     profile: &Profile,
     body: Bytes,
-    order: &AttemptOrder,
+    (order, until): (&AttemptOrder, Seq),
     ring: &Ring,
     ids: &Ids,
     progress: &mut Progress,
@@ -335,6 +352,7 @@ async fn exchange(
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();
     let mut stream = send(profile, order.attempt, body, progress).await?;
+    ring.has_published(until).await;
     let Progress { usage, opaque, .. } = progress;
     let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
     let mut is_first = true;
@@ -361,7 +379,7 @@ async fn exchange(
 async fn admitted(
     limiter: &Limiter,
     tenant: &str,
-    order: &AttemptOrder,
+    (order, until): (&AttemptOrder, Seq),
     ring: &Ring,
     shared: &Shared,
 ) -> Permit {
@@ -369,6 +387,7 @@ async fn admitted(
     if let Some(permit) = limiter.try_acquire(tokens) {
         return permit;
     }
+    ring.has_published(until).await;
     let (cool, waiting) = limiter.outlook();
     let cools = !cool.is_zero();
     let until = limiter.least_wait(tokens).map(|wait| {

@@ -83,10 +83,14 @@ impl SessionState {
         let (session, tenant) = (self.id, Arc::clone(&self.tenant));
         let myself = myself.clone();
         let append = Append { session, tenant, expected, entries };
+        let durable = Arc::clone(&self.durable);
         let (began, writing) = (Instant::now(), (self.gate.writing(), self.shared.appends.enter()));
         let done = move |result: Result<_, StoreError>| {
             // Before the answer: whoever stops this actor for it finds that all is written.
             drop(writing);
+            if let Ok(seq) = &result {
+                durable.reached(*seq);
+            }
             measure::took(Metric::LogAppend, began.elapsed());
             // A session that is gone does not wait for it.
             drop(myself.send_message(SessionMessage::Flushed(result)));

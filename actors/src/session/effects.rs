@@ -6,7 +6,7 @@ use std::time::Duration;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Timestamp};
+use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Seq, Timestamp};
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
@@ -52,7 +52,7 @@ impl SessionState {
         match effect {
             Effect::Append(entries) => self.append(entries),
             Effect::Reply(ticket, reply) => self.reply(ticket, reply),
-            Effect::StartAttempt(order) => self.start_attempt(myself, order).await?,
+            Effect::StartAttempt(order) => self.start_attempt(myself, order, self.flushed).await?,
             Effect::StartAside(order) => self.start_aside(myself, order).await?,
             Effect::Prepare { call, tool, input, looping } => {
                 self.prepare(myself, call, Phase::Prepare { tool, input, looping }).await?;
@@ -108,10 +108,29 @@ impl SessionState {
         }
     }
 
+    /// Has the next step of a turn made ready while the record of it becomes durable: its request leaves then.
+    pub(super) async fn make_ready(
+        &mut self,
+        myself: &ActorRef<SessionMessage>,
+    ) -> Result<(), ActorProcessingErr> {
+        // The first one of a turn belongs to what is told of the turn when that is durable.
+        if self.step.is_some() || !self.following.follows(self.machine.session()) {
+            return Ok(());
+        }
+        let is_it = |(_, effect): &(Seq, Effect)| matches!(effect, Effect::StartAttempt(_));
+        let Some(place) = self.gated.iter().position(is_it) else { return Ok(()) };
+        match self.gated.remove(place) {
+            Some((until, Effect::StartAttempt(order))) => self.start_attempt(myself, order, until).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives an attempt to a step actor. Its request leaves when the log is durable up to `until`.
     async fn start_attempt(
         &mut self,
         myself: &ActorRef<SessionMessage>,
         order: AttemptOrder,
+        until: Seq,
     ) -> Result<(), ActorProcessingErr> {
         let session = self.machine.session();
         let handed = session.turn.as_ref().and_then(|turn| turn.handed.as_ref());
@@ -150,6 +169,8 @@ impl SessionState {
             new,
             request,
             settled,
+            until,
+            durable: Arc::clone(&self.durable),
             judge: Arc::clone(&self.judge),
             ring: Arc::clone(&self.ring),
             ids: self.ids.clone(),

@@ -105,6 +105,12 @@ impl Following {
         self.standing.set(doing, consents, questions);
     }
 
+    /// Whether the turn under way is known here: its start is durable.
+    pub(super) fn follows(&self, session: &Session) -> bool {
+        let turn = session.turn.as_ref().map(|turn| turn.id);
+        turn.is_some() && turn == self.turn.as_ref().map(|turn| turn.id)
+    }
+
     /// The span of the turn under way, as the parent of those of its steps and calls.
     pub(super) fn span(&self) -> Span {
         self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone())

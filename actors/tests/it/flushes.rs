@@ -5,12 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mock_llm::{Model, Script, calls, text};
+use playhouse_actors::SessionHandle;
+use playhouse_protocol::event::Provisional;
 use playhouse_protocol::record::TurnOutcome;
-use playhouse_protocol::{Prompt, Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{EventBody, Prompt, Record, Seq, SessionId, SessionSummary};
 use playhouse_store::{Append, Done, ListQuery, Log, LogRead, Page, Store, StoreError};
 
 use serde_json::json;
+use tokio::task::JoinHandle;
 
+use crate::logs;
 use crate::support::{Stage, kinds, until};
 use crate::suspended::Disk;
 
@@ -18,6 +22,8 @@ use crate::suspended::Disk;
 struct Held {
     log: Arc<dyn Log>,
     hold: AtomicBool,
+    /// Holds from the first append on that has such a record.
+    hold_from: Mutex<Option<&'static str>>,
     appends: Mutex<Vec<(Append, Done)>>,
     /// The kinds of the records of each append.
     kinds: Mutex<Vec<Vec<&'static str>>>,
@@ -29,6 +35,7 @@ impl Held {
         let held = Arc::new(Self {
             log: Arc::clone(&store.log),
             hold: AtomicBool::new(false),
+            hold_from: Mutex::default(),
             appends: Mutex::default(),
             kinds: Mutex::default(),
         });
@@ -46,7 +53,12 @@ impl Held {
 
 impl Log for Held {
     fn append(&self, append: Append, done: Done) {
-        let kinds = append.entries.iter().map(|entry| entry.record.kind()).collect();
+        let kinds: Vec<_> = append.entries.iter().map(|entry| entry.record.kind()).collect();
+        let mut from = self.hold_from.lock().unwrap();
+        if from.take_if(|from| kinds.contains(from)).is_some() {
+            self.hold.store(true, Ordering::SeqCst);
+        }
+        drop(from);
         self.kinds.lock().unwrap().push(kinds);
         if self.hold.load(Ordering::SeqCst) {
             self.appends.lock().unwrap().push((append, done));
@@ -143,6 +155,94 @@ async fn a_step_without_effects_is_written_at_once_with_the_next_attempt() {
     ];
     assert!(appends.contains(&step.to_vec()), "{appends:?}");
     assert_eq!(appends.last().unwrap(), &["attempt.ended", "step.finished", "turn.ended"]);
+}
+
+/// A session that made a call and whose next step waits for the flush, when it is made ready.
+async fn ready(stage: &Stage, held: &Held) -> (SessionHandle, JoinHandle<TurnOutcome>) {
+    logs::keep();
+    let session = stage.session("m").await;
+    *held.hold_from.lock().unwrap() = Some("call.settled");
+    let turn = tokio::spawn({
+        let session = session.clone();
+        async move { session.run(Prompt::text("go")).await.unwrap().ended.outcome }
+    });
+    let is_ready = async {
+        while logs::begun("step", "run", session.id()) < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), is_ready).await.expect("it is made ready");
+    // Time enough for whatever would not wait.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(stage.directory.mock.journal().count(), 1, "no request leaves before its record is flushed");
+    (session, turn)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_step_is_made_ready_before_the_flush_and_leaves_after_it() {
+    let mut store = Store::memory().unwrap();
+    let held = Held::of(&mut store);
+    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
+    let (_session, turn) = ready(&stage, &held).await;
+    held.let_go();
+    assert_eq!(turn.await.unwrap(), TurnOutcome::Completed);
+    assert_eq!(stage.directory.mock.journal().count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_ready_when_its_turn_is_aborted_never_leaves() {
+    let mut store = Store::memory().unwrap();
+    let held = Held::of(&mut store);
+    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
+    let (session, turn) = ready(&stage, &held).await;
+    let abort = tokio::spawn({
+        let session = session.clone();
+        async move { session.abort().await.unwrap() }
+    });
+    while !held.kinds.lock().unwrap().iter().flatten().any(|kind| *kind == "turn.ended") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    held.let_go();
+    abort.await.unwrap();
+    assert_eq!(turn.await.unwrap(), TurnOutcome::Aborted);
+    assert_eq!(stage.directory.mock.journal().count(), 1);
+    let records = stage.records(&session).await;
+    let ended = records.iter().rev().find_map(|record| match record {
+        Record::AttemptEnded(ended) => Some(ended),
+        _ => None,
+    });
+    assert_eq!(ended.unwrap().usage, None, "nothing was used");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_an_answer_brings_is_told_after_the_record_of_its_attempt() {
+    logs::keep();
+    let stage = Stage::new(probing(["free"])).await;
+    let session = stage.session("m").await;
+    let mut events = session.events(None).await.unwrap();
+    // The answer is there before the session has read that the record of its attempt is durable.
+    logs::slow_down(("session", "flushed", Some(session.id())), Duration::from_millis(100));
+    session.prompt(Prompt::text("go")).await.unwrap();
+    let (mut started, mut parts, mut last) = (Vec::new(), 0, None);
+    loop {
+        let event = events.next().await.unwrap().unwrap();
+        let event = event.event();
+        assert!(last < Some(event.id), "{event:?}");
+        last = Some(event.id);
+        match &event.body {
+            EventBody::Durable(record) => match record.as_ref() {
+                Record::AttemptStarted(attempt) => started.push(attempt.attempt),
+                Record::TurnEnded(_) => break,
+                _ => {}
+            },
+            EventBody::Provisional(Provisional::PartStarted { attempt, .. }) => {
+                assert_eq!(Some(attempt), started.last(), "its attempt is not known yet");
+                parts += 1;
+            }
+            EventBody::Provisional(_) => {}
+        }
+    }
+    assert_eq!((started.len(), parts), (2, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,9 @@
-//! What the engine logs, kept to be read, and messages at which its actors panic.
+//! What the engine logs, kept to be read, and messages at which its actors panic, or take their time.
 
 use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use playhouse_protocol::SessionId;
 use tracing::field::{Field, Visit};
@@ -66,6 +67,23 @@ pub(crate) fn is_set(fault: Fault) -> bool {
     FAULTS.lock().unwrap().contains(&fault)
 }
 
+/// The sessions whose messages of a kind take so long to begin with.
+static SLOW: Mutex<Vec<(Fault, Duration)>> = Mutex::new(Vec::new());
+
+/// Lets an actor wait before each such message. Needs [`keep`], and a runtime of several threads.
+pub(crate) fn slow_down(fault: Fault, time: Duration) {
+    SLOW.lock().unwrap().push((fault, time));
+}
+
+/// The messages with which actors of a session began.
+static BEGUN: Mutex<Vec<(String, String, String)>> = Mutex::new(Vec::new());
+
+/// How often an actor of a session began with such a message. Needs [`keep`].
+pub(crate) fn begun(actor: &str, message: &str, session: SessionId) -> usize {
+    let (begun, session) = (BEGUN.lock().unwrap(), session.to_string());
+    begun.iter().filter(|(of, by, with)| (&**of, &**by, &**with) == (&*session, actor, message)).count()
+}
+
 /// Panics where it was told to.
 struct Fire;
 
@@ -73,13 +91,21 @@ impl<S: Subscriber> Layer<S> for Fire {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut begun = Begun::default();
         event.record(&mut begun);
-        let mut faults = FAULTS.lock().unwrap();
-        let due = faults.iter().position(|(actor, message, session)| {
+        let is_it = |(actor, message, session): &Fault| {
             let session = session.map(|session| session.to_string());
             begun.actor == *actor
                 && begun.message == *message
                 && (session.is_none() || begun.session == session)
-        });
+        };
+        if let Some(session) = begun.session.clone() {
+            BEGUN.lock().unwrap().push((session, begun.actor.clone(), begun.message.clone()));
+        }
+        let slow = SLOW.lock().unwrap().iter().find(|(fault, _)| is_it(fault)).map(|(_, time)| *time);
+        if let Some(time) = slow {
+            std::thread::sleep(time);
+        }
+        let mut faults = FAULTS.lock().unwrap();
+        let due = faults.iter().position(is_it);
         if let Some(due) = due {
             let (actor, message, _) = faults.swap_remove(due);
             drop(faults);

@@ -328,7 +328,7 @@ pub enum Effect {
     Append(Vec<Entry>),
     /// Answer a caller. After a flush.
     Reply(Ticket, Result<Reply, CommandError>),
-    /// Start an attempt. After a flush.
+    /// Start an attempt. Its request leaves after a flush; it may be made before.
     StartAttempt(AttemptOrder),
     /// Start an attempt beside the steps of turns. After a flush.
     StartAside(AsideOrder),

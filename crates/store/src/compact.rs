@@ -246,9 +246,9 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-    use crate::projection::Source;
     use crate::in_hand::InHand;
     use crate::memory::{MemoryBlobs, MemoryTable};
+    use crate::projection::Source;
     use crate::switch::tests::MemorySite;
     use crate::writer::{Request, Writer};
 
