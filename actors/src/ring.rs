@@ -181,16 +181,14 @@ impl Ring {
         self.wake.notify_waiters();
     }
 
-    /// Waits until the records up to `seq` are published, after which comes what belongs to them; not in a ring that is closed.
+    /// Waits until the records up to `seq` are published, after which comes what belongs to them: for ever, if the session ends before.
+    /// Whoever waits ends with it.
     pub(crate) async fn has_published(&self, seq: Seq) {
         loop {
             let mut changed = pin!(self.wake.notified());
             changed.as_mut().enable();
-            {
-                let inner = self.lock();
-                if inner.durable >= seq || inner.closed.is_some() {
-                    return;
-                }
+            if self.lock().durable >= seq {
+                return;
             }
             changed.await;
         }

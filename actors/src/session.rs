@@ -1,7 +1,8 @@
 //! The session actor: owns one session's turn machine and carries out its effects.
 //!
 //! Every message becomes an input of the machine; every effect is carried out at once or, where it must not happen before
-//! what was appended is flushed, when the store says so. No handler waits for a model, a tool or the disk.
+//! what was appended is flushed, when the store says so; a next step of a turn is made ready meanwhile. No handler waits for a model,
+//! a tool or the disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

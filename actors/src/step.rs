@@ -351,8 +351,10 @@ async fn exchange(
     shared: &Shared,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();
-    let mut stream = send(profile, order.attempt, body, progress).await?;
+    let sent = send(profile, order.attempt, body, progress).await;
+    // An error is told as well.
     ring.has_published(until).await;
+    let mut stream = sent?;
     let Progress { usage, opaque, .. } = progress;
     let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
     let mut is_first = true;

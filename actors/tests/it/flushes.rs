@@ -1,6 +1,6 @@
 //! What waits for a flush: with a store that flushes only when it is told to.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,47 +21,75 @@ use crate::suspended::Disk;
 /// A log that keeps back what it has to say about flushes.
 struct Held {
     log: Arc<dyn Log>,
-    hold: AtomicBool,
-    /// Holds from the first append on that has such a record.
-    hold_from: Mutex<Option<&'static str>>,
-    appends: Mutex<Vec<(Append, Done)>>,
+    /// What it keeps back.
+    kept: Mutex<Kept>,
     /// The kinds of the records of each append.
     kinds: Mutex<Vec<Vec<&'static str>>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    hold: bool,
+    /// Holds from the first append on that has such a record.
+    from: Option<&'static str>,
+    appends: Vec<(Append, Done)>,
+}
+
+fn kinds_of(append: &Append) -> Vec<&'static str> {
+    append.entries.iter().map(|entry| entry.record.kind()).collect()
 }
 
 impl Held {
     /// In place of the log of `store`.
     fn of(store: &mut Store) -> Arc<Self> {
-        let held = Arc::new(Self {
-            log: Arc::clone(&store.log),
-            hold: AtomicBool::new(false),
-            hold_from: Mutex::default(),
-            appends: Mutex::default(),
-            kinds: Mutex::default(),
-        });
+        let held =
+            Arc::new(Self { log: Arc::clone(&store.log), kept: Mutex::default(), kinds: Mutex::default() });
         store.log = Arc::clone(&held) as _;
         held
     }
 
+    fn hold(&self) {
+        self.kept.lock().unwrap().hold = true;
+    }
+
     fn let_go(&self) {
-        self.hold.store(false, Ordering::SeqCst);
-        for (append, done) in self.appends.lock().unwrap().drain(..) {
+        let mut kept = self.kept.lock().unwrap();
+        kept.hold = false;
+        for (append, done) in kept.appends.drain(..) {
             self.log.append(append, done);
         }
+    }
+
+    /// Writes nothing of what it keeps back, and says so.
+    fn fail(&self) {
+        let mut kept = self.kept.lock().unwrap();
+        kept.hold = false;
+        for (_, done) in kept.appends.drain(..) {
+            done(Err(Error::other("the disk is gone").into()));
+        }
+    }
+
+    /// Waits until it keeps back such a record.
+    async fn keeps(&self, kind: &str) {
+        let keeps =
+            || self.kept.lock().unwrap().appends.iter().any(|(append, _)| kinds_of(append).contains(&kind));
+        soon(async {
+            while !keeps() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
     }
 }
 
 impl Log for Held {
     fn append(&self, append: Append, done: Done) {
-        let kinds: Vec<_> = append.entries.iter().map(|entry| entry.record.kind()).collect();
-        let mut from = self.hold_from.lock().unwrap();
-        if from.take_if(|from| kinds.contains(from)).is_some() {
-            self.hold.store(true, Ordering::SeqCst);
-        }
-        drop(from);
+        let kinds = kinds_of(&append);
+        let mut kept = self.kept.lock().unwrap();
+        kept.hold |= kept.from.take_if(|from| kinds.contains(from)).is_some();
         self.kinds.lock().unwrap().push(kinds);
-        if self.hold.load(Ordering::SeqCst) {
-            self.appends.lock().unwrap().push((append, done));
+        if kept.hold {
+            kept.appends.push((append, done));
         } else {
             self.log.append(append, done);
         }
@@ -107,14 +135,12 @@ async fn before_the_flush_nothing_is_acknowledged_published_or_sent() {
     let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), Script::new(), 1 << 20).await;
     let session = stage.session("echo").await;
     let mut events = session.events(None).await.unwrap();
-    held.hold.store(true, Ordering::SeqCst);
+    held.hold();
     let prompt = tokio::spawn({
         let session = session.clone();
         async move { session.prompt(Prompt::text("go")).await.unwrap() }
     });
-    while held.appends.lock().unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    held.keeps("prompt.admitted").await;
     // Time enough for whatever would not wait.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!prompt.is_finished(), "acknowledged means durable");
@@ -157,21 +183,29 @@ async fn a_step_without_effects_is_written_at_once_with_the_next_attempt() {
     assert_eq!(appends.last().unwrap(), &["attempt.ended", "step.finished", "turn.ended"]);
 }
 
+/// What comes within 20 seconds.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), work).await.expect("it comes")
+}
+
 /// A session that made a call and whose next step waits for the flush, when it is made ready.
 async fn ready(stage: &Stage, held: &Held) -> (SessionHandle, JoinHandle<TurnOutcome>) {
     logs::keep();
     let session = stage.session("m").await;
-    *held.hold_from.lock().unwrap() = Some("call.settled");
+    held.kept.lock().unwrap().from = Some("call.settled");
+    let run = ("step", "run", Some(session.id()));
+    logs::count(run);
     let turn = tokio::spawn({
         let session = session.clone();
         async move { session.run(Prompt::text("go")).await.unwrap().ended.outcome }
     });
-    let is_ready = async {
-        while logs::begun("step", "run", session.id()) < 2 {
+    // It is made ready.
+    soon(async {
+        while logs::counted(run) < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    };
-    tokio::time::timeout(Duration::from_secs(20), is_ready).await.expect("it is made ready");
+    })
+    .await;
     // Time enough for whatever would not wait.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(stage.directory.mock.journal().count(), 1, "no request leaves before its record is flushed");
@@ -185,7 +219,7 @@ async fn the_next_step_is_made_ready_before_the_flush_and_leaves_after_it() {
     let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
     let (_session, turn) = ready(&stage, &held).await;
     held.let_go();
-    assert_eq!(turn.await.unwrap(), TurnOutcome::Completed);
+    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
     assert_eq!(stage.directory.mock.journal().count(), 2);
 }
 
@@ -199,12 +233,10 @@ async fn a_step_that_is_ready_when_its_turn_is_aborted_never_leaves() {
         let session = session.clone();
         async move { session.abort().await.unwrap() }
     });
-    while !held.kinds.lock().unwrap().iter().flatten().any(|kind| *kind == "turn.ended") {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    held.keeps("turn.ended").await;
     held.let_go();
-    abort.await.unwrap();
-    assert_eq!(turn.await.unwrap(), TurnOutcome::Aborted);
+    soon(abort).await.unwrap();
+    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Aborted);
     assert_eq!(stage.directory.mock.journal().count(), 1);
     let records = stage.records(&session).await;
     let ended = records.iter().rev().find_map(|record| match record {
@@ -212,6 +244,25 @@ async fn a_step_that_is_ready_when_its_turn_is_aborted_never_leaves() {
         _ => None,
     });
     assert_eq!(ended.unwrap().usage, None, "nothing was used");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_ready_when_its_record_cannot_be_written_never_leaves() {
+    let mut store = Store::memory().unwrap();
+    let held = Held::of(&mut store);
+    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
+    let (session, turn) = ready(&stage, &held).await;
+    held.fail();
+    // The session goes on from its log, which has the first attempt alone.
+    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
+    let records = stage.records(&session).await;
+    let attempts = records.iter().filter(|record| matches!(record, Record::AttemptStarted(_))).count();
+    assert!(attempts > 2, "the first one is made again: {attempts}");
+    assert_eq!(
+        stage.directory.mock.journal().count(),
+        attempts as u64,
+        "every request that left is in the log"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -225,7 +276,7 @@ async fn what_an_answer_brings_is_told_after_the_record_of_its_attempt() {
     session.prompt(Prompt::text("go")).await.unwrap();
     let (mut started, mut parts, mut last) = (Vec::new(), 0, None);
     loop {
-        let event = events.next().await.unwrap().unwrap();
+        let event = soon(events.next()).await.unwrap().unwrap();
         let event = event.event();
         assert!(last < Some(event.id), "{event:?}");
         last = Some(event.id);

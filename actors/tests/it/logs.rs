@@ -75,13 +75,18 @@ pub(crate) fn slow_down(fault: Fault, time: Duration) {
     SLOW.lock().unwrap().push((fault, time));
 }
 
-/// The messages with which actors of a session began.
-static BEGUN: Mutex<Vec<(String, String, String)>> = Mutex::new(Vec::new());
+/// Messages that are counted, and how often an actor began with them.
+static COUNTED: Mutex<Vec<(Fault, usize)>> = Mutex::new(Vec::new());
 
-/// How often an actor of a session began with such a message. Needs [`keep`].
-pub(crate) fn begun(actor: &str, message: &str, session: SessionId) -> usize {
-    let (begun, session) = (BEGUN.lock().unwrap(), session.to_string());
-    begun.iter().filter(|(of, by, with)| (&**of, &**by, &**with) == (&*session, actor, message)).count()
+/// Counts from now on how often an actor of a session begins with such a message. Needs [`keep`].
+pub(crate) fn count(message: Fault) {
+    COUNTED.lock().unwrap().push((message, 0));
+}
+
+/// How often it did.
+pub(crate) fn counted(message: Fault) -> usize {
+    let counted = COUNTED.lock().unwrap();
+    counted.iter().find(|(of, _)| *of == message).map_or(0, |(_, count)| *count)
 }
 
 /// Panics where it was told to.
@@ -97,8 +102,8 @@ impl<S: Subscriber> Layer<S> for Fire {
                 && begun.message == *message
                 && (session.is_none() || begun.session == session)
         };
-        if let Some(session) = begun.session.clone() {
-            BEGUN.lock().unwrap().push((session, begun.actor.clone(), begun.message.clone()));
+        for (_, count) in COUNTED.lock().unwrap().iter_mut().filter(|(of, _)| is_it(of)) {
+            *count += 1;
         }
         let slow = SLOW.lock().unwrap().iter().find(|(fault, _)| is_it(fault)).map(|(_, time)| *time);
         if let Some(time) = slow {

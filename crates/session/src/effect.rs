@@ -378,7 +378,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether everything appended before it must be flushed first. This is the whole list of what waits for a flush.
+    /// Whether everything appended before it must be flushed before it can be seen from outside. This is the whole list of what waits
+    /// for a flush.
     pub fn waits_for_flush(&self) -> bool {
         match self {
             Self::Reply(..) | Self::StartAttempt(_) | Self::StartAside(_) | Self::Remove(_) => true,

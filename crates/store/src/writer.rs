@@ -295,8 +295,7 @@ impl Work<'_> {
             %error, reason = reason.name(), "the store takes no more writes: {reason}. It is tried again every second"
         );
         self.heads.clear();
-        let suspended = StoreError::Suspended { reason };
-        self.compactor.give_up(&StoreError::Backend(format!("{error}; {suspended}")));
+        self.compactor.give_up(&StoreError::Suspended { reason });
         if look(self.source).is_err() {
             // Readers are not to wait for it. Whether it can be written is seen later.
             let reopened = guarded(|| self.source.table.reopen());
