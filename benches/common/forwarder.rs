@@ -41,6 +41,8 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
+        // As the engine and the model have it: whoever finds the queue full waits for a second.
+        rustix::net::listen(&listener, 4_096)?;
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
         tokio::spawn(async move {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use playhouse_actors::Stopped;
 use playhouse_protocol::{CommandError, SessionId};
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,7 @@ impl Server {
                     return Err(ServerError::Open(address));
                 }
                 let failed = |error| ServerError::Address(address, error);
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let listener = listen_on(address).map_err(failed)?;
                 self.address = self.address.or(Some(listener.local_addr().map_err(failed)?));
                 self.networks.push(listener);
             }
@@ -246,6 +246,16 @@ async fn quiet(app: &App, stuck: &HashSet<SessionId>) {
 }
 
 /// Whether only this machine reaches `address`.
+/// Listens on an address of the network.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // The next server need not wait until the system has forgotten the connections of the last one.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(socket::BACKLOG)
+}
+
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

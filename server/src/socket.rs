@@ -10,8 +10,9 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
-/// Connections that wait to be accepted.
-const BACKLOG: u32 = 1_024;
+/// Connections that may wait to be accepted: as many as Linux allows unless it is configured. What comes beyond that over the
+/// network is dropped, and the client's system tries again only after a second, after three, and after seven.
+pub(crate) const BACKLOG: u32 = 4_096;
 /// How often it is looked whether the file is still there.
 const LOOK: Duration = Duration::from_secs(1);
 /// What the operator's account may do with it, and nobody else.

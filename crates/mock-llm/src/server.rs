@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -32,6 +33,8 @@ use crate::wire::foreign_error;
 
 /// The largest request that is read, in bytes.
 const LARGEST_REQUEST: usize = 64 << 20;
+/// Connections that may wait to be accepted, as far as the system allows. Whoever finds that full tries again after a second.
+const BACKLOG: i32 = 4_096;
 
 /// How a mock is served.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +56,7 @@ pub struct Server {
 impl Server {
     pub(crate) fn start(mock: Mock, listener: TcpListener, options: ServeOptions) -> io::Result<Self> {
         let address = listener.local_addr()?;
+        SockRef::from(&listener).listen(BACKLOG)?;
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(accept(mock, listener, options, stopped));
         Ok(Self { address, stop: Some(stop), task })

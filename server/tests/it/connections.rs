@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mock_llm::Script;
+use playhouse_server::{Listen, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -26,6 +27,18 @@ async fn closed(stream: &mut TcpStream) {
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
     // The end and a reset are both one.
     drop(read.expect("the server closes the connection"));
+}
+
+#[tokio::test]
+async fn hundreds_that_connect_at_once_need_not_try_again() {
+    let app = Site::new().app(Script::new(), |_| {}).await;
+    // It accepts nothing yet: this is how it looks to all who come while it is busy.
+    let server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let address = server.address().unwrap();
+    // The system's second try comes after a second.
+    let connect = |_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(900));
+    let connected: Result<Vec<_>, _> = (0..300).map(connect).collect();
+    assert_eq!(connected.unwrap().len(), 300);
 }
 
 #[tokio::test]
