@@ -67,6 +67,7 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
         }
     }
     latency(&mut rows, sessions, &watch, floored.as_ref());
+    begins(&mut rows, &turns);
     steps(&mut rows, sessions, &turns);
     cost(&mut rows, &said, spent, flushes);
     if let Some(floored) = &floored {
@@ -120,6 +121,14 @@ fn latency(rows: &mut Rows, sessions: usize, watch: &Shared, floored: Option<&fl
 
 fn is_steady(asked: &Asked) -> bool {
     asked.model.as_ref().is_some_and(|model| model.starts_with(STEADY))
+}
+
+/// How long it takes until every turn has asked its model: what comes before that is a prompt's way into a new session.
+fn begins(rows: &mut Rows, turns: &[&Asked]) {
+    let firsts = || turns.iter().filter(|asked| asked.step == Some(0)).map(|asked| asked.arrived);
+    if let (Some(first), Some(last)) = (firsts().min(), firsts().max()) {
+        rows.add("from the first turn's first request to the last turn's", "ms", (last - first) as f64 / 1e3);
+    }
 }
 
 fn steps(rows: &mut Rows, sessions: usize, turns: &[&Asked]) {
