@@ -52,8 +52,9 @@ pub(crate) fn used(id: u32) -> Result<Used> {
         let number = fields.get(field - 3).ok_or("the kernel tells too little of a process")?;
         Ok(number.parse::<u64>()? as f64 * tick)
     };
-    let io = fs_err::read_to_string(format!("/proc/{id}/io"))?;
+    let io = allowed(fs_err::read_to_string(format!("/proc/{id}/io")))?;
     let bytes = |name: &str| -> Result<f64> {
+        let Some(io) = &io else { return Ok(f64::NAN) };
         let line = io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         Ok(line.ok_or("the kernel tells no bytes of a process")?.parse::<u64>()? as f64)
     };
@@ -150,19 +151,34 @@ impl Process {
 
 /// The same of a process with this id.
 pub(crate) fn resident(id: u32) -> Result<f64> {
-    megabytes(id, "Rss:")
+    megabytes(id, "Rss:", "VmRSS:")
 }
 
 /// Its memory without pages of files, in millions of bytes.
 pub(crate) fn anonymous(id: u32) -> Result<f64> {
-    megabytes(id, "Anonymous:")
+    megabytes(id, "Anonymous:", "RssAnon:")
 }
 
-fn megabytes(id: u32, field: &str) -> Result<f64> {
-    let sizes = fs_err::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
+/// `None` for what only root is told of a process that hides its memory, as the engine does.
+fn allowed(read: std::io::Result<String>) -> Result<Option<String>> {
+    match read {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `field` of a process's memory, or `other` of what everybody is told.
+fn megabytes(id: u32, field: &str, other: &str) -> Result<f64> {
+    let (sizes, field) = match allowed(fs_err::read_to_string(format!("/proc/{id}/smaps_rollup")))? {
+        Some(sizes) => (sizes, field),
+        None => (fs_err::read_to_string(format!("/proc/{id}/status"))?, other),
+    };
     let size = sizes.lines().find_map(|line| line.strip_prefix(field));
-    let kilobytes: u64 =
-        size.and_then(|size| size.split_whitespace().next()).ok_or("smaps_rollup lacks a field")?.parse()?;
+    let kilobytes: u64 = size
+        .and_then(|size| size.split_whitespace().next())
+        .ok_or("the kernel tells no memory of a process")?
+        .parse()?;
     Ok(kilobytes as f64 * 1024.0 / 1e6)
 }
 

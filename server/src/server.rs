@@ -245,7 +245,6 @@ async fn quiet(app: &App, stuck: &HashSet<SessionId>) {
     }
 }
 
-/// Whether only this machine reaches `address`.
 /// Listens on an address of the network.
 fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -256,6 +255,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(socket::BACKLOG)
 }
 
+/// Whether only this machine reaches `address`.
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

@@ -489,8 +489,10 @@ fn what_compose_mounts_and_the_image_copies_is_there() {
     for copied in read("Dockerfile.dockerignore").lines().filter_map(|line| line.strip_prefix('!')) {
         assert!(root.join(copied).exists(), "{copied}");
     }
-    // The build needs every package of the workspace.
-    for member in ["actors", "crates", "server", "src", "prompts", "benches", "examples", "Cargo.lock"] {
+    // The build needs every package of the workspace, and cargo every target that a manifest names, also those it does not build.
+    for member in
+        ["actors", "crates", "server", "src", "prompts", "benches", "examples", "tests", "Cargo.lock"]
+    {
         assert!(read("Dockerfile.dockerignore").lines().any(|line| line == format!("!{member}")), "{member}");
     }
 }

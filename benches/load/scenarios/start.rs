@@ -82,7 +82,7 @@ async fn resumed(options: &Options, rows: &mut Rows, model: &mut Scripted, count
     if !until(&watch, PATIENCE, speaking).await {
         return Err("not all sessions speak that are to be cut off".into());
     }
-    // By a signal that cannot be handled.
+    // By a signal that cannot be handled, unless a profiler wants to hear of the end (`--under`).
     drop(target);
     let before = model.count()?;
     let begun = Instant::now();

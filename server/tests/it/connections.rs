@@ -37,8 +37,9 @@ async fn hundreds_that_connect_at_once_need_not_try_again() {
     let address = server.address().unwrap();
     // The system's second try comes after a second.
     let connect = |_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(900));
-    let connected: Result<Vec<_>, _> = (0..300).map(connect).collect();
-    assert_eq!(connected.unwrap().len(), 300);
+    let connected: Result<Vec<_>, _> = (0..200).map(connect).collect();
+    // Fewer where the system allows fewer: Linux 4,096 from 5.4 on.
+    connected.expect("200 connections can wait, as net.core.somaxconn has to allow");
 }
 
 #[tokio::test]
