@@ -192,7 +192,8 @@ impl Target {
         Ok(ids)
     }
 
-    /// Prompts sessions, which have the numbers from `first` on, as fast as it goes. Each has a text of its own.
+    /// Prompts sessions, which have the numbers from `first` on, all at once. Each has a text of its own, and a connection for it, as
+    /// clients have that know nothing of one another: none waits until the prompt of another was acknowledged.
     pub(crate) async fn prompt_all(
         &self,
         watch: &Shared,
@@ -212,24 +213,21 @@ impl Target {
         model: impl Fn(usize) -> String,
     ) -> Result<()> {
         let model = &model;
-        let lanes = (0..ids.len().min(LANES)).map(|lane| async move {
+        let prompts = ids.iter().enumerate().map(|(number, id)| async move {
             let mut connection = self.connect().await?;
-            for number in (lane..ids.len()).step_by(LANES) {
-                watch.borrow_mut().begin(first + number);
-                let text = format!("Session {}: go on.", first + number);
-                if let Err(error) = self.prompt(&mut connection, &ids[number], &model(number), &text).await {
-                    let mut watch = watch.borrow_mut();
-                    watch.fail(error.to_string());
-                }
+            watch.borrow_mut().begin(first + number);
+            let text = format!("Session {}: go on.", first + number);
+            if let Err(error) = self.prompt(&mut connection, id, &model(number), &text).await {
+                watch.borrow_mut().fail(error.to_string());
             }
             Ok::<_, crate::Failure>(())
         });
-        try_join_all(lanes).await?;
+        try_join_all(prompts).await?;
         Ok(())
     }
 }
 
-/// Connections on which much is asked at once.
+/// Connections on which sessions are made.
 const LANES: usize = 32;
 
 /// Asks for something whose answer is of no interest but that it is none that says no.

@@ -1,6 +1,8 @@
 //! One session that goes far: what a step costs at its beginning and at its end.
 
-use std::time::Duration;
+use std::os::unix::fs::FileExt as _;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::histogram::share;
 use crate::model::{SHORT, Scripted, WALK, overheads};
@@ -79,7 +81,29 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
     rows.add("request at the end", "KB", asked.last().map_or(f64::NAN, |asked| asked.bytes as f64 / 1e3));
     rows.add("memory, peak", "MB", target.peak()?);
     one_step(options, who, &mut rows, &target, &watch, &ids[0]).await?;
+    rows.add("a flush of that disk by itself, median", "ms", flush(options)?);
     Ok(rows.rows)
+}
+
+/// How long the disk takes for what a step waits for: a few thousand bytes are written over and flushed, a while after the time before.
+/// In milliseconds, the median.
+fn flush(options: &Options) -> Result<f64> {
+    const BYTES: usize = 3_000;
+    let (times, folder) = (options.of(300), options.folder()?);
+    let file = fs_err::File::create(folder.path().join("flushed"))?;
+    let file = file.file();
+    file.write_all_at(&vec![1; BYTES * times], 0)?;
+    file.sync_all()?;
+    let mut took = Vec::with_capacity(times);
+    for time in 0..times {
+        sleep(Duration::from_millis(1));
+        let began = Instant::now();
+        file.write_all_at(&[2; BYTES], (time * BYTES) as u64)?;
+        file.sync_data()?;
+        took.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(share(&took, 0.5))
 }
 
 /// What was used until a step.

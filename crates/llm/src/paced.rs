@@ -29,11 +29,14 @@ use crate::driven::Link;
 /// times the time that they take at least.
 const UNHURRIED: u32 = 300;
 /// What each of all answers asks for, on one carrier: 24 ms as soon as sockets rest at all, since models say 20 to 100 tokens a second, and
-/// a rest in which less comes than one saves nothing; 40 ms beside 500, which nobody who reads along sees. Beside still more, processors
-/// would not keep up with shorter rests, and everything would come later than this.
+/// a rest in which less comes than one saves nothing; 40 ms beside 500, which nobody who reads along sees.
 const EACH: Duration = Duration::from_micros(80);
+/// From so many answers for each carrier on, each asks for [`EACH_OF_A_CROWD`] more: processors do not keep up, and whatever waits for
+/// its turn behind the answers, such as a prompt that comes just now, is sooner done with when more of them is read at once.
+const CROWD: u32 = 600;
+const EACH_OF_A_CROWD: Duration = Duration::from_micros(300);
 /// The longest rest.
-const LONGEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(200);
 /// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
 /// between answers that take long; if rests became shorter for it, there would be still more to do.
 const FADING: u64 = 2_000;
@@ -111,7 +114,11 @@ impl Drop for Coming {
 
 fn rest(answers: usize, carriers: usize) -> Duration {
     let each = u32::try_from(answers / carriers).unwrap_or(u32::MAX);
-    if each <= UNHURRIED { Duration::ZERO } else { EACH.saturating_mul(each).min(LONGEST) }
+    if each <= UNHURRIED {
+        return Duration::ZERO;
+    }
+    let crowd = EACH_OF_A_CROWD.saturating_mul(each.saturating_sub(CROWD));
+    EACH.saturating_mul(each).saturating_add(crowd).min(LONGEST)
 }
 
 /// A connection that rests after each read, as long as the pace says.
@@ -234,7 +241,8 @@ mod tests {
     fn rests_grow_with_the_answers_and_shrink_with_the_carriers() {
         let millis = |answers, carriers| rest(answers, carriers).as_millis();
         assert_eq!([millis(0, 1), millis(300, 1), millis(301, 1), millis(400, 1)], [0, 0, 24, 32]);
-        assert_eq!([millis(500, 1), millis(600, 1), millis(1_000, 1), millis(9_000, 1)], [40, 48, 80, 100]);
+        assert_eq!([millis(500, 1), millis(600, 1), millis(700, 1)], [40, 48, 86]);
+        assert_eq!([millis(900, 1), millis(1_000, 1), millis(9_000, 1)], [162, 200, 200]);
         assert_eq!([millis(600, 2), millis(800, 2), millis(1_000, 2)], [0, 32, 40]);
         assert_eq!(millis(1_000, 16), 0);
     }

@@ -1,9 +1,14 @@
 //! Where blocking work runs.
+//!
+//! Work waits its turn in a queue of its own, and the thread that is done with one piece goes on with the next. If instead the task that
+//! asks waited for a place and then began its work, each place would stand empty until its task was polled: where tasks wait for 50 ms
+//! for a processor, eight places would do 160 pieces of work a second, however short they are.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::at_once;
@@ -11,44 +16,110 @@ use crate::at_once;
 /// A bounded pool for work that blocks: reading files, searching, diffing. Clones share the bound. Needs a tokio
 /// runtime around it.
 #[derive(Clone, Debug)]
-pub struct Pool {
-    permits: Arc<Semaphore>,
+pub struct Pool(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
+    queue: Mutex<Queue>,
     limit: usize,
-    /// Pieces of work that wait their turn.
-    waiting: Arc<AtomicUsize>,
 }
 
-/// A piece of work that waits its turn.
-struct Waiting<'a>(&'a AtomicUsize);
+/// A piece of work. It leaves its place before it tells what came out.
+type Work = Box<dyn FnOnce(&Places) + Send>;
 
-impl<'a> Waiting<'a> {
-    fn begin(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
+#[derive(Default)]
+struct Queue {
+    /// What waits its turn, by the order in which it came.
+    waiting: BTreeMap<u64, Work>,
+    /// How many came.
+    came: u64,
+    /// How many run.
+    running: usize,
+    /// Threads that take from here, or are about to: as many as the limit at most.
+    threads: usize,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("waiting", &self.waiting.len())
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }
 
+impl Places {
+    /// What was locked is whole at any moment: nothing in here runs the work of others.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next piece of work, which has a place then. Where there is none the thread that asks is none of the queue's any more.
+    fn next(&self) -> Option<Work> {
+        let mut queue = self.queue();
+        let next = queue.waiting.pop_first();
+        match next {
+            Some(_) => queue.running += 1,
+            None => queue.threads -= 1,
+        }
+        next.map(|(_, work)| work)
+    }
+
+    fn leave(&self) {
+        self.queue().running -= 1;
+    }
+}
+
+/// A thread that is to take work.
+struct Thread(Option<Arc<Places>>);
+
+impl Thread {
+    fn work(mut self) {
+        let Some(places) = self.0.take() else { return };
+        while let Some(work) = places.next() {
+            // What panics here is only the result, of which nobody wants to know, when it is dropped.
+            drop(catch_unwind(AssertUnwindSafe(|| work(&places))));
+        }
+    }
+}
+
+impl Drop for Thread {
+    /// It was never begun: the runtime is shut down. What waits is dropped, so that it holds nothing any more.
+    fn drop(&mut self) {
+        let Some(places) = &self.0 else { return };
+        let mut queue = places.queue();
+        queue.threads -= 1;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(waiting);
+    }
+}
+
+/// A piece of work in the queue, which it leaves with this.
+struct Waiting<'a>(&'a Places, u64);
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let work = self.0.queue().waiting.remove(&self.1);
+        // What it holds may do anything when it is dropped.
+        drop(work);
     }
 }
 
 impl Pool {
     /// A pool that runs at most `limit` pieces of work at once (at least 1); the others wait their turn.
     pub fn new(limit: usize) -> Self {
-        let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
-        Self { permits: Arc::new(Semaphore::new(limit)), limit, waiting: Arc::default() }
+        Self(Arc::new(Places { queue: Mutex::default(), limit: limit.max(1) }))
     }
 
     /// How many pieces of work run.
     pub fn running(&self) -> usize {
-        self.limit.saturating_sub(self.permits.available_permits())
+        self.0.queue().running
     }
 
     /// How many pieces of work wait their turn.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.0.queue().waiting.len()
     }
 
     /// [`run`](Self::run) for what only looks at files, and takes no longer than going to another thread does: a path, a small file.
@@ -73,23 +144,39 @@ impl Pool {
     /// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
     ///
     /// Dropping the future while it waits its turn means that the work never starts. Dropping it later does **not**
-    /// stop the work: it must watch a cancel flag by itself. It keeps its place in the pool until it is over.
+    /// stop the work: it must watch a cancel flag by itself. It keeps its place in the pool until it is over. Where the runtime is shut
+    /// down before it begins there is never a result.
     pub async fn run<T, F>(&self, work: F) -> T
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let waiting = Waiting::begin(&self.waiting);
-        let Ok(permit) = self.permits.clone().acquire_owned().await else {
-            // Nobody closes the semaphore.
-            return std::future::pending().await;
+        let (told, result) = oneshot::channel();
+        let work = move |places: &Places| {
+            let result = catch_unwind(AssertUnwindSafe(work));
+            places.leave();
+            drop(told.send(result));
         };
+        let (number, needs_thread) = {
+            let mut queue = self.0.queue();
+            let (number, needs_thread) = (queue.came, queue.threads < self.0.limit);
+            queue.came += 1;
+            queue.threads += usize::from(needs_thread);
+            queue.waiting.insert(number, Box::new(work));
+            (number, needs_thread)
+        };
+        let waiting = Waiting(&self.0, number);
+        if needs_thread {
+            let thread = Thread(Some(Arc::clone(&self.0)));
+            drop(tokio::task::spawn_blocking(move || thread.work()));
+        }
+        let result = result.await;
         drop(waiting);
-        blocking(move || {
-            let _permit = permit;
-            work()
-        })
-        .await
+        match result {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -103,7 +190,7 @@ where
 {
     match try_blocking(work).await {
         Ok(result) => result,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => resume_unwind(error.into_panic()),
     }
 }
 
@@ -122,6 +209,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use futures::FutureExt;
 
@@ -163,6 +251,51 @@ mod tests {
         assert_eq!(pool.waiting(), 0);
         drop(release);
         assert!(first.await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn what_waits_begins_as_soon_as_there_is_a_place_whenever_its_task_is_polled() {
+        let pool = Pool::new(1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+        let (tell, told) = std::sync::mpsc::sync_channel(10);
+        let mut first = Box::pin(pool.run(move || held.recv()));
+        let mut others: Vec<_> = (0..10)
+            .map(|number| {
+                let tell = tell.clone();
+                Box::pin(pool.run(move || tell.send(number)))
+            })
+            .collect();
+        assert!((&mut first).now_or_never().is_none());
+        assert!(others.iter_mut().all(|other| other.now_or_never().is_none()));
+        drop(others.remove(3));
+        drop(release);
+        // Nothing is polled while this thread waits.
+        let began: Vec<i32> = (0..9).map(|_| told.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        assert_eq!(began, [0, 1, 2, 4, 5, 6, 7, 8, 9]);
+        for other in others {
+            other.await.unwrap();
+        }
+        assert_eq!((pool.running(), pool.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn where_the_runtime_is_shut_down_work_is_dropped_and_there_is_never_a_result() {
+        let pool = Pool::new(1);
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        let handle = first.handle().clone();
+        drop(first);
+        let held = Arc::new(());
+        let mut work = {
+            let (held, _entered) = (held.clone(), handle.enter());
+            let mut work = Box::pin(pool.run(move || drop(held)));
+            assert!((&mut work).now_or_never().is_none());
+            work
+        };
+        assert_eq!((Arc::strong_count(&held), pool.waiting(), pool.running()), (1, 0, 0));
+        assert!((&mut work).now_or_never().is_none());
+        // Another runtime goes on.
+        assert_eq!(second.block_on(pool.run(|| 1)), 1);
     }
 
     #[tokio::test]
