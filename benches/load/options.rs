@@ -25,7 +25,7 @@ pub(crate) struct Options {
     scenarios: Vec<Scenario>,
     /// So many sessions, in place of the scenario's own sizes.
     #[arg(long, value_name = "COUNT")]
-    sessions: Option<usize>,
+    pub(crate) sessions: Option<usize>,
     /// Tokens a second of each session that is paced.
     #[arg(long, value_name = "TOKENS", default_value_t = 50.0)]
     pub(crate) rate: f64,

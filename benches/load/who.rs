@@ -64,10 +64,14 @@ impl Who {
 /// A place for the engine, with a file to read.
 pub(crate) fn place(options: &Options, model: &Scripted, more: &str) -> Result<Place> {
     let given = options.config.as_ref().map_or(Ok(String::new()), fs_err::read_to_string)?;
+    // Each session has a client, and a moment later a prompt of its own. What is not needed is left out: an engine from before knows no
+    // such key.
+    let many = options.sessions.is_some_and(|sessions| sessions > 2_000);
+    let connections = if many { "[server]\nconnections = 1000000\n" } else { "" };
     // A client of each session is more than a tenant usually has.
     // A client of the v1 wire names the model with the prompt only.
     let config = format!(
-        "model = \"bench/{STEADY}\"\nsandbox = \"off\"\n{given}\n{}\n[server.limits]\nsubscribers = 1000000\n{more}\n",
+        "model = \"bench/{STEADY}\"\nsandbox = \"off\"\n{given}\n{}\n[server.limits]\nsubscribers = 1000000\n{connections}{more}\n",
         model.config()
     );
     let under = options.under.as_ref().map(|words| words.0.clone()).unwrap_or_default();

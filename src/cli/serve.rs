@@ -99,6 +99,7 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         // Ctrl-C is for the command, and so is the end of its terminal. Who leads a group already has no terminal.
         let _ = rustix::process::setsid();
     }
+    raise_open_files();
     let settings = common.settings()?;
     let data = common.data()?;
     let listen = match listen {
@@ -203,6 +204,20 @@ fn metrics(settings: &Settings) -> Result<MetricsOptions, Failure> {
         }
     }
     Ok(options)
+}
+
+/// Each client and each request to a model takes an open file, and most systems give a program 1,024 unless it asks for what it may
+/// have. The commands of sessions have a bound of their own.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::debug!(?current, ?maximum, "may open more files now"),
+        Err(error) => tracing::debug!(%error, ?current, ?maximum, "may not open more files"),
+    }
 }
 
 /// What holds the commands of sessions. Whoever serves others is not there to watch what they do: where nobody decided on

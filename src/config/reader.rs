@@ -243,6 +243,7 @@ impl Reader<'_> {
                 | KeyName::ServerHosts
                 | KeyName::ServerOrigins
                 | KeyName::ServerGrace
+                | KeyName::ServerConnections
                 | KeyName::ServerSessions
                 | KeyName::ServerRunningTurns
                 | KeyName::ServerTokens
@@ -512,7 +513,7 @@ fn percent_kept(percent: u64) -> Result<u64, String> {
 }
 
 /// A count that must be 1 or more.
-fn at_least_one(count: u64) -> Result<u32, String> {
+pub(super) fn at_least_one(count: u64) -> Result<u32, String> {
     u32::try_from(count)
         .ok()
         .filter(|count| *count > 0)

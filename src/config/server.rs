@@ -9,6 +9,7 @@ use rust_decimal::prelude::ToPrimitive as _;
 
 use super::document::Value;
 use super::keys::KeyName;
+use super::reader::at_least_one;
 use super::settings::Settings;
 use super::walls::directories;
 
@@ -27,6 +28,8 @@ pub struct ServerSettings {
     pub limits: TenantLimits,
     /// How long running turns may go on after the server was told to end.
     pub grace: Duration,
+    /// How many connections there may be at once.
+    pub connections: usize,
 }
 
 impl ServerSettings {
@@ -42,6 +45,7 @@ impl ServerSettings {
             origins: self.origins.clone(),
             limits: self.limits.clone(),
             grace: self.grace,
+            connections: self.connections,
             ..ServerOptions::default()
         }
     }
@@ -49,8 +53,9 @@ impl ServerSettings {
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        let ServerOptions { roots, hosts, origins, limits, grace, .. } = ServerOptions::default();
-        Self { listen: Self::LISTEN, roots, hosts, origins, limits, grace }
+        let ServerOptions { roots, hosts, origins, limits, grace, connections, .. } =
+            ServerOptions::default();
+        Self { listen: Self::LISTEN, roots, hosts, origins, limits, grace, connections }
     }
 }
 
@@ -71,6 +76,9 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
             server.origins = list.iter().map(|text| origin(text)).collect::<Result<_, _>>()?;
         }
         (KeyName::ServerGrace, Value::Whole(millis)) => server.grace = Duration::from_millis(*millis),
+        (KeyName::ServerConnections, Value::Whole(count)) => {
+            server.connections = usize::try_from(at_least_one(*count)?).unwrap_or(usize::MAX);
+        }
         (KeyName::ServerSessions, Value::Whole(count)) => limits.sessions = Some(*count),
         (KeyName::ServerRunningTurns, Value::Whole(count)) => limits.running_turns = Some(*count),
         (KeyName::ServerTokens, Value::Whole(count)) => limits.tokens_per_minute = Some(*count),

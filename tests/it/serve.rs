@@ -1,6 +1,6 @@
 //! `playhouse serve` and `playhouse keys`.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -163,6 +163,50 @@ fn it_says_where_it_is_and_ends_in_good_order() {
         assert!(ended.stdout.is_empty() && !ended.stderr.contains("hush"), "{ended:?}");
         assert!(!socket.exists());
     }
+}
+
+#[test]
+fn more_connections_than_there_may_be_wait_until_one_ends() {
+    let stage = Stage::new(Model::new());
+    stage.configure("[server]\nconnections = 2");
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    let connect = || {
+        let mut stream = TcpStream::connect(serving.address()).unwrap();
+        write!(stream, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    };
+    let mut read = [0; 12];
+    let mut two = [connect(), connect()];
+    for stream in &mut two {
+        stream.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"HTTP/1.1 200");
+    }
+    let mut third = connect();
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let error = third.read_exact(&mut read).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    drop(two);
+    third.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    third.read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"HTTP/1.1 200");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn it_takes_as_many_open_files_as_it_may() {
+    let stage = Stage::new(Model::new());
+    let mut command = stage.program("sh");
+    let program = env!("CARGO_BIN_EXE_playhouse");
+    command.args(["-c", "ulimit -Sn 300 && exec \"$0\" \"$@\"", program, "serve", "--sandbox", "off"]);
+    command.args(["--port", "0"]);
+    let serving = Serving::of(command);
+    serving.address();
+    let limits = fs_err::read_to_string(format!("/proc/{}/limits", serving.process())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard]: [u64; 2] =
+        std::array::from_fn(|at| files.split_whitespace().nth(at).unwrap().parse().unwrap());
+    assert!(soft > 300 && soft == hard, "{files}");
 }
 
 #[test]

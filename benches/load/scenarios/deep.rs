@@ -81,7 +81,9 @@ pub(crate) async fn run(options: &Options, who: &Who) -> Result<Vec<Row>> {
     rows.add("request at the end", "KB", asked.last().map_or(f64::NAN, |asked| asked.bytes as f64 / 1e3));
     rows.add("memory, peak", "MB", target.peak()?);
     one_step(options, who, &mut rows, &target, &watch, &ids[0]).await?;
-    rows.add("a flush of that disk by itself, median", "ms", flush(options)?);
+    if who.is_engine() && options.server.is_none() {
+        rows.add("a flush of that disk by itself, median", "ms", flush(options)?);
+    }
     Ok(rows.rows)
 }
 

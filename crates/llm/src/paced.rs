@@ -31,10 +31,13 @@ const UNHURRIED: u32 = 300;
 /// What each of all answers asks for, on one carrier: 24 ms as soon as sockets rest at all, since models say 20 to 100 tokens a second, and
 /// a rest in which less comes than one saves nothing; 40 ms beside 500, which nobody who reads along sees.
 const EACH: Duration = Duration::from_micros(80);
-/// From so many answers for each carrier on, each asks for [`EACH_OF_A_CROWD`] more: processors do not keep up, and whatever waits for
-/// its turn behind the answers, such as a prompt that comes just now, is sooner done with when more of them is read at once.
+/// From so many answers for each carrier on, each may ask for [`EACH_OF_A_CROWD`] more.
 const CROWD: u32 = 600;
+/// What each of a crowd asks for where processors do not keep up: whatever waits for its turn behind the answers, such as a prompt that
+/// comes just now, has it sooner when more of them is read at once.
 const EACH_OF_A_CROWD: Duration = Duration::from_micros(300);
+/// No rest is longer for it than so many times as long as rests ended too late of late.
+const LATE_TIMES: u32 = 4;
 /// The longest rest.
 const LONGEST: Duration = Duration::from_millis(200);
 /// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
@@ -59,14 +62,16 @@ struct Answers {
     /// The most that came, and when, in milliseconds after `epoch`: in the lower and the upper half.
     most: AtomicU64,
     epoch: Instant,
+    /// How much later than it was due a rest ended of late, in microseconds.
+    late: AtomicU64,
     /// How many threads carry them: known when one is read.
     carriers: OnceLock<usize>,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        let (coming, most) = Default::default();
-        Self { coming, most, epoch: Instant::now(), carriers: OnceLock::new() }
+        let (coming, most, late) = Default::default();
+        Self { coming, most, epoch: Instant::now(), late, carriers: OnceLock::new() }
     }
 }
 
@@ -82,7 +87,17 @@ impl Pace {
 
     /// How long a socket rests that was read just now.
     fn rest(&self, now: Instant) -> Duration {
-        rest(self.answers(now), *self.0.carriers.get_or_init(carriers))
+        let late = Duration::from_micros(self.0.late.load(Ordering::Relaxed));
+        rest(self.answers(now), *self.0.carriers.get_or_init(carriers), late)
+    }
+
+    /// A rest ended so much later than it was due. That moves what is known of it by a part: it is about a hundred rests that say it.
+    fn ended(&self, late: Duration) {
+        const PART: u64 = 64;
+        let late = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        let known = self.0.late.load(Ordering::Relaxed);
+        // Two that do this at once differ by little.
+        self.0.late.store((known.saturating_mul(PART - 1).saturating_add(late)) / PART, Ordering::Relaxed);
     }
 
     /// How many answers come, and those that came a moment ago as far as they are counted still.
@@ -112,12 +127,13 @@ impl Drop for Coming {
     }
 }
 
-fn rest(answers: usize, carriers: usize) -> Duration {
+fn rest(answers: usize, carriers: usize, late: Duration) -> Duration {
     let each = u32::try_from(answers / carriers).unwrap_or(u32::MAX);
     if each <= UNHURRIED {
         return Duration::ZERO;
     }
-    let crowd = EACH_OF_A_CROWD.saturating_mul(each.saturating_sub(CROWD));
+    let crowd =
+        EACH_OF_A_CROWD.saturating_mul(each.saturating_sub(CROWD)).min(late.saturating_mul(LATE_TIMES));
     EACH.saturating_mul(each).saturating_add(crowd).min(LONGEST)
 }
 
@@ -178,6 +194,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
             && let Some(over) = &mut this.over
         {
             ready!(over.as_mut().poll(cx));
+            this.pace.ended(over.deadline().elapsed());
         }
         this.is_resting = false;
         let before = buffer.filled().len();
@@ -239,12 +256,26 @@ mod tests {
 
     #[test]
     fn rests_grow_with_the_answers_and_shrink_with_the_carriers() {
-        let millis = |answers, carriers| rest(answers, carriers).as_millis();
+        let millis = |answers, carriers| rest(answers, carriers, Duration::from_millis(50)).as_millis();
         assert_eq!([millis(0, 1), millis(300, 1), millis(301, 1), millis(400, 1)], [0, 0, 24, 32]);
         assert_eq!([millis(500, 1), millis(600, 1), millis(700, 1)], [40, 48, 86]);
         assert_eq!([millis(900, 1), millis(1_000, 1), millis(9_000, 1)], [162, 200, 200]);
         assert_eq!([millis(600, 2), millis(800, 2), millis(1_000, 2)], [0, 32, 40]);
         assert_eq!(millis(1_000, 16), 0);
+        // Where processors keep up, a crowd asks for no more than others.
+        let late = |millis| rest(1_000, 1, Duration::from_millis(millis)).as_millis();
+        assert_eq!([late(0), late(1), late(10), late(30), late(90)], [80, 84, 120, 200, 200]);
+    }
+
+    #[test]
+    fn how_late_rests_end_is_known_after_some_of_them() {
+        let pace = Pace::default();
+        let mut known = Vec::new();
+        for late in [80, 80, 80, 0, 0, 0] {
+            (0..100).for_each(|_| pace.ended(Duration::from_millis(late)));
+            known.push(pace.0.late.load(Ordering::Relaxed) / 1_000);
+        }
+        assert!(known[0] > 60 && known[2] >= 79 && known[3] < 20 && known[5] <= 1, "{known:?}");
     }
 
     #[test]

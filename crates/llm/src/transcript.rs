@@ -20,6 +20,9 @@ const MARKED_MESSAGES: usize = 2;
 /// since what was sent must not change.
 pub(crate) const MAX_FILE_BYTES: u64 = 12_000_000;
 
+/// What a head has beside system prompt and tools, and the first messages behind it, in bytes: most have no more.
+const ROOM: usize = 1_024;
+
 /// A conversation serialized in one dialect.
 ///
 /// Each message is serialized once, when it is pushed, after a head that never changes: so requests only grow at the end
@@ -67,9 +70,13 @@ impl Transcript {
     pub fn new(dialect: DialectKind, head: &Head) -> Self {
         let dialect = dialect.dialect();
         let mut wire = Wire::default();
+        // Thousands of conversations may begin at once: what is about as long as it will be need not move again and again.
+        let tools = usize::try_from(head.tools.bytes()).unwrap_or(0);
+        wire.bytes.reserve(head.system.len() + head.system.len() / 8 + tools + tools / 8 + ROOM);
         dialect.write_head(head, &mut wire);
-        let mut bytes = BytesMut::new();
-        copy_with_markers(&wire, dialect.cache_marker(), &mut bytes);
+        let marker = dialect.cache_marker();
+        let mut bytes = BytesMut::with_capacity(wire.bytes.len() + wire.marks.len() * marker.len() + ROOM);
+        copy_with_markers(&wire, marker, &mut bytes);
         Self {
             dialect,
             model: head.model.clone(),

@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::at_once;
 
 /// A bounded pool for work that blocks: reading files, searching, diffing. Clones share the bound. Needs a tokio
-/// runtime around it.
+/// runtime around it, whose threads for such work are at least as many as those of all its pools. Where several runtimes share a pool,
+/// work of one may run on a thread of another, which that one waits for when it ends.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Places>);
 
@@ -24,13 +26,19 @@ struct Places {
     limit: usize,
 }
 
-/// A piece of work. It leaves its place before it tells what came out.
-type Work = Box<dyn FnOnce(&Places) + Send>;
+/// A piece of work, which leaves the place that it has before it tells what came out.
+type Work = Box<dyn FnOnce(Place<'_>) + Send>;
+
+/// A piece of work that waits its turn, and whose threads may carry it.
+struct Waiting {
+    work: Work,
+    runtime: Handle,
+}
 
 #[derive(Default)]
 struct Queue {
     /// What waits its turn, by the order in which it came.
-    waiting: BTreeMap<u64, Work>,
+    waiting: BTreeMap<u64, Waiting>,
     /// How many came.
     came: u64,
     /// How many run.
@@ -54,55 +62,75 @@ impl Places {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next piece of work, which has a place then. Where there is none the thread that asks is none of the queue's any more.
-    fn next(&self) -> Option<Work> {
+    /// The next piece of work, and a place for it. Where there is none the thread that asks is none of the queue's any more.
+    fn next(&self) -> Option<(Work, Place<'_>)> {
         let mut queue = self.queue();
-        let next = queue.waiting.pop_first();
-        match next {
-            Some(_) => queue.running += 1,
-            None => queue.threads -= 1,
-        }
-        next.map(|(_, work)| work)
-    }
-
-    fn leave(&self) {
-        self.queue().running -= 1;
+        let Some((_, Waiting { work, .. })) = queue.waiting.pop_first() else {
+            queue.threads -= 1;
+            return None;
+        };
+        queue.running += 1;
+        Some((work, Place(self)))
     }
 }
 
-/// A thread that is to take work.
-struct Thread(Option<Arc<Places>>);
+/// What a piece of work has while it runs.
+struct Place<'a>(&'a Places);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.queue().running -= 1;
+    }
+}
+
+/// A thread that is to take work. It was asked for with the piece of this number.
+struct Thread(Option<Arc<Places>>, u64);
 
 impl Thread {
+    /// Asks `runtime` for it: it is counted among the queue's already.
+    fn begin(places: Arc<Places>, number: u64, runtime: &Handle) {
+        let thread = Self(Some(places), number);
+        drop(runtime.spawn_blocking(move || thread.work()));
+    }
+
     fn work(mut self) {
         let Some(places) = self.0.take() else { return };
-        while let Some(work) = places.next() {
-            // What panics here is only the result, of which nobody wants to know, when it is dropped.
-            drop(catch_unwind(AssertUnwindSafe(|| work(&places))));
+        while let Some((work, place)) = places.next() {
+            let panic = catch_unwind(AssertUnwindSafe(|| work(place)));
+            // It is only a result that panics here, when it is dropped since nobody wants it. What it panics with may do so too.
+            panic.unwrap_or_else(std::mem::forget);
         }
     }
 }
 
 impl Drop for Thread {
-    /// It was never begun: the runtime is shut down. What waits is dropped, so that it holds nothing any more.
+    /// It was never begun: its runtime is shut down, and with that the work that it was asked for. What else waits may be of another
+    /// runtime, and needs another thread then.
     fn drop(&mut self) {
-        let Some(places) = &self.0 else { return };
-        let mut queue = places.queue();
-        queue.threads -= 1;
-        let waiting = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(waiting);
+        let Some(places) = self.0.take() else { return };
+        let (never, next) = {
+            let mut queue = places.queue();
+            queue.threads -= 1;
+            let never = queue.waiting.remove(&self.1);
+            let next = queue.waiting.first_key_value().map(|(number, next)| (*number, next.runtime.clone()));
+            queue.threads += usize::from(next.is_some());
+            (never, next)
+        };
+        drop(never);
+        if let Some((number, runtime)) = next {
+            Self::begin(places, number, &runtime);
+        }
     }
 }
 
-/// A piece of work in the queue, which it leaves with this.
-struct Waiting<'a>(&'a Places, u64);
+/// The piece of work of this number, which leaves the queue with this.
+struct Asked<'a>(&'a Places, u64);
 
-impl Drop for Waiting<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let work = self.0.queue().waiting.remove(&self.1);
+        let never = self.0.queue().waiting.remove(&self.1);
         // What it holds may do anything when it is dropped.
-        drop(work);
+        drop(never);
     }
 }
 
@@ -145,33 +173,39 @@ impl Pool {
     ///
     /// Dropping the future while it waits its turn means that the work never starts. Dropping it later does **not**
     /// stop the work: it must watch a cancel flag by itself. It keeps its place in the pool until it is over. Where the runtime is shut
-    /// down before it begins there is never a result.
+    /// down before it begins there may never be a result.
     pub async fn run<T, F>(&self, work: F) -> T
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        let runtime = Handle::current();
         let (told, result) = oneshot::channel();
-        let work = move |places: &Places| {
+        let work: Work = Box::new(move |place| {
             let result = catch_unwind(AssertUnwindSafe(work));
-            places.leave();
+            // What nobody wants is dropped here, and that may take a while.
+            if told.is_closed() {
+                drop(result);
+                return drop(place);
+            }
+            drop(place);
             drop(told.send(result));
-        };
+        });
+        let waiting = Waiting { work, runtime: runtime.clone() };
         let (number, needs_thread) = {
             let mut queue = self.0.queue();
             let (number, needs_thread) = (queue.came, queue.threads < self.0.limit);
             queue.came += 1;
             queue.threads += usize::from(needs_thread);
-            queue.waiting.insert(number, Box::new(work));
+            queue.waiting.insert(number, waiting);
             (number, needs_thread)
         };
-        let waiting = Waiting(&self.0, number);
+        let asked = Asked(&self.0, number);
         if needs_thread {
-            let thread = Thread(Some(Arc::clone(&self.0)));
-            drop(tokio::task::spawn_blocking(move || thread.work()));
+            Thread::begin(Arc::clone(&self.0), number, &runtime);
         }
         let result = result.await;
-        drop(waiting);
+        drop(asked);
         match result {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
@@ -273,29 +307,96 @@ mod tests {
         let began: Vec<i32> = (0..9).map(|_| told.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
         assert_eq!(began, [0, 1, 2, 4, 5, 6, 7, 8, 9]);
         for other in others {
-            other.await.unwrap();
+            within(other).await.unwrap();
         }
         assert_eq!((pool.running(), pool.waiting()), (0, 0));
     }
 
-    #[test]
-    fn where_the_runtime_is_shut_down_work_is_dropped_and_there_is_never_a_result() {
-        let pool = Pool::new(1);
-        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (first, second) = (runtime(), runtime());
-        let handle = first.handle().clone();
-        drop(first);
-        let held = Arc::new(());
-        let mut work = {
-            let (held, _entered) = (held.clone(), handle.enter());
-            let mut work = Box::pin(pool.run(move || drop(held)));
-            assert!((&mut work).now_or_never().is_none());
-            work
+    #[tokio::test]
+    async fn as_much_runs_at_once_as_there_are_places() {
+        let pool = Pool::new(2);
+        let meeting = Arc::new(std::sync::Barrier::new(2));
+        let meet = || {
+            let meeting = meeting.clone();
+            pool.run(move || meeting.wait().is_leader())
         };
-        assert_eq!((Arc::strong_count(&held), pool.waiting(), pool.running()), (1, 0, 0));
-        assert!((&mut work).now_or_never().is_none());
-        // Another runtime goes on.
-        assert_eq!(second.block_on(pool.run(|| 1)), 1);
+        let (one, other) = within(async { tokio::join!(meet(), meet()) }).await;
+        assert!(one != other);
+    }
+
+    async fn within<T>(work: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(60), work).await.expect("nothing goes on")
+    }
+
+    /// What does this when it is dropped.
+    struct Dropped<F: Fn()>(F);
+
+    impl<F: Fn()> Drop for Dropped<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_wants_may_panic_when_it_is_dropped_and_may_ask_the_pool() {
+        let pool = Pool::new(1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+        let mut unwanted = Box::pin(pool.run(move || {
+            let _ = held.recv();
+            Dropped(|| panic!("on purpose"))
+        }));
+        assert!((&mut unwanted).now_or_never().is_none());
+        while pool.running() < 1 {
+            tokio::task::yield_now().await;
+        }
+        let asked = Dropped({
+            let pool = pool.clone();
+            move || assert_eq!(pool.waiting(), 0)
+        });
+        let mut never = Box::pin(pool.run(move || drop(asked)));
+        assert!((&mut never).now_or_never().is_none());
+        assert_eq!(pool.waiting(), 1);
+        drop(never);
+        drop(unwanted);
+        drop(release);
+        assert_eq!(within(pool.run(|| 1)).await, 1);
+        assert_eq!((pool.running(), pool.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn where_a_runtime_is_shut_down_its_work_is_dropped_and_that_of_others_is_done() {
+        let pool = Pool::new(2);
+        let ended = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let handle = ended.handle().clone();
+        drop(ended);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        // The thread for this one does not begin before it is released.
+        let (release, wait) = std::sync::mpsc::sync_channel::<()>(0);
+        let taken = runtime.spawn_blocking(move || wait.recv());
+        let mut other = Box::pin(pool.run(|| 1));
+        runtime.block_on(async { assert!((&mut other).now_or_never().is_none()) });
+
+        let held = Arc::new(());
+        let mut never = Box::pin({
+            let held = held.clone();
+            pool.run(move || drop(held))
+        });
+        {
+            let _entered = handle.enter();
+            assert!((&mut never).now_or_never().is_none());
+        }
+        assert_eq!((Arc::strong_count(&held), pool.waiting()), (1, 1), "nothing but the other one waits");
+        drop(release);
+        assert_eq!(runtime.block_on(within(other)), 1);
+        assert!((&mut never).now_or_never().is_none(), "there is never a result");
+        assert!(runtime.block_on(taken).unwrap().is_err());
+        let more = async { tokio::join!(pool.run(|| 2), pool.run(|| 3), pool.run(|| 4)) };
+        assert_eq!(runtime.block_on(within(more)), (2, 3, 4));
+        assert_eq!((pool.running(), pool.waiting()), (0, 0));
     }
 
     #[tokio::test]
