@@ -66,7 +66,7 @@ pub(crate) fn place(options: &Options, model: &Scripted, more: &str) -> Result<P
     let given = options.config.as_ref().map_or(Ok(String::new()), fs_err::read_to_string)?;
     // Each session has a client, and a moment later a prompt of its own. What is not needed is left out: an engine from before knows no
     // such key.
-    let many = options.sessions.is_some_and(|sessions| sessions > 2_000);
+    let many = options.sessions.is_some_and(|sessions| sessions > 2_000) && !given.contains("[server]");
     let connections = if many { "[server]\nconnections = 1000000\n" } else { "" };
     // A client of each session is more than a tenant usually has.
     // A client of the v1 wire names the model with the prompt only.

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use playhouse_protocol::Sandbox;
 use playhouse_server::{App, Ended, Listen, MetricsAccess, MetricsOptions, Server};
 use playhouse_store::StoreError;
+use playhouse_workspace::process::raise_open_files;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -99,7 +100,10 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         // Ctrl-C is for the command, and so is the end of its terminal. Who leads a group already has no terminal.
         let _ = rustix::process::setsid();
     }
-    raise_open_files();
+    // Each client and each request to a model takes one.
+    if let Err(error) = raise_open_files() {
+        tracing::warn!(%error, "the server can open no more files than it was given");
+    }
     let settings = common.settings()?;
     let data = common.data()?;
     let listen = match listen {
@@ -204,20 +208,6 @@ fn metrics(settings: &Settings) -> Result<MetricsOptions, Failure> {
         }
     }
     Ok(options)
-}
-
-/// Each client and each request to a model takes an open file, and most systems give a program 1,024 unless it asks for what it may
-/// have. The commands of sessions have a bound of their own.
-fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum {
-        return;
-    }
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => tracing::debug!(?current, ?maximum, "may open more files now"),
-        Err(error) => tracing::debug!(%error, ?current, ?maximum, "may not open more files"),
-    }
 }
 
 /// What holds the commands of sessions. Whoever serves others is not there to watch what they do: where nobody decided on

@@ -181,7 +181,7 @@ keys! {
     ServerGrace = "server.grace_ms", Whole, "`10000`", false,
         "How long running turns may go on after the server was told to end, in milliseconds. Then they are suspended, and go on at the next start.";
     ServerConnections = "server.connections", Whole, "`4096`", false,
-        "How many connections of clients there may be at once, at least 1; more wait until one ends. A client that follows a session holds one. Each takes an open file, and so does each request to a model; the server takes as many as the system lets it have (`ulimit -Hn`).";
+        "How many connections of clients there may be at once, at least 1; more wait until one ends. A client that follows a session holds one (`server.limits.subscribers` bounds those of a tenant). One in 32, 64 at most, is kept for the socket in the file system. Each takes an open file, and so does each request to a model; the server takes as many as the system lets it have (`ulimit -Hn`).";
     ServerSessions = "server.limits.sessions", Whole, "no limit", false,
         "How many sessions a tenant may have.";
     ServerRunningTurns = "server.limits.running_turns", Whole, "no limit", false,

@@ -77,7 +77,8 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
         }
         (KeyName::ServerGrace, Value::Whole(millis)) => server.grace = Duration::from_millis(*millis),
         (KeyName::ServerConnections, Value::Whole(count)) => {
-            server.connections = usize::try_from(at_least_one(*count)?).unwrap_or(usize::MAX);
+            let count = usize::try_from(at_least_one(*count)?).unwrap_or(usize::MAX);
+            server.connections = count.min(tokio::sync::Semaphore::MAX_PERMITS);
         }
         (KeyName::ServerSessions, Value::Whole(count)) => limits.sessions = Some(*count),
         (KeyName::ServerRunningTurns, Value::Whole(count)) => limits.running_turns = Some(*count),

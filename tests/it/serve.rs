@@ -194,12 +194,14 @@ fn more_connections_than_there_may_be_wait_until_one_ends() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn it_takes_as_many_open_files_as_it_may() {
-    let stage = Stage::new(Model::new());
+fn it_takes_as_many_open_files_as_it_may_and_gives_commands_as_many_as_it_was_given() {
+    let told = json!({"command": "ulimit -Sn > soft.txt; ulimit -Hn > hard.txt"});
+    let stage = Stage::new(Model::new().step(call("bash", told)).step(text("Done.")));
+    stage.configure("[permissions]\nbash = \"allow\"\n[tools.bash]\nopen_files = 400");
+    let serve = stage.command(["serve", "--sandbox", "off", "--port", "0"]);
     let mut command = stage.program("sh");
-    let program = env!("CARGO_BIN_EXE_playhouse");
-    command.args(["-c", "ulimit -Sn 300 && exec \"$0\" \"$@\"", program, "serve", "--sandbox", "off"]);
-    command.args(["--port", "0"]);
+    command.args(["-c", "ulimit -Sn 300 && exec \"$0\" \"$@\""]);
+    command.arg(serve.get_program()).args(serve.get_args());
     let serving = Serving::of(command);
     serving.address();
     let limits = fs_err::read_to_string(format!("/proc/{}/limits", serving.process())).unwrap();
@@ -207,6 +209,9 @@ fn it_takes_as_many_open_files_as_it_may() {
     let [soft, hard]: [u64; 2] =
         std::array::from_fn(|at| files.split_whitespace().nth(at).unwrap().parse().unwrap());
     assert!(soft > 300 && soft == hard, "{files}");
+    serving.prompt(&stage);
+    stage.wait_for(|asked| asked.len() == 2);
+    assert_eq!((stage.read("soft.txt").trim(), stage.read("hard.txt").trim()), ("300", "400"));
 }
 
 #[test]

@@ -38,8 +38,9 @@ const CROWD: u32 = 600;
 const EACH_OF_A_CROWD: Duration = Duration::from_micros(300);
 /// No rest is longer for it than so many times as long as rests ended too late of late.
 const LATE_TIMES: u32 = 4;
-/// The longest rest.
-const LONGEST: Duration = Duration::from_millis(200);
+/// The longest rest where rests end in time, and where they do not.
+const LONGEST: Duration = Duration::from_millis(100);
+const LONGEST_OF_A_CROWD: Duration = Duration::from_millis(200);
 /// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
 /// between answers that take long; if rests became shorter for it, there would be still more to do.
 const FADING: u64 = 2_000;
@@ -91,10 +92,11 @@ impl Pace {
         rest(self.answers(now), *self.0.carriers.get_or_init(carriers), late)
     }
 
-    /// A rest ended so much later than it was due. That moves what is known of it by a part: it is about a hundred rests that say it.
+    /// A rest ended so much later than it was due: that is when its reader was polled. It moves what is known by a part: about a hundred rests
+    /// say it, and none of them much.
     fn ended(&self, late: Duration) {
         const PART: u64 = 64;
-        let late = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        let late = u64::try_from(late.min(LONGEST_OF_A_CROWD).as_micros()).unwrap_or(u64::MAX);
         let known = self.0.late.load(Ordering::Relaxed);
         // Two that do this at once differ by little.
         self.0.late.store((known.saturating_mul(PART - 1).saturating_add(late)) / PART, Ordering::Relaxed);
@@ -134,7 +136,7 @@ fn rest(answers: usize, carriers: usize, late: Duration) -> Duration {
     }
     let crowd =
         EACH_OF_A_CROWD.saturating_mul(each.saturating_sub(CROWD)).min(late.saturating_mul(LATE_TIMES));
-    EACH.saturating_mul(each).saturating_add(crowd).min(LONGEST)
+    EACH.saturating_mul(each).min(LONGEST).saturating_add(crowd).min(LONGEST_OF_A_CROWD)
 }
 
 /// A connection that rests after each read, as long as the pace says.
@@ -265,6 +267,7 @@ mod tests {
         // Where processors keep up, a crowd asks for no more than others.
         let late = |millis| rest(1_000, 1, Duration::from_millis(millis)).as_millis();
         assert_eq!([late(0), late(1), late(10), late(30), late(90)], [80, 84, 120, 200, 200]);
+        assert_eq!(rest(9_000, 1, Duration::ZERO).as_millis(), 100);
     }
 
     #[test]
@@ -276,6 +279,9 @@ mod tests {
             known.push(pace.0.late.load(Ordering::Relaxed) / 1_000);
         }
         assert!(known[0] > 60 && known[2] >= 79 && known[3] < 20 && known[5] <= 1, "{known:?}");
+        // A reader that looks after a minute only says nothing of the processors.
+        pace.ended(Duration::from_secs(60));
+        assert!(pace.0.late.load(Ordering::Relaxed) < 4_000);
     }
 
     #[test]

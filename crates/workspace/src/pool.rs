@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
@@ -16,7 +16,7 @@ use crate::at_once;
 
 /// A bounded pool for work that blocks: reading files, searching, diffing. Clones share the bound. Needs a tokio
 /// runtime around it, whose threads for such work are at least as many as those of all its pools. Where several runtimes share a pool,
-/// work of one may run on a thread of another, which that one waits for when it ends.
+/// work of one may run on a thread of another, which waits for it when it ends, and for what comes meanwhile.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Places>);
 
@@ -63,14 +63,14 @@ impl Places {
     }
 
     /// The next piece of work, and a place for it. Where there is none the thread that asks is none of the queue's any more.
-    fn next(&self) -> Option<(Work, Place<'_>)> {
+    fn next(&self) -> Option<(Waiting, Place<'_>)> {
         let mut queue = self.queue();
-        let Some((_, Waiting { work, .. })) = queue.waiting.pop_first() else {
+        let Some((_, next)) = queue.waiting.pop_first() else {
             queue.threads -= 1;
             return None;
         };
         queue.running += 1;
-        Some((work, Place(self)))
+        Some((next, Place(self)))
     }
 }
 
@@ -83,19 +83,21 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A thread that is to take work. It was asked for with the piece of this number.
-struct Thread(Option<Arc<Places>>, u64);
+/// A thread of this runtime that is to take work.
+struct Thread(Option<Arc<Places>>, Id);
 
 impl Thread {
     /// Asks `runtime` for it: it is counted among the queue's already.
-    fn begin(places: Arc<Places>, number: u64, runtime: &Handle) {
-        let thread = Self(Some(places), number);
+    fn begin(places: Arc<Places>, runtime: &Handle) {
+        let thread = Self(Some(places), runtime.id());
         drop(runtime.spawn_blocking(move || thread.work()));
     }
 
     fn work(mut self) {
         let Some(places) = self.0.take() else { return };
-        while let Some((work, place)) = places.next() {
+        while let Some((Waiting { work, runtime }, place)) = places.next() {
+            // It may be that of another thread.
+            let _entered = runtime.enter();
             let panic = catch_unwind(AssertUnwindSafe(|| work(place)));
             // It is only a result that panics here, when it is dropped since nobody wants it. What it panics with may do so too.
             panic.unwrap_or_else(std::mem::forget);
@@ -104,21 +106,24 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// It was never begun: its runtime is shut down, and with that the work that it was asked for. What else waits may be of another
-    /// runtime, and needs another thread then.
+    /// It was never begun: its runtime is shut down, and with it the work of its tasks. What else waits is of another runtime, and
+    /// needs a thread of that.
     fn drop(&mut self) {
         let Some(places) = self.0.take() else { return };
         let (never, next) = {
             let mut queue = places.queue();
             queue.threads -= 1;
-            let never = queue.waiting.remove(&self.1);
-            let next = queue.waiting.first_key_value().map(|(number, next)| (*number, next.runtime.clone()));
+            let waiting = std::mem::take(&mut queue.waiting);
+            let (never, waiting): (BTreeMap<_, _>, _) =
+                waiting.into_iter().partition(|(_, waiting)| waiting.runtime.id() == self.1);
+            queue.waiting = waiting;
+            let next = queue.waiting.values().next().map(|next| next.runtime.clone());
             queue.threads += usize::from(next.is_some());
             (never, next)
         };
         drop(never);
-        if let Some((number, runtime)) = next {
-            Self::begin(places, number, &runtime);
+        if let Some(runtime) = next {
+            Self::begin(places, &runtime);
         }
     }
 }
@@ -202,7 +207,7 @@ impl Pool {
         };
         let asked = Asked(&self.0, number);
         if needs_thread {
-            Thread::begin(Arc::clone(&self.0), number, &runtime);
+            Thread::begin(Arc::clone(&self.0), &runtime);
         }
         let result = result.await;
         drop(asked);

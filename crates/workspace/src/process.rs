@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::walls::Walls;
 pub use environment::{Environment, PASSED_DOWN};
-pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force};
+pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force, raise_open_files};
 pub use mark::Scope;
 pub(crate) use mark::random;
 pub use memory::keep_memory_private;

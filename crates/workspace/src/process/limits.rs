@@ -33,6 +33,7 @@ use super::watchdog;
 pub use bound::{Bound, LimitsInForce};
 pub(super) use cgroup::CommandGroup;
 use cgroup::Groups;
+pub use rlimit::raise_open_files;
 
 /// Fewer tasks are never asked for: a shell with a pipe must fit.
 const FEWEST_TASKS: u32 = 8;

@@ -3,7 +3,10 @@
 //! They are worked out here, and not in the shell: a limit that this process has already is never made wider, and a shell
 //! would need a process for each look.
 
-use rustix::process::{Resource, Rlimit, getrlimit};
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Limits;
 
@@ -19,7 +22,36 @@ struct Lowered {
     /// it is called `sh`.
     unit: u64,
     soft: u64,
-    hard: u64,
+    /// `None` for one that stays.
+    hard: Option<u64>,
+}
+
+/// How many files a program may open that asks for no more, as it was before this process did.
+static USUAL_FILES: OnceLock<u64> = OnceLock::new();
+
+/// Lets this process open as many files as it may: most systems give a program 1,024 unless it asks. Commands still begin with what this
+/// process was given: some close each file that they might have, and some know of no more than 1,024.
+///
+/// # Errors
+/// The system refuses.
+pub fn raise_open_files() -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return Ok(());
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    if let Some(current) = current {
+        // Who raised them before knows better.
+        let _ = USUAL_FILES.set(current);
+    }
+    Ok(())
+}
+
+/// What is lowered of the files that a command may open.
+fn files(limit: Option<u64>, usual: Option<u64>) -> Option<Lowered> {
+    let limit = limit.map(|files| files.max(16));
+    let soft = limit.into_iter().chain(usual).min()?;
+    Some(Lowered { resource: Resource::Nofile, option: 'n', unit: 1, soft, hard: limit })
 }
 
 /// Words for the prelude: an option of `ulimit` and its value, in turn. `memory`: nothing else bounds memory.
@@ -30,7 +62,7 @@ pub(super) fn steps(limits: &Limits, memory: bool) -> Vec<String> {
     let lowered = [
         lowered(Resource::Data, 'd', 1024, data, 0),
         lowered(Resource::Fsize, 'f', 512, limits.file_size, 0),
-        lowered(Resource::Nofile, 'n', 1, limits.open_files.map(|files| files.max(16)), 0),
+        files(limits.open_files, USUAL_FILES.get().copied()),
         lowered(Resource::Cpu, 't', 1, cpu_seconds, LAST_SECONDS),
     ];
     lowered.into_iter().flatten().flat_map(|lowered| lowered.steps(getrlimit(lowered.resource))).collect()
@@ -38,7 +70,7 @@ pub(super) fn steps(limits: &Limits, memory: bool) -> Vec<String> {
 
 fn lowered(resource: Resource, option: char, unit: u64, limit: Option<u64>, spare: u64) -> Option<Lowered> {
     let soft = limit?;
-    Some(Lowered { resource, option, unit, soft, hard: soft.saturating_add(spare) })
+    Some(Lowered { resource, option, unit, soft, hard: Some(soft.saturating_add(spare)) })
 }
 
 impl Lowered {
@@ -48,7 +80,8 @@ impl Lowered {
             let value = now.is_none_or(|now| to < now).then(|| (to / self.unit).to_string())?;
             Some([format!("-{letter}{}", self.option), value])
         };
-        let both = [lower('S', now.current, self.soft), lower('H', now.maximum, self.hard)];
+        let hard = self.hard.and_then(|hard| lower('H', now.maximum, hard));
+        let both = [lower('S', now.current, self.soft), hard];
         both.into_iter().flatten().flatten().collect()
     }
 }
@@ -66,6 +99,17 @@ mod tests {
         assert_eq!(steps(Some(512), Some(1024)), "");
         assert_eq!(steps(Some(512), Some(11 * 512)), "");
         assert_eq!(steps(Some(6000), Some(6000)), "-Sf 10 -Hf 11");
+    }
+
+    #[test]
+    fn commands_begin_with_as_many_files_as_the_engine_was_given() {
+        let raised = Rlimit { current: Some(5_000), maximum: Some(5_000) };
+        let steps = |limit, usual| files(limit, usual).map(|files| files.steps(raised).join(" "));
+        assert_eq!(steps(Some(4_000), Some(1_024)).as_deref(), Some("-Sn 1024 -Hn 4000"));
+        assert_eq!(steps(Some(500), Some(1_024)).as_deref(), Some("-Sn 500 -Hn 500"));
+        assert_eq!(steps(None, Some(1_024)).as_deref(), Some("-Sn 1024"));
+        assert_eq!(steps(Some(4_000), None).as_deref(), Some("-Sn 4000 -Hn 4000"));
+        assert_eq!(steps(None, None), None);
     }
 
     #[test]
