@@ -350,7 +350,6 @@ fn wrong_values_name_line_and_what_there_is() {
         "[providers.local.headers]\nx-org = \"a\"\nX-Org = \"b\"",
         "[providers.local.headers]\nx-org = \" \"",
         "[providers.local.limits]\nconcurrent = 0",
-        "[server]\nconnections = 0",
         "[providers.local.limits]\nrequests_per_minute = 5_000_000_000",
         "[retry]\nattempts = 0",
         "[tools.bash]\nprocesses = 7",
@@ -395,7 +394,6 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:3: `providers.local.headers.X-Org`: this header is set already, in other letters
     operator/config.toml:2: `providers.local.headers.x-org`: is empty
     operator/config.toml:2: `providers.local.limits.concurrent`: is 0, expected a whole number from 1 to 4294967295
-    operator/config.toml:2: `server.connections`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `providers.local.limits.requests_per_minute`: is 5000000000, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `retry.attempts`: is 0, expected a whole number from 1 to 4294967295
     operator/config.toml:2: `tools.bash.processes`: is 7, expected a whole number from 8

@@ -166,6 +166,14 @@ fn it_says_where_it_is_and_ends_in_good_order() {
 }
 
 #[test]
+fn a_server_without_connections_is_refused() {
+    let stage = Stage::new(Model::new());
+    stage.configure("[server]\nconnections = 0");
+    let refused = stage.playhouse(["serve", "--port", "0"]).is(2);
+    refused.says(["`server.connections`: is 0, expected a whole number from 1 to 4294967295"]);
+}
+
+#[test]
 fn more_connections_than_there_may_be_wait_until_one_ends() {
     let stage = Stage::new(Model::new());
     stage.configure("[server]\nconnections = 2");
