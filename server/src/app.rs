@@ -271,7 +271,7 @@ impl App {
     pub fn overloads(&self) -> Vec<String> {
         let options = &self.0.options;
         let mut told = Vec::new();
-        if self.0.seats.available_permits() < options.connections / SPARE {
+        if self.0.seats.available_permits() < options.connections.div_ceil(SPARE) {
             told.push("almost all connections are in use that there may be".to_owned());
         }
         let Load { writes, work, messages } = self.engine().load();
