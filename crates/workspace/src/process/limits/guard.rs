@@ -1,7 +1,8 @@
 //! Watches the number of tasks of commands where the kernel does not.
 //!
 //! Looking through all processes is expensive, knowing how many tasks the whole machine has is cheap: as long as those
-//! have not become so many more that a command can be beyond its limit, nobody looks further. For a closer look all
+//! have not become so many more that a command can be beyond its limit, nobody looks further, but for once in a while: as many as a command
+//! begins may have ended elsewhere in the same moment. For a closer look all
 //! commands are stopped for some milliseconds, since a fork bomb makes processes faster than they can be counted, and
 //! leaves nobody the time for it. One thread for all commands, which ends when none runs and none has left processes
 //! behind.
@@ -18,6 +19,8 @@ use super::super::tree;
 const LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked what commands left behind, when none runs.
 const LOOK_FOR_LEFT: Duration = Duration::from_secs(1);
+/// How often it is looked when some run, however many tasks there are.
+const LOOK_ANYWAY: Duration = Duration::from_secs(2);
 
 /// Commands by their marks.
 #[derive(Default)]
@@ -102,7 +105,7 @@ fn run() {
         if has_grown {
             look(total, true);
             looked = Instant::now();
-        } else if all_ended && looked.elapsed() >= LOOK_FOR_LEFT {
+        } else if looked.elapsed() >= if all_ended { LOOK_FOR_LEFT } else { LOOK_ANYWAY } {
             look(total, false);
             looked = Instant::now();
         }
