@@ -271,7 +271,9 @@ impl App {
     pub fn overloads(&self) -> Vec<String> {
         let options = &self.0.options;
         let mut told = Vec::new();
-        if self.0.seats.available_permits() < options.connections.div_ceil(SPARE) {
+        // Whoever asks holds one, and it may be the only one.
+        let spare = options.connections.div_ceil(SPARE).min(options.connections.saturating_sub(1));
+        if self.0.seats.available_permits() < spare {
             told.push("almost all connections are in use that there may be".to_owned());
         }
         let Load { writes, work, messages } = self.engine().load();

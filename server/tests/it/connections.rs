@@ -137,6 +137,13 @@ async fn there_are_no_more_connections_than_seats() {
 }
 
 #[tokio::test]
+async fn whoever_asks_a_server_of_one_connection_hears_that_it_is_ready() {
+    let change = |options: &mut playhouse_server::ServerOptions| options.connections = 1;
+    let served = Site::new().serve(Script::new(), change).await;
+    assert_eq!(served.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
     let served = served().await;
     let large = format!("{{\"title\": \"{}\"}}", "x".repeat(2_000));
