@@ -78,15 +78,26 @@ impl Place {
         }
         let process = Process::start(&mut command)?;
         let address = process.line.rsplit_once("http://").map(|(_, address)| address.to_owned());
-        let address = address.ok_or_else(|| {
-            format!(
-                "`playhouse serve` did not start: it said {:?}; see {:?}",
-                process.line,
-                self.folder.path()
-            )
-        })?;
+        let Some(address) = address else {
+            let why = self.why(command, process)?;
+            return Err(format!("`playhouse serve` did not start: {why}").into());
+        };
         let process = if self.under.is_empty() { process } else { process.ended_gently() };
         Ok(Served { process, address })
+    }
+}
+
+impl Place {
+    /// What a server says that does not start. Nobody reads what one says that does: so this one is started once more.
+    fn why(&self, mut command: Command, before: Process) -> Result<String> {
+        drop(before);
+        let path = self.folder.path().join("said");
+        command.stderr(fs_err::File::create(&path)?.into_file());
+        drop(Process::start(&mut command)?);
+        let said = fs_err::read_to_string(&path)?;
+        let lines: Vec<&str> = said.lines().collect();
+        let last = lines[lines.len().saturating_sub(10)..].join("\n");
+        Ok(if last.is_empty() { "it says nothing".to_owned() } else { last })
     }
 }
 
