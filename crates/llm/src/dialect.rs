@@ -60,8 +60,8 @@ pub(crate) trait Dialect: Send + Sync {
     /// Which ids of calls a server takes.
     fn call_id_form(&self, head: &Head) -> IdForm;
 
-    /// Writes everything up to the first message of the conversation.
-    fn write_head(&self, head: &Head, out: &mut Wire);
+    /// Writes everything up to the first message of the conversation, cache markers included: it never changes.
+    fn write_head(&self, head: &Head, out: &mut Vec<u8>);
 
     /// Writes a message as none, one or several wire messages with commas between them.
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire);

@@ -69,14 +69,11 @@ impl Transcript {
     /// An empty conversation under `head`.
     pub fn new(dialect: DialectKind, head: &Head) -> Self {
         let dialect = dialect.dialect();
-        let mut wire = Wire::default();
         // Thousands of conversations may begin at once: what is about as long as it will be need not move again and again.
         let tools = usize::try_from(head.tools.bytes()).unwrap_or(0);
-        wire.bytes.reserve(head.system.len() + head.system.len() / 8 + tools + tools / 8 + ROOM);
-        dialect.write_head(head, &mut wire);
-        let marker = dialect.cache_marker();
-        let mut bytes = BytesMut::with_capacity(wire.bytes.len() + wire.marks.len() * marker.len() + ROOM);
-        copy_with_markers(&wire, marker, &mut bytes);
+        let room = head.system.len() + head.system.len() / 8 + tools + tools / 8 + ROOM;
+        let mut bytes = Vec::with_capacity(room);
+        dialect.write_head(head, &mut bytes);
         Self {
             dialect,
             model: head.model.clone(),
@@ -86,7 +83,7 @@ impl Transcript {
             tools: !head.tools.is_empty(),
             prefill: dialect.takes_prefill(head),
             settled: bytes.len(),
-            buffer: bytes.freeze(),
+            buffer: bytes.into(),
             recent: Wire::default(),
             pushed: 0,
             ids: CallIds::new(dialect.call_id_form(head)),

@@ -35,7 +35,7 @@ impl Dialect for Anthropic {
         IdForm::UpTo(64)
     }
 
-    fn write_head(&self, head: &Head, out: &mut Wire) {
+    fn write_head(&self, head: &Head, out: &mut Vec<u8>) {
         request::write_head(head, out);
     }
 
@@ -55,7 +55,7 @@ impl Dialect for Anthropic {
     }
 
     fn cache_marker(&self) -> &'static str {
-        r#","cache_control":{"type":"ephemeral"}"#
+        request::CACHE_MARKER
     }
 
     fn takes_prefill(&self, head: &Head) -> bool {

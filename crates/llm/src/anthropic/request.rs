@@ -102,8 +102,10 @@ impl<'a> Tool<'a> {
     }
 }
 
-pub(super) fn write_head(head: &Head, out: &mut Wire) {
-    let bytes = &mut out.bytes;
+/// The last field of a block up to which a provider may keep what it read.
+pub(super) const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(br#"{"model":"#);
     append(bytes, &head.model);
     bytes.extend_from_slice(br#","max_tokens":"#);
@@ -113,18 +115,25 @@ pub(super) fn write_head(head: &Head, out: &mut Wire) {
     if !is_blank(&head.system) {
         bytes.extend_from_slice(br#","system":["#);
         append(bytes, &Block::Text { text: &head.system });
-        out.marks.push(bytes.len() - 1);
-        bytes.push(b']');
+        end_marked(bytes, "}]");
     }
     if !head.tools.is_empty() {
         bytes.extend_from_slice(br#","tools":"#);
         let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
             append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+            out.pop();
+            end_marked(out, "}]");
         };
         bytes.extend_from_slice(head.tools.written(DialectKind::Anthropic, write));
-        out.marks.push(bytes.len() - 2);
     }
     bytes.extend_from_slice(br#","messages":["#);
+}
+
+/// Puts a cache marker behind the last field of a block that was written whole, and ends with `end`.
+fn end_marked(bytes: &mut Vec<u8>, end: &str) {
+    bytes.pop();
+    bytes.extend_from_slice(CACHE_MARKER.as_bytes());
+    bytes.extend_from_slice(end.as_bytes());
 }
 
 /// Thinking excludes a temperature and most of top-p, and newer models take one of the two only.

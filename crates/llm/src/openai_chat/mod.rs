@@ -34,8 +34,8 @@ impl Dialect for OpenaiChat {
         }
     }
 
-    fn write_head(&self, head: &Head, out: &mut Wire) {
-        request::write_head(head, &mut out.bytes);
+    fn write_head(&self, head: &Head, out: &mut Vec<u8>) {
+        request::write_head(head, out);
     }
 
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
