@@ -4,6 +4,7 @@
 //! are looked at. So the way to a file is gone from folder to folder, each held open, and a link is followed by hand, as far
 //! as it stays inside: of what lies outside nobody learns even whether it is there.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -187,9 +188,14 @@ enum Step {
     Down(OsString),
 }
 
-/// The steps from `root` on, the last one first; a path from the top has to begin with `root`.
+/// The steps from `root` on, the last one first; a path from the top has to begin with where `root` is, links resolved.
 fn steps(root: &Path, path: &Path) -> io::Result<Vec<Step>> {
-    let path = if path.is_absolute() { path.strip_prefix(root).map_err(|_| refused(OUTSIDE))? } else { path };
+    let within = |path: &Path| {
+        // Not fs_err: its messages name the path, which the caller does already.
+        let root = root.canonicalize()?;
+        path.strip_prefix(root).map(Path::to_owned).map_err(|_| refused(OUTSIDE))
+    };
+    let path = if path.is_absolute() { Cow::Owned(within(path)?) } else { Cow::Borrowed(path) };
     let step = |component| match component {
         Component::ParentDir => Some(Step::Up),
         Component::Normal(name) => Some(Step::Down(name.to_owned())),
@@ -203,10 +209,9 @@ fn open_inside(root: &Path, relative: &Path) -> io::Result<Option<Found>> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // NONBLOCK: opening a pipe must not wait for somebody who writes into it.
     let last = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Not fs_err: its messages name the path, which the caller does already.
-    let root = root.canonicalize()?;
-    let mut held = vec![open(&root, directory, Mode::empty())?];
-    let mut steps = self::steps(&root, relative)?;
+    let top = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut held = vec![open(root, top, Mode::empty())?];
+    let mut steps = self::steps(root, relative)?;
     let mut links = 0;
     while let Some(step) = steps.pop() {
         let Step::Down(name) = step else {
@@ -229,7 +234,7 @@ fn open_inside(root: &Path, relative: &Path) -> io::Result<Option<Found>> {
                 }
                 let target = readlinkat(folder, &name, Vec::new())?;
                 let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-                steps.extend(self::steps(&root, target)?);
+                steps.extend(self::steps(root, target)?);
                 if target.is_absolute() {
                     held.truncate(1);
                 }

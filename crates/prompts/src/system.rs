@@ -1,5 +1,6 @@
 //! The system prompt, and what else the engine says to a model.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use playhouse_protocol::ModelRef;
@@ -90,26 +91,26 @@ pub fn system_prompt(agent: &Agent, environment: &Environment, additions: &Addit
     if agent.hidden && agent.tools == ToolFilter::Only(Vec::new()) {
         return own.trim().to_owned() + "\n";
     }
-    let mut sections = vec![own.trim().to_owned(), environment.render()];
-    sections.extend(additions.rules.iter().map(RulesFile::render));
+    let mut sections = vec![Cow::Borrowed(own.trim()), Cow::Owned(environment.render())];
+    sections.extend(additions.rules.iter().map(RulesFile::render).map(Cow::Owned));
     if !additions.skills.is_empty() {
         let skills = additions.skills.iter();
         let skills = skills.map(|skill| (skill.name.as_str(), skill.description.as_str()));
-        sections.push(
-            SKILLS
-                .render(&[&list_of(skills, "further ones, load them to learn what they are for")])
-                .trim_end()
-                .to_owned(),
-        );
+        let list = list_of(skills, "further ones, load them to learn what they are for");
+        sections.push(Cow::Owned(SKILLS.render(&[&list]).trim_end().to_owned()));
     }
     let instructions =
         [("the operator", additions.operator), ("whoever began this session", additions.session)];
     for (from, text) in instructions {
         if let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) {
-            sections.push(INSTRUCTIONS.render(&[from, text]).trim_end().to_owned());
+            sections.push(Cow::Owned(INSTRUCTIONS.render(&[from, text]).trim_end().to_owned()));
         }
     }
-    sections.join("\n\n") + "\n"
+    // Added to what is joined, it would move all of that.
+    if let Some(last) = sections.last_mut() {
+        last.to_mut().push('\n');
+    }
+    sections.join("\n\n")
 }
 
 impl Environment {
