@@ -52,6 +52,48 @@ async fn a_panic_in_a_step_fails_its_turn_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_step_actor_that_panics_at_a_later_step_is_another_one_at_the_next() {
+    logs::keep();
+    let script = Script::new().model(
+        "m",
+        Model::new()
+            .step(call("probe", json!({"mode": "wait"})))
+            .step(text("Not heard."))
+            .step(call("probe", json!({"mode": "once"})))
+            .step(text("Done.")),
+    );
+    let stage = Stage::new(script).await;
+    let session = stage.session("m").await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    // The actor of the first step is kept for the second one.
+    stage.probe.begun().await;
+    let fault = ("step", "run", Some(session.id()));
+    logs::set_fire(fault);
+    stage.probe.release(1);
+    let ended = until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+    assert!(!logs::is_set(fault));
+    let Record::TurnEnded(ended) = ended else { unreachable!() };
+    assert_eq!(ended.outcome, TurnOutcome::Failed);
+    let error = ended.error.unwrap();
+    assert!(error.code == ErrorCode::Internal && error.message.contains("on fire"), "{error}");
+    let ended = session.run(Prompt::text("again")).await.unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed, "{:?}", ended.error);
+    let records = stage.records(&session).await;
+    let outcomes: Vec<bool> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::AttemptEnded(ended) => Some(ended.outcome == AttemptOutcome::Finished),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(outcomes[..2], [true, false], "{:?}", kinds(&records));
+    assert!(outcomes[2..].iter().all(|completed| *completed), "{:?}", kinds(&records));
+    let started = records.iter().filter(|record| matches!(record, Record::AttemptStarted(_))).count();
+    assert_eq!(started, outcomes.len(), "each has one end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_crashed_comes_back_when_all_that_it_gave_to_the_store_is_written() {
     logs::keep();
     let (store, disk) = Disk::with_a_store();
