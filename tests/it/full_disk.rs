@@ -334,7 +334,8 @@ fn a_session_whose_prompt_was_refused_is_shown_as_it_was() {
 fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     // Blobs for answers, so that their places come up.
     let model = Model::new().step(text("All is well. ".repeat(8_000))).cycle();
-    let plan = "append.staged=error@25,append.applied=error@40,flush.done=error@55,blob.written=error@7,blob.done=error@12";
+    let plan = "append.staged=error@25,append.applied=error@40,flush.done=error@55,journal.written=error@70,\
+                blob.written=error@7,blob.done=error@12";
     let engine = Engine::failing(plan, model);
     let sessions: Vec<String> = (0..4).map(|_| engine.create()).collect();
     let told = Told { acknowledged: Mutex::new(vec![BTreeSet::new(); sessions.len()]), ..Told::default() };
@@ -349,10 +350,12 @@ fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     check_all(&engine, &sessions, told);
     engine.serving.signal(Signal::TERM);
     let ended = engine.serving.ended().is(0);
-    for point in ["append.staged", "append.applied", "flush.done", "blob.written", "blob.done"] {
+    for point in
+        ["append.staged", "append.applied", "flush.done", "journal.written", "blob.written", "blob.done"]
+    {
         assert!(ended.stderr.contains(&format!("the fail point {point}")), "{point}: {}", ended.stderr);
     }
-    assert_eq!(ended.stderr.matches("the store takes writes again").count(), 3, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("the store takes writes again").count(), 4, "{}", ended.stderr);
 }
 
 /// A server that is started on a disk without any room: on a new data directory, and on one that was there before.
