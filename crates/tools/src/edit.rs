@@ -19,7 +19,9 @@ mod strategy;
 mod trimmed;
 mod whitespace;
 
-use playhouse_policy::AccessKind;
+use std::borrow::Cow;
+
+use playhouse_policy::{AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
@@ -75,7 +77,7 @@ impl TypedTool for Edit {
         change.must_differ()?;
         let place = files::resolve(context, &arguments.file_path).await?;
         let (task, preview) = files::reading(context, move || {
-            let preview = change.preview(&place.shown);
+            let preview = preview(&place, std::slice::from_ref(&change));
             Ok((Task { place, change }, preview))
         })
         .await?;
@@ -120,6 +122,41 @@ impl Task {
         }
         Ok(output)
     }
+}
+
+/// What a person sees before agreeing to `changes`, one after the other: what becomes of the file, as far as it may be looked at before
+/// that and the changes fit; else what each replaces by what.
+pub(crate) fn preview(place: &Resolved, changes: &[Change]) -> String {
+    if let Some(diff) = outcome(place, changes) {
+        return change::preview(&diff);
+    }
+    let mut preview = String::new();
+    for change in changes {
+        // A person reads the first ones; what is left out is told of.
+        if preview.len() > change::DIFF_FOR_CONSENT {
+            preview.push_str("(more edits are not shown)\n");
+            break;
+        }
+        preview.push_str(&change.preview(&place.shown));
+    }
+    preview
+}
+
+/// What `changes` make of the file as it is now.
+fn outcome(place: &Resolved, changes: &[Change]) -> Option<diff::Diff> {
+    if place.zone != Zone::Workspace {
+        return None;
+    }
+    let before = seen::current(place).ok()?;
+    let before = before.as_ref().map(|current| current.bytes.as_slice());
+    if before.is_some_and(|bytes| document::classify(bytes) == Content::Binary) {
+        return None;
+    }
+    let mut bytes = before.map(Cow::Borrowed);
+    for change in changes {
+        bytes = Some(Cow::Owned(change.apply(&place.shown, bytes.as_deref()).ok()?.bytes));
+    }
+    Some(diff::unified(&place.shown, before, &bytes?))
 }
 
 /// Refuses a file that is binary, or that this session has not seen as it is.
@@ -179,8 +216,8 @@ impl Change {
         self.old.is_empty()
     }
 
-    /// What is replaced by what. The file itself is not looked at: the call says that when it runs.
-    pub(crate) fn preview(&self, shown: &str) -> String {
+    /// What is replaced by what, without a look at the file.
+    fn preview(&self, shown: &str) -> String {
         let old = (!self.creates()).then_some(self.old.as_bytes());
         let mut preview = change::preview(&diff::unified(shown, old, self.new.as_bytes()));
         if self.all {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::edit::{Applied, Change, must_be_editable};
+use crate::edit::{self, Applied, Change, must_be_editable};
 use crate::files::{self, change, seen};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
@@ -77,7 +77,7 @@ impl TypedTool for MultiEdit {
         let place = files::resolve(context, &arguments.file_path).await?;
         let task = Task { place, changes };
         let (task, preview) = files::reading(context, move || {
-            let preview = task.preview();
+            let preview = edit::preview(&task.place, &task.changes);
             Ok((task, preview))
         })
         .await?;
@@ -99,19 +99,6 @@ impl TypedTool for MultiEdit {
 }
 
 impl Task {
-    fn preview(&self) -> String {
-        let mut preview = String::new();
-        for change in &self.changes {
-            // A person reads the first ones; what is left out is told of.
-            if preview.len() > change::DIFF_FOR_CONSENT {
-                preview.push_str("(more edits are not shown)\n");
-                break;
-            }
-            preview.push_str(&change.preview(&self.place.shown));
-        }
-        preview
-    }
-
     fn run(&self, known: &FileTracker, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
         let shown = &self.place.shown;
         let before = seen::current(&self.place)?;

@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::shapes::{PermissionRequest, QuestionRequest, ToolOf};
 
+/// The permission of tools that change files.
+const EDIT: &str = "edit";
+
 /// A request for consent in `directory`, shown on `session`. `tool` and `input` are those of its call, where that is known.
 pub(super) fn permission(
     asked: &ConsentAsked,
@@ -54,11 +57,13 @@ fn metadata(
     let mut metadata = Map::new();
     let mut tell = |name: &str, value: Value| drop(metadata.insert(name.to_owned(), value));
     tell("reason", asked.reason.clone().into());
-    if asked.diff {
+    if asked.diff || permission == EDIT {
         let path = argument("filePath").or(argument("file_path")).or(subject.map(String::as_str));
         // Clients show no relative path.
         let path = path.map(|path| Path::new(directory).join(path));
         tell("filepath", path.unwrap_or_default().to_string_lossy().into());
+    }
+    if asked.diff {
         tell("diff", asked.preview.clone().into());
     } else if permission == "bash" {
         tell("command", argument("command").unwrap_or(&asked.preview).into());
@@ -66,9 +71,15 @@ fn metadata(
         tell("preview", asked.preview.clone().into());
     }
     if permission == EXTERNAL_DIRECTORY {
-        tell("filepath", subject.cloned().unwrap_or_default().into());
-        let parent = subject.map(|subject| subject.trim_end_matches('*').trim_end_matches('/'));
-        tell("parentDir", parent.unwrap_or_default().into());
+        let subject = subject.map_or("", String::as_str);
+        tell("filepath", subject.into());
+        // One file, or all below a directory.
+        let parent = match subject.strip_suffix('*') {
+            Some(directory) => Path::new(directory),
+            None => Path::new(subject).parent().unwrap_or(Path::new("/")),
+        };
+        let parent = parent.to_string_lossy();
+        tell("parentDir", if parent == "/" { "/" } else { parent.trim_end_matches('/') }.into());
     }
     let beside = asked.wants.iter().filter(|want| want.permission != permission);
     let beside: Vec<Value> =

@@ -187,10 +187,17 @@ async fn a_person_sees_the_diff_before_and_nothing_is_done_yet() {
     let edit =
         preview("edit", json!({"filePath": "a", "oldString": "2", "newString": "3", "replaceAll": true}))
             .await;
-    assert!(
-        edit.contains("\n-2\n") && edit.contains("\n+3\n") && edit.ends_with("(every occurrence)\n"),
-        "{edit}"
-    );
+    assert_eq!(edit, write, "what becomes of the file, not what is replaced by what");
+    let edits = json!([{"oldString": "1", "newString": "x"}, {"oldString": "x", "newString": "y"}]);
+    let edits = preview("multiedit", json!({"filePath": "a", "edits": edits})).await;
+    assert_eq!(edits, "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-1\n+y\n 2\n");
+    // One that will fail shows what it wants, and so does one of a file that is not to be looked at yet.
+    for (path, old) in [("a", "none of it"), ("/etc/passwd", "root")] {
+        let wanted = json!({"filePath": path, "oldString": old, "newString": "3", "replaceAll": true});
+        let edit = preview("edit", wanted).await;
+        assert!(edit.contains(&format!("@@ -1 +1 @@\n-{old}\n")), "{edit}");
+        assert!(edit.ends_with("(every occurrence)\n"), "{edit}");
+    }
     let outside = preview("write", json!({"filePath": "/etc/passwd", "content": "x"})).await;
     assert_eq!(outside, "write 1 byte to /etc/passwd");
     assert_eq!(house.content("a"), b"1\n2\n");
