@@ -4,7 +4,8 @@ use std::path::Path;
 
 use playhouse_catalogue::ModelFacts;
 use playhouse_prompts::{self as prompts, Agent, Agents, Origin, ToolFilter};
-use playhouse_protocol::ModelRef;
+use playhouse_protocol::consent::Action;
+use playhouse_protocol::{ModelRef, PermissionRule};
 use playhouse_server::{
     AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, ModelView, ProviderView, RefusedAgent, ToolView,
 };
@@ -37,9 +38,25 @@ impl SettingsDirectory {
             },
             model: agent.model.clone(),
             steps: agent.steps,
+            permissions: rules(agent),
         });
         listed.collect()
     }
+}
+
+/// The rules that an agent brings, and what it cannot do whatever they say.
+fn rules(agent: &Agent) -> Vec<PermissionRule> {
+    let deny = |permission: &str| PermissionRule {
+        permission: permission.to_owned(),
+        pattern: "*".to_owned(),
+        action: Action::Deny,
+    };
+    let own = agent.permissions.iter().map(|rule| PermissionRule {
+        permission: rule.permission.as_str().to_owned(),
+        pattern: rule.pattern.as_str().to_owned(),
+        action: rule.action,
+    });
+    own.chain(agent.read_only.then(|| deny("edit"))).collect()
 }
 
 impl Facts for SettingsDirectory {

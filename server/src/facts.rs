@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use playhouse_protocol::ModelRef;
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices};
+use playhouse_protocol::{ModelRef, PermissionRule};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -81,6 +81,9 @@ pub struct AgentFacts {
     /// The most steps of a turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
+    /// Its own rules, which opencode's clients are told.
+    #[serde(skip)]
+    pub permissions: Vec<PermissionRule>,
 }
 
 /// A tool, as clients may know it.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::sessions::ListFormat;
 use super::{CommandResult, Common, Exit, Failure, print, variable};
 use crate::config::{Settings, keep_catalogue};
+use crate::mock;
 
 /// The most bytes of a catalogue, in the format of models.dev.
 const MOST_BYTES: usize = 64 << 20;
@@ -150,6 +151,13 @@ fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> Comman
         None => settings.providers.keys().map(String::as_str).collect(),
         Some(wanted) if settings.providers.contains_key(wanted) => vec![wanted],
         Some(wanted) if catalogue.providers().contains(wanted) => vec![wanted],
+        // It is there without being configured, and what it says is in the names.
+        Some(mock::PROVIDER) => {
+            return Err(Failure::usage(
+                "the scripted models of `mock` are in no list: mock/echo repeats the prompt, mock/tokens-N says N tokens, and \
+                 mock/tools-K-tokens-N calls `read` K times before that",
+            ));
+        }
         Some(wanted) => {
             let mut known = catalogue.providers();
             known.extend(settings.providers.keys().map(String::as_str));

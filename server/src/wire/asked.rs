@@ -114,6 +114,11 @@ pub(crate) fn session(written: &str) -> Result<SessionId, Failure> {
 
 /// A text in which bytes are escaped as `%2F`.
 pub(crate) fn unescaped(written: &[u8]) -> String {
+    String::from_utf8_lossy(&unescaped_bytes(written)).into_owned()
+}
+
+/// The bytes that are escaped so.
+pub(crate) fn unescaped_bytes(written: &[u8]) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut text = Vec::with_capacity(written.len());
     let mut rest = written;
@@ -133,7 +138,7 @@ pub(crate) fn unescaped(written: &[u8]) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&text).into_owned()
+    text
 }
 
 /// A body of JSON.

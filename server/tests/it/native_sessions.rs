@@ -226,6 +226,10 @@ async fn facts_are_as_they_are_described() {
     let wire = Wire::of(&served, None);
     let everywhere = wire.get("/agent").await;
     assert_eq!(everywhere[0]["native"], json!(true));
+    assert_eq!(
+        everywhere[0]["permission"],
+        json!([{"permission": "bash", "pattern": "rm *", "action": "deny"}])
+    );
     let listed = wire.get(&format!("/agent?directory={}", here.display())).await;
     assert_eq!(
         (&listed[0]["native"], &listed[0]["description"]),

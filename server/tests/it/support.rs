@@ -23,7 +23,7 @@ use playhouse_llm::{
 };
 use playhouse_policy::{Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
-use playhouse_protocol::consent::Risk;
+use playhouse_protocol::consent::{PermissionRule, Risk};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 use playhouse_protocol::{
@@ -211,6 +211,11 @@ impl Facts for TestFacts {
             tools: None,
             model: None,
             steps: None,
+            permissions: vec![PermissionRule {
+                permission: "bash".into(),
+                pattern: "rm *".into(),
+                action: Action::Deny,
+            }],
         };
         vec![agent("tester", AgentMode::Primary, false), agent("careful", AgentMode::All, false)]
     }

@@ -230,13 +230,16 @@ async fn the_id_of_a_prompt_is_the_clients_and_counts_once() {
         {"type": "text", "text": "look"},
         {"type": "file", "mime": "image/png", "filename": "dot.png", "url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mOoBwAAgQCAfhwpxwAAAABJRU5ErkJggg=="},
         {"type": "file", "mime": "text/plain", "url": "file:///a/b%20c.txt"},
+        {"type": "file", "mime": "text/plain", "url": "file://localhost/a/d.txt"},
+        {"type": "file", "mime": "text/plain", "filename": "e.txt", "url": "data:text/plain,caf%C3%A9"},
         {"type": "agent", "name": "helper"},
     ]);
     wire.post(&awaited, json!({"parts": parts})).await;
     let messages = wire.get(&awaited).await;
     let parts = &messages[2]["parts"];
-    assert_eq!(parts[0]["text"], "look\n/a/b c.txt\n@helper");
+    assert_eq!(parts[0]["text"], "look\n/a/b c.txt\n/a/d.txt\n@helper");
     assert_eq!((&parts[1]["type"], &parts[1]["filename"]), (&json!("file"), &json!("dot.png")));
+    assert_eq!(parts[2]["url"], "data:text/plain;base64,Y2Fmw6k=");
     // Pages go back, the newest first.
     let page = wire.ask("GET", &format!("{awaited}?limit=3"), &[], "").await;
     let cursor = page.header("x-next-cursor").unwrap().to_owned();

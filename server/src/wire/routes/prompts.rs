@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::messages::{answer_of, message_of};
 use crate::problem::{Kind, Problem};
-use crate::wire::asked::{Asked, Body, session};
+use crate::wire::asked::{Asked, Body, session, unescaped_bytes};
 use crate::wire::failure::Failure;
 use crate::wire::shapes::MessageWithParts;
 
@@ -263,6 +263,8 @@ async fn file(asked: &Asked, mime: String, filename: Option<String>, url: &str) 
         )));
     }
     if let Some(path) = url.strip_prefix("file://") {
+        // The name of the host is this one's, or left out.
+        let path = path.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(path);
         return Ok(Given::Path(mention(path)));
     }
     let Some(data) = url.strip_prefix("data:") else {
@@ -285,12 +287,12 @@ fn mention(address: &str) -> PathMention {
     PathMention { path, first: line("start"), last: line("end") }
 }
 
-/// The content of a `data:` address, without its scheme.
+/// The content of a `data:` address, without its scheme: base64, or text that is escaped as in other addresses (RFC 2397).
 fn data_url(data: &str) -> Result<Bytes, Failure> {
-    let wrong = || Failure::invalid("a `data:` address is not of the form `data:TYPE;base64,CONTENT`");
-    let (head, content) = data.split_once(',').ok_or_else(wrong)?;
-    if !head.ends_with(";base64") {
-        return Err(wrong());
+    let wrong = "a `data:` address is neither of the form `data:TYPE;base64,CONTENT` nor `data:TYPE,CONTENT`";
+    let (head, content) = data.split_once(',').ok_or_else(|| Failure::invalid(wrong))?;
+    if !head.to_ascii_lowercase().ends_with(";base64") {
+        return Ok(unescaped_bytes(content.as_bytes()).into());
     }
     let decoded = STANDARD.decode(content);
     decoded.map(Bytes::from).map_err(|error| Failure::invalid(format!("a file is no good base64: {error}")))

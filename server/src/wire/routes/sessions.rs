@@ -105,7 +105,7 @@ fn time(written: f64) -> Timestamp {
 
 /// How many sessions a list has.
 fn most(limit: Option<f64>) -> usize {
-    limit.map_or(USUAL, |limit| limit.clamp(1.0, MOST as f64) as usize)
+    limit.map_or(USUAL, |limit| limit.clamp(0.0, MOST as f64) as usize)
 }
 
 /// The sessions that are `wanted` of those looked at: those that changed last come first.

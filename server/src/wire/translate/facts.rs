@@ -14,7 +14,7 @@ use crate::wire::shapes::{
 };
 
 pub(crate) fn agent(facts: AgentFacts) -> Agent {
-    let AgentFacts { name, description, mode, origin, hidden, color, model, steps, .. } = facts;
+    let AgentFacts { name, description, mode, origin, hidden, color, model, steps, permissions, .. } = facts;
     Agent {
         name,
         description,
@@ -22,7 +22,7 @@ pub(crate) fn agent(facts: AgentFacts) -> Agent {
         native: origin == AgentOrigin::Builtin,
         hidden,
         color,
-        permission: Vec::new(),
+        permission: permissions,
         model: model.map(|model| AgentModel { provider: model.provider, model: model.model }),
         // Models have no variants on the wire that this could be one of.
         variant: None,

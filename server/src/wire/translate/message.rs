@@ -356,7 +356,7 @@ fn tool(
                     input,
                     output: result.output.clone(),
                     title: result.title.clone(),
-                    metadata: result.metadata.clone(),
+                    metadata: metadata(&call.tool, &result.metadata),
                     time,
                     attachments: result
                         .attachments
@@ -382,6 +382,16 @@ fn tool(
     };
     let head = head(scene, message, call.id);
     shapes::Part::Tool { head, call: call.call_id.clone(), tool: call.tool.clone(), state }
+}
+
+/// What the wire is told beside the output of a call. Clients show what `write` and `edit` did only beside diagnostics, of which
+/// there are none: no language server looks at files.
+fn metadata(tool: &str, told: &Map<String, Value>) -> Map<String, Value> {
+    let mut metadata = told.clone();
+    if matches!(tool, "write" | "edit") {
+        metadata.entry("diagnostics").or_insert_with(|| Map::new().into());
+    }
+    metadata
 }
 
 /// A file. Its address is a path of this server.

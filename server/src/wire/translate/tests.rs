@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::consent::{ConsentAnswer, Risk, Want};
 use playhouse_protocol::event::{OpenPartKind, Provisional};
-use playhouse_protocol::message::{CallOutcome, FinishReason, PromptKind};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
@@ -141,6 +141,27 @@ fn an_edit_shows_its_file_and_its_diff() {
     let metadata = &told[1]["properties"]["metadata"];
     assert_eq!(metadata["filepath"], "/srv/demo/sub/a.txt");
     assert!(metadata["diff"].as_str().unwrap().contains("+hi"));
+    // Outside of the workspace nothing is looked at before somebody agrees, so there is no diff; where it is, is told.
+    let outside = |wants: &[(&str, &str)], preview: &str| ConsentAsked {
+        consent,
+        call,
+        tool: "write".into(),
+        risk: Risk::Dangerous,
+        reason: "write asks".into(),
+        preview: preview.into(),
+        diff: false,
+        wants: wants.iter().map(|(name, subject)| Want::new(*name, *subject, Risk::Dangerous)).collect(),
+        walls: None,
+    };
+    let write = outside(&[("external_directory", "/o/w.txt"), ("edit", "/o/w.txt")], "write 2 bytes");
+    let input = CallInput::Object(json!({"filePath": "/o/w.txt"}).as_object().unwrap().clone());
+    let shown = super::request::permission(&write, "/srv/demo", stage.session(), None, Some(&input));
+    assert_eq!((shown.permission.as_str(), &shown.metadata["filepath"]), ("edit", &json!("/o/w.txt")));
+    for (subject, parent) in [("/o/w.txt", "/o"), ("/o/p/*", "/o/p"), ("/*", "/"), ("/w", "/")] {
+        let read = outside(&[("external_directory", subject)], "read");
+        let shown = super::request::permission(&read, "/srv/demo", stage.session(), None, None);
+        assert_eq!(shown.metadata["parentDir"], parent, "{subject}");
+    }
     let decline = ConsentAnswer::Decline { message: Some("no".into()) };
     stage.record(Record::ConsentSettled { consent, answer: decline });
     stage.settle(call, CallOutcome::Declined, json!({}));
