@@ -61,7 +61,14 @@ async fn clients_of_the_wire_list_and_run_templates() {
     assert_eq!(shown[1]["parts"][1]["state"]["input"]["command"], "echo ran");
     assert_eq!(shown[2]["parts"][1]["filename"], "a b.txt");
     assert_eq!(shown[2]["parts"][1]["mime"], "text/plain");
-    assert_eq!(events.turn().await.last().unwrap()["type"], "session.idle");
+    // Whoever waits until it is idle has seen the answer, and not only what ran before it.
+    let told = events.turn().await;
+    assert_eq!(told.last().unwrap()["type"], "session.idle");
+    let text = |event: &Value| event["properties"]["part"]["text"].as_str().map(str::to_owned);
+    let texts: Vec<String> = told.iter().filter_map(text).collect();
+    let has = |text: &&String| text.starts_with("ran\nExplain the second line.");
+    assert_eq!(texts.iter().filter(has).count(), 2, "the prompt, and what echoes it: {texts:?}");
+    assert_eq!(wire.get("/session/status").await, json!({}));
     let bad = |body: Value| body.to_string();
     for (body, said) in [
         (bad(json!({"command": "none", "arguments": ""})), "unknown command"),

@@ -39,11 +39,15 @@ pub(super) async fn run(work: Work, mut listener: Listener, ready: watch::Sender
             heard = listener.next() => match heard {
                 Some(Heard::Event(shout)) => {
                     let event = shout.event.event();
-                    if matches!(event.body, EventBody::Provisional(Provisional::CallOutput { .. })) {
+                    work.event(event).await;
+                    let may_wait = match &event.body {
+                        EventBody::Provisional(provisional) => matches!(provisional, Provisional::CallOutput { .. }),
+                        EventBody::Durable(record) => matches!(**record, Record::TurnEnded(_)),
+                    };
+                    if may_wait && work.waits(event.session) {
                         writing.sessions.insert(event.session);
                         writing.last = (event.at, Instant::now());
                     }
-                    work.event(event).await;
                 }
                 Some(Heard::Behind { changed, .. }) => work.behind(changed).await,
                 None => break,
@@ -56,7 +60,7 @@ pub(super) async fn run(work: Work, mut listener: Listener, ready: watch::Sender
     work.feed.ring.close();
 }
 
-/// Sessions with calls that write.
+/// Sessions of which something is told later, as of calls that write.
 struct Writing {
     sessions: HashSet<SessionId>,
     /// When the last of them wrote, by the clock of events and by that of this task.
@@ -94,6 +98,11 @@ impl Work {
         for summary in busy {
             self.reload(summary.id).await;
         }
+    }
+
+    /// Whether something of a session is to be told later.
+    fn waits(&self, id: SessionId) -> bool {
+        self.feed.lives().get(&id).is_some_and(Live::waits)
     }
 
     async fn event(&self, event: &Event) {
@@ -252,7 +261,7 @@ impl Work {
             let mut out = Vec::new();
             live.tick(now, &mut out);
             told.push((Arc::clone(live.place()), out));
-            live.has_output()
+            live.waits()
         });
         drop(lives);
         for (place, out) in told {

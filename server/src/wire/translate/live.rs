@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{AssistantMessage, Message, UserMessage};
+use playhouse_protocol::message::{AssistantMessage, CallOutcome, CallPart, CallState, Message, UserMessage};
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, PromptAdmitted, StepFinished, TurnEnded, TurnOutcome, TurnSummarized,
@@ -31,6 +31,9 @@ const KEPT: usize = 2;
 /// The most bytes of patches that are kept of what a session changed.
 const SESSION_PATCHES: usize = 128 * 1024;
 
+/// How long a command has between a shell block and what follows, in milliseconds. Afterwards it goes on with nothing: it was refused.
+const LONGEST_BETWEEN: u64 = 2_000;
+
 /// A session while it is live.
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -50,6 +53,8 @@ pub(crate) struct Live {
     changes: Changes,
     /// The turns whose prompts may still be told anew, the newest at the end.
     turns: VecDeque<ToldTurn>,
+    /// When a shell block of a command ended, behind which its prompt is to come: until then it is as busy as with both.
+    between: Option<Timestamp>,
 }
 
 /// A turn, as far as its prompt tells of it.
@@ -108,7 +113,19 @@ impl Live {
         turns.make_contiguous().reverse();
         trim(&mut session);
         let (open, outputs) = (Vec::new(), HashMap::new());
-        Self { session, place, version, shown_on, status, open, asked, outputs, changes, turns }
+        Self {
+            session,
+            place,
+            version,
+            shown_on,
+            status,
+            open,
+            asked,
+            outputs,
+            changes,
+            turns,
+            between: None,
+        }
     }
 
     /// Facts and totals.
@@ -128,7 +145,7 @@ impl Live {
 
     /// Whether nothing runs and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.session.is_idle()
+        self.session.is_idle() && self.between.is_none()
     }
 
     /// The place where it works.
@@ -186,8 +203,11 @@ impl Live {
         }
     }
 
-    /// Tells what running calls have written and nobody saw, as far as that waited long enough.
+    /// Tells what waited long enough: what running calls have written and nobody saw, and that a command goes on with no prompt.
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Vec<WireEvent>) {
+        if self.between.take_if(|since| now.millis_since(*since) >= LONGEST_BETWEEN).is_some() {
+            self.rests(out);
+        }
         let due: Vec<PartId> =
             self.outputs.iter_mut().filter_map(|(call, tail)| tail.is_due(now).then_some(*call)).collect();
         for call in due {
@@ -195,9 +215,9 @@ impl Live {
         }
     }
 
-    /// Whether a running call has written something that a later [`Self::tick`] may have to tell.
-    pub(crate) fn has_output(&self) -> bool {
-        !self.outputs.is_empty()
+    /// Whether a later [`Self::tick`] may have something to tell.
+    pub(crate) fn waits(&self) -> bool {
+        !self.outputs.is_empty() || self.between.is_some()
     }
 
     fn durable(
@@ -241,19 +261,23 @@ impl Live {
                 if matches!(ended.outcome, AttemptOutcome::Lost) {
                     self.withdraw_open(|_| true, out);
                 }
-                // One that somebody asked for between turns.
-                if ends_summary && self.session.is_idle() {
+                // One that somebody asked for between turns. What one that was written becomes is told first: the next record says it.
+                if ends_summary && self.session.is_idle() && ended.outcome != AttemptOutcome::Finished {
                     let session = self.id();
                     if let AttemptOutcome::Failed { error: info } = &ended.outcome {
                         let error = error::error(info, &self.session.summary.model.provider);
                         out.push(WireEvent::SessionError { session, error });
                     }
-                    self.set_status(Status::Idle, out);
-                    out.push(WireEvent::SessionIdle { session });
+                    self.rests(out);
                 }
             }
             Record::ContextCleared(_) => {}
-            Record::ContextCompacted(compacted) => self.compacted(compacted.message, at, out),
+            Record::ContextCompacted(compacted) => {
+                self.compacted(compacted.message, at, out);
+                if self.session.is_idle() && !matches!(self.status, Status::Idle) {
+                    self.rests(out);
+                }
+            }
             Record::StepFinished(finished) => self.step_finished(finished, at, out),
             Record::CallProposed(proposed) => {
                 // No attempt began the step of a command that a person runs.
@@ -329,6 +353,12 @@ impl Live {
         self.updated(out);
     }
 
+    /// Tells that nothing runs any more.
+    fn rests(&mut self, out: &mut Vec<WireEvent>) {
+        self.set_status(Status::Idle, out);
+        out.push(WireEvent::SessionIdle { session: self.id() });
+    }
+
     fn step_started(&mut self, step: MessageId, at: Timestamp, out: &mut Vec<WireEvent>) {
         self.asked.clear();
         self.outputs.clear();
@@ -370,6 +400,7 @@ impl Live {
     }
 
     fn turn_started(&mut self, turn: MessageId) {
+        self.between = None;
         let prompt = self.session.messages.iter().rev().find(|message| message.id() == turn);
         let Some(Message::User(prompt)) = prompt else { return };
         let told = ToldTurn { prompt: without_parts(prompt), changes: Changes::new(message::TURN_PATCHES) };
@@ -426,11 +457,28 @@ impl Live {
         if self.session.is_idle() {
             self.asked.clear();
             self.outputs.clear();
-            self.status = Status::Idle;
-            self.tell_status(out);
-            out.push(WireEvent::SessionIdle { session });
+            if self.ended_a_block() {
+                self.between = Some(at);
+            } else {
+                self.status = Status::Idle;
+                self.tell_status(out);
+                out.push(WireEvent::SessionIdle { session });
+            }
         }
         self.updated(out);
+    }
+
+    /// Whether the turn that ended was a shell block that ended well: the command goes on. Clients that wait for its end would leave
+    /// before the answer.
+    fn ended_a_block(&self) -> bool {
+        let is_block = self.turns.back().is_some_and(|told| told.prompt.kind.is_block());
+        let is_well = |part: &Part| match part {
+            Part::Call(CallPart { state: CallState::Settled(result), .. }) => {
+                result.outcome == CallOutcome::Done && result.metadata.get("timedOut") != Some(&true.into())
+            }
+            _ => true,
+        };
+        is_block && self.answer().is_some_and(|answer| answer.parts.iter().all(is_well))
     }
 
     /// An abort between two attempts leaves a step without an end: clients would wait for it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::consent::{ConsentAnswer, Risk, Want};
 use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
@@ -319,6 +320,65 @@ fn a_summary_is_told_as_a_message_of_the_user_and_an_answer() {
             .iter()
             .any(|part| { matches!(part, shapes::Part::Text { text, .. } if text == "All is done.") })
     );
+}
+
+#[test]
+fn a_session_is_busy_until_its_summary_is_told_or_failed() {
+    let mut stage = Stage::new();
+    stage.prompt("hello");
+    stage.end(TurnOutcome::Completed, None);
+    stage.attempt_for(Purpose::Compaction, false);
+    stage.taken();
+    stage.ended(AttemptOutcome::Finished);
+    assert_eq!(stage.told(), Vec::<String>::new());
+    stage.compact("All is done.");
+    let told = stage.told();
+    let [.., compacted, updated, status, idle] = &told[..] else { panic!("{told:?}") };
+    assert_eq!([compacted, updated], ["session.compacted", "session.updated"]);
+    assert_eq!([status, idle], ["session.status idle", "session.idle"]);
+    stage.attempt_for(Purpose::Compaction, false);
+    stage.ended(AttemptOutcome::Failed { error: retry_later() });
+    let told = stage.told();
+    assert_eq!(told[told.len() - 2..], ["session.status idle", "session.idle"], "{told:?}");
+}
+
+#[test]
+fn a_command_is_busy_from_its_first_block_to_its_end() {
+    let rest = ["session.status idle", "session.idle", "session.updated"];
+    let block = |stage: &mut Stage, outcome, metadata: Value| {
+        let kind = PromptKind::Block { command: "ls".into(), template: "list".into() };
+        stage.turn = stage.admit_as(kind, "");
+        let turn = stage.turn;
+        stage.record(Record::TurnStarted { turn });
+        let call = stage.command("ls");
+        stage.intend(call);
+        stage.settle(call, outcome, metadata);
+        stage.told();
+        stage.end(TurnOutcome::Completed, None);
+        stage.told()
+    };
+    let mut stage = Stage::new();
+    assert_eq!(block(&mut stage, CallOutcome::Done, json!({})), ["session.updated"]);
+    assert!(!stage.live.is_idle() && *stage.live.status() == shapes::Status::Busy);
+    stage.prompt("what it becomes");
+    stage.told();
+    stage.end(TurnOutcome::Completed, None);
+    assert_eq!(stage.told(), rest);
+    // One that fails ends the command.
+    for (outcome, metadata) in
+        [(CallOutcome::Failed, json!({})), (CallOutcome::Done, json!({"timedOut": true}))]
+    {
+        assert_eq!(block(&mut stage, outcome, metadata), rest);
+    }
+    // Nobody knows why nothing follows: it does not wait for ever.
+    assert_eq!(block(&mut stage, CallOutcome::Done, json!({})), ["session.updated"]);
+    for (later, told) in [(1_000, &[][..]), (3_000, &rest[..2]), (4_000, &[][..])] {
+        let mut out = Vec::new();
+        stage.live.tick(Timestamp::from_millis(stage.now + later), &mut out);
+        let out: Vec<String> = out.iter().map(|event| kind(&stage::value(event))).collect();
+        assert_eq!(out, told, "{later}");
+    }
+    assert!(!stage.live.waits());
 }
 
 #[test]

@@ -142,6 +142,10 @@ impl Stage {
 
     /// A new step, or a further attempt of it.
     pub(super) fn attempt(&mut self, again: bool) {
+        self.attempt_for(Purpose::Turn, again);
+    }
+
+    pub(super) fn attempt_for(&mut self, purpose: Purpose, again: bool) {
         let at = self.at();
         self.attempt = self.ids.next(at);
         if !again {
@@ -157,7 +161,7 @@ impl Stage {
             attempt_number: self.attempts,
             agent: "build".into(),
             model: ModelRef::new("mock", "m1"),
-            purpose: Purpose::Turn,
+            purpose,
             tier: Tier::Pro,
             catalogue: None,
             estimated_input: 10,
@@ -210,6 +214,21 @@ impl Stage {
             input: CallInput::Object(input),
         }));
         self.finished(vec![StepPart::Call { id: call }], FinishReason::ToolCalls, None);
+        call
+    }
+
+    /// The call of a turn without a model, which is a step of its own.
+    pub(super) fn command(&mut self, command: &str) -> PartId {
+        let (at, call) = (self.at(), self.part());
+        self.step = self.ids.next(at);
+        self.record(Record::CallProposed(CallProposed {
+            call,
+            step: self.step,
+            call_id: "call_1".into(),
+            tool: "bash".into(),
+            input: CallInput::Object(serde_json::Map::from_iter([("command".to_owned(), command.into())])),
+        }));
+        self.finished(vec![StepPart::Call { id: call }], FinishReason::Stop, None);
         call
     }
 
