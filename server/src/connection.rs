@@ -7,13 +7,14 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,6 +32,9 @@ use crate::socket::SocketFile;
 const LARGEST_HEAD: usize = 64 * 1024;
 /// One of so many seats, and at most so many, are kept from the network for the socket in the file system.
 const KEPT: (usize, usize) = (32, 64);
+/// How long, and for how many bytes, a refused request is still read: clients look at the answer when they have written all.
+const LINGERS: Duration = Duration::from_secs(3);
+const LINGERS_FOR: usize = 64 * 1024 * 1024;
 /// How long nothing is accepted after the system refused to.
 const BREATHER: Duration = Duration::from_millis(100);
 /// How long a connection may be silent before its peer is asked whether it is there.
@@ -162,12 +166,19 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let Self { router, head_time, write_time, closing, cut, .. } = self;
+        let patient = Patient::new(stream, write_time);
+        let lingers = Arc::clone(&patient.lingers);
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(carrier);
+            let (has_body, lingers) = (!request.body().is_end_stream(), Arc::clone(&lingers));
             let answer = router.clone().oneshot(request.map(Body::new));
-            async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+            async move {
+                let answer = answer.await.unwrap_or_else(|never| match never {});
+                lingers.store(has_body && !answer.status().is_success(), Ordering::Relaxed);
+                Ok::<_, Infallible>(answer)
+            }
         });
-        let io = TokioIo::new(Patient::new(stream, write_time));
+        let io = TokioIo::new(patient);
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(head_time).max_buf_size(LARGEST_HEAD);
         let mut connection = pin!(builder.serve_connection(io, service));
@@ -217,11 +228,34 @@ struct Patient<S> {
     /// Made when a write has to wait for the first time.
     deadline: Option<Pin<Box<Sleep>>>,
     waits: bool,
+    /// The last request was refused, perhaps before its body was read. Closed at once, the system would tell the peer that it was cut off
+    /// while it writes, and it would never see why: so what still comes is read before that.
+    lingers: Arc<AtomicBool>,
+    /// What is written is told to be over: until when what comes is read, and how many bytes that may be.
+    leaving: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
     fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, deadline: None, waits: false }
+        Self { stream, patience, deadline: None, waits: false, lingers: Arc::default(), leaving: None }
+    }
+
+    /// Reads what still comes, for a while.
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let leave = || (Box::pin(tokio::time::sleep(LINGERS)), LINGERS_FOR);
+        let (end, left) = self.leaving.get_or_insert_with(leave);
+        let mut room = [0; 16 * 1024];
+        while *left > 0 {
+            let mut buffer = ReadBuf::new(&mut room);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    *left = left.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => return end.as_mut().poll(cx),
+            }
+        }
+        Poll::Ready(())
     }
 
     /// Fails what has to wait for longer than the peer may take.
@@ -280,8 +314,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.limit(cx, ended)
+        if self.leaving.is_none() {
+            let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+            ready!(self.limit(cx, ended))?;
+        }
+        if self.lingers.load(Ordering::Relaxed) {
+            ready!(self.linger(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

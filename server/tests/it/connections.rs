@@ -160,6 +160,36 @@ async fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
 }
 
 #[tokio::test]
+async fn whoever_writes_all_of_a_large_body_before_it_reads_is_told_that_it_is_too_large() {
+    let served = served().await;
+    for path in ["/v1/sessions", "/v1/nowhere"] {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        let size = 20 * 1024 * 1024;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {size}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; size]).await.expect("it is not cut off");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("the answer is there");
+        assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_client_that_writes_on_is_left_after_a_while() {
+    let served = served().await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let head = "POST /v1/nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.expect("it is told that nothing more comes").unwrap();
+    let write = async { while stream.write_all(&[b'x'; 1_000]).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, write).await.expect("it is cut off in the end");
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_a_problem_document() {
     let served = served().await;
     let unknown = served.get("/v1/nowhere").await;
