@@ -286,6 +286,14 @@ impl Engine {
         Ok(handle)
     }
 
+    /// Looks whether the data directory is still the one that was opened. While it is not, nothing can be kept.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`]
+    pub fn check_place(&self) -> Result<(), StoreError> {
+        self.shared.store.log.check_place()
+    }
+
     /// The events of all sessions, for those who watch many at once.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.shared.hub

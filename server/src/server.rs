@@ -29,6 +29,8 @@ use crate::socket::{self, SocketFile};
 
 /// How often it is looked whether turns still run, while the server ends.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked whether the data directory is still there.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// How long connections may take to end when everything else has.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -78,6 +80,8 @@ pub struct Ended {
     pub stopped: Stopped,
     /// Connections that were cut.
     pub cut: usize,
+    /// Why it ended by itself, where the data directory is not the one any more that was opened.
+    pub replaced: Option<String>,
 }
 
 /// A server that listens, and accepts nothing before it runs.
@@ -175,10 +179,11 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = stop => {}
-            () = unused => {}
-        }
+        let replaced = tokio::select! {
+            () = stop => None,
+            () = unused => None,
+            why = replaced(&app) => Some(why),
+        };
         waking.abort();
         app.drain();
         let stuck = stuck(&app).await;
@@ -187,6 +192,8 @@ impl Server {
             () = quiet(&app, &stuck) => {}
             () = tokio::time::sleep(options.grace) => {}
             () = hurry => {}
+            // What turns do now is lost.
+            () = std::future::ready(()), if replaced.is_some() => {}
         }
         app.closing().cancel();
         // The files of its sockets go with this.
@@ -198,7 +205,19 @@ impl Server {
         let left = tasks.len();
         cut.cancel();
         tasks.wait().await;
-        Ended { finished: before.saturating_sub(suspended), suspended, stopped, cut: left }
+        Ended { finished: before.saturating_sub(suspended), suspended, stopped, cut: left, replaced }
+    }
+}
+
+/// Waits until the data directory is not the one any more that was opened; what is said of that. Nothing can be kept then, and whoever opens
+/// what lies in its place is not to find another engine there.
+async fn replaced(app: &App) -> String {
+    loop {
+        tokio::time::sleep(LOOK_AROUND).await;
+        if let Err(error) = app.engine().check_place() {
+            tracing::error!(%error, "the server ends: nothing that is written now would be found again");
+            return error.to_string();
+        }
     }
 }
 

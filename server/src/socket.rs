@@ -22,8 +22,9 @@ const OWN: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file.
+    /// Device and number of the file, and of its folder.
     identity: (u64, u64),
+    folder: (u64, u64),
 }
 
 impl SocketFile {
@@ -42,14 +43,20 @@ impl SocketFile {
         }
     }
 
-    /// Listens at the same path again, as soon as that can be.
+    /// Listens at the same path again, as soon as that can be; never in another folder that lies there now: it is somebody else's.
     pub(crate) async fn renew(self) -> (UnixListener, Self) {
-        let path = self.path.clone();
+        let (path, folder) = (self.path.clone(), self.folder);
         // The new file may get the number of the old one, which is not to remove it.
         drop(self);
         let mut is_told = false;
         loop {
-            match listen(&path).await {
+            let listening = async {
+                if folder_of(&path)? != folder {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "another folder lies there now"));
+                }
+                listen(&path).await
+            };
+            match listening.await {
                 Ok(made) => return made,
                 Err(error) if !is_told => {
                     is_told = true;
@@ -103,6 +110,12 @@ pub(crate) async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(&short.path).await
 }
 
+/// Device and number of the folder of a file.
+fn folder_of(path: &Path) -> io::Result<(u64, u64)> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs_err::metadata(folder).map(|found| (found.dev(), found.ino()))
+}
+
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs_err::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
@@ -125,8 +138,8 @@ pub(crate) async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)
     })?;
     // Where the system does not take the mode over from above.
     rustix::fs::chmod(path, Mode::from_raw_mode(OWN))?;
-    let identity = identity(path)?;
-    Ok((socket.listen(BACKLOG)?, SocketFile { path: path.to_owned(), identity }))
+    let (identity, folder) = (identity(path)?, folder_of(path)?);
+    Ok((socket.listen(BACKLOG)?, SocketFile { path: path.to_owned(), identity, folder }))
 }
 
 async fn make_way(path: &Path) -> io::Result<()> {
@@ -174,6 +187,21 @@ mod tests {
         connect(&path).await.unwrap();
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn no_file_is_made_in_another_folder_that_lies_there_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("data");
+        fs_err::create_dir(&inner).unwrap();
+        let (listener, file) = listen(&inner.join("engine.sock")).await.unwrap();
+        // Not removed, so that the new one cannot get its number.
+        fs_err::rename(&inner, folder.path().join("moved")).unwrap();
+        fs_err::create_dir(&inner).unwrap();
+        file.gone().await;
+        drop(listener);
+        tokio::time::timeout(2 * LOOK, file.renew()).await.unwrap_err();
+        assert_eq!(fs_err::read_dir(&inner).unwrap().count(), 0);
     }
 
     #[tokio::test]

@@ -152,7 +152,10 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         return Ok(Exit::Signal(TERMINATE));
     };
     say(&told(&ended));
-    Ok(Exit::Completed)
+    match ended.replaced {
+        Some(why) => Err(Failure::failed(why)),
+        None => Ok(Exit::Completed),
+    }
 }
 
 /// Waits for the end in good order; `None` when somebody hurries and it does not come within a moment.
@@ -297,7 +300,7 @@ impl Signals {
 
 /// How many of what ended how.
 fn told(ended: &Ended) -> String {
-    let Ended { finished, suspended, stopped, cut } = ended;
+    let Ended { finished, suspended, stopped, cut, replaced: _ } = ended;
     let mut text = format!(
         "stopped: {finished} turns finished, {suspended} suspended, {} sessions closed, {cut} connections cut, ",
         stopped.sessions

@@ -166,6 +166,26 @@ fn it_says_where_it_is_and_ends_in_good_order() {
 }
 
 #[test]
+fn a_server_whose_data_directory_is_replaced_ends_and_leaves_the_new_one_alone() {
+    for is_removed in [true, false] {
+        let stage = Stage::new(Model::new());
+        let serving = Serving::start(&stage, ["--port", "0"]);
+        let moved = stage.root().join("moved");
+        if is_removed {
+            fs_err::remove_dir_all(&stage.data).unwrap();
+        } else {
+            fs_err::rename(&stage.data, &moved).unwrap();
+        }
+        fs_err::create_dir(&stage.data).unwrap();
+        let ended = serving.ended().is(1);
+        ended.says(["was removed, moved or replaced", "stopped: 0 turns finished"]);
+        assert_eq!(fs_err::read_dir(&stage.data).unwrap().count(), 0, "{is_removed}");
+        // Whoever begins there now begins anew.
+        assert_eq!(stage.playhouse(["sessions", "list"]).is(0).stdout.lines().count(), 1);
+    }
+}
+
+#[test]
 fn a_server_without_connections_is_refused() {
     let stage = Stage::new(Model::new());
     stage.configure("[server]\nconnections = 0");

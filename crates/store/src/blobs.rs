@@ -30,18 +30,18 @@ pub(crate) struct FileBlobs {
     root: PathBuf,
     in_hand: Arc<InHand>,
     /// Held as long as somebody may write here.
-    _lock: Option<Arc<DataLock>>,
+    lock: Option<Arc<DataLock>>,
 }
 
 impl FileBlobs {
     /// Blobs below `root`, which is created with the first of them. Its parent must exist.
     pub(crate) fn new(root: PathBuf, in_hand: Arc<InHand>, lock: Arc<DataLock>) -> Self {
-        Self { root, in_hand, _lock: Some(lock) }
+        Self { root, in_hand, lock: Some(lock) }
     }
 
     /// The same, for one who only reads.
     pub(crate) fn to_read(root: PathBuf, in_hand: Arc<InHand>) -> Self {
-        Self { root, in_hand, _lock: None }
+        Self { root, in_hand, lock: None }
     }
 
     /// Creates the folder for blobs that begin with `digits`, durably.
@@ -58,6 +58,7 @@ impl FileBlobs {
 
 impl Blobs for FileBlobs {
     fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
         let (blob, digest) = named(content);
         // Before it is looked for: from here on no sweep removes it.
         self.in_hand.hold(digest);

@@ -27,11 +27,13 @@ pub enum SuspensionReason {
     Failed,
     /// What is stored is not what was written.
     Damaged,
+    /// The data directory was removed, moved or replaced.
+    Replaced,
 }
 
 impl SuspensionReason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Full, Self::ReadOnly, Self::Failed, Self::Damaged];
+    pub const ALL: [Self; 5] = [Self::Full, Self::ReadOnly, Self::Failed, Self::Damaged, Self::Replaced];
 
     /// A word that never changes: for labels.
     pub const fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl SuspensionReason {
             Self::ReadOnly => "read-only",
             Self::Failed => "failed",
             Self::Damaged => "damaged",
+            Self::Replaced => "replaced",
         }
     }
 
@@ -60,6 +63,9 @@ impl fmt::Display for SuspensionReason {
             Self::ReadOnly => "the file system of the data directory is read-only: mount it for writing",
             Self::Failed => {
                 "the disk of the data directory cannot be written: the log of the engine says what failed"
+            }
+            Self::Replaced => {
+                "the data directory is not the one that was opened: it was removed, moved or replaced. Start the engine anew"
             }
             Self::Damaged => {
                 "the database is damaged: `playhouse store check` says where, and what cannot be read comes back with a copy of \
@@ -84,6 +90,7 @@ impl StoreError {
     pub fn suspension(&self) -> Option<SuspensionReason> {
         match self {
             Self::Suspended { reason } => Some(*reason),
+            Self::Replaced { .. } => Some(SuspensionReason::Replaced),
             Self::Io(error) => SuspensionReason::of(error.kind()),
             _ => None,
         }

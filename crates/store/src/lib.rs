@@ -182,6 +182,15 @@ pub enum StoreError {
         /// Why.
         reason: SuspensionReason,
     },
+    /// The data directory was removed, moved or replaced while it was open. Nothing more is written: what is written now would be lost.
+    #[error(
+        "the data directory {path} is not the one that was opened: it was removed, moved or replaced. Stop the engine that had it \
+         open, and start another one"
+    )]
+    Replaced {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -306,6 +315,14 @@ pub trait Log: Send + Sync {
     /// Why no writes are taken just now; `None` while they are. Fast.
     fn health(&self) -> Option<Suspended> {
         None
+    }
+
+    /// Looks whether what is written is still found where it was opened. A write tells that too.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`]: the data directory was removed, moved or replaced.
+    fn check_place(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// All sessions with work ([`SessionSummary::is_unfinished`]), from an index (no log is read).

@@ -3,9 +3,10 @@
 //! `DATA/lock` is held with `flock`, which ends with the process however it ends. Its content tells others who holds it;
 //! what an ended process left there means nothing.
 
+use std::fs::Metadata;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use rustix::fs::{FlockOperation, flock};
@@ -40,6 +41,9 @@ pub(crate) fn is_ours(content: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct DataLock {
     file: fs::File,
+    data: PathBuf,
+    /// Device and number of the file.
+    identity: (u64, u64),
 }
 
 impl DataLock {
@@ -56,9 +60,25 @@ impl DataLock {
             }
             Err(error) => return Err(std::io::Error::from(error).into()),
         }
-        let mut lock = Self { file };
+        let identity = identity(&file.metadata()?);
+        // However this process moves.
+        let mut lock = Self { file, data: std::path::absolute(data)?, identity };
         lock.sign()?;
         Ok(lock)
+    }
+
+    /// Whether the directory that was locked is still where it was: one that was removed, moved or replaced keeps nothing of what is
+    /// written, and what lies in its place is not ours.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`]
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let is_ours = match std::fs::metadata(self.data.join(FILE)) {
+            Ok(found) => identity(&found) == self.identity,
+            // Something else may be wrong with the disk, which writing tells.
+            Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        if is_ours { Ok(()) } else { Err(StoreError::Replaced { path: self.data.clone() }) }
     }
 
     /// Keeps others from taking the lock of `data` as long as what is returned lives, and changes nothing: of a directory that
@@ -101,6 +121,10 @@ impl Drop for DataLock {
             tracing::warn!(%error, "the lock of the data directory could not be released");
         }
     }
+}
+
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// A text for the error: who holds the lock, as far as the file tells.

@@ -173,6 +173,10 @@ impl Log for TableStore {
         self.writer.health()
     }
 
+    fn check_place(&self) -> Result<(), StoreError> {
+        self.source.table.check_place()
+    }
+
     fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut sessions = Vec::new();
         let end = keys::end_of(keys::UNFINISHED);

@@ -53,6 +53,11 @@ pub(crate) enum Pointed {
 
 /// Where databases lie, by number. One of them counts.
 pub(crate) trait Site: Send + Sync {
+    /// Whether it is still the one that was opened.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// The number of the one that counts.
     fn current(&self) -> u64;
 
@@ -83,7 +88,7 @@ pub(crate) struct DiskSite {
     /// The last one that was made. None is made where another is being removed.
     made: AtomicU64,
     /// Held as long as somebody may open databases here.
-    _lock: Arc<DataLock>,
+    lock: Arc<DataLock>,
 }
 
 impl DiskSite {
@@ -119,7 +124,7 @@ impl DiskSite {
 
     fn at(data: &Path, format: Arc<FormatFile>, current: u64, lock: Arc<DataLock>) -> Self {
         let [current, made] = [current, current].map(AtomicU64::new);
-        Self { data: data.to_owned(), format, current, made, _lock: lock }
+        Self { data: data.to_owned(), format, current, made, lock }
     }
 
     /// Refuses a database that knows of `found` openings only, where there were more.
@@ -134,6 +139,7 @@ impl DiskSite {
 
     /// Remembers beside the database what it has at the end of the opening `generation`.
     pub(crate) fn remember_end(&self, generation: u64, seen: &Seen) -> Result<(), StoreError> {
+        self.lock.check()?;
         marker::write_end(&self.data, generation, seen)
     }
 
@@ -285,6 +291,10 @@ pub(crate) fn size(directory: &Path) -> Result<u64, StoreError> {
 }
 
 impl Site for DiskSite {
+    fn check(&self) -> Result<(), StoreError> {
+        self.lock.check()
+    }
+
     fn current(&self) -> u64 {
         self.current.load(Ordering::Acquire)
     }
@@ -294,6 +304,7 @@ impl Site for DiskSite {
     }
 
     fn make(&self) -> Result<(u64, Box<dyn Table>), StoreError> {
+        self.check()?;
         let number = self.made.fetch_add(1, Ordering::AcqRel) + 1;
         let place = self.place(number);
         remove_all(&place)?;
@@ -304,6 +315,7 @@ impl Site for DiskSite {
     }
 
     fn point_at(&self, number: u64) -> Result<Pointed, StoreError> {
+        self.check()?;
         let name = directory(self.format.backend, number);
         write_beside(&self.data, NEW_POINTER, format!("{name}\n").as_bytes())?;
         fail_point!(REWRITE_POINTER_WRITTEN);

@@ -354,13 +354,20 @@ impl Table for Switch {
     fn flush(&self) -> Result<(), StoreError> {
         let applied = self.applied.load(Ordering::Acquire);
         self.with(|table| table.flush())?;
+        // Of what is durable somewhere else nobody is told that it is kept.
+        self.check_place()?;
         self.durable.fetch_max(applied, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn check_place(&self) -> Result<(), StoreError> {
+        self.site.as_ref().map_or(Ok(()), |site| site.check())
     }
 
     /// A copy that was under way is given up, and a pointer that was moved is made durable first. A table that can be read is
     /// not closed before the disk takes writes, and one that cannot is opened for readers whatever the disk takes.
     fn reopen(&self) -> Result<(), StoreError> {
+        self.check_place()?;
         self.reopened.fetch_add(1, Ordering::AcqRel);
         let can_be_read = self.can_be_read();
         if !can_be_read {

@@ -73,6 +73,11 @@ pub(crate) trait Table: Send + Sync {
     /// It is about to be removed: nothing more need be written of it.
     fn discard(&self) {}
 
+    /// Whether what is written is still found where it was opened; see [`crate::Log::check_place`].
+    fn check_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Closes the database and opens it again in place: for after a failed write or flush, of which nobody knows what is
     /// durable. What was flushed is there, what was applied later may be there or not. Readers wait meanwhile. Where it
     /// cannot be opened everything fails, and this may be tried again.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use fs_err as fs;
 use playhouse_protocol::Seq;
-use playhouse_store::{Backend, Store, StoreError, StoreOptions};
+use playhouse_store::{Backend, Store, StoreError, StoreOptions, SuspensionReason};
 
 use crate::samples::*;
 
@@ -43,6 +43,54 @@ fn a_store_is_found_again_with_the_next_generation() {
 
 const FORMAT_NOW: &str = r#"{"format":"playhouse-store","version":5,"backend":"sled"}"#;
 const FORMAT_1: &str = r#"{"format":"playhouse-store","version":1,"backend":"sled"}"#;
+
+#[test]
+fn a_directory_that_is_replaced_is_left_alone_and_nothing_is_acknowledged() {
+    for backend in [Backend::Sled, Backend::Redb] {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, moved) = (directory.path().join("data"), directory.path().join("moved"));
+        let store = open(&data, Some(backend));
+        create(&store, session(1));
+        store.log.check_place().unwrap();
+        fs::rename(&data, &moved).unwrap();
+        assert!(matches!(store.log.check_place(), Err(StoreError::Replaced { path }) if path == data));
+        // What lies there now belongs to somebody else.
+        let other = open(&data, Some(backend));
+        create(&other, session(2));
+        let error = append(&store, session(1), 1, vec![titled("lost")]).unwrap_err();
+        assert_eq!(error.suspension(), Some(SuspensionReason::Replaced), "{error}");
+        assert_eq!(store.log.health().map(|suspended| suspended.reason), Some(SuspensionReason::Replaced));
+        let error = store.blobs.put(TENANT, b"content").unwrap_err();
+        assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
+        drop(store);
+        assert_eq!(append(&other, session(2), 1, vec![titled("kept")]).unwrap(), Seq(2));
+        drop(other);
+        let other = open(&data, Some(backend));
+        assert_eq!((other.generation, read_all(&other, session(2)).len()), (2, 2));
+        drop(other);
+        // What was acknowledged is where it was moved to.
+        let store = open(&moved, Some(backend));
+        assert!(!read_all(&store, session(1)).is_empty());
+    }
+}
+
+#[test]
+fn a_directory_that_comes_back_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, moved) = (directory.path().join("data"), directory.path().join("moved"));
+    let store = Store::open(&data).unwrap();
+    create(&store, session(1));
+    fs::rename(&data, &moved).unwrap();
+    append(&store, session(1), 1, vec![titled("refused")]).unwrap_err();
+    fs::rename(&moved, &data).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while store.log.health().is_some() {
+        assert!(std::time::Instant::now() < end, "it goes on");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let at = read_all(&store, session(1)).len() as u64;
+    append(&store, session(1), at, vec![titled("taken")]).unwrap();
+}
 
 #[test]
 fn a_store_is_held_until_its_last_part_is_dropped() {
