@@ -331,6 +331,36 @@ fn a_session_whose_prompt_was_refused_is_shown_as_it_was() {
 }
 
 #[test]
+fn an_answer_for_which_there_is_no_room_is_not_asked_for_again_before_there_is() {
+    // So long that it goes beside the database: small records still have their place.
+    let engine = Engine::confined("sled", Model::new().step(text("All is well. ".repeat(12_000))).cycle());
+    let session = engine.create();
+    let prompt = |text: &str| {
+        let path = format!("/v1/sessions/{session}/prompts");
+        let (status, said) = engine.serving.ask("POST", &path, &[], &json!({"text": text}).to_string());
+        assert_eq!(status, 202, "{said}");
+    };
+    let ended = || engine.get(&format!("/v1/sessions/{session}")).1.contains("\"idle\"");
+    prompt("first");
+    until("the first turn ends", ended);
+    engine.fill();
+    let filler = fs::OpenOptions::new().write(true).open(engine.disk.join("filler")).unwrap();
+    filler.set_len(filler.metadata().unwrap().len() - 60_000).unwrap();
+    drop(filler);
+    let before = engine.stage.asked().len();
+    prompt("second");
+    until("the server says that it is not ready", || engine.get("/readyz").0 == 503);
+    assert!(engine.get("/metrics").1.contains("playhouse_store_suspended{reason=\"full\"} 1"));
+    // Far longer than it would take to ask again.
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(engine.stage.asked().len() - before, 1, "each answer is paid for");
+    engine.free();
+    until("the turn ends", ended);
+    assert_eq!(engine.stage.asked().len() - before, 2);
+    assert_eq!(engine.get("/readyz").0, 200);
+}
+
+#[test]
 fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     // Blobs for answers, so that their places come up.
     let model = Model::new().step(text("All is well. ".repeat(8_000))).cycle();

@@ -276,6 +276,11 @@ impl Work<'_> {
             self.suspend(&error);
             let refusal = || self.health.refusal().unwrap_or(StoreError::Closed);
             answers = answers.into_iter().map(|answer| fail(answer, is_broken, &refusal)).collect();
+        } else if let Some(error) =
+            answers.iter().filter_map(error_of).find(|error| error.suspension().is_some())
+        {
+            // There was no room for what goes beside the table. Whoever is refused that would try again and again, at a price.
+            self.suspend(error);
         }
         answers.into_iter().for_each(answer);
     }
@@ -362,13 +367,17 @@ fn look(source: &Source) -> Result<(), StoreError> {
 
 /// Whether this may be an error of the backend.
 fn may_be_broken(answer: &Answer) -> bool {
-    let error = match answer {
+    error_of(answer).is_some_and(is_of_backend)
+}
+
+/// Why a request is refused, if it is.
+fn error_of(answer: &Answer) -> Option<&StoreError> {
+    match answer {
         Answer::Log(_, result) => result.as_ref().err(),
         Answer::Shelf(_, result) => result.as_ref().err(),
         Answer::Ledger(_, result) => result.as_ref().err(),
         Answer::Reclaim(_, error) => Some(error),
-    };
-    error.is_some_and(is_of_backend)
+    }
 }
 
 fn is_of_backend(error: &StoreError) -> bool {
