@@ -98,6 +98,8 @@ pub(crate) enum SessionMessage {
     Settle,
     /// From the supervisor: leave memory, if there is nothing to do.
     Leave(Leaving),
+    /// From the supervisor: the engine stops. It ends when it is written down what its answer has used.
+    Stop,
 }
 
 impl SessionMessage {
@@ -134,6 +136,7 @@ impl SessionMessage {
             Self::Resume => "resume",
             Self::Settle => "settle",
             Self::Leave(_) => "leave",
+            Self::Stop => "stop",
         }
     }
 }
@@ -155,6 +158,8 @@ pub(crate) struct SessionState {
     tenant: Arc<str>,
     /// It was read while the store took no writes: what its log ends with is known when it is read again.
     unsure: bool,
+    /// The engine stops.
+    stopping: bool,
     machine: Machine,
     ring: Arc<Ring>,
     /// Through which commands come, while it is open.
@@ -278,6 +283,7 @@ impl Actor for SessionActor {
             id,
             tenant,
             unsure,
+            stopping: false,
             ids,
             flushed,
             durable: Arc::new(Durable::new(flushed)),
@@ -329,6 +335,7 @@ impl Actor for SessionActor {
         }
         Box::pin(state.take(&myself, message)).await?;
         state.note_rest();
+        state.stop_if_due(&myself);
         Ok(())
     }
 
@@ -359,6 +366,7 @@ impl Actor for SessionActor {
         begins("session", "child-ended", Some(state.id));
         Box::pin(state.child_ended(&myself, who, &why)).await?;
         state.note_rest();
+        state.stop_if_due(&myself);
         Ok(())
     }
 }
@@ -441,6 +449,10 @@ impl SessionState {
                 Input::Resume
             }
             SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
+            SessionMessage::Stop => {
+                self.stopping = true;
+                Input::Stop
+            }
             // Leaving is not for the machine: see `handle`.
             SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
         };

@@ -599,8 +599,10 @@ impl SupervisorState {
             match slot.stage {
                 Stage::Live(live) if live.gate.is_closed() => {}
                 Stage::Live(live) => ended.push(async move {
-                    // Its children end with it.
-                    let in_time = live.actor.stop_and_wait(None, Some(STOP_WAIT)).await.is_ok();
+                    // It writes down what its answer has used so far; its children end with it.
+                    let told = live.actor.send_message(SessionMessage::Stop).is_ok();
+                    let in_time = told && live.actor.wait(Some(STOP_WAIT)).await.is_ok()
+                        || live.actor.stop_and_wait(None, Some(STOP_WAIT)).await.is_ok();
                     // One that leaves by itself in this moment cannot be told to.
                     (session, in_time || live.gate.is_closed())
                 }),

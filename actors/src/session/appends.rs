@@ -41,6 +41,13 @@ impl Drop for Gathered {
 }
 
 impl SessionState {
+    /// Ends when the engine stops and no report of an attempt is to come. What is left to be written is written then.
+    pub(super) fn stop_if_due(&self, myself: &ActorRef<SessionMessage>) {
+        if self.stopping && !self.machine.is_attempting() {
+            myself.stop(None);
+        }
+    }
+
     /// Takes records of the machine, which has them already.
     pub(super) fn append(&mut self, entries: Vec<Entry>) {
         let Some(last) = entries.last().map(|entry| entry.seq) else { return };

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mock_llm::{Model, Script, call, text};
+use mock_llm::{Model, Script, call, text, tokens};
 use playhouse_actors::{Heard, Resume};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::ledger::{Purpose, RowQuery};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::{AttemptOutcome, SessionChanged, TurnOutcome};
+use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{
     Command, CommandError, ConsentAnswer, EventBody, Prompt, Record, Seq, SessionId, question,
 };
@@ -161,6 +162,38 @@ fn an_engine_that_starts_goes_on_with_all_that_was_left() {
         assert_eq!(*outcome, CallOutcome::Interrupted);
         assert!(output.contains("effects unknown: check before you repeat it"), "{output}");
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_stops_writes_down_what_an_answer_has_used_so_far() {
+    let ground = Ground::new();
+    let long = |rate| Script::new().model("long", Model { rate, ..Model::new().step(tokens(2_000)) });
+    let stage = ground.stage(long(Some(200.0)), Resume::Auto).await;
+    let session = begin(&stage, "long", "attempt.started").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = Instant::now();
+    let stopped = stage.engine.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(5) && stopped.stragglers.is_empty(), "{stopped:?}");
+    drop(stage);
+    let entries = ground.store.log.read(session, Seq(0), usize::MAX).unwrap().entries;
+    let Some(Record::AttemptEnded(ended)) = entries.last().map(|entry| entry.record.clone()) else {
+        panic!("{entries:#?}")
+    };
+    assert_eq!(ended.outcome, AttemptOutcome::Lost);
+    let usage = ended.usage.unwrap();
+    assert_eq!(usage.quality, Quality::Estimated);
+    assert!((20..1_000).contains(&usage.tokens.output), "{usage:?}");
+    // The next engine asks again, and tells that attempt nothing more.
+    let stage = ground.stage(long(None), Resume::Auto).await;
+    all_is_finished(&stage).await;
+    let entries = stage.engine.read(session).await.unwrap().0;
+    let attempts = entries.into_iter().filter_map(|entry| match entry.record {
+        Record::AttemptEnded(ended) => Some(ended.outcome),
+        _ => None,
+    });
+    assert_eq!(attempts.collect::<Vec<_>>(), [AttemptOutcome::Lost, AttemptOutcome::Finished]);
+    let spent = stage.engine.summary(session).await.unwrap().totals().tokens.output;
+    assert_eq!(spent, usage.tokens.output + 2_000);
 }
 
 #[test]

@@ -89,7 +89,7 @@ const MONEY: &[f64] =
 /// What a session does that has a place in memory.
 pub const SESSION_STATES: &[&str] = &["idle", "running", "asking", "waking", "parked", "asleep", "suspended"];
 /// Why the store takes no writes.
-pub const SUSPENSION_REASONS: &[&str] = &["full", "read-only", "failed", "damaged"];
+pub const SUSPENSION_REASONS: &[&str] = &["full", "read-only", "failed", "damaged", "replaced"];
 /// Why sessions leave memory.
 pub const EVICTION_REASONS: &[&str] = &["idle", "room"];
 /// How turns end.

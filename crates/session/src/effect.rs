@@ -245,6 +245,9 @@ pub enum Input {
     Delete(Ticket),
     /// The session was just read from its log: go on with what is unfinished.
     Resume,
+    /// The engine stops: an answer under way is given up, and nothing new begins. What is unfinished is left to whoever reads the log
+    /// next.
+    Stop,
     /// An attempt ended.
     Attempt(AttemptId, AttemptReport),
     /// The system prompt and the tools of an agent and a model were made, and a request is about to leave with them.

@@ -54,6 +54,8 @@ pub struct Machine {
     live: Live,
     /// It does nothing about what is unfinished until somebody wants something.
     suspended: bool,
+    /// The engine stops.
+    stopping: bool,
     /// Records of the input under way, not yet handed out.
     fresh: Vec<Entry>,
     effects: Vec<Effect>,
@@ -106,6 +108,7 @@ impl Machine {
             most_tasks: MOST_TASKS,
             live: Live::default(),
             suspended: false,
+            stopping: false,
             fresh: Vec::new(),
             effects: Vec::new(),
         }
@@ -134,6 +137,11 @@ impl Machine {
     /// Whether it waits so.
     pub fn is_suspended(&self) -> bool {
         self.suspended
+    }
+
+    /// Whether an attempt of its turn is under way, whose report is to come.
+    pub fn is_attempting(&self) -> bool {
+        self.live.attempt.is_some()
     }
 
     /// The session as it stands.
@@ -200,6 +208,11 @@ impl Machine {
                 self.begin_abort(None, stamp)
             }
             Input::Resume => self.on_resume(stamp),
+            Input::Stop => {
+                self.stopping = true;
+                self.effects.extend(self.live.attempt.map(Effect::CancelAttempt));
+                Ok(())
+            }
             Input::Attempt(attempt, report) => self.on_attempt(attempt, report, stamp),
             Input::SystemMade(made) => self.on_system_made(made, stamp),
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
@@ -260,7 +273,7 @@ impl Machine {
         loop {
             let later = self.live.failed_summaries.as_ref().is_some_and(|failed| failed.again.is_some());
             let at_work = self.live.attempt.is_some() || self.live.compaction.is_some() || later;
-            let waits = self.suspended || self.live.abort.is_some() || at_work;
+            let waits = self.suspended || self.stopping || self.live.abort.is_some() || at_work;
             if waits || self.session.is_deleted() {
                 return Ok(());
             }
@@ -360,6 +373,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::SystemMade(_)
         | Input::Prepared(..)
         | Input::Call(..)
+        | Input::Stop
         | Input::Deadline(_) => false,
     }
 }

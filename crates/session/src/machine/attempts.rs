@@ -98,6 +98,10 @@ impl Machine {
             self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, used, None, stamp)?;
             return self.finish_step(step, parts, FinishReason::Aborted, None, stamp);
         }
+        // As if the process had ended in the middle of it, except that it is known what was said until then.
+        if self.stopping {
+            return self.end_attempt(open.id, &open.prices, AttemptOutcome::Lost, used, None, stamp);
+        }
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
         // It was not sent, as it did not fit: now that its size is known, `next_attempt` makes room, or ends the turn.
