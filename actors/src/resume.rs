@@ -14,6 +14,7 @@ use playhouse_store::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::engine::Engine;
+use crate::wake::reopen;
 
 /// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
 /// the faster.
@@ -46,9 +47,16 @@ impl Engine {
     /// On return it is in memory. Whether it had something unfinished.
     ///
     /// # Errors
-    /// There is none with this id, or its log cannot be trusted: then it is parked, with the reason.
+    /// There is none with this id; its log cannot be trusted: then it is parked, with the reason; or the directory is not there in which
+    /// its unfinished turn works.
     pub async fn resume(&self, id: SessionId) -> Result<bool, CommandError> {
-        let unfinished = self.summary(id).await?.is_unfinished();
+        let summary = self.summary(id).await?;
+        let unfinished = summary.is_unfinished();
+        if unfinished {
+            let shared = Arc::clone(&self.shared);
+            let look = move || reopen(&shared, &summary).map(drop).map_err(CommandError::Invalid);
+            self.shared.pool.run(look).await?;
+        }
         self.handle(id).resume().await?;
         Ok(unfinished)
     }

@@ -448,6 +448,11 @@ impl SessionState {
                 self.consents_changed = true;
                 Input::Resume
             }
+            // Where it works was not there when it was read: it is read again.
+            SessionMessage::Resume if self.machine.is_suspended() && self.place.is_err() => {
+                myself.stop(Some(UNSURE.to_owned()));
+                return Ok(());
+            }
             SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
             SessionMessage::Stop => {
                 self.stopping = true;

@@ -424,7 +424,12 @@ impl SupervisorState {
         slot.root = loaded.root;
         let wanted = self.shared.resume.by_itself() || slot.goes_on;
         (slot.unsure, slot.doomed) = (loaded.unsure, loaded.doomed);
-        let goes_on = (wanted || !unfinished) && !loaded.unsure && !loaded.doomed;
+        let mut goes_on = (wanted || !unfinished) && !loaded.unsure && !loaded.doomed;
+        // Its turns would only fail, and a volume may be mounted late.
+        if let (true, true, Err(reason)) = (goes_on, unfinished, &loaded.place) {
+            tracing::warn!(%session, reason, "what is unfinished waits until somebody resumes it");
+            goes_on = false;
+        }
         let ring = slot.events.hold(session, self.shared.generation, self.shared.ring_bytes, head);
         ring.report_to(|| self.shared.hub.outlet(session, owner));
         ring.take_over(head);

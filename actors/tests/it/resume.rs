@@ -12,7 +12,7 @@ use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::{AttemptOutcome, SessionChanged, TurnOutcome};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{
-    Command, CommandError, ConsentAnswer, EventBody, Prompt, Record, Seq, SessionId, question,
+    Command, CommandError, ConsentAnswer, EventBody, NewSession, Prompt, Record, Seq, SessionId, question,
 };
 use playhouse_store::Store;
 use serde_json::{Value, json};
@@ -194,6 +194,39 @@ async fn an_engine_that_stops_writes_down_what_an_answer_has_used_so_far() {
     assert_eq!(attempts.collect::<Vec<_>>(), [AttemptOutcome::Lost, AttemptOutcome::Finished]);
     let spent = stage.engine.summary(session).await.unwrap().totals().tokens.output;
     assert_eq!(spent, usage.tokens.output + 2_000);
+}
+
+#[test]
+fn what_was_left_waits_where_its_workspace_is_not_there_yet() {
+    let ground = Ground::new();
+    let workspace = ground.folder.path().join("workspace/late");
+    fs_err::create_dir_all(&workspace).unwrap();
+    let session = ground.killed(async |stage| {
+        let place = workspace.to_string_lossy().into_owned();
+        let new = NewSession { workspace: place, ..stage.new_session("streams") };
+        let session = stage.engine.create(new).await.unwrap();
+        let mut events = session.events(None).await.unwrap();
+        session.prompt(Prompt::text("go")).await.unwrap();
+        until(&mut events, |record| record.kind() == "attempt.started").await;
+        session.id()
+    });
+    fs_err::remove_dir(&workspace).unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Auto).await;
+        let refused = stage.engine.resume(session).await.unwrap_err().to_string();
+        assert!(refused.contains("late") && refused.contains("not"), "{refused}");
+        let resumed = stage.engine.resume_each(vec![session]).await;
+        assert_eq!((resumed.sessions.len(), resumed.passed_over.len()), (0, 1), "{resumed:?}");
+        // Somebody who looks at it wakes it, and it waits.
+        let handle = stage.engine.session(session).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(handle.snapshot().await.unwrap().summary.open_turns, 1);
+        assert_eq!(stage.engine.unfinished().await.unwrap(), [session]);
+        fs_err::create_dir(&workspace).unwrap();
+        assert_eq!(stage.engine.resume(session).await, Ok(true));
+        all_is_finished(&stage).await;
+        assert_eq!(ended(&stage, session).await, [TurnOutcome::Completed]);
+    });
 }
 
 #[test]
