@@ -1,5 +1,6 @@
 //! The directories in which sessions may work.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use playhouse_actors::{Strayed, follow_within};
@@ -21,9 +22,17 @@ impl Roots {
     ///
     /// # Errors
     /// One does not exist, or is no directory.
-    pub fn new(directories: &[PathBuf]) -> Result<Self, std::io::Error> {
+    pub fn new(directories: &[PathBuf]) -> Result<Self, io::Error> {
         let given = directories.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
-        let resolved = directories.iter().map(fs_err::canonicalize).collect::<Result<Vec<_>, _>>()?;
+        let resolve = |directory: &PathBuf| {
+            let resolved = fs_err::canonicalize(directory)?;
+            if fs_err::metadata(&resolved)?.is_dir() {
+                return Ok(resolved);
+            }
+            let text = format!("{} is no directory", directory.display());
+            Err(io::Error::new(io::ErrorKind::NotADirectory, text))
+        };
+        let resolved = directories.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         Ok(Self::from_pairs(given.into_iter().zip(resolved)))
     }
 

@@ -95,6 +95,9 @@ fn state(sink: &SinkFacts) -> String {
             format!("not configured: `playhouse billing forget {}` removes what is kept of it", sink.sink)
         }
         None if !sink.running => "at rest: no engine runs".to_owned(),
+        None if sink.rows_behind == 0 && sink.dead_letters > 0 => {
+            "all but dead letters is delivered: `playhouse billing dead` lists them".to_owned()
+        }
         None if sink.rows_behind == 0 => "all is delivered".to_owned(),
         None => "delivers".to_owned(),
     };
@@ -285,6 +288,9 @@ mod tests {
         assert_eq!(state(&sink), "delivers");
         sink.rows_behind = 0;
         assert_eq!(state(&sink), "all is delivered");
+        sink.dead_letters = 1;
+        assert!(state(&sink).starts_with("all but dead letters is delivered"));
+        sink.dead_letters = 0;
         sink.running = false;
         assert_eq!(state(&sink), "at rest: no engine runs");
         let since = Timestamp::from_millis(0);

@@ -21,6 +21,7 @@ use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say, va
 use crate::config::Settings;
 use crate::exposition::Exposition;
 use crate::house::{House, HouseError};
+use crate::logging;
 
 /// How long an engine in the background waits for the data directory, and how often it looks.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
@@ -148,10 +149,10 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
         ended
     };
     let Some(ended) = unless_hurried(Box::pin(in_order), &hurry).await else {
-        say("stopped at once: what is left of it is cleared away by the next start");
+        tell("stopped at once: what is left of it is cleared away by the next start");
         return Ok(Exit::Signal(TERMINATE));
     };
-    say(&told(&ended));
+    tell(&told(&ended));
     match ended.replaced {
         Some(why) => Err(Failure::failed(why)),
         None => Ok(Exit::Completed),
@@ -279,9 +280,13 @@ impl Signals {
     fn watch() -> Result<Self, Failure> {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        // A file that grew to the most it may have fails the write, which is told, instead of ending the process without a word. What it
+        // starts has the usual way again.
+        let too_large = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
         let (first, second) = (CancellationToken::new(), CancellationToken::new());
         let signals = Self { first: first.clone(), second: second.clone() };
         tokio::spawn(async move {
+            let _too_large = too_large;
             for (token, saying) in [
                 (first, "stopping: running turns may go on for a while; once more to stop at once"),
                 (second, "stopping at once"),
@@ -290,11 +295,19 @@ impl Signals {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
-                say(saying);
+                tell(saying);
                 token.cancel();
             }
         });
         Ok(signals)
+    }
+}
+
+/// Says something to people; to programs where the log is one of objects, between whose lines it stands.
+fn tell(text: &str) {
+    match logging::Format::of(variable(logging::FORMAT).as_deref()) {
+        Ok(logging::Format::Json) => tracing::info!("{text}"),
+        Ok(logging::Format::Human) | Err(_) => say(text),
     }
 }
 

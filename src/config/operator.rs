@@ -1,5 +1,6 @@
 //! The operator's file: trusted, it may set every key.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ const SKILLS: &str = "skills";
 
 /// The most bytes of an agent's file.
 const MAX_AGENT_BYTES: u64 = 256 * 1024;
+
+/// The most bytes of the operator's file.
+const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// Where the operator's file is.
 pub(super) struct Location {
@@ -74,11 +78,18 @@ pub(super) fn apply(
     }
     settings.tools.skills = std::path::absolute(folder.join(SKILLS)).ok();
     settings.commands = std::path::absolute(folder.join(COMMANDS)).ok();
-    let bytes = match fs_err::read(&location.file) {
-        Ok(bytes) => bytes,
+    let mut bytes = Vec::new();
+    let read = |file: fs_err::File| file.take(LARGEST + 1).read_to_end(&mut bytes);
+    match fs_err::File::open(&location.file).and_then(read) {
+        // The size of a device or a pipe is not known before it is read.
+        Ok(size) if size as u64 > LARGEST => {
+            let text = format!("has more than {} MB, the most of a configuration", LARGEST >> 20);
+            return Err(ConfigError::file(&location.file, text));
+        }
+        Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !location.named => return Ok(()),
         Err(error) => return Err(ConfigError::file(&location.file, unreadable(&error))),
-    };
+    }
     let text = text(&location.file, bytes)?;
     let document = Document::parse(&location.file, &text, &|_| Ok(()))?;
     settings.file = Some(location.file.clone());

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::interrupt::{is_alive, process};
-use crate::stage::{Ended, Stage, until};
+use crate::stage::{Ended, Stage, finish, until};
 
 /// A server that runs. It is killed with this.
 pub(crate) struct Serving {
@@ -183,6 +183,46 @@ fn a_server_whose_data_directory_is_replaced_ends_and_leaves_the_new_one_alone()
         // Whoever begins there now begins anew.
         assert_eq!(stage.playhouse(["sessions", "list"]).is(0).stdout.lines().count(), 1);
     }
+}
+
+#[test]
+fn a_log_of_objects_has_nothing_between_its_lines() {
+    let stage = Stage::new(Model::new());
+    let mut command = stage.command(["serve", "--port", "0"]);
+    command.env("PLAYHOUSE_LOG_FORMAT", "json");
+    let serving = Serving::of(command);
+    serving.signal(Signal::TERM);
+    let ended = serving.ended().is(0).says(["stopping: running turns", "stopped: 0 turns finished"]);
+    for line in ended.stderr.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+#[test]
+fn a_file_that_may_not_grow_ends_no_server() {
+    let stage = Stage::new(Model::new());
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    // What a write gets that goes beyond the limit for files.
+    serving.signal(Signal::XFSZ);
+    assert_eq!(serving.ask("GET", "/healthz", &[], ""), (200, "ok\n".to_owned()));
+    serving.signal(Signal::TERM);
+    serving.ended().is(0);
+}
+
+#[test]
+fn a_root_that_is_a_file_is_refused() {
+    let stage = Stage::new(Model::new());
+    stage.write("file", "x");
+    let file = stage.workspace.join("file").to_string_lossy().into_owned();
+    stage.playhouse(["serve", "--port", "0", "--root", &file]).is(2).says(["file is no directory"]);
+}
+
+#[test]
+fn a_configuration_without_an_end_is_refused() {
+    let stage = Stage::new(Model::new());
+    let mut command = stage.program(env!("CARGO_BIN_EXE_playhouse"));
+    command.args(["models", "--config", "/dev/zero"]);
+    finish(command).is(2).says(["/dev/zero: has more than 4 MB"]);
 }
 
 #[test]
