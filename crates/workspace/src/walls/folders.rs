@@ -81,7 +81,22 @@ fn sweep(place: &Path) -> usize {
     let Ok(entries) = fs_err::read_dir(place) else { return 0 };
     let left = entries.take(LOOKED_AT).flatten().map(|entry| entry.path()).filter(|path| is_left(path));
     // One that could be locked is nobody's: nobody takes a lock that was made by somebody else, but another sweep.
-    left.filter(|path| fs_err::remove_dir_all(path).is_ok()).count()
+    left.filter(|path| remove(path).is_ok()).count()
+}
+
+/// Removes the folder of a process, its lock last: a removal that is cut off is gone on with by the next sweep.
+fn remove(folder: &Path) -> io::Result<()> {
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => fs_err::remove_dir_all(entry.path())?,
+            false => fs_err::remove_file(entry.path())?,
+        }
+    }
+    fs_err::remove_dir_all(folder)
 }
 
 /// Whether this is the folder of a process that has ended.
