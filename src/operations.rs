@@ -42,13 +42,16 @@ impl HouseOperations {
 impl Operations for HouseOperations {
     fn engine(&self) -> EngineFacts {
         let settings = &self.directory.settings;
+        // Whoever compares it with its own may stand somewhere else.
+        let file =
+            settings.file.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
         EngineFacts {
             protocol: OPERATOR_PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             generation: self.generation,
             configuration: settings.fingerprint.clone(),
-            file: settings.file.as_ref().map(|file| file.display().to_string()),
+            file: file.map(|file| file.display().to_string()),
             sandbox: settings.sandbox,
             network: settings.walls.network,
             background: false,
