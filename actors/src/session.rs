@@ -382,6 +382,7 @@ impl SessionState {
             myself.stop(Some(UNSURE.to_owned()));
             return Ok(());
         }
+        let Some(message) = self.refuse_without_place(message) else { return Ok(()) };
         let input = match message {
             SessionMessage::Command(command, port) => match self.command(myself, command, port) {
                 Some(input) => input,
@@ -663,7 +664,7 @@ impl SessionState {
         error: StoreError,
     ) -> Result<(), ActorProcessingErr> {
         // A file beside the log that could not be written, a blob, is the disk's fault as well.
-        let passes = matches!(error, StoreError::Suspended { .. } | StoreError::Io(_));
+        let passes = error.suspension().is_some() || matches!(error, StoreError::Io(_));
         let text = error.to_string();
         let told = CommandError::from(error);
         for (_, port) in self.tickets.drain() {

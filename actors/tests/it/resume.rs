@@ -219,6 +219,8 @@ fn what_was_left_waits_where_its_workspace_is_not_there_yet() {
         assert_eq!((resumed.sessions.len(), resumed.passed_over.len()), (0, 1), "{resumed:?}");
         // Somebody who looks at it wakes it, and it waits.
         let handle = stage.engine.session(session).await.unwrap();
+        let refused = handle.compact(None).await.unwrap_err().to_string();
+        assert!(refused.contains("late"), "{refused}");
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(handle.snapshot().await.unwrap().summary.open_turns, 1);
         assert_eq!(stage.engine.unfinished().await.unwrap(), [session]);

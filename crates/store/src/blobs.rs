@@ -44,6 +44,11 @@ impl FileBlobs {
         Self { root, in_hand, lock: None }
     }
 
+    /// Whether the directory is still the one that was opened.
+    fn check(&self) -> Result<(), StoreError> {
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
+    }
+
     /// Creates the folder for blobs that begin with `digits`, durably.
     fn make_folder(&self, tenant: &str, digits: &str) -> Result<PathBuf, StoreError> {
         let mut folder = self.root.clone();
@@ -58,7 +63,7 @@ impl FileBlobs {
 
 impl Blobs for FileBlobs {
     fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
-        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
+        self.check()?;
         let (blob, digest) = named(content);
         // Before it is looked for: from here on no sweep removes it.
         self.in_hand.hold(digest);
@@ -130,6 +135,7 @@ impl Sweepable for FileBlobs {
                 let age = found.modified().ok().and_then(|modified| modified.elapsed().ok());
                 let settled = age.is_some_and(|age| age >= self.in_hand.grace());
                 if name.starts_with(UNFINISHED) && settled {
+                    self.check()?;
                     remove_if_there(&path)?;
                 }
                 if let Some(digest) = digest(name.as_bytes()) {
@@ -143,6 +149,8 @@ impl Sweepable for FileBlobs {
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
         let hash = digits(digest);
         let path = self.root.join(owner).join(&hash[..2]).join(&hash);
+        // Of another directory this store knows nothing, neither what is needed there.
+        self.check()?;
         self.in_hand.unless_held(digest, || remove_if_there(&path)).transpose().map(|done| done.is_some())
     }
 }

@@ -365,6 +365,8 @@ impl Site for DiskSite {
     }
 
     fn remove(&self, number: u64) -> Result<(), StoreError> {
+        // In another directory the same name stands for a database that is not ours.
+        self.check()?;
         if number == self.current() {
             return Err(StoreError::Backend(format!("database {number} is in use and cannot be removed")));
         }

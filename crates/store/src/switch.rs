@@ -367,8 +367,9 @@ impl Table for Switch {
     /// A copy that was under way is given up, and a pointer that was moved is made durable first. A table that can be read is
     /// not closed before the disk takes writes, and one that cannot is opened for readers whatever the disk takes.
     fn reopen(&self) -> Result<(), StoreError> {
-        self.check_place()?;
+        // Whoever waits for what was written before is told that it failed.
         self.reopened.fetch_add(1, Ordering::AcqRel);
+        self.check_place()?;
         let can_be_read = self.can_be_read();
         if !can_be_read {
             self.with(|table| table.reopen())?;

@@ -205,7 +205,8 @@ impl Live {
 
     /// Tells what waited long enough: what running calls have written and nobody saw, and that a command goes on with no prompt.
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Vec<WireEvent>) {
-        if self.between.take_if(|since| now.millis_since(*since) >= LONGEST_BETWEEN).is_some() {
+        let is_over = |since: Timestamp| now.millis_since(since) >= LONGEST_BETWEEN;
+        if self.session.is_idle() && self.between.is_some_and(is_over) {
             self.rests(out);
         }
         let due: Vec<PartId> =
@@ -355,6 +356,7 @@ impl Live {
 
     /// Tells that nothing runs any more.
     fn rests(&mut self, out: &mut Vec<WireEvent>) {
+        self.between = None;
         self.set_status(Status::Idle, out);
         out.push(WireEvent::SessionIdle { session: self.id() });
     }
