@@ -56,8 +56,14 @@ fn the_terminal_client_shows_a_turn_and_takes_what_people_decide() {
 
     screen.prompts("Play the piece");
     // The command has run, and the change waits.
-    let dialog =
-        ["Permission required", "Edit play.txt", "- first act", "+ second act", "Allow once", "Reject"];
+    let dialog = [
+        "Permission required",
+        "Edit play.txt",
+        "- the first act",
+        "+ the second act",
+        "Allow once",
+        "Reject",
+    ];
     screen.shows(["Let me rehearse.", "$ echo played-", "played-42", "Now the next act."]);
     screen.shows(dialog);
     assert_eq!(stage.read("play.txt"), "the first act\n");

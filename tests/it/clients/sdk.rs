@@ -110,7 +110,7 @@ fn the_sdk_does_all_that_programs_do_with_sessions() {
     for (name, value) in expected.as_object().unwrap() {
         if name == "asked" {
             let diff = seen[name]["diff"].as_str().unwrap();
-            assert!(diff.contains("-first act") && diff.contains("+second act"), "{diff}");
+            assert!(diff.contains("-the first act") && diff.contains("+the second act"), "{diff}");
             assert_eq!(seen[name]["permission"], value["permission"]);
             assert_eq!(seen[name]["patterns"], value["patterns"]);
         } else {
