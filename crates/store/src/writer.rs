@@ -279,7 +279,7 @@ impl Work<'_> {
         } else if let Some(error) =
             answers.iter().filter_map(error_of).find(|error| error.suspension().is_some())
         {
-            // There was no room for what goes beside the table. Whoever is refused that would try again and again, at a price.
+            // What goes beside the table had no room, or no place that is ours. Whoever is refused that would try again and again, at a price.
             self.suspend(error);
         }
         answers.into_iter().for_each(answer);
