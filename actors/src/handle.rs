@@ -92,6 +92,14 @@ impl SessionHandle {
         self.ask_for(SupervisorMessage::Resume).await.map(|_| ())
     }
 
+    /// Wakes the session, and has it look for the place where it works: as it is told there, an unfinished turn of it goes on.
+    ///
+    /// # Errors
+    /// Why nothing can be done there.
+    pub(crate) async fn place(&self) -> Result<(), CommandError> {
+        self.send(false, SessionMessage::Place).await.map(|_| ())
+    }
+
     fn lose(&self) {
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -14,7 +14,6 @@ use playhouse_store::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::engine::Engine;
-use crate::wake::reopen;
 
 /// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
 /// the faster.
@@ -47,17 +46,17 @@ impl Engine {
     /// On return it is in memory. Whether it had something unfinished.
     ///
     /// # Errors
-    /// There is none with this id; its log cannot be trusted: then it is parked, with the reason; or the directory is not there in which
-    /// its unfinished turn works.
+    /// There is none with this id; its log cannot be trusted: then it is parked, with the reason; or nothing can be done where its unfinished
+    /// turn works, as that directory is not there.
     pub async fn resume(&self, id: SessionId) -> Result<bool, CommandError> {
         let summary = self.summary(id).await?;
         let unfinished = summary.is_unfinished();
-        if unfinished {
-            let shared = Arc::clone(&self.shared);
-            let look = move || reopen(&shared, &summary).map(drop).map_err(CommandError::Invalid);
-            self.shared.pool.run(look).await?;
+        let session = self.handle(id);
+        session.resume().await?;
+        // How else it fares from here on its events say.
+        if unfinished && let Err(missing @ CommandError::Invalid(_)) = session.place().await {
+            return Err(missing);
         }
-        self.handle(id).resume().await?;
         Ok(unfinished)
     }
 

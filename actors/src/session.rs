@@ -10,18 +10,16 @@ use std::sync::Arc;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::question::{Question, QuestionAnswer};
+use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::{
-    Command, CommandError, ConsentId, Entry, ErrorCode, ErrorInfo, HandedOver, MessageId, ModelRef, Prompt,
-    Record, Reply, Seq, SessionId,
+    CommandError, Entry, ErrorCode, ErrorInfo, HandedOver, MessageId, ModelRef, Record, Reply, Seq, SessionId,
 };
 use playhouse_session::{
-    AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input, Machine, PreparedCall, Session,
-    Stamp, StepPhase, SystemMade, Ticket,
+    AttemptReport, Effect, Facts, FailedAttempt, Input, Machine, Session, Stamp, StepPhase, Ticket,
 };
 use playhouse_store::StoreError;
 use playhouse_workspace::{BackgroundCommand, FileTracker};
-use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +28,7 @@ use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::durable::Durable;
 use crate::gate::Gate;
-use crate::grants::{GrantIds, WaitingGuard};
-use crate::handle::appends;
+use crate::grants::WaitingGuard;
 use crate::host::TodoList;
 use crate::judge::Judge;
 use crate::measure::{self, Count, Leaving};
@@ -51,95 +48,14 @@ mod consents;
 mod effects;
 mod follow;
 mod live;
+mod message;
+mod place;
 mod reports;
 
 use self::appends::Gathered;
 use self::follow::Following;
 use self::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
-
-pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
-
-pub(crate) enum SessionMessage {
-    /// From a handle.
-    Command(Command, ReplyPort),
-    /// From beside the session: a prompt with what is attached to it, or why it cannot be.
-    Attached(Box<Result<Prompt, CommandError>>, ReplyPort),
-    /// From beside the session, when its work in the background is ended: end what runs.
-    Abort(ReplyPort),
-    /// The work in the background that a turn had begun was ended: ends the turn.
-    AbortTurn(MessageId, ReplyPort),
-    /// From the engine: remove the session.
-    Delete(ReplyPort),
-    /// From the store: an append was flushed, up to here, or failed.
-    Flushed(Result<Seq, StoreError>),
-    /// From a step actor: how its attempt ended. The conversation comes back with it.
-    Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
-    /// From a step actor, before its request leaves: the system prompt that the request begins with.
-    SystemMade(Box<SystemMade>),
-    /// From a call actor: what the call would do.
-    Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
-    /// From a running call: it asks, and waits for the answer.
-    Ask(PartId, Vec<Question>, oneshot::Sender<QuestionAnswer>),
-    /// From a call actor: how the call ended.
-    Call(PartId, Box<CallReport>),
-    /// A time limit passed.
-    Deadline(Deadline),
-    /// From a timer: what was gathered has waited long enough for what follows it.
-    Write,
-    /// From the pool: what "always" to a request means is kept, with the names of what is new; or it is not.
-    Granted(Ticket, ConsentId, Result<GrantIds, CommandError>),
-    /// Rules changed, perhaps by "always" to this request: open requests may need nobody's consent any more.
-    Rejudge(Option<ConsentId>),
-    /// From the supervisor, once: the session is in memory.
-    Awake,
-    /// From the supervisor: go on with what is unfinished, if that waits for somebody to say so.
-    Resume,
-    /// From the supervisor: it rests for longer, and so shall keep nothing that can be made again.
-    Settle,
-    /// From the supervisor: leave memory, if there is nothing to do.
-    Leave(Leaving),
-    /// From the supervisor: the engine stops. It ends when it is written down what its answer has used.
-    Stop,
-}
-
-impl SessionMessage {
-    /// Whether it may lead to records.
-    fn appends(&self) -> bool {
-        match self {
-            Self::Command(command, _) => appends(command),
-            Self::Attached(..) | Self::Abort(_) | Self::AbortTurn(..) | Self::Delete(_) | Self::Resume => {
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// For traces.
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Command(..) => "command",
-            Self::Attached(..) => "attached",
-            Self::Abort(_) => "abort",
-            Self::AbortTurn(..) => "abort turn",
-            Self::Delete(_) => "delete",
-            Self::Flushed(_) => "flushed",
-            Self::Attempt(..) => "attempt",
-            Self::SystemMade(_) => "system-made",
-            Self::Prepared(..) => "prepared",
-            Self::Ask(..) => "ask",
-            Self::Call(..) => "call",
-            Self::Deadline(_) => "deadline",
-            Self::Write => "write",
-            Self::Granted(..) => "granted",
-            Self::Rejudge(_) => "rejudge",
-            Self::Awake => "awake",
-            Self::Resume => "resume",
-            Self::Settle => "settle",
-            Self::Leave(_) => "leave",
-            Self::Stop => "stop",
-        }
-    }
-}
+pub(crate) use self::message::{ReplyPort, SessionMessage};
 
 pub(crate) struct SessionArguments {
     pub(crate) loaded: Loaded,
@@ -382,7 +298,10 @@ impl SessionState {
             myself.stop(Some(UNSURE.to_owned()));
             return Ok(());
         }
-        let Some(message) = self.refuse_without_place(message) else { return Ok(()) };
+        if self.place.is_err() && message.works(self.machine.is_suspended()) {
+            self.look_again(myself, message);
+            return Ok(());
+        }
         let input = match message {
             SessionMessage::Command(command, port) => match self.command(myself, command, port) {
                 Some(input) => input,
@@ -449,12 +368,16 @@ impl SessionState {
                 self.consents_changed = true;
                 Input::Resume
             }
-            // Where it works was not there when it was read: it is read again.
-            SessionMessage::Resume if self.machine.is_suspended() && self.place.is_err() => {
-                myself.stop(Some(UNSURE.to_owned()));
+            SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
+            // It is there: else it was looked for.
+            SessionMessage::Place(port) => {
+                drop(port.send(Ok(Reply::Done)));
                 return Ok(());
             }
-            SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
+            SessionMessage::Looked(found, message) => {
+                self.looked(myself, found, message);
+                return Ok(());
+            }
             SessionMessage::Stop => {
                 self.stopping = true;
                 Input::Stop

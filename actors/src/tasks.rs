@@ -357,8 +357,8 @@ pub(crate) async fn look_after(
             let outcome = Some(ended.outcome);
             Told { to, report: report_by, handed: *handed, task, title, outcome, text }.tell(engine).await;
         }
-        // It tells by itself, once it is there.
-        (Some(_), None) => drop(engine.session(task).await),
+        // It tells by itself, once it goes on.
+        (Some(_), None) => drop(engine.handle(task).place().await),
         // It was never begun: the call that would have done it has its result.
         (None, _) => {}
     }

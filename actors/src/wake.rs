@@ -100,7 +100,8 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Read, CommandError>
     let unsure = !was_sure || shared.takes_writes().is_err();
     let summary = &session.summary;
     let mut kept = shared.seen.take(id);
-    let (place, ground, directory) = match place(shared, &session, &mut kept) {
+    let placed = place(shared, summary, &session.shares_with, session.walls.as_ref(), &mut kept);
+    let (place, ground, directory) = match placed {
         Ok((place, ground, directory)) => (Ok(place), ground, directory),
         // It can be read; nothing can be done in it.
         Err(reason) => (Err(reason), Ground::default(), Arc::clone(&shared.directory)),
@@ -241,11 +242,26 @@ pub(crate) fn reopen(shared: &Shared, summary: &SessionSummary) -> Result<Worksp
 /// Where a session works, what holds there, and the agents and models that it may use.
 type Grounded = (Place, Ground, Arc<dyn Directory>);
 
-fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<Grounded, String> {
-    let summary = &session.summary;
+/// Whether a session can work where it was made to, and why not. Blocks.
+pub(crate) fn look(
+    shared: &Shared,
+    summary: &SessionSummary,
+    shares_with: &[SessionId],
+    walls: Option<&WallsAllowed>,
+) -> Result<(), String> {
+    place(shared, summary, shares_with, walls, &mut Kept::default()).map(drop)
+}
+
+fn place(
+    shared: &Shared,
+    summary: &SessionSummary,
+    shares_with: &[SessionId],
+    wanted: Option<&WallsAllowed>,
+    kept: &mut Kept,
+) -> Result<Grounded, String> {
     let opened = reopen(shared, summary)?;
     // What it reads of calls that it shares names outputs that were saved there.
-    let nearest = session.shares_with.iter().rev().take(SHARED_OUTPUTS);
+    let nearest = shares_with.iter().rev().take(SHARED_OUTPUTS);
     let others: Vec<PathBuf> = nearest.map(|other| shared.outputs.join(other.as_str())).collect();
     let workspace = opened.hiding(shared.hidden.clone()).sharing(others.clone());
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
@@ -255,7 +271,7 @@ fn place(shared: &Shared, session: &Session, kept: &mut Kept) -> Result<Grounded
     let home = digits([tenant, &summary.workspace], HOME_DIGITS);
     let spec = Arc::new(WallsSpec {
         sandbox: ground.sandbox,
-        allowed: allowed(&ground.walls, session.walls.as_ref()),
+        allowed: allowed(&ground.walls, wanted),
         workspace: workspace.root().to_owned(),
         output: workspace.output().to_owned(),
         shared: others,

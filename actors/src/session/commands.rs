@@ -25,25 +25,6 @@ const COMMAND_LIMIT: usize = 100 * 1_024;
 const BY_HAND: &str = include_str!("../../../prompts/shell.md");
 
 impl SessionState {
-    /// While it waits for the directory in which it works nothing goes on: what would make it is refused with what is missing, and all else
-    /// given back. Whoever resumes it has it look again.
-    pub(super) fn refuse_without_place(&self, message: SessionMessage) -> Option<SessionMessage> {
-        let Err(missing) = &self.place else { return Some(message) };
-        match message {
-            SessionMessage::Command(
-                Command::Answer { .. } | Command::AnswerQuestion { .. } | Command::Compact { .. },
-                port,
-            )
-            | SessionMessage::AbortTurn(_, port)
-                if self.machine.is_suspended() =>
-            {
-                drop(port.send(Err(CommandError::Invalid(missing.clone()))));
-                None
-            }
-            message => Some(message),
-        }
-    }
-
     /// The input that a command stands for; `None` when it is answered already.
     pub(super) fn command(
         &mut self,

@@ -12,7 +12,8 @@ use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::{AttemptOutcome, SessionChanged, TurnOutcome};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{
-    Command, CommandError, ConsentAnswer, EventBody, NewSession, Prompt, Record, Seq, SessionId, question,
+    Command, CommandError, ConsentAnswer, EventBody, NewSession, Prompt, Record, Seq, SessionId, WhenBusy,
+    question,
 };
 use playhouse_store::Store;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::consents::THERE;
 use crate::support::{Stage, bare_ground, kinds, until};
+use crate::tasks::{child, hands_over};
 
 fn question() -> Value {
     json!({"questions": [{
@@ -228,6 +230,81 @@ fn what_was_left_waits_where_its_workspace_is_not_there_yet() {
         assert_eq!(stage.engine.resume(session).await, Ok(true));
         all_is_finished(&stage).await;
         assert_eq!(ended(&stage, session).await, [TurnOutcome::Completed]);
+    });
+}
+
+/// Nothing of it is unfinished: it was looked at while its workspace was away, and is in memory when that comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_memory_works_as_soon_as_its_workspace_is_there_again() {
+    let ground = Ground::new();
+    let workspace = ground.folder.path().join("workspace/late");
+    fs_err::create_dir_all(&workspace).unwrap();
+    let stage = ground.stage(Script::new(), Resume::Manual).await;
+    let place = workspace.to_string_lossy().into_owned();
+    let new = NewSession { workspace: place, ..stage.new_session("echo") };
+    let session = stage.engine.create(new).await.unwrap().id();
+    drop(stage);
+    fs_err::remove_dir(&workspace).unwrap();
+    let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), Script::new(), |options| {
+        options.idle_after = None;
+    })
+    .await;
+    let handle = stage.engine.session(session).await.unwrap();
+    handle.snapshot().await.unwrap();
+    for _ in 0..2 {
+        let refused = handle.run(Prompt::text("hi")).await.unwrap_err().to_string();
+        assert!(refused.contains("late"), "{refused}");
+    }
+    fs_err::create_dir(&workspace).unwrap();
+    // Many at once have it read again, once or more: each of them is answered.
+    let prompts = (0..8).map(|number| {
+        let handle = handle.clone();
+        async move {
+            let prompt = Prompt { when_busy: WhenBusy::Queue, ..Prompt::text(format!("number {number}")) };
+            handle.run(prompt).await.unwrap().ended.outcome
+        }
+    });
+    assert_eq!(futures::future::join_all(prompts).await, [TurnOutcome::Completed; 8]);
+    assert_eq!(stage.engine.summary(session).await.unwrap().turns, 8);
+}
+
+/// A parent and its sub-session work in a directory that is not there at the start. Only the parent is resumed.
+#[test]
+fn a_turn_that_waited_for_its_workspace_takes_its_tasks_along() {
+    let worker = |slow: bool| {
+        let pause = if slow { Duration::from_secs(600) } else { Duration::ZERO };
+        hands_over(Model::new().step(text("Found it.").delay(pause)))
+    };
+    let ground = Ground::new();
+    let workspace = ground.folder.path().join("workspace/late");
+    fs_err::create_dir_all(&workspace).unwrap();
+    let [parent, task] = ground.killed_with(worker(true), async |stage| {
+        let place = workspace.to_string_lossy().into_owned();
+        let new = NewSession { workspace: place, ..stage.new_session("m") };
+        let parent = stage.engine.create(new).await.unwrap();
+        parent.prompt(Prompt::text("go")).await.unwrap();
+        let task = child(stage, parent.id()).await;
+        let mut events = task.events(Some(Seq::START)).await.unwrap();
+        until(&mut events, |record| record.kind() == "attempt.started").await;
+        [parent.id(), task.id()]
+    });
+    fs_err::remove_dir(&workspace).unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), worker(false), |options| {
+            (options.resume, options.idle_after) = (Resume::Auto, None);
+        })
+        .await;
+        for session in [parent, task] {
+            // Both are in memory, and wait.
+            stage.engine.session(session).await.unwrap().snapshot().await.unwrap();
+        }
+        assert_eq!(stage.directory.mock.journal().count(), 0);
+        fs_err::create_dir(&workspace).unwrap();
+        assert_eq!(stage.engine.resume(parent).await, Ok(true));
+        all_is_finished(&stage).await;
+        for session in [parent, task] {
+            assert_eq!(ended(&stage, session).await, [TurnOutcome::Completed]);
+        }
     });
 }
 

@@ -25,7 +25,7 @@ fn task(agent: &str, more: &Value) -> Value {
 }
 
 /// A model that hands work over once, and the one of the agent that takes it.
-fn hands_over(worker: Model) -> Script {
+pub(crate) fn hands_over(worker: Model) -> Script {
     let parent = Model::new().step(call("task", task("worker", &json!({})))).step(text("So."));
     Script::new().model("m", parent).model("worker", worker)
 }
@@ -46,7 +46,7 @@ async fn children(stage: &Stage, of: SessionId) -> Vec<SessionSummary> {
 }
 
 /// Waits until a session has so many sub-sessions.
-async fn child(stage: &Stage, of: SessionId) -> SessionHandle {
+pub(crate) async fn child(stage: &Stage, of: SessionId) -> SessionHandle {
     let found = async {
         loop {
             if let Some(summary) = children(stage, of).await.first() {

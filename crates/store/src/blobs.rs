@@ -19,6 +19,8 @@ use crate::lock::DataLock;
 use crate::sweep::{Stored, Sweepable};
 use crate::{Blobs, StoreError};
 
+/// The folder of all blobs in a data directory.
+pub(crate) const BLOBS: &str = "blobs";
 const UNFINISHED: &str = ".new-";
 const HASH_DIGITS: usize = 64;
 

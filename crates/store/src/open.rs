@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::blobs::{FileBlobs, sync_folder};
+use crate::blobs::{BLOBS, FileBlobs, sync_folder};
 use crate::format::{Backend, FormatFile, inspect};
 use crate::in_hand::InHand;
 use crate::lock::DataLock;
@@ -92,7 +92,7 @@ impl Store {
         }
         let format = Arc::new(format);
         let in_hand = Arc::new(InHand::new(options.reclaim.grace));
-        let blobs = Arc::new(FileBlobs::new(data.join("blobs"), Arc::clone(&in_hand), Arc::clone(&lock)));
+        let blobs = Arc::new(FileBlobs::new(data.join(BLOBS), Arc::clone(&in_hand), Arc::clone(&lock)));
         let (site, table) = DiskSite::open(data, Arc::clone(&format), lock)?;
         format.raise()?;
         Self::start(table, blobs, in_hand, Some(Arc::new(site)), options.reclaim)

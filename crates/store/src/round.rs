@@ -122,7 +122,7 @@ impl<'a> Round<'a> {
         let mut draft = Draft::new(&*self.source.table, &self.batch).with(staged);
         let mut growth = Growth::after(self.growth.end);
         let frames = frame::encode(append.session, &append.entries, |json| {
-            let blob = self.source.blobs.put(&append.tenant, json)?;
+            let blob = self.source.blobs.put(&append.tenant, json).map_err(of_blob)?;
             Ok(Spilled { tenant: append.tenant.to_string(), blob })
         })?;
         let mut bytes = 0;
@@ -315,6 +315,14 @@ impl<'a> Round<'a> {
             Ok(!is_here)
         })
     }
+}
+
+/// A blob that the disk does not take, however it says so, is no fault of the append: whoever is refused that would try again and
+/// again, at a price.
+fn of_blob(error: StoreError) -> StoreError {
+    let StoreError::Io(found) = &error else { return error };
+    tracing::error!(error = %found, "a large record could not be written beside the log");
+    StoreError::Suspended { reason: error.as_suspension() }
 }
 
 struct Head {

@@ -20,7 +20,7 @@ use playhouse_protocol::id::ID_LENGTH;
 use playhouse_protocol::upkeep::{Salvaged, StoreProblem};
 use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 
-use crate::blobs::{FileBlobs, sync_folder};
+use crate::blobs::{BLOBS, FileBlobs, sync_folder};
 use crate::check::closed::open_copy;
 use crate::format::inspect;
 use crate::in_hand::InHand;
@@ -44,8 +44,6 @@ const SESSION: &[u8] = b"ses_";
 /// is damaged from there on.
 const WITHOUT_VALUE: [&[u8]; 6] =
     [keys::CREATED, keys::UNFINISHED, keys::BY_TENANT, b"d/", b"g/", keys::LOGS];
-/// The folder of the blobs.
-const BLOBS: &str = "blobs";
 
 impl Store {
     /// Puts a fresh database with what can still be read in the place of that of the store in `data`, which nobody has open. The

@@ -9,7 +9,7 @@
 //! The pointer is written beside, synced, renamed, and its folder synced. Whatever else has a name of this form is what a
 //! compaction left that was cut off, and is removed when the store is opened.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fs_err as fs;
 
 use crate::StoreError;
-use crate::blobs::sync_folder;
+use crate::blobs::{BLOBS, sync_folder};
 use crate::format::{Backend, FormatFile, write_beside};
 use crate::journaled::Journaled;
 use crate::lock::DataLock;
@@ -178,6 +178,16 @@ pub(crate) fn open_table(backend: Backend, directory: &Path) -> Result<Box<dyn T
         Backend::Redb => Box::new(RedbTable::open(directory)?),
     };
     Ok(Box::new(Journaled::open(directory, base)?))
+}
+
+fn try_writing_in(folder: &Path) -> io::Result<()> {
+    // It has no name, so nothing is left of it however this ends.
+    let mut file = tempfile::tempfile_in(folder)?;
+    let piece = [0; 64 * 1024];
+    for _ in 0..ROOM / piece.len() {
+        file.write_all(&piece)?;
+    }
+    file.sync_all()
 }
 
 fn directory(backend: Backend, number: u64) -> String {
@@ -344,13 +354,12 @@ impl Site for DiskSite {
     }
 
     fn try_writing(&self) -> Result<(), StoreError> {
-        // It has no name, so nothing is left of it however this ends.
-        let mut file = tempfile::tempfile_in(&self.data)?;
-        let piece = [0; 64 * 1024];
-        for _ in 0..ROOM / piece.len() {
-            file.write_all(&piece)?;
+        try_writing_in(&self.data)?;
+        // They may lie on another file system.
+        match try_writing_in(&self.data.join(BLOBS)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            tried => Ok(tried?),
         }
-        Ok(file.sync_all()?)
     }
 
     fn sync(&self) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use fs_err as fs;
 use playhouse_protocol::upkeep::{StoreProblem, StoreReport};
 
 use super::{check, of_damage};
-use crate::blobs::FileBlobs;
+use crate::blobs::{BLOBS, FileBlobs};
 use crate::format::{Backend, inspect};
 use crate::in_hand::InHand;
 use crate::journaled::Journaled;
@@ -69,7 +69,7 @@ impl Store {
             }
         };
         let in_hand = Arc::new(InHand::new(Duration::ZERO));
-        let blobs = Arc::new(FileBlobs::to_read(data.join("blobs"), Arc::clone(&in_hand)));
+        let blobs = Arc::new(FileBlobs::to_read(data.join(BLOBS), Arc::clone(&in_hand)));
         let switch = Arc::new(Switch::new(table, None, in_hand)?);
         let mut source = Source::new(switch, blobs);
         // What an engine makes good when it opens the store is not wrong with it.

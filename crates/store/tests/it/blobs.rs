@@ -1,10 +1,14 @@
 //! Blobs as files.
 
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use playhouse_protocol::message::BlobRef;
-use playhouse_store::{Store, StoreError};
+use playhouse_store::{Store, StoreError, SuspensionReason};
+
+use crate::samples::{append, create, letters, proposed, read_all, session};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -53,4 +57,32 @@ fn no_tenant_and_no_hash_reaches_outside() {
         assert!(matches!(error, StoreError::Blob { .. }), "{error}");
         assert!(error.to_string().contains("not a SHA-256 hash"), "{error}");
     }
+}
+
+/// As where `blobs` lies on a file system of its own, which fails otherwise than by being full.
+#[test]
+fn a_large_record_that_the_disk_does_not_take_suspends_the_store_until_it_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let number = session(1);
+    create(&store, number);
+    let blobs = directory.path().join("blobs");
+    fs::write(&blobs, b"no folder").unwrap();
+    let large = || vec![proposed(1, &letters(400_000, 1))];
+    let failed = Some(SuspensionReason::Failed);
+    assert_eq!(append(&store, number, 1, large()).unwrap_err().suspension(), failed);
+    // Small ones are not taken either: the next large one would only fail again.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(append(&store, number, 1, vec![proposed(1, "small")]).unwrap_err().suspension(), failed);
+        thread::sleep(Duration::from_millis(50));
+    }
+    fs::remove_file(&blobs).unwrap();
+    let begun = Instant::now();
+    while let Some(suspended) = store.log.health() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not go on: {suspended:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    append(&store, number, 1, large()).unwrap();
+    assert_eq!(read_all(&store, number)[1].record, large()[0]);
 }

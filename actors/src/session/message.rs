@@ -1,0 +1,133 @@
+//! What a session's actor is told.
+
+use playhouse_protocol::id::{AttemptId, PartId};
+use playhouse_protocol::question::{Question, QuestionAnswer};
+use playhouse_protocol::{Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq};
+use playhouse_session::{AttemptReport, CallReport, Deadline, PreparedCall, SystemMade, Ticket};
+use playhouse_store::StoreError;
+use ractor::RpcReplyPort;
+use tokio::sync::oneshot;
+
+use crate::conversation::Conversation;
+use crate::grants::GrantIds;
+use crate::handle::appends;
+use crate::measure::Leaving;
+
+pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
+
+pub(crate) enum SessionMessage {
+    /// From a handle.
+    Command(Command, ReplyPort),
+    /// From beside the session: a prompt with what is attached to it, or why it cannot be.
+    Attached(Box<Result<Prompt, CommandError>>, ReplyPort),
+    /// From beside the session, when its work in the background is ended: end what runs.
+    Abort(ReplyPort),
+    /// The work in the background that a turn had begun was ended: ends the turn.
+    AbortTurn(MessageId, ReplyPort),
+    /// From the engine: remove the session.
+    Delete(ReplyPort),
+    /// From the store: an append was flushed, up to here, or failed.
+    Flushed(Result<Seq, StoreError>),
+    /// From a step actor: how its attempt ended. The conversation comes back with it.
+    Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
+    /// From a step actor, before its request leaves: the system prompt that the request begins with.
+    SystemMade(Box<SystemMade>),
+    /// From a call actor: what the call would do.
+    Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
+    /// From a running call: it asks, and waits for the answer.
+    Ask(PartId, Vec<Question>, oneshot::Sender<QuestionAnswer>),
+    /// From a call actor: how the call ended.
+    Call(PartId, Box<CallReport>),
+    /// A time limit passed.
+    Deadline(Deadline),
+    /// From a timer: what was gathered has waited long enough for what follows it.
+    Write,
+    /// From the pool: what "always" to a request means is kept, with the names of what is new; or it is not.
+    Granted(Ticket, ConsentId, Result<GrantIds, CommandError>),
+    /// Rules changed, perhaps by "always" to this request: open requests may need nobody's consent any more.
+    Rejudge(Option<ConsentId>),
+    /// From the supervisor, once: the session is in memory.
+    Awake,
+    /// From the supervisor: go on with what is unfinished, if that waits for somebody to say so.
+    Resume,
+    /// From the engine: say why nothing can be done where it works, if so.
+    Place(ReplyPort),
+    /// From the pool: where it works was looked for again, for this message. It is there now, or what is missing.
+    Looked(Result<(), String>, Box<SessionMessage>),
+    /// From the supervisor: it rests for longer, and so shall keep nothing that can be made again.
+    Settle,
+    /// From the supervisor: leave memory, if there is nothing to do.
+    Leave(Leaving),
+    /// From the supervisor: the engine stops. It ends when it is written down what its answer has used.
+    Stop,
+}
+
+impl SessionMessage {
+    /// Whether it may lead to records.
+    pub(super) fn appends(&self) -> bool {
+        match self {
+            Self::Command(command, _) => appends(command),
+            Self::Attached(..) | Self::Abort(_) | Self::AbortTurn(..) | Self::Delete(_) | Self::Resume => {
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it needs the place where the session works. Where a turn waits for that place, so does what would make it go on.
+    pub(super) fn works(&self, waits: bool) -> bool {
+        match self {
+            Self::Command(Command::Prompt(_) | Command::Shell(_), _)
+            | Self::Attached(..)
+            | Self::Place(_) => true,
+            Self::Command(
+                Command::Answer { .. } | Command::AnswerQuestion { .. } | Command::Compact { .. },
+                _,
+            )
+            | Self::AbortTurn(..)
+            | Self::Resume => waits,
+            _ => false,
+        }
+    }
+
+    /// Who waits for the answer to it.
+    pub(super) fn port(self) -> Option<ReplyPort> {
+        match self {
+            Self::Command(_, port)
+            | Self::Attached(_, port)
+            | Self::Abort(port)
+            | Self::AbortTurn(_, port)
+            | Self::Delete(port)
+            | Self::Place(port) => Some(port),
+            _ => None,
+        }
+    }
+
+    /// For traces.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Command(..) => "command",
+            Self::Attached(..) => "attached",
+            Self::Abort(_) => "abort",
+            Self::AbortTurn(..) => "abort turn",
+            Self::Delete(_) => "delete",
+            Self::Flushed(_) => "flushed",
+            Self::Attempt(..) => "attempt",
+            Self::SystemMade(_) => "system-made",
+            Self::Prepared(..) => "prepared",
+            Self::Ask(..) => "ask",
+            Self::Call(..) => "call",
+            Self::Deadline(_) => "deadline",
+            Self::Write => "write",
+            Self::Granted(..) => "granted",
+            Self::Rejudge(_) => "rejudge",
+            Self::Awake => "awake",
+            Self::Resume => "resume",
+            Self::Place(_) => "place",
+            Self::Looked(..) => "looked",
+            Self::Settle => "settle",
+            Self::Leave(_) => "leave",
+            Self::Stop => "stop",
+        }
+    }
+}
