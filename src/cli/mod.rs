@@ -39,6 +39,7 @@ mod usage;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -284,8 +285,19 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Runs the command line of this process.
-pub fn main() -> ExitCode {
+/// What the program does when its engine has opened its store.
+static OPENED: OnceLock<fn()> = OnceLock::new();
+
+/// An engine of this process has opened its store.
+fn opened() {
+    if let Some(opened) = OPENED.get() {
+        opened();
+    }
+}
+
+/// Runs the command line of this process. When it has started an engine, it calls `opened`: from there on little is read at once.
+pub fn main(opened: fn()) -> ExitCode {
+    OPENED.get_or_init(|| opened);
     #[cfg(target_os = "linux")]
     if let Some(exit) = confine() {
         return exit;

@@ -124,6 +124,7 @@ pub(super) async fn serve(common: &Common, arguments: ServeArguments) -> Command
     let signals = Signals::watch()?;
     let waits = background || make_way(&data).await?;
     let house = start(held(walls, &settings), settings, &data, waits).await?;
+    super::opened();
     let app = App::new(house.engine().clone(), house.facts(), house.keys(), options);
     let app = app.map(|app| app.operated(house.operations()));
     let bound = match app {

@@ -5,6 +5,7 @@ use std::process::Command;
 use fs_err as fs;
 use mock_llm::Model;
 use playhouse_workspace::walls::CONFINE;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::serve::Serving;
@@ -35,6 +36,29 @@ fn a_thread_gives_back_what_is_unused_while_a_server_rests() {
         fs::read_to_string(thread.unwrap().path().join("comm")).is_ok_and(|name| name.starts_with("jemalloc"))
     };
     until("the thread of the allocator", || fs::read_dir(&threads).unwrap().any(is_it));
+}
+
+/// What a store is read through when it is opened is not to stay as what a server rests with.
+#[test]
+fn unused_pages_are_given_back_at_once_until_the_store_is_open() {
+    let stage = Stage::new(Model::new());
+    for (configured, wait) in [("", 1_000), (",dirty_decay_ms:2000", 2_000)] {
+        let command = |listen| {
+            let mut command = stage.command(["serve", "--listen", listen]);
+            command
+                .env("_RJEM_MALLOC_CONF", format!("stats_print:true,stats_print_opts:mdablxeh{configured}"));
+            command
+        };
+        // At the end.
+        let set = |now| format!("opt.dirty_decay_ms: {wait} (arenas.dirty_decay_ms: {now})");
+        let told = finish(command("nowhere")).is(2).stderr;
+        assert!(told.contains(&set(0)), "{told}");
+        let server = Serving::of(command("127.0.0.1:0"));
+        assert!(server.has_begun());
+        server.signal(Signal::TERM);
+        let told = server.ended().is(0).stderr;
+        assert!(told.contains(&set(wait)), "{told}");
+    }
 }
 
 /// Its limits may refuse a thread, and what the allocator says of that would stand in what the command says.

@@ -49,18 +49,22 @@ pub(crate) async fn run(options: &Options, who: &Who, sessions: usize) -> Result
     let full = Rc::new(place(options, &model, "")?);
     let old = old_session(&full, 1).await?;
     copies(&full, &old, sessions)?;
-    let mut times = Vec::new();
+    let (mut times, mut own) = (Vec::new(), Vec::new());
     for _ in 0..options.of(TIMES) {
-        times.push(ready(&full).await?);
+        let (time, memory) = ready(&full).await?;
+        times.push(time);
+        own.push(memory);
     }
     times.sort_by(f64::total_cmp);
+    own.sort_by(f64::total_cmp);
     rows.goal(format!("ready, {sessions} sessions in the store, median"), "ms", share(&times, 0.5), 200.0);
+    rows.add("memory, started there, without pages of the program's file", "MB", share(&own, 0.5));
     resumed(options, &mut rows, &mut model, (sessions / PART).max(1)).await?;
     Ok(rows.rows)
 }
 
-/// Milliseconds until a server is ready in this place.
-async fn ready(place: &Rc<Place>) -> Result<f64> {
+/// Milliseconds until a server is ready in this place, and the megabytes of its own that it takes then.
+async fn ready(place: &Rc<Place>) -> Result<(f64, f64)> {
     let begun = Instant::now();
     let target = serve(Wire::Native, Rc::clone(place))?;
     let (status, _) = target.connect().await?.ask("GET", "/readyz", None).await?;
@@ -68,7 +72,8 @@ async fn ready(place: &Rc<Place>) -> Result<f64> {
     if status != 200 {
         return Err(format!("a server that listens was not ready: {status}").into());
     }
-    Ok(time)
+    tokio::time::sleep(SETTLE).await;
+    Ok((time, target.own_memory()?))
 }
 
 /// Kills a server in the middle of so many turns, and sees how fast the next one goes on with them.

@@ -218,7 +218,10 @@ pub(in crate::cli) async fn any_or_start(common: &Common, walls: WallsArguments)
 async fn inside(walls: WallsArguments, settings: Settings, data: &Path) -> Result<Held, Failure> {
     check(data)?;
     match walls.house(settings).data(data).start().await {
-        Ok(house) => Ok(Held::inside(house)),
+        Ok(house) => {
+            crate::cli::opened();
+            Ok(Held::inside(house))
+        }
         Err(HouseError::Store(error @ StoreError::Locked { .. })) => Err(taken(&error, data).await),
         Err(error) => Err(error.into()),
     }
