@@ -17,7 +17,7 @@ const LONGEST: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meant {
     /// This path, and of it these lines.
-    Path(PathMention),
+    Path(Box<PathMention>),
     /// This path, with something behind a `#` that names no lines.
     NoLines {
         /// The path.
@@ -82,7 +82,7 @@ fn with_no_lines(candidates: Vec<PathMention>, word: &str) -> Vec<Meant> {
         word.rsplit_once('#').filter(|(path, _)| !has_lines && !path.is_empty() && !candidates.is_empty());
     let no_lines =
         split.map(|(path, lines)| Meant::NoLines { path: path.to_owned(), lines: lines.to_owned() });
-    candidates.into_iter().map(Meant::Path).chain(no_lines).collect()
+    candidates.into_iter().map(|path| Meant::Path(Box::new(path))).chain(no_lines).collect()
 }
 
 /// A path as it is written, and without the lines that it ends with.
@@ -110,6 +110,7 @@ fn with_lines(path: &str) -> Option<PathMention> {
         path: path.to_owned(),
         first: Some(first),
         last: Some(last),
+        ..PathMention::default()
     })
 }
 
@@ -120,10 +121,10 @@ mod tests {
     /// The mentions, each as the paths that may be meant.
     fn found(text: &str) -> Vec<String> {
         let one = |meant: &Meant| match meant {
-            Meant::Path(PathMention { path, first: Some(first), last: Some(last) }) => {
-                format!("{path} {first}..{last}")
-            }
-            Meant::Path(mention) => mention.path.clone(),
+            Meant::Path(mention) => match (mention.first, mention.last) {
+                (Some(first), Some(last)) => format!("{} {first}..{last}", mention.path),
+                _ => mention.path.clone(),
+            },
             Meant::NoLines { path, lines } => format!("{path} but {lines}"),
         };
         let mention = |candidates: &Vec<Meant>| candidates.iter().map(one).collect::<Vec<_>>().join(" or ");

@@ -151,7 +151,7 @@ impl SessionHandle {
                     if has_blocks && !prompt.plain {
                         let found =
                             mentions(&written).into_iter().flatten().filter_map(|meant| match meant {
-                                Meant::Path(mention) => Some(mention),
+                                Meant::Path(mention) => Some(*mention),
                                 Meant::NoLines { .. } => None,
                             });
                         let room = MOST_PATHS.saturating_sub(paths.len());

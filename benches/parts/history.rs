@@ -48,7 +48,7 @@ impl Log {
             ..SessionCreated::new(session, "bench", "/", "build", model.clone())
         }));
         let turn: MessageId = log.ids.next(Self::NOW);
-        let part = MessagePart::Text { id: log.ids.next(Self::NOW), text: "Go.".into() };
+        let part = MessagePart::text(log.ids.next(Self::NOW), "Go.");
         log.push(Record::PromptAdmitted(PromptAdmitted {
             message: turn,
             parts: vec![part],

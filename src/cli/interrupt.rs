@@ -49,19 +49,20 @@ pub(super) fn terminated() -> Option<u8> {
 }
 
 /// The signals that end a process: SIGTERM, and SIGHUP when its terminal is closed.
-struct Endings {
+pub(super) struct Endings {
     /// Where one cannot be waited for, it ends the process as it does by default.
     terminate: Option<Signal>,
     hangup: Option<Signal>,
 }
 
 impl Endings {
-    fn watch() -> Self {
+    pub(super) fn watch() -> Self {
         let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup()).ok()).flatten();
         Self { terminate: signal(SignalKind::terminate()).ok(), hangup }
     }
 
-    async fn next(&mut self) -> u8 {
+    /// Waits for the next one. Gives its number.
+    pub(super) async fn next(&mut self) -> u8 {
         tokio::select! {
             () = received(&mut self.terminate) => TERMINATE,
             () = received(&mut self.hangup) => HANGUP,

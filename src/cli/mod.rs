@@ -68,7 +68,7 @@ Exit codes:
 /// The same for the server, which signals end in good order.
 const SERVE_EXIT_CODES: &str = "\
 Exit codes:
-  0    ended by Ctrl-C or SIGTERM; a second one hurries
+  0    ended by Ctrl-C, SIGTERM or SIGHUP; a second one hurries
   1    failed
   2    bad usage or configuration, or an address that cannot be listened on";
 

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::interrupt::TERMINATE;
+use super::interrupt::{Endings, TERMINATE};
 use super::reach::{SOCKET, make_way};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say, variable};
 use crate::config::Settings;
@@ -279,8 +279,7 @@ struct Signals {
 
 impl Signals {
     fn watch() -> Result<Self, Failure> {
-        let (mut terminate, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (mut endings, mut interrupt) = (Endings::watch(), signal(SignalKind::interrupt())?);
         // A file that grew to the most it may have fails the write, which is told, instead of ending the process without a word. What it
         // starts has the usual way again.
         let too_large = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
@@ -293,7 +292,7 @@ impl Signals {
                 (second, "stopping at once"),
             ] {
                 tokio::select! {
-                    _ = terminate.recv() => {}
+                    _ = endings.next() => {}
                     _ = interrupt.recv() => {}
                 }
                 tell(saying);

@@ -7,7 +7,7 @@ use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{EventBody, Record};
 use serde_json::{Value, json};
 
-use crate::stage::{Dialect, Stage, in_both};
+use crate::stage::{Dialect, Stage, in_both, through_an_engine};
 
 /// A picture of one pixel, and the beginning of it in base64.
 const DOT: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:~\x9bU\x00\x00\x00\x0aIDATx\xdac\xa8\x07\x00\x00\x81\x00\x80~\x1c)\xc7\x00\x00\x00\x00IEND\xaeB`\x82";
@@ -294,6 +294,16 @@ fn the_prompt_may_come_from_standard_input() {
     stage.playhouse_reading(b"\xff\xfe".as_slice(), ["run", "-"]).is(2).says(["standard input", "UTF-8"]);
     stage.playhouse_reading(" \n", ["run", "-"]).is(2).says(["the prompt is empty"]);
     assert_eq!(stage.asked().len(), 1);
+}
+
+/// One that is larger than what is kept of events in memory is read from the log, and is one's own all the same.
+#[test]
+fn a_prompt_of_megabytes_is_no_turn_of_somebody_else() {
+    through_an_engine(|| {
+        let stage = Stage::new(Model::new());
+        let ended = stage.playhouse_reading("word ".repeat(450_000), ["run", "-"]).is(1);
+        assert!(ended.stderr.contains("too long") && !ended.stderr.contains("another turn"), "{ended:?}");
+    });
 }
 
 #[test]

@@ -142,6 +142,7 @@ fn it_says_where_it_is_and_ends_in_good_order() {
     for (arguments, signal) in [
         (["--port", "0", "--hostname", "localhost"].as_slice(), Signal::TERM),
         (["--listen", "127.0.0.1:0"].as_slice(), Signal::INT),
+        (["--listen", "127.0.0.1:0"].as_slice(), Signal::HUP),
     ] {
         let serving = match arguments {
             [a, b, c, d] => Serving::start(&stage, [a, b, c, d]),
@@ -163,6 +164,19 @@ fn it_says_where_it_is_and_ends_in_good_order() {
         assert!(ended.stdout.is_empty() && !ended.stderr.contains("hush"), "{ended:?}");
         assert!(!socket.exists());
     }
+}
+
+#[test]
+fn a_server_below_nohup_outlives_its_terminal() {
+    let stage = Stage::new(Model::new());
+    let (server, mut command) = (stage.command(["serve", "--port", "0"]), stage.program("nohup"));
+    command.arg(server.get_program()).args(server.get_args());
+    let serving = Serving::of(command);
+    serving.signal(Signal::HUP);
+    assert_eq!(serving.ask("GET", "/healthz", &[], ""), (200, "ok\n".to_owned()));
+    serving.signal(Signal::TERM);
+    let ended = serving.ended().is(0).says(["stopped: 0 turns finished"]);
+    assert_eq!(ended.stderr.matches("once more to stop at once").count(), 1, "{ended:?}");
 }
 
 #[test]

@@ -43,7 +43,14 @@ impl OutputSink for Silent {
 
 /// Whether there is anything to be looked at before the prompt is admitted.
 pub(super) fn attaches(prompt: &Prompt) -> bool {
-    !prompt.files.is_empty() || !prompt.paths.is_empty() || (!prompt.plain && prompt.text.contains('@'))
+    let names = || said(prompt).any(|text| text.contains('@'));
+    !prompt.files.is_empty() || !prompt.paths.is_empty() || (!prompt.plain && names())
+}
+
+/// What somebody wrote in a prompt.
+fn said(prompt: &Prompt) -> impl Iterator<Item = &str> {
+    let more = prompt.texts.iter().filter(|text| text.is_said()).map(|text| text.text.as_str());
+    std::iter::once(prompt.text.as_str()).chain(more)
 }
 
 impl SessionState {
@@ -123,10 +130,10 @@ impl Desk {
         }
         let mut seen = HashSet::new();
         for path in std::mem::take(&mut prompt.paths) {
-            self.named(vec![Meant::Path(path)], &mut seen, &mut files).await?;
+            self.named(vec![Meant::Path(Box::new(path))], &mut seen, &mut files).await?;
         }
         if !prompt.plain {
-            for candidates in mentions(&prompt.text) {
+            for candidates in said(&prompt).flat_map(mentions) {
                 self.named(candidates, &mut seen, &mut files).await?;
             }
         }
@@ -166,7 +173,7 @@ impl Desk {
             None if file.mime.starts_with("text/") => file.mime,
             None => "text/plain".to_owned(),
         };
-        Ok(Attachment::new(mime, file.filename, blob))
+        Ok(Attachment { mime, blob, ..file })
     }
 
     /// Attaches the first of `candidates` that there is, once, if it may be read.
@@ -183,7 +190,7 @@ impl Desk {
         let find = move || {
             candidates.into_iter().find_map(|meant| {
                 let (mention, no_lines) = match meant {
-                    Meant::Path(mention) => (mention, None),
+                    Meant::Path(mention) => (*mention, None),
                     Meant::NoLines { path, lines } => {
                         (PathMention { path, ..PathMention::default() }, Some(lines))
                     }
@@ -209,8 +216,12 @@ impl Desk {
             )));
         }
         let (text, images) = read.unwrap_or_else(|why| (format!("[not shown: {why}]"), Vec::new()));
+        // Several pages or pictures of one file have one name, and ids of their own but the first.
+        let mut part = mention.part;
         let mut add = |mime: String, filename: String, blob: BlobRef| {
-            files.push(Attachment { mentioned: true, ..Attachment::new(mime, filename, blob) });
+            let (part, source) = (part.take(), mention.source.clone());
+            let file = Attachment::new(mime, filename, blob);
+            files.push(Attachment { mentioned: true, part, source, ..file });
         };
         let shown = resolved.shown;
         if images.is_empty() {

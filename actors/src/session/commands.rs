@@ -4,7 +4,7 @@ use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::message::{Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
-    Command, CommandError, ModelRef, Prompt, Reply, ShellBlock, ShellCommand, WhenBusy,
+    Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand, WhenBusy,
 };
 use playhouse_session::{Input, NewPrompt};
 use ractor::ActorRef;
@@ -147,14 +147,31 @@ impl SessionState {
     fn admit(&self, prompt: Prompt) -> Result<NewPrompt, CommandError> {
         let choice = self.check(&prompt)?;
         let Prompt {
-            message, text, files, steps, when_busy, unattended, note, system, tools, handed, ..
+            message,
+            text,
+            texts,
+            files,
+            steps,
+            when_busy,
+            unattended,
+            note,
+            system,
+            tools,
+            handed,
+            ..
         } = prompt;
         let system = system.filter(|system| !system.trim().is_empty());
-        let mut parts = Vec::with_capacity(files.len() + 1);
+        let mut parts = Vec::with_capacity(1 + texts.len() + files.len());
+        let id = |given: Option<PartId>| given.unwrap_or_else(|| self.ids.next());
         if !text.is_empty() {
-            parts.push(Part::Text { id: self.ids.next(), text });
+            parts.push(Part::text(id(None), text));
         }
-        parts.extend(files.into_iter().map(|file| Part::File { id: self.ids.next(), file }));
+        for PromptText { part, text, marks } in texts {
+            parts.push(Part::Text { id: id(part), text, marks });
+        }
+        for mut file in files {
+            parts.push(Part::File { id: id(file.part.take()), file });
+        }
         Ok(NewPrompt {
             message: message.unwrap_or_else(|| self.ids.next()),
             parts,
@@ -172,18 +189,33 @@ impl SessionState {
 
     /// Checks what a prompt chooses; who answers it.
     pub(super) fn check(&self, prompt: &Prompt) -> Result<Choice, CommandError> {
-        let Prompt { text, files, paths, agent, model, steps, system, tools, .. } = prompt;
+        let Prompt { text, texts, files, paths, agent, model, steps, system, tools, note, .. } = prompt;
         self.place()?;
         self.check_switches(tools)?;
-        if text.trim().is_empty() && files.is_empty() && paths.is_empty() {
+        // A note may be for people only.
+        let says = |more: &PromptText| {
+            let is_told = *note || !more.marks.as_ref().is_some_and(|marks| marks.ignored);
+            is_told && !more.text.trim().is_empty()
+        };
+        let says_nothing = text.trim().is_empty() && !texts.iter().any(says);
+        if says_nothing && files.is_empty() && paths.is_empty() {
             return Err(CommandError::Invalid("the prompt is empty: say what is to be done".into()));
         }
-        let texts = text.len() + system.as_ref().map_or(0, String::len);
+        let size = text.len() + system.as_ref().map_or(0, String::len);
+        let size = texts.iter().map(|more| more.text.len()).sum::<usize>() + size;
         let given = files.iter().filter(|file| !file.mentioned).count();
-        if texts > PROMPT_LIMIT || given.max(paths.len()) > FILES_LIMIT {
+        if size > PROMPT_LIMIT || given.max(paths.len()).max(texts.len()) > FILES_LIMIT {
             return Err(CommandError::Invalid(format!(
-                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text and {FILES_LIMIT} files; put the rest into files of the workspace and name them"
+                "the prompt is too large: at most {PROMPT_LIMIT} bytes of text, and {FILES_LIMIT} files or pieces of text; put the rest into files of the workspace and name them"
             )));
+        }
+        let ids = texts.iter().map(|more| more.part).chain(files.iter().map(|file| file.part));
+        let mut ids: Vec<PartId> = ids.chain(paths.iter().map(|path| path.part)).flatten().collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            let text =
+                format!("two parts of the prompt have the id {}: give each its own, or none", twice[0]);
+            return Err(CommandError::Invalid(text));
         }
         if *steps == Some(0) {
             return Err(CommandError::Invalid("a turn has at least one step: steps cannot be 0".into()));
@@ -237,7 +269,7 @@ impl SessionState {
         };
         Ok(NewPrompt {
             message: message.unwrap_or_else(|| self.ids.next()),
-            parts: vec![Part::Text { id: self.ids.next(), text }],
+            parts: vec![Part::text(self.ids.next(), text)],
             agent: choice.agent,
             model: choice.model,
             step_limit: None,

@@ -138,7 +138,12 @@ async fn what_the_text_names_is_attached_once() {
     put(&stage, "dot.png", picture(2, 2));
     let session = stage.session("echo").await;
     let prompt = Prompt {
-        paths: vec![PathMention { path: "src/main.rs".into(), first: Some(2), last: Some(2) }],
+        paths: vec![PathMention {
+            path: "src/main.rs".into(),
+            first: Some(2),
+            last: Some(2),
+            ..PathMention::default()
+        }],
         ..Prompt::text("see @src/main.rs, (@\"my notes.md\"), @src/ and @./src/main.rs#1; @dot.png!")
     };
     session.run(prompt).await.unwrap();

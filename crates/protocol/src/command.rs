@@ -8,8 +8,8 @@ use crate::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use crate::damage::Damage;
 use crate::delegate::HandedOver;
 use crate::error::ErrorInfo;
-use crate::id::{ConsentId, IdError, MessageId, QuestionId, SessionId};
-use crate::message::{Attachment, Message, ToolSwitches};
+use crate::id::{ConsentId, IdError, MessageId, PartId, QuestionId, SessionId};
+use crate::message::{Attachment, Message, TextMarks, ToolSwitches};
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
@@ -68,7 +68,7 @@ pub enum WhenBusy {
 }
 
 /// A file or a directory of the workspace that a prompt names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathMention {
     /// Where it is: relative to the workspace, or absolute inside of it.
     pub path: String,
@@ -78,6 +78,32 @@ pub struct PathMention {
     /// The last line that is wanted; absent for all that is shown at once.
     #[serde(default)]
     pub last: Option<u64>,
+    /// The id that its part of the prompt shall have, if it is attached; absent for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartId>,
+    /// What the client wants back with it; of no matter to anybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<Value>>,
+}
+
+/// A text of a prompt that has several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptText {
+    /// The id that its part shall have; absent for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartId>,
+    /// The text.
+    pub text: String,
+    /// How it is to be taken; absent for what somebody wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks: Option<Box<TextMarks>>,
+}
+
+impl PromptText {
+    /// Whether somebody wrote it, for a model to read.
+    pub fn is_said(&self) -> bool {
+        !self.marks.as_ref().is_some_and(|marks| marks.synthetic || marks.ignored)
+    }
 }
 
 /// A prompt.
@@ -86,8 +112,11 @@ pub struct Prompt {
     /// An id made by the client; the same id again is the same prompt, admitted once.
     #[serde(default)]
     pub message: Option<MessageId>,
-    /// The text.
+    /// The text. May be empty where there are `texts`, files or paths.
     pub text: String,
+    /// More texts, behind the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<PromptText>,
     /// Files that were stored as blobs before. What they are is told by their content; images are scaled down to what
     /// models take.
     #[serde(default)]

@@ -56,8 +56,8 @@ pub mod usage;
 pub mod walls;
 
 pub use command::{
-    Accepted, Command, CommandError, NewSession, PathMention, Prompt, Reply, ShellBlock, ShellCommand,
-    TemplateCommand, WhenBusy,
+    Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
+    ShellCommand, TemplateCommand, WhenBusy,
 };
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use damage::Damage;

@@ -50,6 +50,12 @@ pub struct Attachment {
     /// The engine read it from the workspace, since the prompt names its path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mentioned: bool,
+    /// The id that its part of a prompt shall have; absent for a new one, and once it has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartId>,
+    /// What the client that sent it wants back with it; of no matter to anybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<Value>>,
 }
 
 impl Attachment {
@@ -58,7 +64,8 @@ impl Attachment {
 
     /// A file that somebody gave.
     pub fn new(mime: impl Into<String>, filename: impl Into<String>, blob: BlobRef) -> Self {
-        Self { mime: mime.into(), filename: filename.into(), blob, mentioned: false }
+        let (mime, filename) = (mime.into(), filename.into());
+        Self { mime, filename, blob, mentioned: false, part: None, source: None }
     }
 
     /// Whether its content is text, which models read in place.
@@ -268,6 +275,20 @@ pub enum FinishReason {
     Failed,
 }
 
+/// How a text of a prompt is to be taken, as the client says that sent it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextMarks {
+    /// A program put it there, for models: people are not shown it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
+    /// It is for people: models are not told it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
+    /// What the client wants back with it; of no matter to anybody else.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
 /// A piece of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -278,6 +299,9 @@ pub enum Part {
         id: PartId,
         /// The text.
         text: String,
+        /// How it is to be taken, where it is no usual text of a prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        marks: Option<Box<TextMarks>>,
     },
     /// What the model thought.
     Reasoning {
@@ -302,6 +326,39 @@ pub enum Part {
 }
 
 impl Part {
+    /// Text, as it is.
+    pub fn text(id: PartId, text: impl Into<String>) -> Self {
+        Self::Text { id, text: text.into(), marks: None }
+    }
+
+    /// Its text, if models are told it.
+    ///
+    /// ```
+    /// use playhouse_protocol::message::{Part, TextMarks};
+    /// let id = "prt_00000000000012345678901234".parse().unwrap();
+    /// assert_eq!(Part::text(id, "Fix it.").told(), Some("Fix it."));
+    /// let marks = Some(Box::new(TextMarks { ignored: true, ..TextMarks::default() }));
+    /// assert_eq!(Part::Text { id, text: "Saved.".into(), marks }.told(), None);
+    /// ```
+    pub fn told(&self) -> Option<&str> {
+        match self {
+            Self::Text { text, marks, .. } => {
+                (!marks.as_ref().is_some_and(|marks| marks.ignored)).then_some(text)
+            }
+            _ => None,
+        }
+    }
+
+    /// Its text, if it stands for what somebody said: programs put nothing else beside it.
+    pub fn said(&self) -> Option<&str> {
+        match self {
+            Self::Text { text, marks, .. } => {
+                (!marks.as_ref().is_some_and(|marks| marks.ignored || marks.synthetic)).then_some(text)
+            }
+            _ => None,
+        }
+    }
+
     /// The part's id.
     pub fn id(&self) -> PartId {
         match self {

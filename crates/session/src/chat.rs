@@ -50,8 +50,10 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
         .parts
         .iter()
         .filter_map(|part| match part {
-            Part::Text { text, .. } if text.is_empty() => None,
-            Part::Text { text, .. } => Some(UserPart::Text { text: text.clone() }),
+            Part::Text { .. } => {
+                let text = part.told().filter(|text| !text.is_empty())?;
+                Some(UserPart::Text { text: text.to_owned() })
+            }
             Part::File { file, .. } => Some(UserPart::File(file.clone())),
             Part::Reasoning { .. } | Part::Call(_) => None,
         })
@@ -164,7 +166,7 @@ mod tests {
             created: now,
             agent: "build".into(),
             model: model.clone(),
-            parts: vec![Part::Text { id: ids.next(now), text: "Fix it.".into() }],
+            parts: vec![Part::text(ids.next(now), "Fix it.")],
             withdrawn: false,
             kind: PromptKind::Turn,
             system: system.map(str::to_owned),

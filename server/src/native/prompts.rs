@@ -116,6 +116,7 @@ pub(crate) async fn prompt(
     let prompt = Prompt {
         message,
         text: body.text,
+        texts: Vec::new(),
         files: attachments,
         paths: Vec::new(),
         plain: body.plain,

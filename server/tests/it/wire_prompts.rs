@@ -120,6 +120,56 @@ async fn a_prompt_without_an_answer_is_kept_and_answered_with_itself() {
     }
 }
 
+/// Clients show a prompt before it is sent, under the ids that they gave its parts, and hide what programs put beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_parts_of_a_prompt_come_back_as_their_client_sent_them() {
+    let (site, _served, wire) = served(Script::new()).await;
+    let session = wire.session("echo", "tester").await;
+    let path = format!("/session/{session}/message");
+    let id = |number: u32| format!("prt_00000000000{number}TheIdOfAClient");
+    let source = json!({"type": "file", "path": "a.txt", "text": {"value": "[a]", "start": 5, "end": 8}});
+    let sent = json!([
+        {"id": id(1), "type": "text", "text": "What of [a]?"},
+        {"id": id(2), "type": "text", "text": "It is line 7.", "synthetic": true, "metadata": {"comment": {"line": 7}}},
+        {"id": id(3), "type": "text", "text": "3 comments left", "ignored": true},
+        {"id": id(4), "type": "file", "mime": "text/plain", "filename": "a.txt", "url": "data:text/plain;base64,YQ==", "source": source},
+    ]);
+    let mut events = wire.events("/event", None).await;
+    wire.post(&path, json!({"parts": sent})).await;
+    let told = events.turn().await;
+    let messages = listed(&wire, &session).await;
+    let without = |part: &Value| {
+        let mut part = part.as_object().unwrap().clone();
+        part.remove("sessionID");
+        part.remove("messageID");
+        Value::Object(part)
+    };
+    let parts = |parts: &[Value]| parts.iter().map(&without).collect::<Value>();
+    assert_eq!(parts(messages[0]["parts"].as_array().unwrap()), sent);
+    let shown = told.iter().filter(|event| event["type"] == "message.part.updated");
+    let shown: Vec<Value> = shown.take(4).map(|event| event["properties"]["part"].clone()).collect();
+    assert_eq!(parts(&shown), sent);
+    let said = site.requests()[0]["messages"].to_string();
+    assert!(said.contains("What of [a]?") && said.contains("It is line 7."), "{said}");
+    assert!(!said.contains("comments left"), "{said}");
+    assert_eq!(wire.get(&format!("/session/{session}")).await["title"], "What of [a]?");
+
+    // Ids and sources of another form are not kept, and one id is that of one part.
+    let other = json!([{"id": "prt_1", "type": "text", "text": "Well?"},
+        {"id": "x", "type": "file", "mime": "text/plain", "url": "data:,b", "source": {"type": "file", "path": 7}}]);
+    wire.post(&path, json!({"parts": other})).await;
+    let parts = listed(&wire, &session).await[2]["parts"].clone();
+    assert!(parts[0]["id"].as_str().unwrap().len() == 30 && parts[1].get("source").is_none(), "{parts}");
+    let twice = json!({"parts": [sent[0], {"id": id(1), "type": "text", "text": "again"}]}).to_string();
+    let refused = wire.ask("POST", &path, &[], &twice).await.with(400);
+    assert!(refused["message"].as_str().unwrap().contains(&id(1)), "{refused}");
+    // Only people read this one, and nobody answers it.
+    let note = json!({"parts": [{"type": "text", "text": "Saved.", "ignored": true}]});
+    assert_eq!(wire.ask("POST", &path, &[], &note.to_string()).await.status, 400);
+    let note = json!({"noReply": true, "parts": note["parts"]});
+    assert_eq!(wire.post(&path, note).await["parts"][0]["ignored"], true);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_prompt_says_for_its_turn_is_shown_with_it() {
     let bash = call("bash", json!({"command": "touch made"}));

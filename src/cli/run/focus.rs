@@ -1,5 +1,6 @@
 //! Which events of a session are those of one's own turn: an engine may run turns of others in it.
 
+use playhouse_protocol::event::Provisional;
 use playhouse_protocol::{EventBody, MessageId, Record};
 
 /// What becomes of an event.
@@ -65,6 +66,11 @@ impl Focus {
                 | Record::Deleted {} => true,
                 _ => self.running == Some(own),
             },
+            // They say nothing of turns: a prompt of megabytes is read from the log.
+            EventBody::Provisional(Provisional::Resync { .. }) if self.running != Some(own) => {
+                return Look::Hidden;
+            }
+            EventBody::Provisional(Provisional::SessionParked { .. }) => true,
             EventBody::Provisional(_) => self.running == Some(own),
         };
         match (is_own, self.told) {

@@ -65,7 +65,7 @@ pub(crate) fn digest_of_turn(session: &Session, turn: MessageId, most: u64) -> S
 /// The text of a prompt, its first bytes.
 pub(crate) fn beginning(parts: &[Part], most: u64) -> String {
     let text = parts.iter().filter_map(|part| match part {
-        Part::Text { text, .. } => Some(text.as_str()),
+        Part::Text { .. } => part.said(),
         Part::File { file, .. } => Some(file.filename.as_str()),
         _ => None,
     });
@@ -94,7 +94,7 @@ fn write(session: &Session, message: &Message, out: &mut String) {
         Message::User(message) => {
             for part in &message.parts {
                 match part {
-                    Part::Text { text, .. } => section("The user", text, out),
+                    Part::Text { .. } => section("The user", part.told().unwrap_or_default(), out),
                     Part::File { file, .. } => section("The user attached", &file.filename, out),
                     Part::Reasoning { .. } | Part::Call(_) => {}
                 }

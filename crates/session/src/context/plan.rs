@@ -166,10 +166,8 @@ impl Kept {
             Message::User(message) => &message.parts,
             Message::Assistant(_) => &[],
         };
-        let text = parts.iter().find_map(|part| match part {
-            Part::Text { text, .. } if !text.trim().is_empty() => Some(texts::cut(text.trim(), most)),
-            _ => None,
-        });
+        let said = parts.iter().filter_map(Part::told).find(|text| !text.trim().is_empty());
+        let text = said.map(|text| texts::cut(text.trim(), most));
         let text = text.filter(|_| most >= LEAST_EXCERPT);
         let bytes = text.map_or(0, str::len) as u64;
         Self { whole: None, excerpt: text.map(texts::excerpt), bytes }

@@ -59,7 +59,7 @@ impl Log {
         self.end_turn();
         let message: MessageId = self.id();
         let text = format!("prompt {}", "p".repeat(bytes.max(1)));
-        let parts = vec![Part::Text { id: self.id(), text }];
+        let parts = vec![Part::text(self.id(), text)];
         self.push(Record::PromptAdmitted(PromptAdmitted {
             message,
             parts,

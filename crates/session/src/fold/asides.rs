@@ -85,7 +85,7 @@ impl Session {
             created: entry.at,
             agent,
             model,
-            parts: vec![Part::Text { id: compacted.part, text: compacted.text.clone() }],
+            parts: vec![Part::text(compacted.part, compacted.text.clone())],
             withdrawn: false,
             kind: PromptKind::Compaction { how, by_hand: compacted.by_hand, answer: compacted.answer },
             system: None,

@@ -355,7 +355,7 @@ impl Session {
         message.parts.reserve_exact(finished.parts.len());
         for part in finished.parts {
             message.parts.push(match part {
-                StepPart::Text { id, text } => Part::Text { id, text },
+                StepPart::Text { id, text } => Part::text(id, text),
                 StepPart::Reasoning { id, text, opaque } => Part::Reasoning { id, text, opaque },
                 StepPart::Call { id } => {
                     let place = proposed.iter().position(|part| part.id() == id);

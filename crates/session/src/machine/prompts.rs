@@ -93,11 +93,9 @@ impl Machine {
 
 /// A title made from a prompt: its first line that says something, cut at a word where it is long.
 fn title_of(parts: &[Part]) -> Option<String> {
-    let line = parts.iter().find_map(|part| match part {
-        Part::Text { text, .. } => text.lines().map(str::trim).find(|line| !line.is_empty()),
-        _ => None,
-    })?;
-    Some(shortened_title(line))
+    let line = |text: &'_ str| text.lines().map(str::trim).find(|line| !line.is_empty()).map(shortened_title);
+    let said = parts.iter().filter_map(Part::said).find_map(line);
+    said.or_else(|| parts.iter().filter_map(Part::told).find_map(line))
 }
 
 /// A line as a title, cut at a word where it is long.

@@ -210,7 +210,7 @@ impl Harness {
         self.names.insert(message.to_string(), text.to_owned());
         NewPrompt {
             message,
-            parts: vec![Part::Text { id: self.ids.next(now), text: text.into() }],
+            parts: vec![Part::text(self.ids.next(now), text)],
             agent: "sisyphus".into(),
             model: model(),
             step_limit,

@@ -129,7 +129,7 @@ impl Steps {
         });
         let prompt = Record::PromptAdmitted(PromptAdmitted {
             message: self.turn,
-            parts: vec![Part::Text { id: self.ids.next(now), text: "Mend what fails.".to_owned() }],
+            parts: vec![Part::text(self.ids.next(now), "Mend what fails.")],
             agent: "build".to_owned(),
             model: model(),
             step_limit: None,

@@ -8,7 +8,7 @@ use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, Changed, FinishReason, Part, PromptKind,
-    ToolSwitches,
+    TextMarks, ToolSwitches,
 };
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
@@ -104,7 +104,7 @@ pub(crate) fn titled(title: &str) -> Record {
 pub(crate) fn admitted(turn: u64) -> Record {
     Record::PromptAdmitted(PromptAdmitted {
         message: message(turn),
-        parts: vec![Part::Text { id: part(turn), text: "fix the test".to_owned() }],
+        parts: vec![Part::text(part(turn), "fix the test")],
         agent: "build".to_owned(),
         model: model(),
         step_limit: None,
@@ -198,6 +198,34 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
             Record::SessionChanged(SessionChanged {
                 permissions: Some(vec![rule("*", Action::Ask)]),
                 ..SessionChanged::default()
+            }),
+        ),
+        (
+            "prompt.admitted.marks",
+            Record::PromptAdmitted(PromptAdmitted {
+                parts: vec![
+                    Part::Text {
+                        id: part(3),
+                        text: "line 7".to_owned(),
+                        marks: Some(Box::new(TextMarks {
+                            synthetic: true,
+                            ignored: true,
+                            metadata: metadata.clone(),
+                        })),
+                    },
+                    Part::File {
+                        id: part(4),
+                        file: Attachment {
+                            source: Some(Box::new(json!({"type": "file"}))),
+                            ..Attachment::new(
+                                "text/plain",
+                                "a.txt",
+                                BlobRef { hash: "0".repeat(64), size: 1 },
+                            )
+                        },
+                    },
+                ],
+                ..admitted.clone()
             }),
         ),
         (
@@ -382,7 +410,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         Record::PromptAdmitted(PromptAdmitted {
             message: message(3),
             parts: vec![
-                Part::Text { id: part(4), text: "look at this\n\u{1f3ad}".to_owned() },
+                Part::text(part(4), "look at this\n\u{1f3ad}"),
                 Part::File { id: part(5), file: attachment.clone() },
             ],
             agent: "build".to_owned(),

@@ -45,9 +45,7 @@ fn with_file(turn: u64, blob: BlobRef) -> Record {
 fn with_file_and_long_text(turn: u64, blob: BlobRef) -> Record {
     let mut record = with_file(turn, blob);
     if let Record::PromptAdmitted(admitted) = &mut record {
-        admitted
-            .parts
-            .push(Part::Text { id: part(turn + 1), text: "long ".repeat(20_000) + &turn.to_string() });
+        admitted.parts.push(Part::text(part(turn + 1), "long ".repeat(20_000) + &turn.to_string()));
     }
     record
 }

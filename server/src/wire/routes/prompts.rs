@@ -6,17 +6,19 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use playhouse_protocol::message::{Attachment, ToolSwitches};
+use playhouse_protocol::message::{Attachment, TextMarks, ToolSwitches};
 use playhouse_protocol::{
-    CommandError, MessageId, ModelRef, PathMention, Prompt, SessionId, ShellCommand, WhenBusy,
+    CommandError, MessageId, ModelRef, PartId, PathMention, Prompt, PromptText, SessionId, ShellCommand,
+    WhenBusy,
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::messages::{answer_of, message_of};
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::{Asked, Body, session, unescaped_bytes};
 use crate::wire::failure::Failure;
-use crate::wire::shapes::MessageWithParts;
+use crate::wire::shapes::{FileSource, MessageWithParts};
 
 /// The most parts of a prompt.
 const MOST_PARTS: usize = 100;
@@ -56,30 +58,26 @@ struct FormatBody {
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum PartBody {
     Text {
+        id: Option<String>,
         text: String,
         #[serde(default)]
+        synthetic: bool,
+        #[serde(default)]
         ignored: bool,
+        #[serde(default)]
+        metadata: Map<String, Value>,
     },
     File {
+        id: Option<String>,
         mime: String,
         filename: Option<String>,
         url: String,
-        source: Option<SourceBody>,
+        source: Option<Value>,
     },
     Agent {
         name: String,
     },
     Subtask {},
-}
-
-#[derive(Deserialize)]
-pub(super) struct SourceBody {
-    text: Option<SourceText>,
-}
-
-#[derive(Deserialize)]
-struct SourceText {
-    value: String,
 }
 
 /// `POST /session/{sessionID}/message`: answered when its turn is over, or at once where it has none.
@@ -183,10 +181,11 @@ async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
     if let Some((_, what)) = not_built.into_iter().find(|(asked_for, _)| *asked_for) {
         return Err(Failure::not_built(format!("this is not built: {what}")));
     }
-    let Parts { text, files, paths } = given(asked, parts).await?;
+    let Parts { texts, files, paths } = given(asked, parts).await?;
     Ok(Prompt {
         message: message.as_deref().map(MessageId::parse).transpose()?,
-        text,
+        text: String::new(),
+        texts,
         files,
         paths,
         plain: false,
@@ -205,7 +204,7 @@ async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
 
 /// What the parts of a prompt say.
 pub(super) struct Parts {
-    pub(super) text: String,
+    pub(super) texts: Vec<PromptText>,
     pub(super) files: Vec<Attachment>,
     pub(super) paths: Vec<PathMention>,
 }
@@ -214,22 +213,27 @@ pub(super) async fn given(asked: &Asked, parts: Vec<PartBody>) -> Result<Parts, 
     if parts.len() > MOST_PARTS {
         return Err(Failure::invalid(format!("a prompt has at most {MOST_PARTS} parts")));
     }
-    let mut texts: Vec<String> = Vec::new();
+    let mut texts: Vec<PromptText> = Vec::new();
     let (mut files, mut paths) = (Vec::new(), Vec::new());
     let mut mentions: Vec<String> = Vec::new();
     for part in parts {
         match part {
-            // What is ignored is for the eyes of people.
-            PartBody::Text { ignored: true, .. } | PartBody::Subtask {} => {}
-            PartBody::Text { text, .. } => texts.push(text),
+            PartBody::Subtask {} => {}
+            PartBody::Text { id, text, synthetic, ignored, metadata } => {
+                let marks = TextMarks { synthetic, ignored, metadata };
+                let marks = (marks != TextMarks::default()).then(|| Box::new(marks));
+                texts.push(PromptText { part: part_id(id), text, marks });
+            }
             PartBody::Agent { name } => mentions.push(format!("@{name}")),
-            PartBody::File { mime, filename, url, source } => {
-                let shown = source.and_then(|source| source.text).map(|text| text.value);
+            PartBody::File { id, mime, filename, url, source } => {
+                let shown = source.as_ref().and_then(|source| source["text"]["value"].as_str());
+                let shown = shown.map(str::to_owned);
+                let (part, source) = (part_id(id), source.and_then(source_of));
                 match file(asked, mime, filename, &url).await? {
-                    Given::Content(file) => files.push(file),
+                    Given::Content(file) => files.push(Attachment { part, source, ..file }),
                     Given::Path(path) => {
                         mentions.push(shown.unwrap_or_else(|| path.path.clone()));
-                        paths.push(path);
+                        paths.push(PathMention { part, source, ..path });
                     }
                 }
             }
@@ -237,13 +241,30 @@ pub(super) async fn given(asked: &Asked, parts: Vec<PartBody>) -> Result<Parts, 
     }
     // Clients write what they mention into the text as well; what is not there yet is added, since what cannot be attached
     // stays a mention.
-    let text = texts.join("\n\n");
-    let missing = mentions.into_iter().filter(|mention| !text.contains(mention.as_str()));
-    let text = missing.fold(text.clone(), |text, mention| match text.is_empty() {
-        true => mention,
-        false => format!("{text}\n{mention}"),
-    });
-    Ok(Parts { text, files, paths })
+    for mention in mentions {
+        if texts.iter().any(|text| text.is_said() && text.text.contains(&mention)) {
+            continue;
+        }
+        match texts.iter_mut().find(|text| text.is_said() && !text.text.is_empty()) {
+            Some(PromptText { text, .. }) => {
+                text.push('\n');
+                text.push_str(&mention);
+            }
+            None => texts.push(PromptText { text: mention, ..PromptText::default() }),
+        }
+    }
+    Ok(Parts { texts, files, paths })
+}
+
+/// The id that a client gave a part; none where it is not of the form of ours, as its part may have a new one.
+fn part_id(id: Option<String>) -> Option<PartId> {
+    PartId::parse(&id?).ok()
+}
+
+/// Where a file of a prompt comes from, if it is of the form that other clients trust in.
+fn source_of(source: Value) -> Option<Box<Value>> {
+    let source: FileSource = serde_json::from_value(source).ok()?;
+    serde_json::to_value(source).ok().map(Box::new)
 }
 
 /// What a file of a prompt becomes.
@@ -284,7 +305,7 @@ fn mention(address: &str) -> PathMention {
         value.parse::<u64>().ok().filter(|line| *line > 0)
     };
     let path = crate::wire::asked::unescaped(path.as_bytes());
-    PathMention { path, first: line("start"), last: line("end") }
+    PathMention { path, first: line("start"), last: line("end"), ..PathMention::default() }
 }
 
 /// The content of a `data:` address, without its scheme: base64, or text that is escaped as in other addresses (RFC 2397).

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let model = model.transpose().map_err(|error| Failure::invalid(error.to_string()))?;
     let _permit = asked.app.admit_turn(&asked.principal, id, message).await?;
     let handle = asked.app.session(&asked.principal, id).await?;
-    let Parts { text: _, files, paths } = given(&asked, parts).await?;
+    let Parts { texts: _, files, paths } = given(&asked, parts).await?;
     let prompt = Prompt {
         message,
         files,

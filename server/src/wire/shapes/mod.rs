@@ -17,7 +17,7 @@ pub(crate) use message::{
     AssistantMessage, AssistantTime, CacheTokens, Created, Message, MessageModel, MessageWithParts, Roots,
     Tokens, TurnSummary, UserMessage, WireError,
 };
-pub(crate) use part::{Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
+pub(crate) use part::{FileSource, Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
 pub(crate) use session::{
     FileDiff, GlobalSession, PermissionRequest, ProjectSummary, QuestionRequest, Session, SessionChanges,
     SessionModel, SessionTime, SessionTokens, Status, ToolOf,

@@ -27,6 +27,12 @@ pub(crate) enum Part {
         /// Not what a person wrote.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         synthetic: bool,
+        /// Not what models are told.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ignored: bool,
+        /// What its client wants back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<Box<Map<String, Value>>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         time: Option<PartTime>,
     },
@@ -42,6 +48,9 @@ pub(crate) enum Part {
         mime: String,
         filename: String,
         url: String,
+        /// What its client wants back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<Box<Value>>,
         /// What the address stands for.
         #[serde(skip)]
         blob: Option<BlobRef>,
@@ -87,6 +96,49 @@ impl Part {
             | Self::StepFinish { head, .. } => head,
         }
     }
+}
+
+/// Where a file of a prompt comes from: the client that sent it says so, and is told it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum FileSource {
+    File {
+        text: SourceText,
+        path: String,
+    },
+    Symbol {
+        text: SourceText,
+        path: String,
+        range: SourceRange,
+        name: String,
+        kind: u64,
+    },
+    Resource {
+        text: SourceText,
+        #[serde(rename = "clientName")]
+        client: String,
+        uri: String,
+    },
+}
+
+/// What stands for it in the text of the prompt, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SourceText {
+    value: String,
+    start: serde_json::Number,
+    end: serde_json::Number,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SourceRange {
+    start: SourcePosition,
+    end: SourcePosition,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SourcePosition {
+    line: serde_json::Number,
+    character: serde_json::Number,
 }
 
 /// Milliseconds since the epoch.

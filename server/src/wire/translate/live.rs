@@ -594,9 +594,7 @@ impl Live {
         let head = message::head(self.scene(), open.step, open.part);
         let time = PartTime { start: open.started.as_millis(), end: None };
         match &open.kind {
-            OpenPartKind::Text => {
-                shapes::Part::Text { head, text: open.text.clone(), synthetic: false, time: Some(time) }
-            }
+            OpenPartKind::Text => message::said(head, open.text.clone(), time),
             OpenPartKind::Reasoning => shapes::Part::Reasoning { head, text: open.text.clone(), time },
             OpenPartKind::Call { call_id, tool } => shapes::Part::Tool {
                 head,

@@ -182,9 +182,27 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage, changes: Option<&Cha
     // Who runs a command by hand wrote that, and no text.
     let synthetic = message.kind.command().is_some();
     let parts = message.parts.iter().map(|part| match part {
-        Part::Text { id, text } | Part::Reasoning { id, text, .. } => {
+        Part::Text { id, text, marks } => {
+            let marks = marks.as_deref().cloned().unwrap_or_default();
+            shapes::Part::Text {
+                head: head(scene, message.id, *id),
+                text: text.clone(),
+                synthetic: synthetic || marks.synthetic,
+                ignored: marks.ignored,
+                metadata: Some(Box::new(marks.metadata)).filter(|metadata| !metadata.is_empty()),
+                time: None,
+            }
+        }
+        Part::Reasoning { id, text, .. } => {
             let head = head(scene, message.id, *id);
-            shapes::Part::Text { head, text: text.clone(), synthetic, time: None }
+            shapes::Part::Text {
+                head,
+                text: text.clone(),
+                synthetic,
+                ignored: false,
+                metadata: None,
+                time: None,
+            }
         }
         Part::File { id, file } => attachment(head(scene, message.id, *id), file),
         Part::Call(call) => tool(scene, message.id, message.created, call, &Unwatched),
@@ -306,10 +324,7 @@ pub(super) fn part(
     let time =
         PartTime { start: message.created.as_millis(), end: message.completed.map(Timestamp::as_millis) };
     match part {
-        Part::Text { id, text } => {
-            let head = head(scene, message.id, *id);
-            shapes::Part::Text { head, text: text.clone(), synthetic: false, time: Some(time) }
-        }
+        Part::Text { id, text, .. } => said(head(scene, message.id, *id), text.clone(), time),
         Part::Reasoning { id, text, .. } => {
             shapes::Part::Reasoning { head: head(scene, message.id, *id), text: text.clone(), time }
         }
@@ -319,6 +334,12 @@ pub(super) fn part(
             tool(scene, message.id, made, call, progress)
         }
     }
+}
+
+/// What a model says.
+pub(super) fn said(head: PartHead, text: String, time: PartTime) -> shapes::Part {
+    let (synthetic, ignored, metadata) = (false, false, None);
+    shapes::Part::Text { head, text, synthetic, ignored, metadata, time: Some(time) }
 }
 
 /// A call. `made` is when the model had asked for it.
@@ -400,6 +421,7 @@ fn attachment(head: PartHead, file: &Attachment) -> shapes::Part {
         mime: file.mime.clone(),
         filename: file.filename.clone(),
         url: inline::address(head.session, &file.blob.hash),
+        source: file.source.clone(),
         blob: Some(file.blob.clone()),
         head,
     }

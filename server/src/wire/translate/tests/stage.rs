@@ -120,7 +120,7 @@ impl Stage {
         let (message, id) = (self.ids.next(at), self.ids.next(at));
         self.record(Record::PromptAdmitted(PromptAdmitted {
             message,
-            parts: vec![Part::Text { id, text: text.into() }],
+            parts: vec![Part::text(id, text)],
             agent: "build".into(),
             model: ModelRef::new("mock", "m1"),
             step_limit: None,
