@@ -12,7 +12,8 @@ use playhouse_workspace::Walls;
 use playhouse_workspace::process::{
     Bound, Environment, Limits, Scope, Spec, find_program, keep_memory_private, limits_in_force, run,
 };
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,8 @@ use super::tools::configured;
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, variable};
 use crate::config::{ConfigError, Settings};
 
+/// Less room on the disk of the data directory is told, in bytes.
+const LEAST_ROOM: u64 = 1_000_000_000;
 /// How long a program may take to tell its version.
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
@@ -109,6 +112,7 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
             findings.push(network(arguments.walls.network || settings.walls.network));
             findings.push(keys(&settings));
             findings.extend(sinks(&settings));
+            findings.push(connections(settings.server.connections, getrlimit(Resource::Nofile).maximum));
         }
         Err(Failure { message, .. }) => {
             exit = Exit::Usage;
@@ -300,7 +304,33 @@ fn data(common: &Common) -> Finding {
         return wrong(format!("{shown}: cannot write to {}: {error}", there.display()));
     }
     let made = if there == folder { "" } else { " (it is made when it is needed)" };
-    Finding::new("data", Status::Ok, format!("{shown}{made}"))
+    let mut detail = format!("{shown}{made}");
+    // Where that cannot be told, as on some network file systems, nothing is said of it.
+    if let Ok(disk) = statvfs(there) {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        detail.push_str(&format!(", with room for {} MB", free / 1_000_000));
+        // Some file systems count no files.
+        if free < LEAST_ROOM || (disk.f_files > 0 && disk.f_favail == 0) {
+            let advice =
+                "make room on that disk, for files as well: an engine takes no work while it is full";
+            return Finding::new("data", Status::Weak, detail).advice(advice);
+        }
+    }
+    Finding::new("data", Status::Ok, detail)
+}
+
+/// What a server may have open at once, and as far as the system lets it: `files` at the most.
+fn connections(connections: usize, files: Option<u64>) -> Finding {
+    let most = files.map_or("any number of".to_owned(), |files| files.to_string());
+    let detail = format!("{connections} of clients at once, and {most} open files");
+    // Who waits for an answer takes one more, for the request to the model.
+    let wanted = u64::try_from(connections).unwrap_or(u64::MAX).saturating_mul(2);
+    if files.is_some_and(|files| files < wanted) {
+        return Finding::new("connections", Status::Weak, detail).advice(format!(
+            "allow {wanted} open files (`LimitNOFILE=`, `ulimit -Hn`), or set a smaller `server.connections`: each client takes one, and its request to a model another"
+        ));
+    }
+    Finding::new("connections", Status::Ok, detail)
 }
 
 /// What bounds commands, and whether they can look into the engine.

@@ -22,7 +22,8 @@ fn it_says_what_is_in_force() {
     let ended = stage.playhouse(["doctor", "--format", "json"]).is(0);
     let lines = ended.lines();
     let checks: Vec<&str> = lines.iter().map(|line| line["check"].as_str().unwrap()).collect();
-    let parts = ["configuration", "agents", "model", "sandbox", "walls", "network", "keys", "data"];
+    let parts =
+        ["configuration", "agents", "model", "sandbox", "walls", "network", "keys", "connections", "data"];
     let machine = ["limits", "ends", "memory", "bash", "git", "bwrap"];
     assert_eq!(checks, parts.into_iter().chain(machine).collect::<Vec<_>>());
     for line in &lines {
@@ -41,6 +42,32 @@ fn it_says_what_is_in_force() {
         let named = |line: &str| line.split_whitespace().nth(1) == Some(check);
         assert!(table.lines().any(named), "{check} in {table}");
     }
+}
+
+#[test]
+fn it_says_when_files_or_room_on_the_disk_are_few() {
+    let stage = Stage::new(Model::new());
+    let doctor = |first: &[&str], data: &str| {
+        let mut command = stage.program(first[0]);
+        command.args(&first[1..]).arg(env!("CARGO_BIN_EXE_playhouse"));
+        command.args(["doctor", "--format", "json", "--data", data, "--config"]).arg(&stage.config);
+        finish(command).is(0)
+    };
+    let there = stage.root().join("data").display().to_string();
+    let few = doctor(&["bash", "-c", "ulimit -n 300; exec \"$0\" \"$@\""], &there);
+    let few = of(&few, "connections");
+    assert_eq!(few["status"], "weak");
+    assert_eq!(few["detail"], "4096 of clients at once, and 300 open files");
+    assert!(few["advice"].as_str().unwrap().contains("allow 8192 open files"), "{few}");
+    let enough = doctor(&["bash", "-c", "ulimit -n 9000; exec \"$0\" \"$@\""], &there);
+    assert_eq!(of(&enough, "connections")["status"], "ok");
+
+    let small = ["bwrap", "--dev-bind", "/", "/", "--size", "50000000", "--tmpfs", "/mnt"];
+    let small = of(&doctor(&small, "/mnt/data"), "data");
+    assert_eq!(small["status"], "weak", "{small}");
+    let detail = small["detail"].as_str().unwrap();
+    assert!(detail.contains("/mnt/data (it is made when it is needed), with room for "), "{small}");
+    assert!(small["advice"].as_str().unwrap().contains("make room"), "{small}");
 }
 
 #[test]
