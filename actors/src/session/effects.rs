@@ -432,6 +432,10 @@ impl SessionState {
             step.cancel.cancel();
             return Ok(());
         }
+        if let Some(aside) = self.asides.iter().find(|aside| aside.attempt == attempt) {
+            aside.cancel.cancel();
+            return Ok(());
+        }
         let waiting = self.gated.len();
         self.gated.retain(|(_, gated)| !starts(gated, attempt));
         if self.gated.len() == waiting {

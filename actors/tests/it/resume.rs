@@ -198,6 +198,36 @@ async fn an_engine_that_stops_writes_down_what_an_answer_has_used_so_far() {
     assert_eq!(spent, usage.tokens.output + 2_000);
 }
 
+/// The same of one beside the steps of turns, in a session that is idle meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_stops_writes_down_what_a_title_has_used_so_far() {
+    let ground = Ground::new();
+    let titler = Model { rate: Some(200.0), ..Model::new().step(tokens(2_000)) };
+    let stage = ground.stage(Script::new().model("titler", titler), Resume::Auto).await;
+    stage.directory.titles.store(true, Ordering::SeqCst);
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("hi")).await.unwrap();
+    let session = session.id();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let stopped = stage.engine.shutdown().await;
+    assert!(stopped.stragglers.is_empty(), "{stopped:?}");
+    drop(stage);
+    let entries = ground.store.log.read(session, Seq(0), usize::MAX).unwrap().entries;
+    let ended = entries.iter().filter_map(|entry| match &entry.record {
+        Record::AttemptEnded(ended) => Some(ended),
+        _ => None,
+    });
+    let ended: Vec<_> = ended.collect();
+    assert_eq!(
+        ended.iter().map(|ended| ended.outcome.clone()).collect::<Vec<_>>(),
+        [AttemptOutcome::Finished, AttemptOutcome::Lost]
+    );
+    let usage = ended[1].usage.as_ref().unwrap();
+    assert_eq!(usage.quality, Quality::Estimated);
+    assert!((20..1_000).contains(&usage.tokens.output), "{usage:?}");
+    assert!(ground.store.log.unfinished().unwrap().is_empty(), "nothing is left to be done");
+}
+
 #[test]
 fn what_was_left_waits_where_its_workspace_is_not_there_yet() {
     let ground = Ground::new();

@@ -88,6 +88,15 @@ struct Live {
     delete: Option<Ticket>,
 }
 
+impl Live {
+    /// The attempts beside the steps of turns that report one day.
+    fn asides(&self) -> impl Iterator<Item = AttemptId> {
+        let compaction = self.compaction.iter().map(|live| live.attempt);
+        let title = self.title.iter().map(|live| live.attempt);
+        compaction.chain(title).chain(self.summaries.iter().map(|live| live.attempt))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum LiveCall {
     /// Its tool reads the arguments.
@@ -139,9 +148,9 @@ impl Machine {
         self.suspended
     }
 
-    /// Whether an attempt of its turn is under way, whose report is to come.
+    /// Whether an attempt is under way, of its turn or beside it, whose report is to come.
     pub fn is_attempting(&self) -> bool {
-        self.live.attempt.is_some()
+        self.live.attempt.is_some() || self.live.asides().next().is_some()
     }
 
     /// The session as it stands.
@@ -210,7 +219,8 @@ impl Machine {
             Input::Resume => self.on_resume(stamp),
             Input::Stop => {
                 self.stopping = true;
-                self.effects.extend(self.live.attempt.map(Effect::CancelAttempt));
+                let asides = self.live.asides();
+                self.effects.extend(self.live.attempt.into_iter().chain(asides).map(Effect::CancelAttempt));
                 Ok(())
             }
             Input::Attempt(attempt, report) => self.on_attempt(attempt, report, stamp),

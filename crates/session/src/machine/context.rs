@@ -28,7 +28,7 @@ const MOST_DIGEST: u64 = 1_500_000;
 /// A summary under way.
 #[derive(Debug)]
 pub(super) struct Compaction {
-    attempt: AttemptId,
+    pub(super) attempt: AttemptId,
     /// The place of the first message that it does not cover.
     from: usize,
     /// Whether somebody asked for it.
@@ -291,17 +291,36 @@ impl Machine {
                 )),
                 _ => Ok(()),
             }, stamp)?;
-            return self.on_summary(compaction, written, stamp);
+            return self.go_on_with(written, stamp, |machine, written, stamp| {
+                machine.on_summary(compaction, written, stamp)
+            });
         }
         if let Some(title) = self.live.title.take_if(|live| live.attempt == attempt) {
             let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
-            return self.on_title(title, written, stamp);
+            return self.go_on_with(written, stamp, |machine, written, stamp| {
+                machine.on_title(title, written, stamp)
+            });
         }
         if let Some(summary) = self.take_summary(attempt) {
             let written = self.end_aside(attempt, report, |_, _| Ok(()), stamp)?;
-            return self.on_turn_summary(summary, written, stamp);
+            return self.go_on_with(written, stamp, |machine, written, stamp| {
+                machine.on_turn_summary(summary, written, stamp)
+            });
         }
         Ok(())
+    }
+
+    /// Does what follows from what an attempt wrote; nothing where it was ended since the engine stops, as after a crash.
+    fn go_on_with(
+        &mut self,
+        written: Result<String, ErrorInfo>,
+        stamp: &mut Stamp<'_>,
+        follow: impl FnOnce(&mut Self, Result<String, ErrorInfo>, &mut Stamp<'_>) -> Result<(), FoldError>,
+    ) -> Result<(), FoldError> {
+        if self.stopping && written.is_err() {
+            return Ok(());
+        }
+        follow(self, written, stamp)
     }
 
     /// Ends an attempt as it reports; what it wrote, or why it wrote nothing that `is_of_use`.
@@ -340,7 +359,10 @@ impl Machine {
             AttemptReport::Failed(failed) => {
                 let used = usage_of_failure(&failed, open.estimated_input);
                 let error = failed.error;
-                let outcome = AttemptOutcome::Failed { error: error.clone() };
+                let outcome = match self.stopping {
+                    true => AttemptOutcome::Lost,
+                    false => AttemptOutcome::Failed { error: error.clone() },
+                };
                 self.end_attempt(attempt, &open.prices, outcome, used, None, stamp)?;
                 Ok(Err(error))
             }
