@@ -7,8 +7,8 @@ use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::record::SessionCreated;
 use playhouse_protocol::summary::{SessionState, UNTITLED};
 use playhouse_protocol::{
-    CommandError, Entry, Event, EventBody, EventId, MessageId, Metric, NewSession, Record, Seq, SessionId,
-    WallsAllowed,
+    CommandError, Entry, Event, EventBody, EventId, MessageId, Metric, NewSession, Prompt, Record, Seq,
+    SessionId, WallsAllowed,
 };
 use playhouse_store::{Append, Done, Log};
 use playhouse_workspace::Workspace;
@@ -36,6 +36,8 @@ const MOST_DIRECTORIES: usize = 64;
 /// The most that clients may keep with a session, in bytes of JSON; and how deep it may be nested.
 const MOST_METADATA: usize = 16 * 1_024;
 const DEEPEST_METADATA: usize = 16;
+/// The most JSON that clients may keep with one prompt, in bytes.
+const MOST_KEPT: usize = 64 * 1_024;
 /// The longest text that system prompts of a session end with, in bytes.
 const MOST_SYSTEM: usize = 32 * 1_024;
 /// The longest path of one of them, in bytes.
@@ -210,6 +212,30 @@ pub(crate) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Comman
     if bytes > MOST_METADATA {
         return Err(CommandError::Invalid(format!(
             "the metadata has {bytes} bytes of JSON, and a session keeps at most {MOST_METADATA}: keep it elsewhere, and its name here"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether clients may keep this with a prompt: the metadata of its texts, and where its files come from.
+pub(crate) fn check_kept(prompt: &Prompt) -> Result<(), CommandError> {
+    let marks = prompt.texts.iter().filter_map(|text| text.marks.as_deref());
+    let sources =
+        prompt.files.iter().map(|file| &file.source).chain(prompt.paths.iter().map(|path| &path.source));
+    let mut bytes = 0;
+    let mut count = |value: &Value| {
+        bytes += serde_json::to_string(value).map_or(usize::MAX / 2, |written| written.len());
+        is_shallow(value, DEEPEST_METADATA)
+    };
+    let metadata = marks.flat_map(|marks| marks.metadata.values());
+    if !metadata.chain(sources.flatten().map(|source| &**source)).all(&mut count) {
+        return Err(CommandError::Invalid(format!(
+            "the metadata of a text or the source of a file is nested too deep: at most {DEEPEST_METADATA} levels"
+        )));
+    }
+    if bytes > MOST_KEPT {
+        return Err(CommandError::Invalid(format!(
+            "the metadata of its texts and the sources of its files have {bytes} bytes of JSON, and a prompt keeps at most {MOST_KEPT}: keep them elsewhere, and their names here"
         )));
     }
     Ok(())

@@ -446,7 +446,7 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
         Record::SessionCreated(SessionCreated { metadata, .. })
         | Record::Forked(Forked { metadata, .. })
         | Record::SessionChanged(SessionChanged { metadata: Some(metadata), .. }) => {
-            512 + serde_json::to_string(metadata).map_or(0, |written| written.len())
+            512 + json_bytes(metadata)
         }
         Record::ContextCompacted(compacted) => compacted.text.len() + 512,
         Record::ContextCleared(cleared) => (cleared.calls.len() + cleared.shortened.len()) * 48 + 256,
@@ -459,9 +459,17 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
 
 fn part_bytes(part: &playhouse_protocol::Part) -> usize {
     match part {
-        playhouse_protocol::Part::Text { text, .. } => text.len() + 64,
+        playhouse_protocol::Part::Text { text, marks, .. } => {
+            let kept = marks.as_ref().map_or(0, |marks| json_bytes(&marks.metadata));
+            text.len() + kept + 64
+        }
+        playhouse_protocol::Part::File { file, .. } => file.source.as_ref().map_or(0, json_bytes) + 256,
         _ => 256,
     }
+}
+
+fn json_bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |written| written.len())
 }
 
 fn input_bytes(input: &playhouse_protocol::message::CallInput) -> usize {

@@ -83,6 +83,8 @@ pub(crate) struct SessionState {
     ids: Ids,
     /// Where it works, or why it cannot.
     place: Result<Place, String>,
+    /// What waits until that was looked for again.
+    looking: Vec<SessionMessage>,
     /// What may be done in it.
     judge: Arc<Judge>,
     /// The session at the top, for a sub-session: its clients are told of requests.
@@ -209,6 +211,7 @@ impl Actor for SessionActor {
             ring,
             gate,
             place,
+            looking: Vec::new(),
             judge,
             root,
             tickets: HashMap::new(),
@@ -374,8 +377,8 @@ impl SessionState {
                 drop(port.send(Ok(Reply::Done)));
                 return Ok(());
             }
-            SessionMessage::Looked(found, message) => {
-                self.looked(myself, found, message);
+            SessionMessage::Looked(found) => {
+                self.looked(myself, found);
                 return Ok(());
             }
             SessionMessage::Stop => {

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use playhouse_actors::fold;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part};
+use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part, TextMarks};
 use playhouse_protocol::operator::{ListSessions, Resumed, SessionLog};
 use playhouse_protocol::record::{AttemptOutcome, ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
@@ -366,7 +366,14 @@ fn show_answer(message: &AssistantMessage, consents: &Consents<'_>, text: &mut S
 
 fn show_part(part: &Part, consents: &Consents<'_>, text: &mut String) {
     match part {
-        Part::Text { text: content, .. } => push(text, format_args!("{}\n", content.trim_end())),
+        Part::Text { text: content, marks, .. } => {
+            let whose = match marks.as_deref() {
+                Some(TextMarks { ignored: true, .. }) => "(not told to models) ",
+                Some(TextMarks { synthetic: true, .. }) => "(by a program) ",
+                _ => "",
+            };
+            push(text, format_args!("{whose}{}\n", content.trim_end()));
+        }
         Part::Reasoning { text: content, .. } if content.is_empty() => {}
         Part::Reasoning { text: content, .. } => {
             push(text, format_args!("(thinking) {}\n", content.trim_end()));

@@ -166,6 +166,27 @@ fn it_says_where_it_is_and_ends_in_good_order() {
     }
 }
 
+/// Of the text of a prompt what models are not told takes up no room, and a turn that failed before its first answer says why.
+#[test]
+fn a_prompt_that_no_model_could_read_is_told_so_and_one_for_people_may_be_long() {
+    let stage = Stage::new(Model::new());
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    let (status, session) = serving.ask("POST", "/session", &[], "{}");
+    assert_eq!(status, 200, "{session}");
+    let session: Value = serde_json::from_str(&session).unwrap();
+    let path = format!("/session/{}/message", session["id"].as_str().unwrap());
+    let long = "word ".repeat(180_000);
+    let prompt = |ignored: bool| {
+        let parts =
+            json!([{"type": "text", "text": "Hi."}, {"type": "text", "text": long, "ignored": ignored}]);
+        json!({"model": {"providerID": "mock", "modelID": "tokens-5"}, "parts": parts}).to_string()
+    };
+    let (status, told) = serving.ask("POST", &path, &[], &prompt(true));
+    assert_eq!(status, 200, "{told}");
+    let (status, told) = serving.ask("POST", &path, &[], &prompt(false));
+    assert!(status == 400 && told.contains("too long for mock/tokens-5"), "{status} {told}");
+}
+
 #[test]
 fn a_server_below_nohup_outlives_its_terminal() {
     let stage = Stage::new(Model::new());

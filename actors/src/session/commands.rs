@@ -1,7 +1,7 @@
 //! What is asked of a session: commands are checked here, and become inputs of its machine.
 
 use playhouse_protocol::command::Snapshot;
-use playhouse_protocol::message::{Part, PromptKind, ToolSwitches};
+use playhouse_protocol::message::{Message, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
     Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand, WhenBusy,
@@ -11,7 +11,7 @@ use ractor::ActorRef;
 
 use super::attach::attaches;
 use super::{ReplyPort, SessionMessage, SessionState};
-use crate::creation::{check_metadata, check_rules};
+use crate::creation::{check_kept, check_metadata, check_rules};
 use crate::directory::Choice;
 use crate::wake::Place;
 
@@ -162,7 +162,8 @@ impl SessionState {
         } = prompt;
         let system = system.filter(|system| !system.trim().is_empty());
         let mut parts = Vec::with_capacity(1 + texts.len() + files.len());
-        let id = |given: Option<PartId>| given.unwrap_or_else(|| self.ids.next());
+        let given = |id: Option<PartId>| id.filter(|id| !self.has_part(*id));
+        let id = |id: Option<PartId>| given(id).unwrap_or_else(|| self.ids.next());
         if !text.is_empty() {
             parts.push(Part::text(id(None), text));
         }
@@ -187,6 +188,18 @@ impl SessionState {
         })
     }
 
+    /// Whether something in the session has this id: those that clients make may be repeated.
+    fn has_part(&self, id: PartId) -> bool {
+        let session = self.machine.session();
+        let has = |parts: &[Part]| parts.iter().any(|part| part.id() == id);
+        let queued = session.queue.iter().any(|queued| has(&queued.prompt.parts));
+        queued
+            || session.messages.iter().any(|message| match message {
+                Message::User(message) => has(&message.parts),
+                Message::Assistant(message) => has(&message.parts),
+            })
+    }
+
     /// Checks what a prompt chooses; who answers it.
     pub(super) fn check(&self, prompt: &Prompt) -> Result<Choice, CommandError> {
         let Prompt { text, texts, files, paths, agent, model, steps, system, tools, note, .. } = prompt;
@@ -209,6 +222,7 @@ impl SessionState {
                 "the prompt is too large: at most {PROMPT_LIMIT} bytes of text, and {FILES_LIMIT} files or pieces of text; put the rest into files of the workspace and name them"
             )));
         }
+        check_kept(prompt)?;
         let ids = texts.iter().map(|more| more.part).chain(files.iter().map(|file| file.part));
         let mut ids: Vec<PartId> = ids.chain(paths.iter().map(|path| path.part)).flatten().collect();
         ids.sort_unstable();

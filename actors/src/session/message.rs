@@ -52,8 +52,8 @@ pub(crate) enum SessionMessage {
     Resume,
     /// From the engine: say why nothing can be done where it works, if so.
     Place(ReplyPort),
-    /// From the pool: where it works was looked for again, for this message. It is there now, or what is missing.
-    Looked(Result<(), String>, Box<SessionMessage>),
+    /// From the pool: where it works was looked for again. It is there now, or what is missing.
+    Looked(Result<(), String>),
     /// From the supervisor: it rests for longer, and so shall keep nothing that can be made again.
     Settle,
     /// From the supervisor: leave memory, if there is nothing to do.

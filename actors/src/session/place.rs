@@ -1,4 +1,4 @@
-//! A session whose workspace was not there when it was read: it looks again for each who wants work done there, so that one whose
+//! A session whose workspace was not there when it was read: it looks again when somebody wants work done there, so that one whose
 //! volume is mounted late works as soon as it is, in memory or not.
 
 use std::time::Duration;
@@ -14,43 +14,38 @@ use crate::wake;
 const UNDER_WAY: Duration = Duration::from_millis(5);
 
 impl SessionState {
-    /// Looks again for the place where it works, away from this actor. What is found comes back with the message that needs it.
-    pub(super) fn look_again(&self, myself: &ActorRef<SessionMessage>, message: SessionMessage) {
+    /// Looks again for the place where it works, away from this actor, or waits for who looks already: what needs it waits.
+    pub(super) fn look_again(&mut self, myself: &ActorRef<SessionMessage>, message: SessionMessage) {
+        self.looking.push(message);
+        if self.looking.len() > 1 {
+            return;
+        }
         let session = self.machine.session();
         let (summary, shares_with) = (session.summary.clone(), session.shares_with.clone());
         let (walls, shared, myself) = (session.walls.clone(), self.shared.clone(), myself.clone());
         tokio::spawn(async move {
             let pool = shared.pool.clone();
             let look = move || wake::look(&shared, &summary, &shares_with, walls.as_ref());
-            let looked = pool.run(look).await;
-            // One that is gone meanwhile accepted nothing: its caller asks the one after it.
-            drop(myself.send_message(SessionMessage::Looked(looked, Box::new(message))));
+            // One that is gone meanwhile accepted nothing: callers ask the one after it.
+            drop(myself.send_message(SessionMessage::Looked(pool.run(look).await)));
         });
     }
 
-    /// It was looked for. Where it is there the session is read again, as the rules that hold there belong to it as well: its
-    /// caller is told nothing, and asks the one that is read then.
-    pub(super) fn looked(
-        &self,
-        myself: &ActorRef<SessionMessage>,
-        found: Result<(), String>,
-        message: Box<SessionMessage>,
-    ) {
+    /// It was looked for. Where it is there the session is read again, as the rules that hold there belong to it as well: those
+    /// who wait are told nothing, and ask the one that is read then.
+    pub(super) fn looked(&mut self, myself: &ActorRef<SessionMessage>, found: Result<(), String>) {
         match found {
             Err(missing) => {
-                if let Some(port) = message.port() {
+                for port in std::mem::take(&mut self.looking).into_iter().filter_map(SessionMessage::port) {
                     // A caller that went away needs no answer.
-                    drop(port.send(Err(CommandError::Invalid(missing))));
+                    drop(port.send(Err(CommandError::Invalid(missing.clone()))));
                 }
             }
             Ok(()) if self.rests() => {
                 self.keep_seen();
                 myself.stop(Some(UNSURE.to_owned()));
             }
-            Ok(()) => {
-                let later = SessionMessage::Looked(Ok(()), message);
-                drop(myself.send_after(UNDER_WAY, || later));
-            }
+            Ok(()) => drop(myself.send_after(UNDER_WAY, || SessionMessage::Looked(Ok(())))),
         }
     }
 }

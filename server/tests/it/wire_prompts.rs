@@ -163,6 +163,19 @@ async fn the_parts_of_a_prompt_come_back_as_their_client_sent_them() {
     let twice = json!({"parts": [sent[0], {"id": id(1), "type": "text", "text": "again"}]}).to_string();
     let refused = wire.ask("POST", &path, &[], &twice).await.with(400);
     assert!(refused["message"].as_str().unwrap().contains(&id(1)), "{refused}");
+    let again = json!({"parts": [{"id": id(1), "type": "text", "text": "again", "synthetic": null}]});
+    wire.post(&path, again).await;
+    let parts = listed(&wire, &session).await[4]["parts"].clone();
+    assert_ne!(parts[0]["id"], json!(id(1)), "the first message has it");
+    let kept =
+        |metadata: Value| json!({"parts": [{"type": "text", "text": "x", "metadata": metadata}]}).to_string();
+    let deep = (0..40).fold(json!(1), |deep, _| json!([deep]));
+    for (metadata, why) in
+        [(json!({"a": "x".repeat(70_000)}), "at most 65536"), (json!({"a": deep}), "too deep")]
+    {
+        let refused = wire.ask("POST", &path, &[], &kept(metadata)).await.with(400);
+        assert!(refused["message"].as_str().unwrap().contains(why), "{refused}");
+    }
     // Only people read this one, and nobody answers it.
     let note = json!({"parts": [{"type": "text", "text": "Saved.", "ignored": true}]});
     assert_eq!(wire.ask("POST", &path, &[], &note.to_string()).await.status, 400);

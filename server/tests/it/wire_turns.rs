@@ -237,9 +237,11 @@ async fn the_id_of_a_prompt_is_the_clients_and_counts_once() {
     wire.post(&awaited, json!({"parts": parts})).await;
     let messages = wire.get(&awaited).await;
     let parts = &messages[2]["parts"];
-    assert_eq!(parts[0]["text"], "look\n/a/b c.txt\n/a/d.txt\n@helper");
-    assert_eq!((&parts[1]["type"], &parts[1]["filename"]), (&json!("file"), &json!("dot.png")));
-    assert_eq!(parts[2]["url"], "data:text/plain;base64,Y2Fmw6k=");
+    assert_eq!((&parts[0]["text"], parts[0].get("synthetic")), (&json!("look"), None));
+    assert_eq!(parts[1]["text"], "/a/b c.txt\n/a/d.txt\n@helper");
+    assert_eq!(parts[1]["synthetic"], true);
+    assert_eq!((&parts[2]["type"], &parts[2]["filename"]), (&json!("file"), &json!("dot.png")));
+    assert_eq!(parts[3]["url"], "data:text/plain;base64,Y2Fmw6k=");
     // Pages go back, the newest first.
     let page = wire.ask("GET", &format!("{awaited}?limit=3"), &[], "").await;
     let cursor = page.header("x-next-cursor").unwrap().to_owned();

@@ -47,7 +47,8 @@ pub(super) fn answer_bytes(message: &AssistantMessage) -> u64 {
 /// Bytes that a part adds to a request, roughly.
 fn part_bytes(part: &Part) -> u64 {
     let bytes = match part {
-        Part::Text { text, .. } | Part::Reasoning { text, .. } => text.len(),
+        Part::Text { .. } => part.told().map_or(0, str::len),
+        Part::Reasoning { text, .. } => text.len(),
         Part::File { file, .. } if file.is_text() => return file.blob.size.max(200),
         Part::File { .. } => return FILE_BYTES,
         Part::Call(call) => match &call.input {

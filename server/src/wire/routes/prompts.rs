@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use playhouse_protocol::message::{Attachment, TextMarks, ToolSwitches};
+use playhouse_protocol::record::TurnEnded;
 use playhouse_protocol::{
     CommandError, MessageId, ModelRef, PartId, PathMention, Prompt, PromptText, SessionId, ShellCommand,
     WhenBusy,
@@ -60,12 +61,9 @@ pub(super) enum PartBody {
     Text {
         id: Option<String>,
         text: String,
-        #[serde(default)]
-        synthetic: bool,
-        #[serde(default)]
-        ignored: bool,
-        #[serde(default)]
-        metadata: Map<String, Value>,
+        synthetic: Option<bool>,
+        ignored: Option<bool>,
+        metadata: Option<Map<String, Value>>,
     },
     File {
         id: Option<String>,
@@ -98,7 +96,15 @@ pub(crate) async fn prompt(
     let prompt = read(&asked, body).await?;
     let finished = handle.run(prompt).await?;
     let answer = answer_of(&asked, id, finished.ended.turn).await?;
-    Ok(Json(answer.ok_or_else(taken_back)?))
+    answer.map(Json).ok_or_else(|| unanswered(&finished.ended, taken_back()))
+}
+
+/// Why a turn has no answer: what it failed for before the first one, or that somebody took it back.
+pub(super) fn unanswered(ended: &TurnEnded, taken_back: Problem) -> Failure {
+    match &ended.error {
+        Some(error) => Failure::invalid(error.for_tenant().message),
+        None => taken_back.into(),
+    }
 }
 
 /// Keeps a prompt that nothing answers. It takes none of what a turn needs.
@@ -220,7 +226,11 @@ pub(super) async fn given(asked: &Asked, parts: Vec<PartBody>) -> Result<Parts, 
         match part {
             PartBody::Subtask {} => {}
             PartBody::Text { id, text, synthetic, ignored, metadata } => {
-                let marks = TextMarks { synthetic, ignored, metadata };
+                let marks = TextMarks {
+                    synthetic: synthetic.unwrap_or_default(),
+                    ignored: ignored.unwrap_or_default(),
+                    metadata: metadata.unwrap_or_default(),
+                };
                 let marks = (marks != TextMarks::default()).then(|| Box::new(marks));
                 texts.push(PromptText { part: part_id(id), text, marks });
             }
@@ -241,17 +251,13 @@ pub(super) async fn given(asked: &Asked, parts: Vec<PartBody>) -> Result<Parts, 
     }
     // Clients write what they mention into the text as well; what is not there yet is added, since what cannot be attached
     // stays a mention.
-    for mention in mentions {
-        if texts.iter().any(|text| text.is_said() && text.text.contains(&mention)) {
-            continue;
-        }
-        match texts.iter_mut().find(|text| text.is_said() && !text.text.is_empty()) {
-            Some(PromptText { text, .. }) => {
-                text.push('\n');
-                text.push_str(&mention);
-            }
-            None => texts.push(PromptText { text: mention, ..PromptText::default() }),
-        }
+    let is_there = |mention: &String| texts.iter().any(|text| text.is_said() && text.text.contains(mention));
+    mentions.retain(|mention| !is_there(mention));
+    if !mentions.is_empty() {
+        // What the client wrote stays as it is.
+        let marks = TextMarks { synthetic: true, ..TextMarks::default() };
+        let (text, marks) = (mentions.join("\n"), Some(Box::new(marks)));
+        texts.push(PromptText { part: None, text, marks });
     }
     Ok(Parts { texts, files, paths })
 }

@@ -6,7 +6,7 @@ use playhouse_protocol::{MessageId, ModelRef, Prompt, TemplateCommand, WhenBusy}
 use serde::Deserialize;
 
 use super::messages::answer_of;
-use super::prompts::{PartBody, Parts, given};
+use super::prompts::{PartBody, Parts, given, unanswered};
 use crate::problem::{Kind, Problem};
 use crate::wire::asked::{Asked, Body, session};
 use crate::wire::failure::Failure;
@@ -51,5 +51,5 @@ pub(crate) async fn run(
     let finished = handle.run_template(TemplateCommand { name: command, arguments, prompt }).await?;
     let answer = answer_of(&asked, id, finished.ended.turn).await?;
     let none = || Problem::new(Kind::Busy, "the prompt was taken back before anything answered it");
-    Ok(Json(answer.ok_or_else(none)?))
+    answer.map(Json).ok_or_else(|| unanswered(&finished.ended, none()))
 }
