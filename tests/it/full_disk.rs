@@ -385,7 +385,9 @@ fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     {
         assert!(ended.stderr.contains(&format!("the fail point {point}")), "{point}: {}", ended.stderr);
     }
-    assert_eq!(ended.stderr.matches("the store takes writes again").count(), 4, "{}", ended.stderr);
+    // Two may come in one round.
+    let suspended = ended.stderr.matches("the store takes writes again").count();
+    assert!((5..=6).contains(&suspended), "{suspended}: {}", ended.stderr);
 }
 
 /// A server that is started on a disk without any room: on a new data directory, and on one that was there before.
