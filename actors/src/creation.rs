@@ -227,12 +227,14 @@ pub(crate) fn check_kept(prompt: &Prompt) -> Result<(), CommandError> {
         bytes += serde_json::to_string(value).map_or(usize::MAX / 2, |written| written.len());
         is_shallow(value, DEEPEST_METADATA)
     };
-    let metadata = marks.flat_map(|marks| marks.metadata.values());
-    if !metadata.chain(sources.flatten().map(|source| &**source)).all(&mut count) {
+    let metadata: Vec<&Map<String, Value>> = marks.map(|marks| &marks.metadata).collect();
+    let values = metadata.iter().flat_map(|map| map.values());
+    if !values.chain(sources.flatten().map(|source| &**source)).all(&mut count) {
         return Err(CommandError::Invalid(format!(
             "the metadata of a text or the source of a file is nested too deep: at most {DEEPEST_METADATA} levels"
         )));
     }
+    bytes += metadata.iter().flat_map(|map| map.keys()).map(String::len).sum::<usize>();
     if bytes > MOST_KEPT {
         return Err(CommandError::Invalid(format!(
             "the metadata of its texts and the sources of its files have {bytes} bytes of JSON, and a prompt keeps at most {MOST_KEPT}: keep them elsewhere, and their names here"

@@ -170,9 +170,12 @@ async fn the_parts_of_a_prompt_come_back_as_their_client_sent_them() {
     let kept =
         |metadata: Value| json!({"parts": [{"type": "text", "text": "x", "metadata": metadata}]}).to_string();
     let deep = (0..40).fold(json!(1), |deep, _| json!([deep]));
-    for (metadata, why) in
-        [(json!({"a": "x".repeat(70_000)}), "at most 65536"), (json!({"a": deep}), "too deep")]
-    {
+    let long = "x".repeat(70_000);
+    for (metadata, why) in [
+        (json!({"a": long}), "at most 65536"),
+        (json!({long.clone(): 1}), "at most 65536"),
+        (json!({"a": deep}), "too deep"),
+    ] {
         let refused = wire.ask("POST", &path, &[], &kept(metadata)).await.with(400);
         assert!(refused["message"].as_str().unwrap().contains(why), "{refused}");
     }
