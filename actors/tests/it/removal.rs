@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use mock_llm::{Model, Script, call, text};
+use mock_llm::{Model, Script, call, text, tokens};
 use playhouse_actors::{Heard, Resume};
-use playhouse_protocol::ledger::RowQuery;
+use playhouse_protocol::ledger::{Purpose, RowQuery};
 use playhouse_protocol::{
     CommandError, Entry, EventBody, NewSession, Prompt, Record, SessionId, SessionSummary, Timestamp,
 };
@@ -43,6 +43,21 @@ fn deleted(store: &Store, session: SessionId) {
     let (done, flushed) = sync_channel(1);
     store.log.append(append, Box::new(move |end| done.send(end).unwrap()));
     flushed.recv().unwrap().unwrap();
+}
+
+/// What a removed session's title was written of until then is in the bill.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_title_that_a_removal_cuts_off_is_billed_with_what_came_of_it() {
+    let titler = Model { rate: Some(200.0), ..Model::new().step(tokens(2_000)) };
+    let stage = Stage::new(Script::new().model("titler", titler)).await;
+    stage.directory.titles.store(true, Ordering::SeqCst);
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("hi")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stage.engine.delete(session.id()).await.unwrap();
+    let rows = stage.store.ledger.rows(&RowQuery { limit: 500, ..RowQuery::default() }).unwrap().rows;
+    let title = rows.iter().find(|row| row.purpose == Purpose::Title).expect("it is billed");
+    assert!((20..1_000).contains(&title.tokens.output), "{title:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -206,7 +206,7 @@ pub enum Deadline {
     },
     /// What was cancelled in this turn has had time enough to end by itself.
     AbortGrace {
-        /// The turn.
+        /// The turn, or that of what is cancelled beside it.
         turn: MessageId,
     },
     /// Nobody answered a request for consent in time.

@@ -95,6 +95,13 @@ impl Live {
         let title = self.title.iter().map(|live| live.attempt);
         compaction.chain(title).chain(self.summaries.iter().map(|live| live.attempt))
     }
+
+    /// The report of this one is awaited no more.
+    fn forget_aside(&mut self, attempt: AttemptId) {
+        self.compaction.take_if(|live| live.attempt == attempt);
+        self.title.take_if(|live| live.attempt == attempt);
+        self.summaries.retain(|live| live.attempt != attempt);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -212,8 +219,6 @@ impl Machine {
                 }
                 self.live.delete = Some(ticket);
                 self.live.again.clear();
-                self.give_up_title(stamp)?;
-                self.give_up_summaries(stamp)?;
                 self.begin_abort(None, stamp)
             }
             Input::Resume => self.on_resume(stamp),

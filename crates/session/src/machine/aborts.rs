@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use playhouse_protocol::id::{MessageId, PartId};
+use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
 use playhouse_protocol::usage::Totals;
@@ -20,6 +20,8 @@ pub(super) struct Abort {
     tickets: Vec<(Ticket, u32)>,
     /// Prompts that waited when it began, and end with it.
     queued: HashSet<MessageId>,
+    /// By which its [`Deadline::AbortGrace`] is known.
+    grace: Option<MessageId>,
 }
 
 impl Machine {
@@ -67,15 +69,15 @@ impl Machine {
         let abort = self.live.abort.get_or_insert_default();
         abort.tickets.extend(ticket.map(|ticket| (ticket, turns)));
         abort.queued.extend(queued);
+        // A removal gives up more than the abort before it.
+        let asides: Vec<AttemptId> = self.asides_given_up().collect();
+        self.effects.extend(asides.into_iter().map(Effect::CancelAttempt));
         if already {
             return Ok(());
         }
         self.withdraw_consents(stamp)?;
-        self.give_up_compaction(stamp)?;
-        self.live.retrying = None;
-        if let Some(attempt) = self.live.attempt {
-            self.effects.push(Effect::CancelAttempt(attempt));
-        }
+        (self.live.failed_summaries, self.live.retrying) = (None, None);
+        self.effects.extend(self.live.attempt.map(Effect::CancelAttempt));
         let mut calls: Vec<(PartId, bool)> = self
             .live
             .calls
@@ -92,14 +94,32 @@ impl Machine {
                 self.effects.push(Effect::CancelCall(call));
             }
         }
-        if let (Some(turn), true) = (&self.session.turn, self.is_at_work()) {
-            self.effects.push(Effect::Arm(Deadline::AbortGrace { turn: turn.id }, ABORT_GRACE_MS));
+        if self.is_at_work() {
+            let given_up = self.asides_given_up().next();
+            let beside = self.session.asides.iter().find(|open| Some(open.id) == given_up);
+            let turn = self.session.turn.as_ref().map(|turn| turn.id).or(beside.map(|open| open.turn));
+            if let (Some(turn), Some(abort)) = (turn, &mut self.live.abort) {
+                abort.grace = Some(turn);
+                self.effects.push(Effect::Arm(Deadline::AbortGrace { turn }, ABORT_GRACE_MS));
+            }
         }
         Ok(())
     }
 
     fn is_at_work(&self) -> bool {
-        self.live.attempt.is_some() || !self.live.calls.is_empty()
+        self.live.attempt.is_some() || !self.live.calls.is_empty() || self.asides_given_up().next().is_some()
+    }
+
+    /// The attempts beside the steps of turns that an abort cancels: the summary that a turn waits for, and all of them if the
+    /// session is removed.
+    fn asides_given_up(&self) -> impl Iterator<Item = AttemptId> {
+        self.live.asides().filter(|attempt| self.is_given_up(*attempt))
+    }
+
+    /// Whether the abort under way is one of this attempt beside the steps of turns.
+    pub(super) fn is_given_up(&self, aside: AttemptId) -> bool {
+        let compacts = self.live.compaction.as_ref().is_some_and(|live| live.attempt == aside);
+        self.live.abort.is_some() && (compacts || self.live.delete.is_some())
     }
 
     /// Ends the aborted turns as soon as nothing is at work for them.
@@ -137,9 +157,14 @@ impl Machine {
 
     /// What was cancelled did not end in time: kills it, and settles it as if it had reported.
     pub(super) fn on_abort_grace(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        let same = self.session.turn.as_ref().is_some_and(|running| running.id == turn);
-        if self.live.abort.is_none() || !same {
+        if self.live.abort.as_ref().is_none_or(|abort| abort.grace != Some(turn)) {
             return Ok(());
+        }
+        let asides: Vec<AttemptId> = self.asides_given_up().collect();
+        for aside in asides {
+            self.live.forget_aside(aside);
+            self.effects.push(Effect::KillAttempt(aside));
+            self.drop_aside(aside, AttemptOutcome::Aborted, stamp)?;
         }
         if let Some(attempt) = self.live.attempt.take() {
             self.effects.push(Effect::KillAttempt(attempt));

@@ -281,6 +281,11 @@ impl Machine {
         report: AttemptReport,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
+        if self.is_given_up(attempt) {
+            let ended = self.end_aside(attempt, report, |_, _| Ok(()), stamp);
+            self.live.forget_aside(attempt);
+            return ended.map(drop);
+        }
         if let Some(compaction) = self.live.compaction.take_if(|live| live.attempt == attempt) {
             let room = self.room_now(stamp);
             let from = compaction.by_hand.then_some(compaction.from);
@@ -360,6 +365,7 @@ impl Machine {
                 let used = usage_of_failure(&failed, open.estimated_input);
                 let error = failed.error;
                 let outcome = match self.stopping {
+                    _ if self.is_given_up(attempt) => AttemptOutcome::Aborted,
                     true => AttemptOutcome::Lost,
                     false => AttemptOutcome::Failed { error: error.clone() },
                 };
@@ -387,14 +393,6 @@ impl Machine {
     pub(super) fn lose_asides(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let open: Vec<AttemptId> = self.session.asides.iter().map(|open| open.id).collect();
         open.into_iter().try_for_each(|attempt| self.drop_aside(attempt, AttemptOutcome::Lost, stamp))
-    }
-
-    /// An abort does not wait for a summary.
-    pub(super) fn give_up_compaction(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        self.live.failed_summaries = None;
-        let Some(compaction) = self.live.compaction.take() else { return Ok(()) };
-        self.effects.push(Effect::KillAttempt(compaction.attempt));
-        self.drop_aside(compaction.attempt, AttemptOutcome::Aborted, stamp)
     }
 
     /// A summary was written, or not.

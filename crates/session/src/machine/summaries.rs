@@ -2,13 +2,13 @@
 
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::record::{AttemptOutcome, TurnOutcome, TurnSummarized};
+use playhouse_protocol::record::{TurnOutcome, TurnSummarized};
 use playhouse_protocol::{ErrorInfo, Record};
 
 use super::Machine;
 use super::again::Wanted;
 use crate::context::{cut, digest_of_turn};
-use crate::effect::{Effect, Stamp};
+use crate::effect::Stamp;
 use crate::fold::{FoldError, Turn};
 
 /// How much of a turn is shown for its summary, in bytes.
@@ -87,14 +87,5 @@ impl Machine {
         };
         let text = cut(&text, LONGEST).to_owned();
         self.append(Record::TurnSummarized(TurnSummarized { turn, attempt, text }), stamp.now)
-    }
-
-    /// A session that is removed needs none.
-    pub(super) fn give_up_summaries(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        for summary in std::mem::take(&mut self.live.summaries) {
-            self.effects.push(Effect::KillAttempt(summary.attempt));
-            self.drop_aside(summary.attempt, AttemptOutcome::Aborted, stamp)?;
-        }
-        Ok(())
     }
 }

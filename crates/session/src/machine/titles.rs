@@ -3,14 +3,14 @@
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::Part;
-use playhouse_protocol::record::{AttemptOutcome, SessionChanged};
+use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{ErrorInfo, Record};
 
 use super::Machine;
 use super::again::Wanted;
 use super::prompts::shortened_title;
 use crate::context::beginning;
-use crate::effect::{Effect, Stamp};
+use crate::effect::Stamp;
 use crate::fold::FoldError;
 
 /// How much of a prompt is shown for its title, in bytes.
@@ -70,12 +70,5 @@ impl Machine {
         let Some(new) = new.filter(|new| !new.is_empty()) else { return Ok(()) };
         let changed = SessionChanged { title: Some(new), ..SessionChanged::default() };
         self.append(Record::SessionChanged(changed), stamp.now)
-    }
-
-    /// A session that is removed needs none.
-    pub(super) fn give_up_title(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        let Some(title) = self.live.title.take() else { return Ok(()) };
-        self.effects.push(Effect::KillAttempt(title.attempt));
-        self.drop_aside(title.attempt, AttemptOutcome::Aborted, stamp)
     }
 }

@@ -9,7 +9,9 @@ use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartI
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
-use playhouse_protocol::record::{Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart};
+use playhouse_protocol::record::{
+    AttemptEnded, Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart,
+};
 use playhouse_protocol::summary::UNTITLED;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
@@ -332,6 +334,15 @@ impl Harness {
             streamed_bytes: text.len() as u64,
             may_have_used: true,
         })
+    }
+
+    /// How the last attempt that ended did so.
+    pub(crate) fn last_ended(&self) -> &AttemptEnded {
+        let ended = self.log.iter().rev().find_map(|entry| match &entry.record {
+            Record::AttemptEnded(ended) => Some(ended),
+            _ => None,
+        });
+        ended.expect("an attempt ended")
     }
 
     /// The newest unsettled call of this tool.

@@ -319,16 +319,7 @@ fn room_is_made_when_a_system_prompt_is_larger_than_was_guessed() {
     );
     // Without figures of the provider, what was measured is what it used.
     h.answer("done", &[]);
-    let Some(Record::AttemptEnded(ended)) = h
-        .log
-        .iter()
-        .rev()
-        .map(|entry| &entry.record)
-        .find(|record| matches!(record, Record::AttemptEnded(_)))
-    else {
-        panic!("it ended")
-    };
-    let input = ended.usage.as_ref().unwrap().tokens.input;
+    let input = h.last_ended().usage.as_ref().unwrap().tokens.input;
     assert!((2_001..4_000).contains(&input), "{input}");
     assert_eq!(fit(&mut h, "more"), None, "it is known now");
 }
@@ -351,16 +342,26 @@ fn a_summary_that_a_crash_cut_off_is_paid_for_and_asked_for_again() {
 }
 
 #[test]
-fn an_abort_does_not_wait_for_a_summary() {
+fn an_abort_bills_what_was_written_of_a_summary() {
     let mut h = narrow(true);
     for _ in 0..7 {
         talk(&mut h, 2_300);
     }
     h.prompt("go");
-    assert_eq!(
-        h.abort(),
-        ["append attempt.ended(aborted), turn.ended(go aborted)", "kill attempt", "reply aborted 1"]
-    );
+    assert_eq!(h.abort(), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
+    let (attempt, report) =
+        (*h.asides.last().unwrap(), h.failed(ErrorCode::Internal, "the first half of it"));
+    let ended = ["append attempt.ended(aborted), turn.ended(go aborted)", "reply aborted 1"];
+    assert_eq!(h.on(Input::Attempt(attempt, report)), ended);
+    assert_eq!(h.last_ended().usage.as_ref().unwrap().tokens.output, 5, "20 bytes of the summary came");
+    assert!(h.machine.session().is_idle());
+    // One that does not end by itself is killed, and what it wrote is not known.
+    h.prompt("again");
+    h.abort();
+    let turn = h.machine.session().turn.as_ref().unwrap().id;
+    let killed = h.on(Input::Deadline(Deadline::AbortGrace { turn }));
+    let ended = "append attempt.ended(aborted), turn.ended(again aborted)";
+    assert_eq!(killed, [ended, "kill attempt", "reply aborted 1"]);
     assert!(aside(&mut h, "too late").is_empty());
     assert!(h.machine.session().is_idle());
 }
@@ -445,10 +446,11 @@ fn a_title_that_people_chose_stays() {
     h.prompt("Fix the test.");
     h.answer("done", &[]);
     let ticket = h.ticket();
-    assert_eq!(
-        h.on(Input::Delete(ticket)),
-        ["append attempt.ended(aborted), session.deleted", "kill attempt", "remove"]
-    );
+    assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
+    let (attempt, report) = (*h.asides.last().unwrap(), h.failed(ErrorCode::Internal, "Half a t"));
+    let removed = h.on(Input::Attempt(attempt, report));
+    assert_eq!(removed, ["append attempt.ended(aborted), session.deleted", "remove"]);
+    assert_eq!(h.last_ended().usage.as_ref().unwrap().tokens.output, 2);
 }
 
 #[test]

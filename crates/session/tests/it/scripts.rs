@@ -309,12 +309,7 @@ fn an_aborted_answer_keeps_its_text_and_is_billed_as_an_estimate() {
     h.prompt("one");
     assert_eq!(h.abort(), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
     h.fail(ErrorCode::Internal, "half an answer");
-    let records: Vec<&Record> = h.log.iter().map(|entry| &entry.record).collect();
-    let ended = records.iter().find_map(|record| match record {
-        Record::AttemptEnded(ended) => Some(ended),
-        _ => None,
-    });
-    let usage = ended.unwrap().usage.clone().unwrap();
+    let usage = h.last_ended().usage.clone().unwrap();
     assert_eq!(usage.quality, Quality::Estimated);
     assert_eq!((usage.tokens.input, usage.tokens.output), (101, 4));
     let mut messages = Vec::new();
