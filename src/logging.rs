@@ -5,6 +5,10 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::fields::Plain;
+
+mod fields;
+
 /// The variable that chooses the form.
 pub(crate) const FORMAT: &str = "PLAYHOUSE_LOG_FORMAT";
 
@@ -41,7 +45,7 @@ where
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match format {
-        Format::Human => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        Format::Human => log.fmt_fields(Plain).with_ansi(std::io::stderr().is_terminal()).init(),
         // The innermost span is the last of the list.
         Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(true).init(),
     }

@@ -16,8 +16,8 @@ use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::metric::{
     EVICTION_REASONS, MAILBOXES, Metric, OTHER, POOLS, SESSION_STATES, SUSPENSION_REASONS, TENANT,
 };
-use playhouse_protocol::usage::Cost;
-use playhouse_protocol::{ErrorCode, ModelRef, Usage};
+use playhouse_protocol::usage::{Cost, Tokens};
+use playhouse_protocol::{ErrorCode, ModelRef};
 use rust_decimal::prelude::ToPrimitive as _;
 
 pub(crate) use self::census::{Census, Count, Doing, Standing};
@@ -162,9 +162,8 @@ impl Measures {
     }
 
     /// What an attempt used.
-    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, usage: &Usage, cost: Option<Cost>) {
+    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, tokens: &Tokens, cost: Option<Cost>) {
         let model = self.model(model);
-        let tokens = &usage.tokens;
         let cache_write = tokens.cache_write_5m + tokens.cache_write_1h;
         for (class, count) in [
             ("input", tokens.input),

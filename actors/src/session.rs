@@ -551,6 +551,14 @@ impl SessionState {
         }
         self.ring.publish(entries);
         self.following.published(self.flushed);
+        let done = self.perform_gated(myself).await;
+        // The next request is on its way meanwhile.
+        self.following.tell(&self.shared.measures);
+        done
+    }
+
+    /// Does what waited for what is flushed by now.
+    async fn perform_gated(&mut self, myself: &ActorRef<SessionMessage>) -> Result<(), ActorProcessingErr> {
         while self.gated.front().is_some_and(|(until, _)| *until <= self.flushed) {
             let Some((_, effect)) = self.gated.pop_front() else { break };
             self.perform(myself, effect).await?;

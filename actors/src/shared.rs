@@ -1,6 +1,7 @@
 //! What all actors of one engine share.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -153,10 +154,38 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason was given")
 }
 
+/// Random bytes of the system that a thread has for what it makes next: a step takes some of them seven times.
+struct Entropy {
+    bytes: [u8; 512],
+    /// How many of them were given away.
+    used: usize,
+}
+
+thread_local! {
+    static ENTROPY: RefCell<Entropy> = const { RefCell::new(Entropy { bytes: [0; 512], used: 512 }) };
+}
+
+/// Fills `out`, no longer than the stock, with bytes that nobody can foresee and nobody else is given.
+fn random(out: &mut [u8]) -> Result<(), getrandom::Error> {
+    ENTROPY.with_borrow_mut(|stock| {
+        if stock.bytes.len() - stock.used < out.len() {
+            // Until all of them came there are none.
+            stock.used = stock.bytes.len();
+            getrandom::fill(&mut stock.bytes)?;
+            stock.used = 0;
+        }
+        let given = &mut stock.bytes[stock.used..][..out.len()];
+        out.copy_from_slice(given);
+        given.fill(0);
+        stock.used += out.len();
+        Ok(())
+    })
+}
+
 /// A number from 0 to 1 that nobody can foresee.
 pub(crate) fn random_fraction() -> f64 {
     let mut bytes = [0; 4];
-    match getrandom::fill(&mut bytes) {
+    match random(&mut bytes) {
         Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
         Err(_) => 0.5,
     }
@@ -171,7 +200,7 @@ impl Ids {
     pub(crate) fn after(time: Timestamp) -> Self {
         let mut generator = IdGenerator::new(|bytes| {
             // Without randomness ids still ascend; they could only be guessed.
-            if getrandom::fill(bytes).is_err() {
+            if random(bytes).is_err() {
                 tracing::error!("the system gives no random bytes: ids can be guessed");
             }
         });

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, TurnEnded, TurnOutcome};
+use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{
     ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
 };
@@ -34,6 +35,16 @@ pub(super) struct Following {
     calls: Vec<(PartId, String)>,
     /// Requests for consent that are open.
     consents: Vec<(ConsentId, Timestamp)>,
+    /// Ends that are not told yet: to tell one takes longer than all else that is done about it.
+    untold: Vec<EndedAttempt>,
+}
+
+/// What metrics tell of an attempt that ended.
+struct EndedAttempt {
+    model: ModelRef,
+    end: RequestEnd,
+    took: Option<Duration>,
+    used: Option<(Tokens, Option<Cost>)>,
 }
 
 /// A turn that this actor saw the start of, or found in the log.
@@ -79,6 +90,7 @@ impl Following {
             attempts: Vec::new(),
             calls: Vec::new(),
             consents: Vec::new(),
+            untold: Vec::new(),
         };
         if let Some(turn) = &session.turn {
             let mut live = LiveTurn::new(summary.id, turn.id, None);
@@ -129,7 +141,7 @@ impl Following {
         }
     }
 
-    /// A record that is durable.
+    /// A record that is durable. What is to be told of attempts follows with [`Self::tell`], or with the end of their turn.
     pub(super) fn note(&mut self, entry: &Entry, model: Option<&ModelRef>, shared: &Shared) {
         let at = entry.at;
         match &entry.record {
@@ -137,7 +149,7 @@ impl Following {
                 self.turn = Some(LiveTurn::new(self.session, *turn, Some(at)));
             }
             Record::AttemptStarted(started) => self.attempt_started(started, at),
-            Record::AttemptEnded(ended) => self.attempt_ended(ended, at, model, &shared.measures),
+            Record::AttemptEnded(ended) => self.attempt_ended(ended, at, model),
             Record::StepFinished(finished) => {
                 let began = self.turn.as_mut().and_then(|turn| turn.step.take());
                 if let Some((_, began)) = began.filter(|(step, _)| *step == finished.step) {
@@ -155,7 +167,10 @@ impl Following {
                 let asked = take(&mut self.consents, |(id, _)| id == consent);
                 measure::consent(answered(answer), asked.map(|(_, asked)| between(asked, at)));
             }
-            Record::TurnEnded(ended) => self.turn_ended(ended, at, &shared.measures),
+            Record::TurnEnded(ended) => {
+                self.tell(&shared.measures);
+                self.turn_ended(ended, at, &shared.measures);
+            }
             _ => {}
         }
     }
@@ -173,28 +188,30 @@ impl Following {
     }
 
     /// `model` is known also of an attempt that began before this actor.
-    fn attempt_ended(
-        &mut self,
-        ended: &AttemptEnded,
-        at: Timestamp,
-        model: Option<&ModelRef>,
-        measures: &Measures,
-    ) {
+    fn attempt_ended(&mut self, ended: &AttemptEnded, at: Timestamp, model: Option<&ModelRef>) {
         let began = take(&mut self.attempts, |(id, ..)| *id == ended.attempt);
         let took = began.as_ref().map(|(.., began)| between(*began, at));
-        let Some(model) = began.as_ref().map(|(_, model, _)| model).or(model) else { return };
+        let Some(model) = began.map(|(_, model, _)| model).or_else(|| model.cloned()) else { return };
         let end = match &ended.outcome {
             AttemptOutcome::Finished => RequestEnd::Finished,
             AttemptOutcome::Failed { error } => RequestEnd::Failed(error.code),
             AttemptOutcome::Aborted => RequestEnd::Aborted,
             AttemptOutcome::Lost => RequestEnd::Lost,
         };
-        // What no budget covered was never sent.
-        if end != RequestEnd::Failed(ErrorCode::Budget) {
-            measures.request(model, end, took);
-        }
-        if let Some(usage) = ended.usage.as_ref().filter(|_| *self.tenant != *BY_HAND_TENANT) {
-            measures.usage(model, &self.tenant, usage, ended.cost);
+        let used = ended.usage.as_ref().map(|usage| (usage.tokens, ended.cost));
+        self.untold.push(EndedAttempt { model, end, took, used });
+    }
+
+    /// Tells of the attempts that ended.
+    pub(super) fn tell(&mut self, measures: &Measures) {
+        for EndedAttempt { model, end, took, used } in self.untold.drain(..) {
+            // What no budget covered was never sent.
+            if end != RequestEnd::Failed(ErrorCode::Budget) {
+                measures.request(&model, end, took);
+            }
+            if let Some((tokens, cost)) = used.filter(|_| *self.tenant != *BY_HAND_TENANT) {
+                measures.usage(&model, &self.tenant, &tokens, cost);
+            }
         }
     }
 

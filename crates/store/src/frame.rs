@@ -67,6 +67,9 @@ const CHECKSUM: usize = size_of::<u32>();
 /// heads.
 pub const SPILL_BYTES: usize = 64 * 1024;
 
+/// Room that is made for what is written to begin with, in bytes: most steps and their records are not much longer.
+const USUAL: usize = 2 * 1024;
+
 /// The longest content: heads are shorter than the records that they are of.
 const LONGEST: usize = 2 * SPILL_BYTES;
 
@@ -168,7 +171,7 @@ pub fn encode(
 ) -> Result<Vec<(Seq, Vec<u8>)>, StoreError> {
     let mut frames = Vec::with_capacity(1);
     let mut filling = Filling::default();
-    let mut json = Vec::new();
+    let mut json = Vec::with_capacity(USUAL);
     for entry in entries {
         let refuse = |reason: String| {
             let kind = entry.record.kind();
@@ -217,7 +220,10 @@ impl Filling {
         push(&mut self.heads, u64::from(version) * 2 + u64::from(place));
         push_signed(&mut self.heads, at.wrapping_sub(self.at).cast_signed());
         push(&mut self.heads, length as u64);
-        self.payloads.extend(payload);
+        if self.payloads.is_empty() {
+            self.payloads.reserve(payload.len().max(USUAL));
+        }
+        self.payloads.extend_from_slice(payload);
         self.count += 1;
         (self.last, self.at) = (seq, at);
     }
@@ -228,14 +234,17 @@ impl Filling {
         push(&mut content, self.count);
         content.extend(&self.heads);
         content.extend(&self.payloads);
-        let mut frame = vec![MAGIC, VERSION, PACKED, 0, 0, 0, 0];
+        let mut frame = Vec::with_capacity(content.len().min(USUAL) + 2 * CHECKSUM);
+        frame.extend_from_slice(&[MAGIC, VERSION, PACKED, 0, 0, 0, 0]);
         let start = frame.len();
         push(&mut frame, content.len() as u64);
         if named_in(&content).next().is_some() || !pack::pack(&content, &mut frame) {
             frame.truncate(start);
             frame[2] = PLAIN;
-            frame.extend(&content);
+            frame.extend_from_slice(&content);
         }
+        // It is kept until it is settled.
+        frame.shrink_to_fit();
         let (header, stored) = frame.split_at_mut(start);
         let (checked, sum) = header.split_at_mut(start - CHECKSUM);
         sum.copy_from_slice(&checksum(session, self.last, checked, stored).to_be_bytes());

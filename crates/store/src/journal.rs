@@ -158,10 +158,11 @@ impl Journal {
         }
         for (key, value) in batch {
             let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
-            self.staged.extend(length(key));
-            self.staged.extend(value.as_ref().map_or(REMOVED.to_le_bytes(), |value| length(value)));
-            self.staged.extend(key);
-            self.staged.extend(value.iter().flatten());
+            self.staged.extend_from_slice(&length(key));
+            self.staged
+                .extend_from_slice(&value.as_ref().map_or(REMOVED.to_le_bytes(), |value| length(value)));
+            self.staged.extend_from_slice(key);
+            self.staged.extend_from_slice(value.as_deref().unwrap_or_default());
         }
     }
 

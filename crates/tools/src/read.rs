@@ -93,13 +93,15 @@ impl TypedTool for Read {
 
 impl Task {
     fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
-        match door::facts(&self.place)?.map(|facts| facts.kind) {
+        match door::find(&self.place)? {
+            Some(found) if found.kind() != Kind::Directory => {
+                // The door says what is wrong with everything that is not a file.
+                self.read(&found.open_read()?, cancel)
+            }
             // Not at once.
-            None | Some(Kind::Directory) if would_wait() => Err(files::cancelled()),
+            _ if would_wait() => Err(files::cancelled()),
+            Some(_) => listing::list(&self.place, self.offset, self.limit, cancel),
             None => Err(ToolError::Failed(neighbours::missing(workspace, &self.place))),
-            Some(Kind::Directory) => listing::list(&self.place, self.offset, self.limit, cancel),
-            // The door says what is wrong with everything that is not a file.
-            Some(_) => self.read(&door::open_read(&self.place)?, cancel),
         }
     }
 

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 #[cfg(target_os = "linux")]
-pub(crate) use kernel::{answer, is_readable, note_local, open, reading, resolving, stat};
+pub(crate) use kernel::{answer, note_local, open, opened, reading, resolving, stat};
 
 /// The longest file that is read that way, in bytes: who does that holds up others.
 const MOST: u64 = 64 * 1024;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use playhouse_policy::Zone;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -143,7 +143,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(stat: &Stat) -> Self {
-        Self::from_type(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Self::Device)
+        Seen::from(stat).kind()
     }
 
     fn from_type(kind: FileType) -> Option<Self> {
@@ -173,6 +173,56 @@ impl Kind {
     }
 }
 
+/// What the system says of what it was asked for, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    mode: RawMode,
+    owner: u32,
+    bytes: u64,
+    /// When its content last changed: seconds since the epoch, and nanoseconds.
+    modified: (i64, u32),
+}
+
+impl From<&Stat> for Seen {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            mode: stat.st_mode,
+            owner: stat.st_uid,
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<&rustix::fs::Statx> for Seen {
+    fn from(known: &rustix::fs::Statx) -> Self {
+        Self {
+            mode: known.stx_mode.into(),
+            owner: known.stx_uid,
+            bytes: known.stx_size,
+            modified: (known.stx_mtime.tv_sec, known.stx_mtime.tv_nsec),
+        }
+    }
+}
+
+impl Seen {
+    pub(crate) fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::from_type(self.file_type()).unwrap_or(Kind::Device)
+    }
+
+    fn facts(&self) -> Facts {
+        let (seconds, nanoseconds) = self.modified;
+        let since = Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds);
+        let modified = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
+        Facts { kind: self.kind(), bytes: self.bytes, modified }
+    }
+}
+
 /// Facts of what stands at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -189,12 +239,28 @@ pub struct Facts {
 /// # Errors
 /// When the place was replaced, or may not be looked at.
 pub fn facts(resolved: &Resolved) -> Result<Option<Facts>, DoorError> {
-    match Spot::of(resolved).and_then(|spot| spot.stat()) {
-        Ok(stat) => Ok(Some(Facts {
-            kind: Kind::of(&stat),
-            bytes: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: modified(&stat),
-        })),
+    Ok(find(resolved)?.map(|found| found.seen.facts()))
+}
+
+/// What stands at a place, with the directory in which that place is held open.
+#[derive(Debug)]
+pub struct Found<'a> {
+    spot: Spot<'a>,
+    seen: Seen,
+    resolved: &'a Resolved,
+}
+
+/// Finds what stands at `resolved`; `None` for nothing.
+///
+/// # Errors
+/// When the place was replaced, or may not be looked at.
+pub fn find(resolved: &Resolved) -> Result<Option<Found<'_>>, DoorError> {
+    let found = Spot::of(resolved).and_then(|spot| {
+        let seen = spot.see()?;
+        Ok(Found { spot, seen, resolved })
+    });
+    match found {
+        Ok(found) => Ok(Some(found)),
         Err(DoorError::Missing(_)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -211,34 +277,47 @@ pub fn facts_at(path: &Path) -> Result<Option<Facts>, DoorError> {
     facts(&Resolved { path: path.to_owned(), zone: Zone::Outside, shown, base })
 }
 
-fn modified(stat: &Stat) -> SystemTime {
-    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    let since = Duration::new(u64::try_from(stat.st_mtime).unwrap_or(0), nanoseconds);
-    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 /// Opens the regular file at `resolved` for reading. Returns at once, whatever stands there.
 ///
 /// # Errors
 /// When there is nothing, no regular file, or no permission, and when the place was replaced.
 pub fn open_read(resolved: &Resolved) -> Result<File, DoorError> {
     resolved.must_be_visible()?;
-    let spot = Spot::of(resolved)?;
-    // Looked at before it is opened, since opening a device may already do something.
-    let seen = spot.stat()?;
-    Kind::of(&seen).must_be_file(&resolved.shown)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    #[cfg(target_os = "linux")]
-    let flags = flags | at_once::reading(seen.st_uid);
-    let file = spot.open(flags)?;
-    #[cfg(target_os = "linux")]
-    if at_once::is_on() && !at_once::is_readable(&file) {
-        at_once::would_wait();
-        return Err(DoorError::from_errno(&resolved.shown, Errno::AGAIN));
+    let missing = || DoorError::Missing(resolved.shown.clone());
+    find(resolved)?.ok_or_else(missing)?.open_read()
+}
+
+impl Found<'_> {
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.seen.kind()
     }
-    let stat = rustix::fs::fstat(&file).map_err(|error| DoorError::from_errno(&resolved.shown, error))?;
-    Kind::of(&stat).must_be_file(&resolved.shown)?;
-    Ok(File::from(file))
+
+    /// Opens it, where it is a regular file, for reading. Returns at once, whatever stands there by now.
+    ///
+    /// # Errors
+    /// As for [`open_read`].
+    pub fn open_read(&self) -> Result<File, DoorError> {
+        self.resolved.must_be_visible()?;
+        let shown = &self.resolved.shown;
+        // Looked at before it is opened, since opening a device may already do something.
+        self.kind().must_be_file(shown)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        #[cfg(target_os = "linux")]
+        let flags = flags | at_once::reading(self.seen.owner);
+        let file = self.spot.open(flags)?;
+        opened(&file).map_err(|error| self.spot.error(error))?.kind().must_be_file(shown)?;
+        Ok(File::from(file))
+    }
+}
+
+/// What was opened to be read.
+fn opened(file: &OwnedFd) -> Result<Seen, Errno> {
+    #[cfg(target_os = "linux")]
+    if at_once::is_on() {
+        return at_once::opened(file);
+    }
+    rustix::fs::fstat(file).map(|stat| Seen::from(&stat))
 }
 
 /// One name in a directory.

@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 #[cfg(target_os = "linux")]
 use crate::at_once;
+use crate::door::Seen;
 
 /// In a git directory, beside those below.
 const OBEYED: [&str; 6] = ["hooks", "config", "config.worktree", "commondir", "gitdir", "modules"];
@@ -83,18 +84,18 @@ fn in_nameless(path: &Path, names: &[Cow<'_, str>]) -> bool {
 
 fn is_git_directory(directory: &Path) -> bool {
     let is = |name: &str, wanted: FileType| {
-        stat(&directory.join(name)).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == wanted)
+        stat(&directory.join(name)).is_ok_and(|seen| seen.file_type() == wanted)
     };
     is("HEAD", FileType::RegularFile) && is("objects", FileType::Directory) && is("refs", FileType::Directory)
 }
 
 /// What stands at `path`. git follows links here.
-fn stat(path: &Path) -> Result<Stat, Errno> {
+fn stat(path: &Path) -> Result<Seen, Errno> {
     #[cfg(target_os = "linux")]
     if at_once::is_on() {
         return at_once::stat(rustix::fs::CWD, path, rustix::fs::OFlags::empty());
     }
-    rustix::fs::stat(path)
+    rustix::fs::stat(path).map(|stat| Seen::from(&stat))
 }
 
 /// The git directories of the repository at `root`, as far as they have another place than `.git` there: that of a

@@ -7,11 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_policy::{Access, AccessKind, Zone};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::at_once;
+use crate::door::Seen;
 
 /// The longest path that is looked at, in bytes. Linux takes no longer one either.
 const LONGEST: usize = 4096;
@@ -168,18 +169,18 @@ pub(crate) fn follow(from: &Path, path: &Path) -> Result<PathBuf, PathError> {
 /// What stands at `path`; `None` for nothing.
 fn kind(path: &Path) -> Result<Option<FileType>, PathError> {
     match lstat(path) {
-        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Ok(seen) => Ok(Some(seen.file_type())),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(failed(path, error)),
     }
 }
 
-fn lstat(path: &Path) -> Result<Stat, Errno> {
+fn lstat(path: &Path) -> Result<Seen, Errno> {
     #[cfg(target_os = "linux")]
     if at_once::is_on() {
         return at_once::stat(rustix::fs::CWD, path, rustix::fs::OFlags::NOFOLLOW);
     }
-    rustix::fs::lstat(path)
+    rustix::fs::lstat(path).map(|stat| Seen::from(&stat))
 }
 
 fn target(link: &Path) -> Result<PathBuf, PathError> {

@@ -5,10 +5,12 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::door::Seen;
 
 /// File systems that ask nobody else: ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, tmpfs, overlays.
 const LOCAL: [u32; 8] =
@@ -27,14 +29,17 @@ pub(super) fn is_able() -> bool {
     })
 }
 
-/// The number of the mount on which what is held lies. Asks nobody. Numbers that are used once only come with Linux 6.8; before
-/// that one that was unmounted may be that of another mount later, and then something may block.
-fn mount_of(held: impl AsFd) -> Option<u64> {
+/// What is known of what is held, with the number of the mount on which it lies. Asks nobody. Numbers that are used once only come
+/// with Linux 6.8; before that one that was unmounted may be that of another mount later, and then something may block.
+fn known_of(held: impl AsFd, wanted: StatxFlags) -> Result<Statx, Errno> {
     /// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
     const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(held, c"", flags, StatxFlags::MNT_ID | UNIQUE);
-    facts.ok().map(|facts| facts.stx_mnt_id)
+    rustix::fs::statx(held, c"", flags, wanted | StatxFlags::MNT_ID | UNIQUE)
+}
+
+fn mount_of(held: impl AsFd) -> Option<u64> {
+    known_of(held, StatxFlags::empty()).ok().map(|known| known.stx_mnt_id)
 }
 
 /// Keeps in mind on which file system `path` lies, if that is a local one. Blocks.
@@ -49,25 +54,17 @@ pub(crate) fn note_local(path: &Path) {
     }
 }
 
-/// Whether files can be read at once where this lies; `None` where it is not known to be a local file system. Asks nobody.
-fn reads(held: impl AsFd) -> Option<bool> {
-    let mount = mount_of(held)?;
+/// Whether files can be read at once on this mount; `None` where it is not known to be one of a local file system.
+fn reads(mount: u64) -> Option<bool> {
     MOUNTS.read().unwrap_or_else(PoisonError::into_inner).get(&mount).copied()
-}
-
-/// Whether what was opened can be read at once. Asks nobody.
-pub(crate) fn is_readable(held: impl AsFd) -> bool {
-    reads(held) == Some(true)
 }
 
 /// How a file of `owner` is opened to be read. That it was read need not be written down: the first to read what was changed
 /// might wait for that. Only the owner may ask for it.
 pub(crate) fn reading(owner: u32) -> OFlags {
-    if super::is_on() && owner == rustix::process::geteuid().as_raw() {
-        OFlags::NOATIME
-    } else {
-        OFlags::empty()
-    }
+    /// Should it change, the system says no, which is a miss.
+    static OURS: LazyLock<u32> = LazyLock::new(|| rustix::process::geteuid().as_raw());
+    if super::is_on() && owner == *OURS { OFlags::NOATIME } else { OFlags::empty() }
 }
 
 /// An error of what was tried at once: it is an answer if it says what stands there, and else a miss.
@@ -97,14 +94,26 @@ pub(crate) fn open(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<O
 }
 
 /// What stands at `name` in `directory`, at once. Links are followed unless the flags say otherwise.
-pub(crate) fn stat(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<Stat, Errno> {
+pub(crate) fn stat(directory: impl AsFd, name: &Path, flags: OFlags) -> Result<Seen, Errno> {
     let held = open(directory, name, flags | OFlags::PATH)?;
     // Others would be asked for what they know by now.
-    if reads(&held).is_none() {
-        super::would_wait();
-        return Err(Errno::AGAIN);
+    seen(held, |reads| reads.is_some())
+}
+
+/// What was opened to be read, where it can be read at once.
+pub(crate) fn opened(file: impl AsFd) -> Result<Seen, Errno> {
+    seen(file, |reads| reads == Some(true))
+}
+
+/// What is held, if it lies where that is `enough`.
+fn seen(held: impl AsFd, enough: impl FnOnce(Option<bool>) -> bool) -> Result<Seen, Errno> {
+    let known = known_of(held, StatxFlags::BASIC_STATS).map_err(answer)?;
+    let is_whole = StatxFlags::from_bits_retain(known.stx_mask).contains(StatxFlags::BASIC_STATS);
+    if is_whole && enough(reads(known.stx_mnt_id)) {
+        return Ok(Seen::from(&known));
     }
-    rustix::fs::fstat(held).map_err(answer)
+    super::would_wait();
+    Err(Errno::AGAIN)
 }
 
 /// Reads on in a file, from where it is.

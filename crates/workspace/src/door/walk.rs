@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::{DoorError, open_at};
+use super::{DoorError, Seen, open_at};
 use crate::Resolved;
 #[cfg(target_os = "linux")]
 use crate::at_once;
@@ -19,6 +19,7 @@ const PASS: OFlags = OFlags::PATH;
 const PASS: OFlags = OFlags::RDONLY;
 
 /// A place as its directory, held open, and its name in there. What happens above that directory matters no more.
+#[derive(Debug)]
 pub(super) struct Spot<'a> {
     pub(super) directory: OwnedFd,
     pub(super) name: &'a Path,
@@ -34,15 +35,20 @@ impl<'a> Spot<'a> {
         Ok(Self { directory, name: Path::new(name), shown: &resolved.shown })
     }
 
-    /// What stands there; a link is not followed.
+    /// What stands there; a link is not followed. Blocks.
     pub(super) fn stat(&self) -> Result<Stat, DoorError> {
-        #[cfg(target_os = "linux")]
-        if at_once::is_on() {
-            let stat = at_once::stat(&self.directory, self.name, OFlags::NOFOLLOW);
-            return stat.map_err(|error| self.error(error));
-        }
         rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| self.error(error))
+    }
+
+    /// The same, of what whoever only looks wants to know.
+    pub(super) fn see(&self) -> Result<Seen, DoorError> {
+        #[cfg(target_os = "linux")]
+        if at_once::is_on() {
+            let seen = at_once::stat(&self.directory, self.name, OFlags::NOFOLLOW);
+            return seen.map_err(|error| self.error(error));
+        }
+        self.stat().map(|stat| Seen::from(&stat))
     }
 
     /// Opens what stands there; a link is not followed.
@@ -100,6 +106,10 @@ fn in_the_kernel(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     use rustix::fs::ResolveFlags;
     let flags = PASS | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | at_once::resolving();
+    // Nothing leads out of the root.
+    if base == Path::new("/") {
+        return rustix::fs::openat2(CWD, path, flags, Mode::empty(), no_links);
+    }
     let held = rustix::fs::openat2(CWD, base, flags, Mode::empty(), no_links)?;
     let below = path.strip_prefix(base).map_err(|_| Errno::INVAL)?;
     if below.as_os_str().is_empty() {
