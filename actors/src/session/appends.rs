@@ -98,9 +98,10 @@ impl SessionState {
             if let Ok(seq) = &result {
                 durable.reached(*seq);
             }
-            measure::took(Metric::LogAppend, began.elapsed());
+            let took = began.elapsed();
             // A session that is gone does not wait for it.
             drop(myself.send_message(SessionMessage::Flushed(result)));
+            measure::took(Metric::LogAppend, took);
         };
         self.shared.store.log.append(append, Box::new(done));
     }
