@@ -28,9 +28,24 @@ fn of_clients(name: &str) -> PathBuf {
     path
 }
 
-/// The terminal client of opencode. It neither updates itself nor asks for a list of models.
+/// The terminal client of opencode.
 fn opencode(stage: &Stage) -> Command {
-    let mut command = stage.program(of_clients("node_modules/opencode-ai/bin/opencode.exe"));
+    isolated(stage.program(opencode_itself()))
+}
+
+/// The same with its standard output in a file: what is still on its way into a pipe is lost when the client ends itself.
+fn opencode_into(stage: &Stage, file: &Path) -> Command {
+    let mut command = isolated(stage.program("/bin/sh"));
+    command.env("INTO", file).args(["-c", r#"exec "$0" "$@" >"$INTO""#]).arg(opencode_itself());
+    command
+}
+
+fn opencode_itself() -> PathBuf {
+    of_clients("node_modules/opencode-ai/bin/opencode.exe")
+}
+
+/// It neither updates itself nor asks for a list of models.
+fn isolated(mut command: Command) -> Command {
     for variable in ["OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH"] {
         command.env(variable, "1");
     }

@@ -3,8 +3,8 @@
 use mock_llm::{Fault, Model, call, reasoning, text};
 use serde_json::{Value, json};
 
-use super::opencode;
 use super::screen::Screen;
+use super::{opencode, opencode_into};
 use crate::serve::{Serving, key};
 use crate::stage::{Stage, finish, until};
 
@@ -115,8 +115,9 @@ fn a_prompt_can_be_sent_with_a_key_and_without_a_screen() {
     let key = key(&stage, "acme");
     let serving = Serving::start(&stage, ["--port", "0"]);
     let url = format!("http://{}", serving.address());
+    let said = stage.root().join("said.jsonl");
     let run = |key: &str, prompt: &str| {
-        let mut command = opencode(&stage);
+        let mut command = opencode_into(&stage, &said);
         command.current_dir(&stage.workspace).args(["run", "--attach", &url, "--format", "json", "-p", key]);
         // Whoever cannot be asked declines.
         finish({
@@ -126,8 +127,9 @@ fn a_prompt_can_be_sent_with_a_key_and_without_a_screen() {
     };
     assert_ne!(run("wrong", "Play the piece").code, Some(0));
     let ended = run(&key, "Play the piece").is(0);
-    let lines = ended.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let said: Vec<String> = lines
+    let lines = fs_err::read_to_string(&said).unwrap();
+    let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let told: Vec<String> = lines
         .filter_map(|event| match event["type"].as_str()? {
             "text" => Some(event["part"]["text"].as_str()?.to_owned()),
             "tool_use" => {
@@ -146,6 +148,6 @@ fn a_prompt_can_be_sent_with_a_key_and_without_a_screen() {
         "question: error",
         "The curtain falls.",
     ];
-    assert_eq!(said, expected, "{ended:?}");
+    assert_eq!(told, expected, "{ended:?}");
     assert_eq!(stage.read("play.txt"), "the first act\n");
 }
