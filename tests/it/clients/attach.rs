@@ -3,8 +3,8 @@
 use mock_llm::{Fault, Model, call, reasoning, text};
 use serde_json::{Value, json};
 
+use super::opencode_into;
 use super::screen::Screen;
-use super::{opencode, opencode_into};
 use crate::serve::{Serving, key};
 use crate::stage::{Stage, finish, until};
 
