@@ -288,7 +288,9 @@ impl Machine {
         loop {
             let later = self.live.failed_summaries.as_ref().is_some_and(|failed| failed.again.is_some());
             let at_work = self.live.attempt.is_some() || self.live.compaction.is_some() || later;
-            let waits = self.suspended || self.stopping || self.live.abort.is_some() || at_work;
+            // What is removed does not come back since the engine stops.
+            let goes_on = !self.stopping || (self.live.delete.is_some() && self.session.turn.is_none());
+            let waits = self.suspended || !goes_on || self.live.abort.is_some() || at_work;
             if waits || self.session.is_deleted() {
                 return Ok(());
             }

@@ -451,6 +451,16 @@ fn a_title_that_people_chose_stays() {
     let removed = h.on(Input::Attempt(attempt, report));
     assert_eq!(removed, ["append attempt.ended(aborted), session.deleted", "remove"]);
     assert_eq!(h.last_ended().usage.as_ref().unwrap().tokens.output, 2);
+    // Nor does one that is removed stay since the engine stops meanwhile.
+    let mut h = Harness::cramped();
+    h.prompt("Fix the test.");
+    h.answer("done", &[]);
+    let ticket = h.ticket();
+    h.on(Input::Delete(ticket));
+    h.on(Input::Stop);
+    let (attempt, report) = (*h.asides.last().unwrap(), h.failed(ErrorCode::Internal, "Half a t"));
+    let removed = h.on(Input::Attempt(attempt, report));
+    assert_eq!(removed, ["append attempt.ended(aborted), session.deleted", "remove"]);
 }
 
 #[test]

@@ -107,8 +107,10 @@ pub(crate) fn opened(file: impl AsFd) -> Result<Seen, Errno> {
 
 /// What is held, if it lies where that is `enough`.
 fn seen(held: impl AsFd, enough: impl FnOnce(Option<bool>) -> bool) -> Result<Seen, Errno> {
-    let known = known_of(held, StatxFlags::BASIC_STATS).map_err(answer)?;
-    let is_whole = StatxFlags::from_bits_retain(known.stx_mask).contains(StatxFlags::BASIC_STATS);
+    // No more than is used: file systems that keep no time of reading say so.
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::UID | StatxFlags::SIZE | StatxFlags::MTIME;
+    let known = known_of(held, wanted).map_err(answer)?;
+    let is_whole = StatxFlags::from_bits_retain(known.stx_mask).contains(wanted);
     if is_whole && enough(reads(known.stx_mnt_id)) {
         return Ok(Seen::from(&known));
     }

@@ -106,6 +106,9 @@ fn in_the_kernel(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     use rustix::fs::ResolveFlags;
     let flags = PASS | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | at_once::resolving();
+    if !path.is_absolute() {
+        return Err(Errno::INVAL);
+    }
     // Nothing leads out of the root.
     if base == Path::new("/") {
         return rustix::fs::openat2(CWD, path, flags, Mode::empty(), no_links);
