@@ -128,6 +128,27 @@ async fn calls_and_attempts_that_end_badly_are_told_by_outcome() {
     assert_eq!(count(&recorder, "playhouse_session_crashes_total"), 0, "no session crashed");
 }
 
+/// What is told of attempts waits for the next request, or for the end of a turn: a title has neither behind it.
+#[tokio::test]
+async fn a_title_that_comes_after_the_end_of_its_turn_is_counted() {
+    let recorder = recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let titler = Model::new().step(text("A title").delay(Duration::from_millis(300)));
+    let stage = Stage::new(Script::new().model("titler", titler)).await;
+    stage.directory.titles.store(true, Ordering::SeqCst);
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("hi")).await.unwrap();
+    let requests =
+        "playhouse_provider_requests_total{provider=\"mock\",model=\"titler\",outcome=\"finished\"} 1";
+    let counted = async {
+        while !tells(&recorder, &stage, requests) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let counted = tokio::time::timeout(Duration::from_secs(20), counted).await;
+    counted.unwrap_or_else(|_| panic!("{requests} is not in\n{}", recorder.handle().render()));
+}
+
 #[tokio::test]
 async fn sessions_that_leave_are_counted_and_those_that_are_followed_are_told() {
     let recorder = recorder();
