@@ -1,7 +1,8 @@
 //! The files of a journal: batches in the order in which they were made durable.
 //!
 //! Two files take turns. One is written until it is long enough; then what both hold goes to where it is to stay, and by the time
-//! that the other one is long enough this one is written over from its beginning, so that a flush has no new blocks to find.
+//! that the other one is long enough this one is written over from its beginning, so that a flush has no new blocks to find. They are
+//! written in whole [blocks]: the last one of an entry once more with the next.
 //!
 //! ```text
 //! entry    length of the content (4 bytes), its CRC-32 (4), number (8), salt (8), CRC-32 of what stands before (4), content
@@ -13,15 +14,17 @@
 //! follows was cut off, and nobody was told of it. The salt is drawn anew each time that a journal is begun and is not known to anybody, so
 //! that nothing that somebody had written can look like an entry, nor what is left of an older journal.
 
+mod blocks;
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::ops::{Range, RangeInclusive};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use self::blocks::{BLOCK, BlockFile};
 use crate::StoreError;
 use crate::blobs::sync_folder;
 use crate::table::Batch;
@@ -39,15 +42,17 @@ const KEPT: usize = 256 * 1024;
 
 /// A journal that is written.
 pub(crate) struct Journal {
-    files: [fs::File; 2],
+    files: [BlockFile; 2],
     current: usize,
     /// Where the next entry begins in the current file.
     offset: u64,
     /// The number of the last entry.
     last: u64,
     salt: u64,
-    /// The next entry, as far as it is known.
+    /// What stands before the next entry in its block, and the next entry, as far as it is known.
     staged: Vec<u8>,
+    /// What is written is put together here.
+    buffer: Vec<u8>,
 }
 
 /// What is found in the files of a journal.
@@ -64,13 +69,10 @@ pub(crate) struct Found {
 impl Journal {
     /// Begins a journal in `directory`, durably, whose entries follow number `last`.
     pub(crate) fn begin(directory: &Path, last: u64) -> Result<Self, StoreError> {
-        let mut options = fs::OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(true);
-        let [first, second] = FILES.map(|name| options.open(directory.join(name)));
+        let [first, second] = FILES.map(|name| BlockFile::open(&directory.join(name), true));
         // Of the keys of a random hasher, which no one else gets to see.
         let salt = RandomState::new().hash_one(last);
-        let mut journal =
-            Self { files: [first?, second?], current: 0, offset: 0, last, salt, staged: Vec::new() };
+        let mut journal = Self::of([first?, second?], last, salt);
         // An empty entry, by which it is known later that this is not a journal that was emptied.
         journal.stage(&Batch::new());
         journal.write()?;
@@ -91,13 +93,13 @@ impl Journal {
         let mut contents = [Vec::new(), Vec::new()];
         let mut entries = BTreeMap::new();
         for (file, content) in contents.iter_mut().enumerate() {
-            *content = read_all(&files[file])?;
+            *content = files[file].read_all()?;
             entries
                 .extend(entries_of(content, salt).into_iter().map(|(number, place)| (number, (file, place))));
         }
         // What was settled may have been written over since; the last of it is there as long as nothing follows.
         let newer = entries.split_off(&settled.max(1));
-        let mut journal = Self { files, current: 0, offset: 0, last: settled, salt, staged: Vec::new() };
+        let mut journal = Self::of(files, settled, salt);
         let (mut changes, mut damage, mut end) = (Batch::new(), None, None);
         let damaged = |number: u64, found: &str| StoreError::Damaged {
             what: directory.display().to_string(),
@@ -123,12 +125,20 @@ impl Journal {
             }
         }
         // Where its flush failed it is in no file, and no later flush would care. Once it is written again, the next one does.
-        let current = &journal.files[journal.current];
+        let (content, current) = (&contents[journal.current], &mut journal.files[journal.current]);
         let again = end.map(|end| {
-            current.file().write_all_at(&contents[journal.current][end.clone()], end.start as u64)
+            let (begin, last) = (end.start - end.start % BLOCK, end.end - end.end % BLOCK);
+            journal.staged.extend_from_slice(&content[last..end.end]);
+            // What follows it there stays as it is.
+            let blocks = &content[begin..content.len().min(last + BLOCK)];
+            current.write(blocks, begin as u64, &mut journal.buffer)
         });
         let unsure = again.and_then(Result::err).map(StoreError::from);
         Ok(Found { journal, changes, damage, unsure })
+    }
+
+    fn of(files: [BlockFile; 2], last: u64, salt: u64) -> Self {
+        Self { files, current: 0, offset: 0, last, salt, staged: Vec::new(), buffer: Vec::new() }
     }
 
     /// What its entries are known by.
@@ -148,13 +158,18 @@ impl Journal {
 
     /// How long the next entry is by now, in bytes.
     pub(crate) fn staged(&self) -> usize {
-        self.staged.len()
+        self.staged.len() - self.before()
+    }
+
+    /// How much stands before the next entry in its block, in bytes.
+    fn before(&self) -> usize {
+        self.offset as usize % BLOCK
     }
 
     /// Adds a batch to the next entry.
     pub(crate) fn stage(&mut self, batch: &Batch) {
-        if self.staged.is_empty() {
-            self.staged.resize(HEAD, 0);
+        if self.staged() == 0 {
+            self.staged.resize(self.before() + HEAD, 0);
         }
         for (key, value) in batch {
             let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
@@ -168,35 +183,35 @@ impl Journal {
 
     /// Makes the next entry durable, if something was staged. After an error nothing more may be written: nobody knows what is there.
     pub(crate) fn write(&mut self) -> Result<(), StoreError> {
-        if self.staged.is_empty() {
+        if self.staged() == 0 {
             return Ok(());
         }
-        let content = &self.staged[HEAD..];
+        let before = self.before();
+        let content = &self.staged[before + HEAD..];
         let too_long = |_| StoreError::Backend(format!("a round of {} bytes is too long", content.len()));
         let length = u32::try_from(content.len()).map_err(too_long)?;
         let sum = crc32fast::hash(content);
         let number = self.last + 1;
         let head = head(length, sum, number, self.salt);
-        self.staged[..HEAD].copy_from_slice(&head);
-        let file = self.files[self.current].file();
-        file.write_all_at(&self.staged, self.offset)?;
-        fail_point!(JOURNAL_WRITTEN);
-        file.sync_data()?;
-        self.offset += self.staged.len() as u64;
+        self.staged[before..before + HEAD].copy_from_slice(&head);
+        let begin = self.offset - before as u64;
+        self.files[self.current].write(&self.staged, begin, &mut self.buffer)?;
+        self.offset = begin + self.staged.len() as u64;
         self.last = number;
-        self.staged.clear();
+        self.staged.drain(..self.staged.len() - self.before());
         self.staged.shrink_to(KEPT);
         Ok(())
     }
 
     /// Goes on in the other file, whose entries are settled.
     pub(crate) fn turn(&mut self) {
+        self.staged.drain(..self.before());
         (self.current, self.offset) = (1 - self.current, 0);
     }
 }
 
-fn open(path: &Path) -> Result<fs::File, StoreError> {
-    match fs::OpenOptions::new().read(true).write(true).open(path) {
+fn open(path: &Path) -> Result<BlockFile, StoreError> {
+    match BlockFile::open(path, false) {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(path.to_owned())),
         result => Ok(result?),
     }
@@ -220,22 +235,6 @@ fn missing(path: PathBuf) -> StoreError {
         found: "it is not there, though the database was not closed in order: what was written last is in it"
             .to_owned(),
     }
-}
-
-fn read_all(file: &fs::File) -> Result<Vec<u8>, StoreError> {
-    let mut content = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX)];
-    let file = file.file();
-    let mut length = 0;
-    while length < content.len() {
-        match file.read_at(&mut content[length..], length as u64) {
-            Ok(0) => break,
-            Ok(count) => length += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    content.truncate(length);
-    Ok(content)
 }
 
 fn head(length: u32, sum: u32, number: u64, salt: u64) -> [u8; HEAD] {

@@ -1,3 +1,4 @@
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use tempfile::TempDir;
