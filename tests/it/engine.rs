@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde_json::{Value, json};
 
 use crate::interrupt::{is_alive, process, start};
-use crate::serve::{Serving, ask};
+use crate::serve::{Serving, ask, hangups_are_heard};
 use crate::stage::{Dialect, Ended, Stage, finish, through_an_engine, until};
 
 fn signal(child: &Child, signal: Signal) {
@@ -93,6 +93,7 @@ fn ctrl_c_ends_the_turn_of_one() {
 
 #[test]
 fn a_turn_that_cannot_be_shown_is_aborted() {
+    hangups_are_heard();
     let command = json!({"command": "echo $$ > one.pid; exec sleep 300"});
     let model = Model::new().step(text("Wait.").call("bash", command)).cycle();
     through_an_engine(|| {

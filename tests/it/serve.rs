@@ -136,8 +136,18 @@ pub(crate) fn key(stage: &Stage, tenant: &str) -> String {
     made.stdout.trim_end().to_owned()
 }
 
+/// Says so where programs that the tests start would be right not to end by SIGHUP: whoever runs the tests below `nohup` hands on that
+/// it is ignored.
+pub(crate) fn hangups_are_heard() {
+    let status = fs_err::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    assert_eq!(ignored & 1, 0, "SIGHUP is ignored, as below nohup: start the tests with setsid instead");
+}
+
 #[test]
 fn it_says_where_it_is_and_ends_in_good_order() {
+    hangups_are_heard();
     let stage = Stage::new(Model::new());
     for (arguments, signal) in [
         (["--port", "0", "--hostname", "localhost"].as_slice(), Signal::TERM),

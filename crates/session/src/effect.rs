@@ -204,10 +204,10 @@ pub enum Deadline {
         /// The step, or what stands for one.
         step: MessageId,
     },
-    /// What was cancelled in this turn has had time enough to end by itself.
+    /// What was cancelled has had time enough to end by itself.
     AbortGrace {
-        /// The turn, or that of what is cancelled beside it.
-        turn: MessageId,
+        /// Which time that is in the life of the machine.
+        number: u32,
     },
     /// Nobody answered a request for consent in time.
     Consent {

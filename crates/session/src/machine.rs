@@ -84,6 +84,8 @@ struct Live {
     retrying: Option<MessageId>,
     /// The abort under way.
     abort: Option<Abort>,
+    /// How often what was cancelled was given time to end by itself.
+    graces: u32,
     /// Who waits for the removal of the session.
     delete: Option<Ticket>,
 }
@@ -239,7 +241,7 @@ impl Machine {
             }
             Input::Deadline(Deadline::Consent { consent }) => self.on_consent_overdue(consent, stamp),
             Input::Deadline(Deadline::Question { question }) => self.on_question_overdue(question, stamp),
-            Input::Deadline(Deadline::AbortGrace { turn }) => self.on_abort_grace(turn, stamp),
+            Input::Deadline(Deadline::AbortGrace { number }) => self.on_abort_grace(number, stamp),
         }
     }
 

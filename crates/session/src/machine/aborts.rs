@@ -20,8 +20,8 @@ pub(super) struct Abort {
     tickets: Vec<(Ticket, u32)>,
     /// Prompts that waited when it began, and end with it.
     queued: HashSet<MessageId>,
-    /// By which its [`Deadline::AbortGrace`] is known.
-    grace: Option<MessageId>,
+    /// By which the [`Deadline::AbortGrace`] that counts is known.
+    grace: Option<u32>,
 }
 
 impl Machine {
@@ -71,8 +71,12 @@ impl Machine {
         abort.queued.extend(queued);
         // A removal gives up more than the abort before it.
         let asides: Vec<AttemptId> = self.asides_given_up().collect();
+        let gives_up_more = self.live.delete.is_some() && !asides.is_empty();
         self.effects.extend(asides.into_iter().map(Effect::CancelAttempt));
         if already {
+            if gives_up_more {
+                self.begin_grace();
+            }
             return Ok(());
         }
         self.withdraw_consents(stamp)?;
@@ -95,15 +99,17 @@ impl Machine {
             }
         }
         if self.is_at_work() {
-            let given_up = self.asides_given_up().next();
-            let beside = self.session.asides.iter().find(|open| Some(open.id) == given_up);
-            let turn = self.session.turn.as_ref().map(|turn| turn.id).or(beside.map(|open| open.turn));
-            if let (Some(turn), Some(abort)) = (turn, &mut self.live.abort) {
-                abort.grace = Some(turn);
-                self.effects.push(Effect::Arm(Deadline::AbortGrace { turn }, ABORT_GRACE_MS));
-            }
+            self.begin_grace();
         }
         Ok(())
+    }
+
+    /// What was cancelled has so long from now on, whatever was left of the abort before.
+    fn begin_grace(&mut self) {
+        let Some(abort) = &mut self.live.abort else { return };
+        self.live.graces = self.live.graces.wrapping_add(1);
+        abort.grace = Some(self.live.graces);
+        self.effects.push(Effect::Arm(Deadline::AbortGrace { number: self.live.graces }, ABORT_GRACE_MS));
     }
 
     fn is_at_work(&self) -> bool {
@@ -156,8 +162,8 @@ impl Machine {
     }
 
     /// What was cancelled did not end in time: kills it, and settles it as if it had reported.
-    pub(super) fn on_abort_grace(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
-        if self.live.abort.as_ref().is_none_or(|abort| abort.grace != Some(turn)) {
+    pub(super) fn on_abort_grace(&mut self, number: u32, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        if self.live.abort.as_ref().is_none_or(|abort| abort.grace != Some(number)) {
             return Ok(());
         }
         let asides: Vec<AttemptId> = self.asides_given_up().collect();

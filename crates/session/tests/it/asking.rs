@@ -123,8 +123,7 @@ fn a_question_that_comes_after_the_abort_is_not_asked() {
     run(&mut h);
     h.abort();
     assert_eq!(h.ask("question"), ["tell question withdrawn"]);
-    let turn = h.machine.session().turn.as_ref().unwrap().id;
-    h.on(Input::Deadline(Deadline::AbortGrace { turn }));
+    h.grace_is_over();
     assert!(h.ask("question").is_empty(), "the call is settled");
 }
 

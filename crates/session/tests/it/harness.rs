@@ -16,8 +16,8 @@ use playhouse_protocol::summary::UNTITLED;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
-    AttemptReport, CallReport, Effect, Facts, FailedAttempt, ForkOrder, ForkPoint, Input, Machine, NewPrompt,
-    PreparedCall, ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
+    AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, ForkOrder, ForkPoint, Input, Machine,
+    NewPrompt, PreparedCall, ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
 };
 
 /// The model of all prompts.
@@ -78,6 +78,8 @@ pub(crate) struct Harness {
     pub(crate) asides: Vec<AttemptId>,
     pub(crate) consents: Vec<ConsentId>,
     pub(crate) questions: Vec<QuestionId>,
+    /// Deadlines for what was cancelled.
+    pub(crate) graces: Vec<Deadline>,
     tickets: u64,
     names: HashMap<String, String>,
 }
@@ -117,6 +119,7 @@ impl Harness {
             asides: Vec::new(),
             consents: Vec::new(),
             questions: Vec::new(),
+            graces: Vec::new(),
             tickets: 0,
             names: HashMap::new(),
         }
@@ -168,6 +171,9 @@ impl Harness {
             if let (Effect::StartAttempt(order), Some(room)) = (effect, self.facts.room) {
                 assert!(order.estimated_input <= room, "a request fits: {order:?}");
             }
+            if let Effect::Arm(grace @ Deadline::AbortGrace { .. }, _) = effect {
+                self.graces.push(*grace);
+            }
             if let Effect::Append(entries) = effect {
                 for entry in entries {
                     match &entry.record {
@@ -194,6 +200,12 @@ impl Harness {
     pub(crate) fn on(&mut self, input: Input) -> Vec<String> {
         let effects = self.raw(input);
         effects.iter().map(|effect| self.line(effect)).collect()
+    }
+
+    /// What was cancelled last has not ended in time.
+    pub(crate) fn grace_is_over(&mut self) -> Vec<String> {
+        let last = *self.graces.last().expect("something was cancelled");
+        self.on(Input::Deadline(last))
     }
 
     pub(crate) fn ticket(&mut self) -> Ticket {

@@ -358,8 +358,7 @@ fn an_abort_bills_what_was_written_of_a_summary() {
     // One that does not end by itself is killed, and what it wrote is not known.
     h.prompt("again");
     h.abort();
-    let turn = h.machine.session().turn.as_ref().unwrap().id;
-    let killed = h.on(Input::Deadline(Deadline::AbortGrace { turn }));
+    let killed = h.grace_is_over();
     let ended = "append attempt.ended(aborted), turn.ended(again aborted)";
     assert_eq!(killed, [ended, "kill attempt", "reply aborted 1"]);
     assert!(aside(&mut h, "too late").is_empty());
@@ -461,6 +460,32 @@ fn a_title_that_people_chose_stays() {
     let (attempt, report) = (*h.asides.last().unwrap(), h.failed(ErrorCode::Internal, "Half a t"));
     let removed = h.on(Input::Attempt(attempt, report));
     assert_eq!(removed, ["append attempt.ended(aborted), session.deleted", "remove"]);
+}
+
+#[test]
+fn each_abort_has_its_own_time_to_end() {
+    let arms = "arm AbortGrace in 1000 ms";
+    // A turn that ended in time, and a removal that waits for its title.
+    let mut h = Harness::cramped();
+    h.prompt("Fix the test.");
+    assert_eq!(h.abort(), ["cancel attempt", arms]);
+    h.fail(ErrorCode::Internal, "");
+    let ticket = h.ticket();
+    assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", arms]);
+    let [first, _] = h.graces[..] else { panic!("{:?}", h.graces) };
+    assert!(h.on(Input::Deadline(first)).is_empty());
+    let removed = ["append attempt.ended(aborted), session.deleted", "kill attempt", "remove"];
+    assert_eq!(h.grace_is_over(), removed);
+    // A removal in the middle of an abort gives up the title as well, which has as long as the others.
+    let mut h = Harness::cramped();
+    h.prompt("Fix the test.");
+    assert_eq!(h.abort(), ["cancel attempt", arms]);
+    let ticket = h.ticket();
+    assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", arms]);
+    let first = h.graces[0];
+    assert!(h.on(Input::Deadline(first)).is_empty());
+    assert_eq!(h.grace_is_over()[1..3], ["kill attempt", "kill attempt"]);
+    assert!(h.machine.session().is_deleted());
 }
 
 #[test]

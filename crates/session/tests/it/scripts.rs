@@ -342,9 +342,8 @@ fn what_does_not_end_when_cancelled_is_killed_and_its_late_report_is_ignored() {
     h.answer("", &["bash"]);
     h.prepared("bash", Effect::Workspace);
     h.abort();
-    let turn = h.machine.session().turn.as_ref().unwrap().id;
     assert_eq!(
-        h.on(Input::Deadline(Deadline::AbortGrace { turn })),
+        h.grace_is_over(),
         ["append call.settled(bash cancelled), turn.ended(one aborted)", "kill bash", "reply aborted 1"]
     );
     assert!(h.done("bash").is_empty());

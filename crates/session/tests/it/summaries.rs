@@ -2,7 +2,7 @@
 
 use playhouse_protocol::message::{CallOutcome, Changed, Message};
 use playhouse_protocol::record::Effect as CallEffect;
-use playhouse_session::{CallReport, Changes, Deadline, Effect, Input};
+use playhouse_session::{CallReport, Changes, Effect, Input};
 use serde_json::json;
 
 use crate::harness::*;
@@ -75,11 +75,7 @@ fn a_summary_that_fails_is_asked_for_once_more_and_one_that_is_lost_is_not() {
     turn_that_edits(&mut h, "/repo/b.rs", 1);
     let ticket = h.ticket();
     assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", "arm AbortGrace in 1000 ms"]);
-    let turn = h.machine.session().messages.iter().rev().find_map(|message| match message {
-        Message::User(prompt) => Some(prompt.id),
-        Message::Assistant(_) => None,
-    });
-    let removed = h.on(Input::Deadline(Deadline::AbortGrace { turn: turn.unwrap() }));
+    let removed = h.grace_is_over();
     assert_eq!(removed, ["append attempt.ended(aborted), session.deleted", "kill attempt", "remove"]);
 }
 
