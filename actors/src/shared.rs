@@ -156,13 +156,13 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Random bytes of the system that a thread has for what it makes next: a step takes some of them seven times.
 struct Entropy {
-    bytes: [u8; 512],
+    bytes: [u8; 2048],
     /// How many of them were given away.
     used: usize,
 }
 
 thread_local! {
-    static ENTROPY: RefCell<Entropy> = const { RefCell::new(Entropy { bytes: [0; 512], used: 512 }) };
+    static ENTROPY: RefCell<Entropy> = const { RefCell::new(Entropy { bytes: [0; 2048], used: 2048 }) };
 }
 
 /// Fills `out`, no longer than the stock, with bytes that nobody can foresee and nobody else is given.
