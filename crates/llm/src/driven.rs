@@ -4,17 +4,18 @@
 //! first chunk, and wakes the task that reads the answer; that one takes it, and wakes the other for the next. Models write a
 //! chunk for each token, so two tasks take turns for every token, even where ten of them came with one read. Here the reader
 //! polls the connection itself, in the name of the connection's task, until no chunk is left: what came together is read
-//! together.
+//! together. And while it does, what would wake that task is kept until it is through: most of it is done by then.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
+use futures::task::{ArcWake, AtomicWaker, waker};
 use http::{Extensions, Version};
 use hyper::rt::Executor;
 use hyper_util::client::legacy::connect::Connected;
@@ -28,14 +29,58 @@ pub(crate) struct Drivers;
 
 impl Executor<Work> for Drivers {
     fn execute(&self, work: Work) {
-        let seat = Seat { work: Some(work), waker: Waker::noop().clone() };
-        tokio::spawn(Driving(Arc::new(Driver { seat: Mutex::new(seat), is_known: AtomicBool::new(false) })));
+        let bell = Arc::<Bell>::default();
+        let seat = Mutex::new(Seat { work: Some(work), waker: waker(Arc::clone(&bell)) });
+        tokio::spawn(Driving(Arc::new(Driver { seat, bell, is_known: AtomicBool::new(false) })));
+    }
+}
+
+/// Wakes the task of a connection, unless a reader is at it.
+#[derive(Default)]
+struct Bell {
+    task: AtomicWaker,
+    /// How many readers are at it: one, but for the moments between two answers.
+    readers: AtomicUsize,
+    /// It was rung meanwhile.
+    rang: AtomicBool,
+}
+
+impl Bell {
+    /// A reader begins.
+    fn mute(&self) {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is through. Unless it `comes_back` at once, what rang meanwhile wakes the task.
+    fn unmute(&self, comes_back: bool) {
+        let others = self.readers.fetch_sub(1, Ordering::SeqCst) > 1;
+        if !others && !comes_back {
+            self.answer();
+        }
+    }
+
+    /// Wakes the task if it rang.
+    fn answer(&self) {
+        if self.rang.swap(false, Ordering::SeqCst) {
+            self.task.wake();
+        }
+    }
+}
+
+impl ArcWake for Bell {
+    fn wake_by_ref(bell: &Arc<Self>) {
+        // In this order: either this sees that the reader is through, or that one sees that it rang.
+        bell.rang.store(true, Ordering::SeqCst);
+        if bell.readers.load(Ordering::SeqCst) == 0 {
+            bell.answer();
+        }
     }
 }
 
 /// The work of one connection, for its task and for the readers of its answers.
 struct Driver {
     seat: Mutex<Seat>,
+    bell: Arc<Bell>,
     /// Whether its socket knows it.
     is_known: AtomicBool,
 }
@@ -43,7 +88,7 @@ struct Driver {
 struct Seat {
     /// `None` when it is over.
     work: Option<Work>,
-    /// Wakes the task. Whoever polls does so with this one: what becomes ready is the task's to see.
+    /// The bell. Whoever polls does so with this one: what becomes ready is the task's to see.
     waker: Waker,
 }
 
@@ -70,8 +115,10 @@ impl Driver {
     /// processor away from it meanwhile.
     fn drive(&self) {
         let mut seat = self.seat();
+        // All of that is seen now.
+        self.bell.rang.store(false, Ordering::SeqCst);
         if seat.work.is_some() && seat.poll().is_ready() {
-            seat.waker.wake_by_ref();
+            self.bell.task.wake();
         }
     }
 }
@@ -93,9 +140,8 @@ impl Future for Driving {
         if !is_known {
             AT_WORK.set(Some(Arc::downgrade(driver)));
         }
-        let mut seat = driver.seat();
-        seat.waker.clone_from(cx.waker());
-        let polled = seat.poll();
+        driver.bell.task.register(cx.waker());
+        let polled = driver.seat().poll();
         if !is_known {
             AT_WORK.set(None);
         }
@@ -180,6 +226,7 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
         let Self { body, link } = &mut *self;
         let linked = link.as_ref().and_then(|(link, asked)| Some((link, *asked, link.driver().upgrade()?)));
         let Some((link, asked, driver)) = linked else { return Pin::new(body).poll_next(cx) };
+        driver.bell.mute();
         // What the connection hands over now does not wake the reader: it is taken below.
         let mut next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
         if next.is_pending() {
@@ -191,6 +238,8 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
             link.ended(asked);
             driver.drive();
         }
+        // Whoever got a chunk asks for the next one, and drives then. Until it does the connection has nothing to do.
+        driver.bell.unmute(matches!(next, Poll::Ready(Some(_))));
         next
     }
 }
@@ -275,6 +324,68 @@ mod tests {
         link.asked();
         assert_eq!(read(late), [(false, 2); 4]);
         assert_eq!(read(answer()), [(false, 2), (false, 2), (true, 3), (true, 3)]);
+    }
+
+    #[tokio::test]
+    async fn what_rings_while_a_reader_is_at_it_wakes_the_connection_only_if_that_is_left_to_it() {
+        let (link, waker) = (Link::default(), Arc::new(Mutex::new(Waker::noop().clone())));
+        let polled = Arc::new(AtomicUsize::new(0));
+        let (socket, known, count) = (link.clone(), Arc::clone(&waker), Arc::clone(&polled));
+        Drivers.execute(Box::pin(std::future::poll_fn(move |cx| {
+            socket.polled();
+            known.lock().unwrap().clone_from(cx.waker());
+            count.fetch_add(1, Ordering::Relaxed);
+            Poll::Pending
+        })));
+        settle().await;
+        let ring = || waker.lock().unwrap().wake_by_ref();
+        let mut extensions = Extensions::new();
+        extensions.insert(link.clone());
+        let read = |next: Poll<Option<()>>| {
+            let body = poll_fn(|_| {
+                ring();
+                next
+            });
+            let mut driven = Driven::new(body, Version::HTTP_11, &extensions);
+            assert_eq!(Pin::new(&mut driven).poll_next(&mut Context::from_waker(Waker::noop())), next);
+        };
+        let mut expected = 1;
+        for (what, next, by_reader, by_task) in [
+            ("a chunk", Poll::Ready(Some(())), 0, 0),
+            ("nothing yet, and it rings behind the drive", Poll::Pending, 1, 1),
+            ("another chunk", Poll::Ready(Some(())), 0, 0),
+        ] {
+            read(next);
+            expected += by_reader;
+            assert_eq!(polled.load(Ordering::Relaxed), expected, "{what}");
+            settle().await;
+            expected += by_task;
+            assert_eq!(polled.load(Ordering::Relaxed), expected, "{what}, afterwards");
+        }
+        // Nobody is at it.
+        ring();
+        settle().await;
+        assert_eq!(polled.load(Ordering::Relaxed), expected + 1);
+    }
+
+    #[test]
+    fn no_ring_is_lost_between_a_reader_and_others() {
+        struct Counting(AtomicUsize);
+        impl ArcWake for Counting {
+            fn wake_by_ref(counting: &Arc<Self>) {
+                counting.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        for _ in 0..2_000 {
+            let (bell, counting) = (Arc::<Bell>::default(), Arc::new(Counting(AtomicUsize::new(0))));
+            bell.task.register(&waker(Arc::clone(&counting)));
+            bell.mute();
+            std::thread::scope(|scope| {
+                scope.spawn(|| ArcWake::wake_by_ref(&bell));
+                scope.spawn(|| bell.unmute(false));
+            });
+            assert_eq!(counting.0.load(Ordering::SeqCst), 1);
+        }
     }
 
     #[tokio::test]
