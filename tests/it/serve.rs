@@ -139,7 +139,8 @@ pub(crate) fn key(stage: &Stage, tenant: &str) -> String {
 /// Says so where programs that the tests start would be right not to end by SIGHUP: whoever runs the tests below `nohup` hands on that
 /// it is ignored.
 pub(crate) fn hangups_are_heard() {
-    let status = fs_err::read_to_string("/proc/self/status").unwrap();
+    // Elsewhere nobody says so.
+    let Ok(status) = fs_err::read_to_string("/proc/self/status") else { return };
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
     assert_eq!(ignored & 1, 0, "SIGHUP is ignored, as below nohup: start the tests with setsid instead");

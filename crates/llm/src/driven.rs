@@ -46,17 +46,10 @@ struct Bell {
 }
 
 impl Bell {
-    /// A reader begins.
-    fn mute(&self) {
+    /// A reader is at it, until what it gets is dropped.
+    fn mute(&self) -> Muted<'_> {
         self.readers.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// It is through. Unless it `comes_back` at once, what rang meanwhile wakes the task.
-    fn unmute(&self, comes_back: bool) {
-        let others = self.readers.fetch_sub(1, Ordering::SeqCst) > 1;
-        if !others && !comes_back {
-            self.answer();
-        }
+        Muted { bell: self, comes_back: false }
     }
 
     /// Wakes the task if it rang.
@@ -67,10 +60,26 @@ impl Bell {
     }
 }
 
+/// A reader that is at it.
+struct Muted<'a> {
+    bell: &'a Bell,
+    /// It comes back at once: what rang meanwhile need not wake the task.
+    comes_back: bool,
+}
+
+impl Drop for Muted<'_> {
+    fn drop(&mut self) {
+        self.bell.readers.fetch_sub(1, Ordering::SeqCst);
+        if !self.comes_back {
+            self.bell.answer();
+        }
+    }
+}
+
 impl ArcWake for Bell {
     fn wake_by_ref(bell: &Arc<Self>) {
         // In this order: either this sees that the reader is through, or that one sees that it rang.
-        bell.rang.store(true, Ordering::SeqCst);
+        bell.rang.swap(true, Ordering::SeqCst);
         if bell.readers.load(Ordering::SeqCst) == 0 {
             bell.answer();
         }
@@ -116,7 +125,7 @@ impl Driver {
     fn drive(&self) {
         let mut seat = self.seat();
         // All of that is seen now.
-        self.bell.rang.store(false, Ordering::SeqCst);
+        self.bell.rang.swap(false, Ordering::SeqCst);
         if seat.work.is_some() && seat.poll().is_ready() {
             self.bell.task.wake();
         }
@@ -226,7 +235,7 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
         let Self { body, link } = &mut *self;
         let linked = link.as_ref().and_then(|(link, asked)| Some((link, *asked, link.driver().upgrade()?)));
         let Some((link, asked, driver)) = linked else { return Pin::new(body).poll_next(cx) };
-        driver.bell.mute();
+        let mut muted = driver.bell.mute();
         // What the connection hands over now does not wake the reader: it is taken below.
         let mut next = Pin::new(&mut *body).poll_next(&mut Context::from_waker(Waker::noop()));
         if next.is_pending() {
@@ -238,9 +247,21 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
             link.ended(asked);
             driver.drive();
         }
-        // Whoever got a chunk asks for the next one, and drives then. Until it does the connection has nothing to do.
-        driver.bell.unmute(matches!(next, Poll::Ready(Some(_))));
+        // Whoever got a chunk asks for the next one, and drives then; or drops this.
+        muted.comes_back = matches!(next, Poll::Ready(Some(_))) && link.asked_so_far() == asked;
         next
+    }
+}
+
+impl<B> Drop for Driven<B> {
+    /// A connection that was kept asleep for a chunk is to see that nobody reads from it any more: what would tell it rang
+    /// already, and rings no second time.
+    fn drop(&mut self) {
+        if let Some((link, _)) = &self.link
+            && let Some(driver) = link.driver().upgrade()
+        {
+            driver.bell.answer();
+        }
     }
 }
 
@@ -341,31 +362,34 @@ mod tests {
         let ring = || waker.lock().unwrap().wake_by_ref();
         let mut extensions = Extensions::new();
         extensions.insert(link.clone());
-        let read = |next: Poll<Option<()>>| {
-            let body = poll_fn(|_| {
-                ring();
-                next
-            });
-            let mut driven = Driven::new(body, Version::HTTP_11, &extensions);
-            assert_eq!(Pin::new(&mut driven).poll_next(&mut Context::from_waker(Waker::noop())), next);
-        };
+        let given = std::cell::Cell::new(Poll::Pending);
+        let body = poll_fn(|_| {
+            ring();
+            given.get()
+        });
+        let mut driven = Driven::new(body, Version::HTTP_11, &extensions);
         let mut expected = 1;
         for (what, next, by_reader, by_task) in [
             ("a chunk", Poll::Ready(Some(())), 0, 0),
             ("nothing yet, and it rings behind the drive", Poll::Pending, 1, 1),
             ("another chunk", Poll::Ready(Some(())), 0, 0),
         ] {
-            read(next);
+            given.set(next);
+            assert_eq!(Pin::new(&mut driven).poll_next(&mut Context::from_waker(Waker::noop())), next);
             expected += by_reader;
             assert_eq!(polled.load(Ordering::Relaxed), expected, "{what}");
             settle().await;
             expected += by_task;
             assert_eq!(polled.load(Ordering::Relaxed), expected, "{what}, afterwards");
         }
+        // It sees that its reader is gone.
+        drop(driven);
+        settle().await;
+        assert_eq!(polled.load(Ordering::Relaxed), expected + 1);
         // Nobody is at it.
         ring();
         settle().await;
-        assert_eq!(polled.load(Ordering::Relaxed), expected + 1);
+        assert_eq!(polled.load(Ordering::Relaxed), expected + 2);
     }
 
     #[test]
@@ -379,10 +403,10 @@ mod tests {
         for _ in 0..2_000 {
             let (bell, counting) = (Arc::<Bell>::default(), Arc::new(Counting(AtomicUsize::new(0))));
             bell.task.register(&waker(Arc::clone(&counting)));
-            bell.mute();
+            let muted = bell.mute();
             std::thread::scope(|scope| {
                 scope.spawn(|| ArcWake::wake_by_ref(&bell));
-                scope.spawn(|| bell.unmute(false));
+                scope.spawn(|| drop(muted));
             });
             assert_eq!(counting.0.load(Ordering::SeqCst), 1);
         }

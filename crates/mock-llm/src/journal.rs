@@ -57,7 +57,8 @@ pub struct Entry {
     pub number: u64,
     /// When it came, in milliseconds since the epoch.
     pub at: Timestamp,
-    /// When its head was there, before its body was read, in microseconds since the epoch. In process: when it came.
+    /// When its first bytes could be read, before any of it was, in microseconds since the epoch; on a connection of HTTP/2 when its
+    /// head was read. In process: when it came.
     pub arrived_us: u64,
     /// When the last bytes of its answer so far were handed over, in microseconds since the epoch; 0 before the first.
     pub sent_us: u64,
@@ -113,7 +114,7 @@ fn json_or_text<S: Serializer>(body: &Option<Bytes>, serializer: S) -> Result<S:
 /// When and how a request came.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// When its head was there, before its body was read.
+    /// [`Entry::arrived_us`].
     pub(crate) at: SystemTime,
     /// [`Entry::connection`].
     pub(crate) connection: Option<u64>,

@@ -125,7 +125,9 @@ async fn connection(mock: Mock, stream: TcpStream, number: u64, options: ServeOp
             pacer: (request.version() == Version::HTTP_11).then(|| Arc::clone(&pacer)),
         };
         let mock = mock.clone();
-        let arrival = Arrival { at: SystemTime::now(), connection: Some(number), http2 };
+        let came = carrier.wire.as_ref().and_then(|wire| wire.came());
+        let at = came.unwrap_or_else(SystemTime::now);
+        let arrival = Arrival { at, connection: Some(number), http2 };
         async move { Ok::<_, Infallible>(answer(&mock, arrival, request, carrier).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -161,11 +163,18 @@ async fn answer(
 ) -> Response<StreamBody> {
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
+        if let Some(wire) = &carrier.wire {
+            wire.is_read();
+        }
         let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let body = match Limited::new(body, LARGEST_REQUEST).collect().await {
+    let collected = Limited::new(body, LARGEST_REQUEST).collect().await;
+    if let Some(wire) = &carrier.wire {
+        wire.is_read();
+    }
+    let body = match collected {
         Ok(body) => body.to_bytes(),
         Err(reason) => {
             let message =

@@ -33,7 +33,7 @@ points! {
     APPEND_APPLIED = "append.applied";
     /// A round is durable, and nobody was told.
     FLUSH_DONE = "flush.done";
-    /// An entry of the journal is written, and not synced.
+    /// An entry of the journal is durable, and the table does not know.
     JOURNAL_WRITTEN = "journal.written";
     /// The journal goes on in its other file.
     JOURNAL_TURNED = "journal.turned";

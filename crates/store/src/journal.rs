@@ -124,7 +124,7 @@ impl Journal {
                 damage = Some(damaged(number, "is not of this form"));
             }
         }
-        // Where its flush failed it is in no file, and no later flush would care. Once it is written again, the next one does.
+        // Where its flush failed it is in no file, and no later flush would care: it is written again.
         let (content, current) = (&contents[journal.current], &mut journal.files[journal.current]);
         let again = end.map(|end| {
             let (begin, last) = (end.start - end.start % BLOCK, end.end - end.end % BLOCK);
@@ -196,6 +196,7 @@ impl Journal {
         self.staged[before..before + HEAD].copy_from_slice(&head);
         let begin = self.offset - before as u64;
         self.files[self.current].write(&self.staged, begin, &mut self.buffer)?;
+        fail_point!(JOURNAL_WRITTEN);
         self.offset = begin + self.staged.len() as u64;
         self.last = number;
         self.staged.drain(..self.staged.len() - self.before());

@@ -188,6 +188,29 @@ async fn a_server_that_takes_no_connection_is_given_up() {
     assert!(error.message.contains("within 10 s"), "{error}");
 }
 
+/// Nothing more comes of the server, so that nothing else would tell the connection that nobody reads from it.
+#[tokio::test]
+async fn a_connection_whose_answer_is_given_up_at_a_chunk_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        read_request(&mut connection);
+        let second = std::time::Duration::from_secs(1);
+        connection.set_read_timeout(Some(5 * second)).unwrap();
+        for part in [chunked(&[]), b"12\r\ndata: no JSON {{\n\n\r\n".to_vec()] {
+            connection.write_all(&part).unwrap();
+            std::thread::sleep(second / 10);
+        }
+        matches!(connection.read(&mut [0]), Ok(0))
+    });
+    let transport = HttpTransport::new();
+    let (_, end) = read(ask(&transport, &endpoint_at(address)).await.unwrap()).await;
+    assert!(end.is_err());
+    assert!(tokio::task::spawn_blocking(|| server.join().unwrap()).await.unwrap(), "it stays open");
+    drop(transport);
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_speak_http2_is_said_not_to() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -4,8 +4,9 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,11 +19,36 @@ pub(super) struct Wire {
     pub(super) reset: AtomicBool,
     /// Whether the HTTP library has written all that it was given.
     is_flushed: AtomicBool,
+    /// When the first bytes of the request that is read could be read, in nanoseconds since the epoch; 0 before that.
+    came: AtomicU64,
 }
 
 impl Wire {
     pub(super) fn new(stream: TcpStream) -> Arc<Self> {
-        Arc::new(Self { stream, reset: AtomicBool::new(false), is_flushed: AtomicBool::new(false) })
+        Arc::new(Self {
+            stream,
+            reset: AtomicBool::new(false),
+            is_flushed: AtomicBool::new(false),
+            came: AtomicU64::new(0),
+        })
+    }
+
+    /// When the first bytes of the request that is read could be read: before as much of it was taken as was there.
+    pub(super) fn came(&self) -> Option<SystemTime> {
+        let came = self.came.load(Ordering::Relaxed);
+        (came > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(came))
+    }
+
+    /// The request is read: what is read now is of the next one.
+    pub(super) fn is_read(&self) {
+        self.came.store(0, Ordering::Relaxed);
+    }
+
+    fn comes(&self, at: SystemTime) {
+        if self.came.load(Ordering::Relaxed) == 0 {
+            let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.came.store(u64::try_from(since.as_nanos()).unwrap_or_default(), Ordering::Relaxed);
+        }
     }
 
     /// The HTTP library is given something to write.
@@ -89,9 +115,10 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.stream.poll_read_ready(context))?;
-            match self.0.stream.try_read(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    buffer.advance(count);
+            let now = SystemTime::now();
+            match self.0.stream.try_read_buf(buffer) {
+                Ok(_) => {
+                    self.0.comes(now);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}

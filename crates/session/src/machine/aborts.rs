@@ -20,6 +20,8 @@ pub(super) struct Abort {
     tickets: Vec<(Ticket, u32)>,
     /// Prompts that waited when it began, and end with it.
     queued: HashSet<MessageId>,
+    /// Attempts beside the steps of turns that were cancelled.
+    asides: Vec<AttemptId>,
     /// By which the [`Deadline::AbortGrace`] that counts is known.
     grace: Option<u32>,
 }
@@ -71,8 +73,11 @@ impl Machine {
         abort.queued.extend(queued);
         // A removal gives up more than the abort before it.
         let asides: Vec<AttemptId> = self.asides_given_up().collect();
-        let gives_up_more = self.live.delete.is_some() && !asides.is_empty();
-        self.effects.extend(asides.into_iter().map(Effect::CancelAttempt));
+        let abort = self.live.abort.get_or_insert_default();
+        let more: Vec<AttemptId> = asides.into_iter().filter(|aside| !abort.asides.contains(aside)).collect();
+        abort.asides.extend(&more);
+        let gives_up_more = !more.is_empty();
+        self.effects.extend(more.into_iter().map(Effect::CancelAttempt));
         if already {
             if gives_up_more {
                 self.begin_grace();

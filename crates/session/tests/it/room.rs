@@ -484,6 +484,8 @@ fn each_abort_has_its_own_time_to_end() {
     assert_eq!(h.on(Input::Delete(ticket)), ["cancel attempt", arms]);
     let first = h.graces[0];
     assert!(h.on(Input::Deadline(first)).is_empty());
+    // Whoever aborts once more does not hold that up.
+    assert!(h.abort().is_empty());
     assert_eq!(h.grace_is_over()[1..3], ["kill attempt", "kill attempt"]);
     assert!(h.machine.session().is_deleted());
 }

@@ -1,7 +1,7 @@
 //! A file that is written in whole blocks, each write durable when it returns.
 //!
-//! On the file systems that are known for it, writes go past the kernel's memory (`O_DIRECT`, `O_DSYNC`): one call, of exactly the
-//! blocks that changed. There the file also grows by zeros, which are then written over, so that few writes have new blocks to find
+//! On the file systems that are known for it, writes go past the kernel's memory (`O_DIRECT`) and are durable when they return
+//! (`RWF_DSYNC`): one call, of exactly the blocks that changed. There the file also grows by zeros, which are then written over, so that few writes have new blocks to find
 //! and a new length to keep. (In the kernel's memory a long write makes one large page, all of which a short one writes again.)
 //! Elsewhere it is written and flushed.
 
@@ -15,12 +15,16 @@ use fs_err as fs;
 pub(super) const BLOCK: usize = 4096;
 /// By how much a file grows at once, in bytes.
 const AHEAD: u64 = 128 * 1024;
-/// How much is written at once, in bytes.
-const PIECE: usize = 256 * 1024;
+/// How much is written at once, in bytes. What is longer is flushed when all of it is written.
+const PIECE: usize = 512 * 1024;
+/// So much of the memory for that is kept.
+const KEPT: usize = 256 * 1024;
 
 /// See the module.
 pub(super) struct BlockFile {
     file: fs::File,
+    /// Its file system is known for writes past the kernel's memory, which begin with the first one.
+    may_be_direct: bool,
     is_direct: bool,
     /// How long it is, in bytes.
     length: u64,
@@ -29,21 +33,34 @@ pub(super) struct BlockFile {
 impl BlockFile {
     /// Opens the file at `path`, or makes an empty one of it if `anew`.
     pub(super) fn open(path: &Path, anew: bool) -> io::Result<Self> {
-        let file = options(anew).open(path)?;
+        let file = fs::OpenOptions::new().read(true).write(true).create(anew).truncate(anew).open(path)?;
         let length = file.metadata()?.len();
-        let direct = direct(&file);
-        Ok(Self { is_direct: direct.is_some(), file: direct.unwrap_or(file), length })
+        Ok(Self { may_be_direct: direct::is_known(&file), file, is_direct: false, length })
     }
 
-    /// What is in it.
+    /// What is in it, before it is written to.
     pub(super) fn read_all(&self) -> io::Result<Vec<u8>> {
-        fs::read(self.file.path())
+        let mut content = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
+        let mut length = 0;
+        while length < content.len() {
+            match self.file.file().read_at(&mut content[length..], length as u64) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        content.truncate(length);
+        Ok(content)
     }
 
     /// Writes `content` at `at`, which is a multiple of [`BLOCK`], and zeros up to the end of its last block. `buffer` is kept for the
     /// next time.
     pub(super) fn write(&mut self, content: &[u8], at: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(BLOCK as u64));
+        if std::mem::take(&mut self.may_be_direct) {
+            self.is_direct = direct::begin(&self.file).is_ok();
+        }
         let end = at + content.len() as u64;
         let grows = self.is_direct && end > self.length;
         let end = end.next_multiple_of(if grows { AHEAD } else { BLOCK as u64 });
@@ -54,32 +71,38 @@ impl BlockFile {
         }
         let begin = buffer.as_ptr().align_offset(BLOCK);
         let aligned = &mut buffer[begin..begin + most];
+        let is_one = length <= PIECE;
         for from in (0..length).step_by(PIECE) {
             let piece = &mut aligned[..PIECE.min(length - from)];
             let taken = content.get(from..).unwrap_or_default();
             let taken = &taken[..taken.len().min(piece.len())];
             piece[..taken.len()].copy_from_slice(taken);
             piece[taken.len()..].fill(0);
-            self.write_piece(piece, at + from as u64)?;
+            self.write_piece(piece, at + from as u64, is_one)?;
         }
-        fail_point!(JOURNAL_WRITTEN);
-        if !self.is_direct {
+        if !(self.is_direct && is_one) {
             self.file.sync_data()?;
         }
         self.length = self.length.max(end);
+        if buffer.len() > KEPT {
+            *buffer = Vec::new();
+        }
         Ok(())
     }
 
-    fn write_piece(&mut self, piece: &[u8], at: u64) -> io::Result<()> {
-        match self.file.file().write_all_at(piece, at) {
-            // Its disk has longer blocks, or it cannot after all.
-            Err(error) if self.is_direct && error.kind() == io::ErrorKind::InvalidInput => {
-                self.file = options(false).open(self.file.path())?;
-                self.is_direct = false;
-                self.file.file().write_all_at(piece, at)
+    /// Writes a piece; where that goes past the kernel's memory it is durable then, if it `is_all`.
+    fn write_piece(&mut self, piece: &[u8], at: u64, is_all: bool) -> io::Result<()> {
+        if self.is_direct {
+            match direct::write(&self.file, piece, at, is_all) {
+                // Its disk has longer blocks, or it cannot after all, or may not.
+                Err(error) if direct::is_refusal(&error) => {
+                    direct::end(&self.file)?;
+                    self.is_direct = false;
+                }
+                result => return result,
             }
-            result => result,
         }
+        self.file.file().write_all_at(piece, at)
     }
 
     /// Makes its length durable.
@@ -88,30 +111,79 @@ impl BlockFile {
     }
 }
 
-fn options(anew: bool) -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(anew).truncate(anew);
-    options
-}
-
-/// The same file, whose writes go past the kernel's memory and are durable when they return. Where it is not known that its file
-/// system does both, none.
+/// Writing past the kernel's memory.
 #[cfg(target_os = "linux")]
-fn direct(file: &fs::File) -> Option<fs::File> {
-    use fs_err::os::unix::fs::OpenOptionsExt;
-    use rustix::fs::OFlags;
+mod direct {
+    use std::io::{self, ErrorKind, IoSlice};
 
-    const EXT4: i64 = 0xEF53;
-    const XFS: i64 = 0x5846_5342;
-    let kind = rustix::fs::fstatfs(file).ok()?.f_type as i64;
-    let flags = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
-    let open = || options(false).custom_flags(flags).open(file.path()).ok();
-    matches!(kind, EXT4 | XFS).then(open).flatten()
+    use fs_err as fs;
+    use rustix::fs::{OFlags, fcntl_setfl, fstatfs};
+    use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+
+    /// The magic numbers of the file systems that are known for it.
+    const EXT4: u64 = 0xEF53;
+    const XFS: u64 = 0x5846_5342;
+
+    /// Whether the file system of a file is known for them.
+    pub(super) fn is_known(file: &fs::File) -> bool {
+        fstatfs(file).is_ok_and(|found| matches!(found.f_type as u64, EXT4 | XFS))
+    }
+
+    /// From now on a file is written so.
+    pub(super) fn begin(file: &fs::File) -> io::Result<()> {
+        Ok(fcntl_setfl(file, OFlags::DIRECT)?)
+    }
+
+    /// And no longer.
+    pub(super) fn end(file: &fs::File) -> io::Result<()> {
+        Ok(fcntl_setfl(file, OFlags::empty())?)
+    }
+
+    /// Whether a write failed since it was one of these.
+    pub(super) fn is_refusal(error: &io::Error) -> bool {
+        matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::PermissionDenied)
+    }
+
+    /// Writes to such a file, durably if told to.
+    pub(super) fn write(file: &fs::File, mut bytes: &[u8], mut at: u64, durably: bool) -> io::Result<()> {
+        let flags = if durably { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        while !bytes.is_empty() {
+            match pwritev2(file, &[IoSlice::new(bytes)], at, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => (bytes, at) = (&bytes[written..], at + written as u64),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn direct(_: &fs::File) -> Option<fs::File> {
-    None
+mod direct {
+    use std::io::{Error, ErrorKind, Result};
+
+    use fs_err as fs;
+
+    pub(super) fn is_known(_: &fs::File) -> bool {
+        false
+    }
+
+    pub(super) fn begin(_: &fs::File) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn end(_: &fs::File) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn is_refusal(_: &Error) -> bool {
+        true
+    }
+
+    pub(super) fn write(_: &fs::File, _: &[u8], _: u64, _: bool) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]
@@ -121,11 +193,8 @@ mod tests {
     use super::*;
 
     fn open(directory: &Path, is_direct: bool) -> BlockFile {
-        let mut file = BlockFile::open(&directory.join("file"), true).unwrap();
-        if !is_direct {
-            (file.file, file.is_direct) = (options(false).open(file.file.path()).unwrap(), false);
-        }
-        file
+        let file = BlockFile::open(&directory.join("file"), true).unwrap();
+        BlockFile { may_be_direct: file.may_be_direct && is_direct, ..file }
     }
 
     proptest! {
@@ -149,7 +218,7 @@ mod tests {
                 expected.resize(expected.len().max(end), 0);
                 expected[at..end].fill(0);
                 expected[at..at + length].copy_from_slice(&content);
-                let found = file.read_all().unwrap();
+                let found = fs::read(directory.path().join("file")).unwrap();
                 prop_assert!(found[..expected.len()] == expected);
                 prop_assert!(found[expected.len()..].iter().all(|byte| *byte == 0));
                 prop_assert_eq!(found.len() as u64, file.length);
@@ -163,8 +232,10 @@ mod tests {
     fn a_disk_that_takes_no_such_blocks_is_written_through_the_kernel() {
         let directory = tempfile::tempdir().unwrap();
         let mut file = open(directory.path(), true);
+        file.write(&[1; BLOCK], 0, &mut Vec::new()).unwrap();
         // Some file systems refuse a length like this, and some do the same by themselves.
-        file.write_piece(&[7; 100], 0).unwrap();
-        assert_eq!(file.read_all().unwrap(), [7; 100]);
+        file.write_piece(&[7; 100], 0, true).unwrap();
+        let found = BlockFile::open(&directory.path().join("file"), false).unwrap().read_all().unwrap();
+        assert!(found[..100] == [7; 100] && found[100..BLOCK] == [1; BLOCK - 100]);
     }
 }
