@@ -36,7 +36,7 @@ pub(crate) struct Server {
 pub(crate) struct Asked {
     /// The answers since the last prompt.
     pub(crate) step: usize,
-    /// When its head was there, in microseconds.
+    /// When its first bytes could be read, in microseconds.
     pub(crate) arrived_us: u64,
     /// When the end of its answer was handed over, in microseconds.
     pub(crate) sent_us: u64,

@@ -94,7 +94,7 @@ pub(crate) struct Asked {
     pub(crate) step: Option<usize>,
     /// Stands for the prompt, and so for the session.
     pub(crate) prompt: Option<u64>,
-    /// When its head was there, in microseconds.
+    /// When its first bytes could be read, in microseconds.
     pub(crate) arrived: u64,
     /// When the last of its answer was handed over, in microseconds.
     pub(crate) sent: u64,

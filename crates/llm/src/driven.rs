@@ -257,9 +257,8 @@ impl<B> Drop for Driven<B> {
     /// A connection that was kept asleep for a chunk is to see that nobody reads from it any more: what would tell it rang
     /// already, and rings no second time.
     fn drop(&mut self) {
-        if let Some((link, _)) = &self.link
-            && let Some(driver) = link.driver().upgrade()
-        {
+        let driver = self.link.as_ref().and_then(|(link, _)| link.driver().upgrade());
+        if let Some(driver) = driver {
             driver.bell.answer();
         }
     }

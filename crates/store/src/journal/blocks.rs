@@ -1,9 +1,9 @@
 //! A file that is written in whole blocks, each write durable when it returns.
 //!
 //! On the file systems that are known for it, writes go past the kernel's memory (`O_DIRECT`) and are durable when they return
-//! (`RWF_DSYNC`): one call, of exactly the blocks that changed. There the file also grows by zeros, which are then written over, so that few writes have new blocks to find
-//! and a new length to keep. (In the kernel's memory a long write makes one large page, all of which a short one writes again.)
-//! Elsewhere it is written and flushed.
+//! (`RWF_DSYNC`): one call, of exactly the blocks that changed. There the file also grows by zeros, which are then written over, so
+//! that few writes have new blocks to find and a new length to keep. (In the kernel's memory a long write makes one large page, all of
+//! which a short one writes again.) Elsewhere it is written and flushed.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use fs_err as fs;
 pub(super) const BLOCK: usize = 4096;
 /// By how much a file grows at once, in bytes.
 const AHEAD: u64 = 128 * 1024;
-/// How much is written at once, in bytes. What is longer is flushed when all of it is written.
+/// How much is written at once, in bytes. What is longer, or makes the file longer, is flushed when all of it is written.
 const PIECE: usize = 512 * 1024;
 /// So much of the memory for that is kept.
 const KEPT: usize = 256 * 1024;
@@ -47,7 +47,10 @@ impl BlockFile {
                 Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    let what = format!("failed to read {}: {error}", self.file.path().display());
+                    return Err(io::Error::new(error.kind(), what));
+                }
             }
         }
         content.truncate(length);
@@ -71,7 +74,8 @@ impl BlockFile {
         }
         let begin = buffer.as_ptr().align_offset(BLOCK);
         let aligned = &mut buffer[begin..begin + most];
-        let is_one = length <= PIECE;
+        // Linux from 5.5 on, up to 6.6, does not always make the new length of a file on ext4 durable with such a write.
+        let is_one = length <= PIECE && !grows;
         for from in (0..length).step_by(PIECE) {
             let piece = &mut aligned[..PIECE.min(length - from)];
             let taken = content.get(from..).unwrap_or_default();
