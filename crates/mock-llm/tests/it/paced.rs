@@ -1,6 +1,6 @@
 //! Answers at a pace over real sockets: what is written past the HTTP library is what it would write.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use mock_llm::{Mock, Model, Outcome, Script, Server, Step, call, text, tokens};
 use serde_json::{Value, json};
@@ -82,6 +82,27 @@ async fn in_every_format_it_is_what_is_said_in_process() {
         assert_eq!(entry.tokens, mock.journal().entries()[2 * number + 1].tokens, "{path}");
         // Tokens that are due together go together, so a busy machine has fewer.
         assert!((2..=30).contains(&chunks.len()), "{path}: {}", chunks.len());
+    }
+    server.shutdown().await;
+}
+
+/// Each on the connection of the one before it.
+#[tokio::test]
+async fn a_request_comes_when_its_first_bytes_do() {
+    let (mock, server) = start(tokens(3).rate(200.0)).await;
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let micros = || u64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
+    for number in 0..2 {
+        let begun = micros();
+        stream.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: ").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let late = micros();
+        let body = messages("m", prompt()).to_string();
+        let rest = format!("mock\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(rest.as_bytes()).await.unwrap();
+        reads(&mut stream).await;
+        let came = mock.journal().entries()[number].arrived_us;
+        assert!((begun..late).contains(&came), "{number}: {came} is not in {begun}..{late}");
     }
     server.shutdown().await;
 }
