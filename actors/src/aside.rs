@@ -167,7 +167,6 @@ async fn ask(
         purse.reserve(shared, of, before, most, |_| ()).await?;
     }
     let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
-    progress.sent = true;
     let ended = exchange(&profile, body, order, progress, shared, text).await;
     tell_limiter(&profile.limiter, &ended, shared);
     ended

@@ -2,7 +2,9 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use playhouse_llm::{Hold, Opening};
 use playhouse_protocol::Seq;
 use tokio::sync::Notify;
 
@@ -11,17 +13,37 @@ use tokio::sync::Notify;
 pub(crate) struct Durable {
     up_to: AtomicU64,
     moved: Notify,
+    /// Requests that may leave when all up to the place beside them is durable.
+    held: Mutex<Vec<(Seq, Opening)>>,
 }
 
 impl Durable {
     pub(crate) fn new(seq: Seq) -> Self {
-        Self { up_to: AtomicU64::new(seq.0), moved: Notify::new() }
+        Self { up_to: AtomicU64::new(seq.0), moved: Notify::new(), held: Mutex::default() }
     }
 
-    /// All up to `seq` is durable.
+    /// All up to `seq` is durable. Requests that were held for that leave first: their models take longest.
     pub(crate) fn reached(&self, seq: Seq) {
-        self.up_to.fetch_max(seq.0, Ordering::AcqRel);
+        self.up_to.fetch_max(seq.0, Ordering::SeqCst);
+        self.open();
         self.moved.notify_waiters();
+    }
+
+    /// Holds a request until all up to `seq` is durable: for ever, if the store does not take it.
+    pub(crate) fn hold(&self, seq: Seq) -> Hold {
+        let (hold, opening) = Hold::new();
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push((seq, opening));
+        // It may be so by now.
+        self.open();
+        hold
+    }
+
+    fn open(&self) {
+        let up_to = self.up_to.load(Ordering::SeqCst);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let open: Vec<_> = held.extract_if(.., |(seq, _)| seq.0 <= up_to).collect();
+        drop(held);
+        open.into_iter().for_each(|(_, opening)| opening.open());
     }
 
     /// Waits until all up to `seq` is durable: for ever, if the store does not take it. Whoever waits is cancelled then.

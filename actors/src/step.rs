@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Limiter, Permit, Repair, Repairs};
+use playhouse_llm::{AnswerStream, Hold, Limiter, Permit, Repair, Repairs};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
@@ -236,8 +236,8 @@ fn log(repairs: &Repairs, session: SessionId, order: &AttemptOrder) {
 /// What is known of an attempt while it runs, and when it is cut.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// The request may have left.
-    pub(crate) sent: bool,
+    /// What kept the request from leaving, once it was given to be sent.
+    pub(crate) hold: Option<Hold>,
     /// The answer began.
     pub(crate) answering: bool,
     pub(crate) usage: Option<Usage>,
@@ -253,7 +253,7 @@ impl Progress {
             ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
         );
         self.answering
-            || self.sent
+            || self.hold.as_ref().is_some_and(Hold::give_up)
                 && match error.status {
                     // A gateway lost patience with whoever worked on it, or what was answered is not what was asked for.
                     Some(status) => matches!(status, 200..=299 | 504 | 524),
@@ -292,20 +292,28 @@ async fn attempt(
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
-    // All of the above needs no record of the attempt.
-    durable.wait(until).await;
-    // Before the provider's limits: whoever waits here holds up nobody there.
-    if let Some((purse, before)) = purse {
-        // What was used before is settled then, and where it waits clients are told.
-        ring.has_published(until).await;
-        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
-        let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
-        let of = (order.attempt, &order.model, Some(order.turn));
-        purse.reserve(shared, of, before, most, waits).await?;
-    }
+    // All of the above needs no record of the attempt; and where nothing else is to be waited for, the request is sent on its way as well.
     let of = (order, until);
-    let _permit = admitted(&profile.limiter, &tenant, of, ring, shared).await;
-    progress.sent = true;
+    let free = purse.is_none().then(|| profile.limiter.try_acquire(order.estimated_input)).flatten();
+    let _permit = match free {
+        Some(permit) => {
+            progress.hold = Some(durable.hold(until));
+            permit
+        }
+        None => {
+            durable.wait(until).await;
+            // Before the provider's limits: whoever waits here holds up nobody there.
+            if let Some((purse, before)) = purse {
+                // What was used before is settled then, and where it waits clients are told.
+                ring.has_published(until).await;
+                let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+                let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
+                let attempt = (order.attempt, &order.model, Some(order.turn));
+                purse.reserve(shared, attempt, before, most, waits).await?;
+            }
+            admitted(&profile.limiter, &tenant, of, ring, shared).await
+        }
+    };
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
     tell_limiter(&profile.limiter, &ended, shared);
     ended
@@ -325,7 +333,7 @@ pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, s
     }
 }
 
-/// Sends the request of an attempt; on return the answer begins.
+/// Sends the request of an attempt, which leaves when it may; on return the answer begins.
 pub(crate) async fn send(
     profile: &Profile,
     attempt: AttemptId,
@@ -334,8 +342,9 @@ pub(crate) async fn send(
 ) -> Result<AnswerStream, ErrorInfo> {
     let Profile { transport, endpoint, limits, head, .. } = profile;
     let limits = limits.for_output(head.max_output);
-    let sent = playhouse_llm::send(transport.as_ref(), endpoint, &head.model, attempt, body, limits);
-    let stream = sent.await?;
+    let hold = progress.hold.get_or_insert_with(Hold::none);
+    let (transport, model) = (transport.as_ref(), &head.model);
+    let stream = playhouse_llm::send_held(transport, endpoint, model, attempt, body, limits, hold).await?;
     progress.answering = true;
     Ok(stream)
 }
@@ -350,19 +359,19 @@ async fn exchange(
     progress: &mut Progress,
     shared: &Shared,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
-    let began = Instant::now();
     let sent = send(profile, order.attempt, body, progress).await;
     // An error is told as well.
     ring.has_published(until).await;
     let mut stream = sent?;
-    let Progress { usage, opaque, .. } = progress;
+    let Progress { hold, usage, opaque, .. } = progress;
+    let left = hold.as_ref().and_then(Hold::opened_at);
     let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
     let mut is_first = true;
     loop {
         let more = telling.read(&mut stream).await;
         if is_first && telling.has_begun() {
             is_first = false;
-            shared.measures.first_token(&order.model, began.elapsed());
+            shared.measures.first_token(&order.model, left.map(|left| left.elapsed()).unwrap_or_default());
         }
         if let Some(reported) = stream.new_usage() {
             *usage = Some(reported);

@@ -188,10 +188,13 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("it comes")
 }
 
+/// A model in the same process, and one behind a socket, in front of which its requests are held.
+const MODELS: [&str; 2] = ["mock", "anthropic"];
+
 /// A session that made a call and whose next step waits for the flush, when it is made ready.
-async fn ready(stage: &Stage, held: &Held) -> (SessionHandle, JoinHandle<TurnOutcome>) {
+async fn ready(stage: &Stage, held: &Held, provider: &str) -> (SessionHandle, JoinHandle<TurnOutcome>) {
     logs::keep();
-    let session = stage.session("m").await;
+    let session = stage.session_with(provider, "m").await;
     held.kept.lock().unwrap().from = Some("call.settled");
     let run = ("step", "run", Some(session.id()));
     logs::count(run);
@@ -214,55 +217,61 @@ async fn ready(stage: &Stage, held: &Held) -> (SessionHandle, JoinHandle<TurnOut
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_step_is_made_ready_before_the_flush_and_leaves_after_it() {
-    let mut store = Store::memory().unwrap();
-    let held = Held::of(&mut store);
-    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
-    let (_session, turn) = ready(&stage, &held).await;
-    held.let_go();
-    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
-    assert_eq!(stage.directory.mock.journal().count(), 2);
+    for provider in MODELS {
+        let mut store = Store::memory().unwrap();
+        let held = Held::of(&mut store);
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let stage = Stage::on(store, folder, probing(["free"]), 1 << 20).await;
+        let (_session, turn) = ready(&stage, &held, provider).await;
+        held.let_go();
+        assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
+        assert_eq!(stage.directory.mock.journal().count(), 2);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_ready_when_its_turn_is_aborted_never_leaves() {
-    let mut store = Store::memory().unwrap();
-    let held = Held::of(&mut store);
-    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
-    let (session, turn) = ready(&stage, &held).await;
-    let abort = tokio::spawn({
-        let session = session.clone();
-        async move { session.abort().await.unwrap() }
-    });
-    held.keeps("turn.ended").await;
-    held.let_go();
-    soon(abort).await.unwrap();
-    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Aborted);
-    assert_eq!(stage.directory.mock.journal().count(), 1);
-    let records = stage.records(&session).await;
-    let ended = records.iter().rev().find_map(|record| match record {
-        Record::AttemptEnded(ended) => Some(ended),
-        _ => None,
-    });
-    assert_eq!(ended.unwrap().usage, None, "nothing was used");
+    for provider in MODELS {
+        let mut store = Store::memory().unwrap();
+        let held = Held::of(&mut store);
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let stage = Stage::on(store, folder, probing(["free"]), 1 << 20).await;
+        let (session, turn) = ready(&stage, &held, provider).await;
+        let abort = tokio::spawn({
+            let session = session.clone();
+            async move { session.abort().await.unwrap() }
+        });
+        held.keeps("turn.ended").await;
+        held.let_go();
+        soon(abort).await.unwrap();
+        assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Aborted);
+        assert_eq!(stage.directory.mock.journal().count(), 1);
+        let records = stage.records(&session).await;
+        let ended = records.iter().rev().find_map(|record| match record {
+            Record::AttemptEnded(ended) => Some(ended),
+            _ => None,
+        });
+        assert_eq!(ended.unwrap().usage, None, "nothing was used");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_ready_when_its_record_cannot_be_written_never_leaves() {
-    let mut store = Store::memory().unwrap();
-    let held = Held::of(&mut store);
-    let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), probing(["free"]), 1 << 20).await;
-    let (session, turn) = ready(&stage, &held).await;
-    held.fail();
-    // The session goes on from its log, which has the first attempt alone.
-    assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
-    let records = stage.records(&session).await;
-    let attempts = records.iter().filter(|record| matches!(record, Record::AttemptStarted(_))).count();
-    assert!(attempts > 2, "the first one is made again: {attempts}");
-    assert_eq!(
-        stage.directory.mock.journal().count(),
-        attempts as u64,
-        "every request that left is in the log"
-    );
+    for provider in MODELS {
+        let mut store = Store::memory().unwrap();
+        let held = Held::of(&mut store);
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let stage = Stage::on(store, folder, probing(["free"]), 1 << 20).await;
+        let (session, turn) = ready(&stage, &held, provider).await;
+        held.fail();
+        // The session goes on from its log, which has the first attempt alone.
+        assert_eq!(soon(turn).await.unwrap(), TurnOutcome::Completed);
+        let records = stage.records(&session).await;
+        let attempts = records.iter().filter(|record| matches!(record, Record::AttemptStarted(_))).count();
+        assert!(attempts > 2, "the first one is made again: {attempts}");
+        let asked = stage.directory.mock.journal().count();
+        assert_eq!(asked, attempts as u64, "every request that left is in the log");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -21,7 +21,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, StreamExt as _, try_unfold};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::{BodyDataStream, Full};
+use http_body_util::BodyDataStream;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
@@ -37,6 +37,7 @@ use tower::Service;
 
 use crate::connections::{Connections, Http2, blocking, cryptography, innermost};
 use crate::driven::{Driven, Drivers};
+use crate::hold::{Held, HeldBody};
 use crate::paced::{Pace, Paced};
 
 /// How long a connection is kept for the next request.
@@ -82,7 +83,7 @@ pub(crate) struct Unanswered {
 /// caller's.
 #[derive(Clone, Debug)]
 pub(crate) enum Client {
-    Straight(Arc<Pool<Connector, Full<Bytes>>>),
+    Straight(Arc<Pool<Connector, HeldBody>>),
     Proxied(reqwest::Client),
 }
 
@@ -112,10 +113,25 @@ impl Client {
         straight(tls, connections, pace).map(|pool| Self::Straight(Arc::new(pool)))
     }
 
-    /// Sends `body` to `url`, and returns when the answer's head has arrived.
-    pub(crate) async fn post(&self, url: Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Unanswered> {
+    /// Whether a request to `url` can be held in front of its socket: which one that is, and that it is of no other request, is
+    /// known before.
+    pub(crate) fn can_hold(&self, url: &Url, connections: Connections) -> bool {
+        matches!(self, Self::Straight(_))
+            && url.scheme() == "http"
+            && connections.http2 != Http2::PriorKnowledge
+    }
+
+    /// Sends `body` to `url`, and returns when the answer's head has arrived. `held`: what keeps it from leaving, if it
+    /// [can](Self::can_hold).
+    pub(crate) async fn post(
+        &self,
+        url: Url,
+        headers: HeaderMap,
+        body: Bytes,
+        held: Option<Arc<Held>>,
+    ) -> Result<Answer, Unanswered> {
         match self {
-            Self::Straight(pool) => post(pool, url, headers, body).await,
+            Self::Straight(pool) => post(pool, url, headers, body, held).await,
             Self::Proxied(client) => {
                 let sent = client.post(url).headers(headers).body(body).send().await;
                 let response = sent.map_err(|error| Unanswered {
@@ -157,7 +173,7 @@ fn straight(
     tls: Option<ClientConfig>,
     connections: Connections,
     pace: &Pace,
-) -> Result<Pool<Connector, Full<Bytes>>, String> {
+) -> Result<Pool<Connector, HeldBody>, String> {
     let tls = match tls {
         Some(tls) => tls,
         None => ClientConfig::builder_with_provider(cryptography())
@@ -191,10 +207,11 @@ fn straight(
 }
 
 async fn post(
-    pool: &Pool<Connector, Full<Bytes>>,
+    pool: &Pool<Connector, HeldBody>,
     mut url: Url,
     mut headers: HeaderMap,
     body: Bytes,
+    held: Option<Arc<Held>>,
 ) -> Result<Answer, Unanswered> {
     if let Some(credentials) = credentials(&url)
         && !headers.contains_key(AUTHORIZATION)
@@ -213,13 +230,15 @@ async fn post(
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     let mut handed_back = 0;
     let response = loop {
-        let mut request = Request::new(Full::new(body.clone()));
+        let mut request = Request::new(HeldBody::new(body.clone(), held.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers.clone();
         match pool.request(request).await {
             Ok(response) => break response,
-            Err(error) if handed_back < MOST_HANDED_BACK && is_handed_back(&error) => handed_back += 1,
+            Err(error) if handed_back < MOST_HANDED_BACK && is_handed_back(&error, held.as_deref()) => {
+                handed_back += 1;
+            }
             Err(error) => {
                 return Err(Unanswered {
                     is_connect: error.is_connect(),
@@ -259,8 +278,12 @@ fn credentials(url: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Whether the server said that it did not look at the request: it was closing the connection, or refused the stream.
-fn is_handed_back(error: &PoolError) -> bool {
+/// Whether the server said that it did not look at the request (it was closing the connection, or refused the stream), or closed
+/// the connection while the request was held.
+fn is_handed_back(error: &PoolError, held: Option<&Held>) -> bool {
+    if !error.is_connect() && held.is_some_and(Held::holds) {
+        return true;
+    }
     let cause = chain(error).find_map(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|error| {
         let closes = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
@@ -433,7 +456,7 @@ mod tests {
         let _others: Vec<Coming> = (0..2_000).map(|_| pace.begin()).collect();
         let client = Client::new(&url, None, Connections::default(), &pace).unwrap();
         for _ in 0..2 {
-            let answer = client.post(url.clone(), HeaderMap::new(), Bytes::from_static(b"{}")).await;
+            let answer = client.post(url.clone(), HeaderMap::new(), Bytes::from_static(b"{}"), None).await;
             let body: Vec<Bytes> = answer.unwrap().into_body().try_collect().await.unwrap();
             assert_eq!(body.concat(), b"abc");
             is_closed.recv().await.unwrap();

@@ -4,21 +4,27 @@
 //! first chunk, and wakes the task that reads the answer; that one takes it, and wakes the other for the next. Models write a
 //! chunk for each token, so two tasks take turns for every token, even where ten of them came with one read. Here the reader
 //! polls the connection itself, in the name of the connection's task, until no chunk is left: what came together is read
-//! together. And while it does, what would wake that task is kept until it is through: most of it is done by then.
+//! together. And while it does, what would wake that task is kept until it is through: most of it is done by then. So does whoever
+//! lets a held request leave ([`hold`](crate::hold)).
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures::stream::Stream;
 use futures::task::{ArcWake, AtomicWaker, waker};
 use http::{Extensions, Version};
 use hyper::rt::Executor;
 use hyper_util::client::legacy::connect::Connected;
+use tokio::runtime::Handle;
+
+use crate::hold::Held;
 
 /// What the task of a connection does.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,8 +36,13 @@ pub(crate) struct Drivers;
 impl Executor<Work> for Drivers {
     fn execute(&self, work: Work) {
         let bell = Arc::<Bell>::default();
-        let seat = Mutex::new(Seat { work: Some(work), waker: waker(Arc::clone(&bell)) });
-        tokio::spawn(Driving(Arc::new(Driver { seat, bell, is_known: AtomicBool::new(false) })));
+        let waker = waker(Arc::clone(&bell));
+        let driver = Arc::new_cyclic(|driver| {
+            let known = Some(Known { driver: Weak::clone(driver), to_socket: false });
+            let (seat, held) = (Mutex::new(Seat { work: Some(work), waker, known }), Mutex::default());
+            Driver { seat, bell, held, runtime: Handle::current() }
+        });
+        tokio::spawn(Driving(driver));
     }
 }
 
@@ -86,12 +97,20 @@ impl ArcWake for Bell {
     }
 }
 
-/// The work of one connection, for its task and for the readers of its answers.
-struct Driver {
+/// The work of one connection, for its task, for the readers of its answers, and for who lets a request of it leave.
+pub(crate) struct Driver {
     seat: Mutex<Seat>,
     bell: Arc<Bell>,
-    /// Whether its socket knows it.
-    is_known: AtomicBool,
+    /// What may not be written yet, and how many bytes that are.
+    held: Mutex<Option<(Arc<Held>, usize)>>,
+    /// That of its task.
+    runtime: Handle,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
 }
 
 struct Seat {
@@ -99,15 +118,31 @@ struct Seat {
     work: Option<Work>,
     /// The bell. Whoever polls does so with this one: what becomes ready is the task's to see.
     waker: Waker,
+    /// Whose work it is; with the thread while it is polled.
+    known: Option<Known>,
+}
+
+/// Whose work a thread polls.
+struct Known {
+    driver: Weak<Driver>,
+    /// Whether its socket knows.
+    to_socket: bool,
+}
+
+thread_local! {
+    /// Whose work this thread polls just now.
+    static AT_WORK: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
 impl Seat {
     fn poll(&mut self) -> Poll<()> {
         let Some(work) = &mut self.work else { return Poll::Ready(()) };
         let mut cx = Context::from_waker(&self.waker);
+        let others = AT_WORK.replace(self.known.take());
         // A panic ends the connection, as in a task of its own, and nothing of whoever reads from it.
         let polled =
             catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))).unwrap_or(Poll::Ready(()));
+        self.known = AT_WORK.replace(others);
         if polled.is_ready() {
             self.work = None;
         }
@@ -123,38 +158,53 @@ impl Driver {
     /// Lets the connection do what it can do now. If its task is at it, waits for one poll of that: microseconds, unless the system takes the
     /// processor away from it meanwhile.
     fn drive(&self) {
-        let mut seat = self.seat();
+        self.drive_in(self.seat());
+    }
+
+    fn drive_in(&self, mut seat: MutexGuard<'_, Seat>) {
         // All of that is seen now.
         self.bell.rang.swap(false, Ordering::SeqCst);
         if seat.work.is_some() && seat.poll().is_ready() {
             self.bell.task.wake();
         }
     }
+
+    /// The same on a thread that need not be one of the runtime's, unless somebody is at it: then returns `false`.
+    pub(crate) fn drive_from_outside(&self) -> bool {
+        let seat = match self.seat.try_lock() {
+            Ok(seat) => seat,
+            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let _runtime = self.runtime.enter();
+        let _muted = self.bell.mute();
+        self.drive_in(seat);
+        true
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<(Arc<Held>, usize)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Called by a request when the connection that this thread works for takes it: what is written from now on, `size` bytes, has to wait.
+pub(crate) fn hold(held: Arc<Held>, size: usize) {
+    let driver = AT_WORK.with_borrow(|known| known.as_ref().and_then(|known| known.driver.upgrade()));
+    if let Some(driver) = driver {
+        *driver.held() = Some((held, size));
+    }
 }
 
 /// The task of a connection.
 struct Driving(Arc<Driver>);
-
-thread_local! {
-    /// Whose work this thread polls just now, as long as its socket does not know.
-    static AT_WORK: RefCell<Option<Weak<Driver>>> = const { RefCell::new(None) };
-}
 
 impl Future for Driving {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = &self.0;
-        let is_known = driver.is_known.load(Ordering::Relaxed);
-        if !is_known {
-            AT_WORK.set(Some(Arc::downgrade(driver)));
-        }
         driver.bell.task.register(cx.waker());
-        let polled = driver.seat().poll();
-        if !is_known {
-            AT_WORK.set(None);
-        }
-        polled
+        driver.seat().poll()
     }
 }
 
@@ -197,9 +247,29 @@ impl Link {
     /// Called by a socket when it is polled: by the work of its connection, or before that by whoever makes it. Who came last is
     /// remembered.
     pub(crate) fn polled(&self) {
-        let Some(driver) = AT_WORK.take().and_then(|driver| driver.upgrade()) else { return };
-        driver.is_known.store(true, Ordering::Relaxed);
-        *self.driver() = Arc::downgrade(&driver);
+        AT_WORK.with_borrow_mut(|known| {
+            if let Some(known) = known.as_mut().filter(|known| !known.to_socket) {
+                known.to_socket = true;
+                *self.driver() = Weak::clone(&known.driver);
+            }
+        });
+    }
+
+    /// Called by a socket before it is written to: pending while that may not leave. `drives`: whether who lets it leave may write that
+    /// many bytes.
+    pub(crate) fn poll_leave(
+        &self,
+        cx: &mut Context<'_>,
+        drives: impl FnOnce(usize) -> bool,
+    ) -> Poll<io::Result<()>> {
+        let driver = self.driver().clone();
+        let Some(driving) = driver.upgrade() else { return Poll::Ready(Ok(())) };
+        let mut held = driving.held();
+        if let Some((held, size)) = &*held {
+            ready!(held.poll_leave(cx, || drives(*size).then_some(driver)))?;
+        }
+        *held = None;
+        Poll::Ready(Ok(()))
     }
 
     fn driver(&self) -> MutexGuard<'_, Weak<Driver>> {

@@ -11,7 +11,7 @@
 //! how requests are written, and how events are decoded. `usage` makes exclusive counts of what providers report, each by
 //! its [`UsageConvention`]. `sse` cuts the body into events, `form` knows those that differ in their text only, `failure` makes typed errors of what providers say, `media`
 //! carries attachments, `call_ids` keeps ids of calls acceptable, `connections` opens as many as HTTP/2 needs, `client` speaks
-//! over them, and `paced` reads them seldom while much comes.
+//! over them, `paced` reads them seldom while much comes, and `hold` keeps a request ready that may not leave yet.
 //!
 //! Errors are [`ErrorInfo`](playhouse_protocol::ErrorInfo)s: typed, naming the provider and what to do, never a key.
 //!
@@ -42,6 +42,7 @@ mod fetch;
 mod form;
 mod gemini;
 mod head;
+mod hold;
 mod json;
 mod limiter;
 mod media;
@@ -55,7 +56,7 @@ mod transcript;
 mod transport;
 mod usage;
 
-pub use answer::{AnswerStream, Limits, send};
+pub use answer::{AnswerStream, Limits, send, send_held};
 pub use connections::{Connections, Http2};
 pub use credentials::Credentials;
 pub use decode::{Answer, Failure, StreamEvent};
@@ -65,6 +66,7 @@ pub use fetch::fetch;
 pub use head::{
     CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, ToolChoice,
 };
+pub use hold::{Hold, Opening};
 pub use limiter::{Limiter, Limiters, Permit, Quota};
 pub use paced::carriers;
 pub use repair::{Repair, Repairs};

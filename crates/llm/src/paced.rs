@@ -41,6 +41,8 @@ const LATE_TIMES: u32 = 4;
 /// The longest rest where rests end in time, and where they do not.
 const LONGEST: Duration = Duration::from_millis(100);
 const LONGEST_OF_A_CROWD: Duration = Duration::from_millis(200);
+/// What whoever lets requests leave writes itself, in bytes: that takes half a millisecond, and there may be others who wait.
+const MOST_WRITTEN: usize = 1 << 20;
 /// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
 /// between answers that take long; if rests became shorter for it, there would be still more to do.
 const FADING: u64 = 2_000;
@@ -84,6 +86,11 @@ impl Pace {
     pub(crate) fn begin(&self) -> Coming {
         self.0.coming.fetch_add(1, Ordering::Relaxed);
         Coming(self.clone())
+    }
+
+    /// Whether one thread can write the requests of all answers under way, if each has so many bytes, and is not held up for long.
+    fn can_be_written_at_once(&self, size: usize) -> bool {
+        self.0.coming.load(Ordering::Relaxed).saturating_mul(size) <= MOST_WRITTEN
     }
 
     /// How long a socket rests that was read just now.
@@ -173,6 +180,12 @@ impl<T> Paced<T> {
         }
     }
 
+    /// Waits until what is to be written may leave.
+    fn poll_leave(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.polled();
+        self.link.poll_leave(cx, |size| self.pace.can_be_written_at_once(size))
+    }
+
     /// Ends a rest, also for a reader that waits for its end.
     fn wrote(&mut self) {
         if let Some(over) = self.over.as_mut().filter(|_| self.is_resting) {
@@ -211,6 +224,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_leave(cx))?;
         self.wrote();
         Pin::new(&mut self.connection).poll_write(cx, bytes)
     }
@@ -220,6 +234,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_leave(cx))?;
         self.wrote();
         Pin::new(&mut self.connection).poll_write_vectored(cx, slices)
     }
