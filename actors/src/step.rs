@@ -200,6 +200,7 @@ async fn run(work: StepWork) {
             })
         }
         Err(error) => {
+            progress.give_up();
             let error = error.of_model(&order.model);
             // Tenants are not told what the provider said: here it stands for the operator.
             if !cancel.is_cancelled() && error.code != ErrorCode::PromptTooLong {
@@ -246,14 +247,21 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A server that could not be reached or refused the request used nothing.
+    /// Has a request never leave that has not left yet.
+    pub(crate) fn give_up(&self) {
+        if let Some(hold) = &self.hold {
+            hold.give_up();
+        }
+    }
+
+    /// A server that could not be reached or refused the request used nothing, nor did one that was given up before it might leave.
     pub(crate) fn may_have_used(&self, error: &ErrorInfo) -> bool {
         let unsent = matches!(
             error.code,
             ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
         );
         self.answering
-            || self.hold.as_ref().is_some_and(Hold::give_up)
+            || self.hold.as_ref().is_some_and(|hold| hold.opened_at().is_some())
                 && match error.status {
                     // A gateway lost patience with whoever worked on it, or what was answered is not what was asked for.
                     Some(status) => matches!(status, 200..=299 | 504 | 524),
@@ -344,7 +352,12 @@ pub(crate) async fn send(
     let limits = limits.for_output(head.max_output);
     let hold = progress.hold.get_or_insert_with(Hold::none);
     let (transport, model) = (transport.as_ref(), &head.model);
-    let stream = playhouse_llm::send_held(transport, endpoint, model, attempt, body, limits, hold).await?;
+    let sent = playhouse_llm::send_held(transport, endpoint, model, attempt, body, limits, hold).await;
+    if sent.is_err() {
+        // Before the record of the attempt is durable, perhaps: it is not to leave when that is.
+        hold.give_up();
+    }
+    let stream = sent?;
     progress.answering = true;
     Ok(stream)
 }

@@ -93,12 +93,12 @@ impl SessionState {
         let durable = Arc::clone(&self.durable);
         let (began, writing) = (Instant::now(), (self.gate.writing(), self.shared.appends.enter()));
         let done = move |result: Result<_, StoreError>| {
+            let took = began.elapsed();
             // Before the answer: whoever stops this actor for it finds that all is written.
             drop(writing);
             if let Ok(seq) = &result {
                 durable.reached(*seq);
             }
-            let took = began.elapsed();
             // A session that is gone does not wait for it.
             drop(myself.send_message(SessionMessage::Flushed(result)));
             measure::took(Metric::LogAppend, took);

@@ -100,7 +100,7 @@ pub async fn send(
 ///
 /// # Errors
 ///
-/// Those of [`send`], also before it may leave: where its server cannot be reached.
+/// Those of [`send`], also before it may leave: where its server cannot be reached, and for a request that is given up.
 pub async fn send_held(
     transport: &dyn Transport,
     endpoint: &Endpoint,

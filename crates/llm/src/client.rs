@@ -37,7 +37,7 @@ use tower::Service;
 
 use crate::connections::{Connections, Http2, blocking, cryptography, innermost};
 use crate::driven::{Driven, Drivers};
-use crate::hold::{Held, HeldBody};
+use crate::hold::{HeldBody, Hold};
 use crate::paced::{Pace, Paced};
 
 /// How long a connection is kept for the next request.
@@ -113,25 +113,33 @@ impl Client {
         straight(tls, connections, pace).map(|pool| Self::Straight(Arc::new(pool)))
     }
 
-    /// Whether a request to `url` can be held in front of its socket: which one that is, and that it is of no other request, is
-    /// known before.
-    pub(crate) fn can_hold(&self, url: &Url, connections: Connections) -> bool {
+    /// Whether a request can be held in front of its socket: which one that is, and that it is of no other request, is known before; and
+    /// nothing is written before head and body are put together.
+    fn can_hold(&self, url: &Url, headers: &HeaderMap, body: &Bytes, connections: Connections) -> bool {
+        let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         matches!(self, Self::Straight(_))
             && url.scheme() == "http"
             && connections.http2 != Http2::PriorKnowledge
+            && url.as_str().len() + head <= MOST_AT_ONCE / 2
+            && !body.is_empty()
     }
 
-    /// Sends `body` to `url`, and returns when the answer's head has arrived. `held`: what keeps it from leaving, if it
-    /// [can](Self::can_hold).
+    /// Sends `body` to `url`, and returns when the answer's head has arrived. It leaves when `hold` is opened, if there is one.
     pub(crate) async fn post(
         &self,
         url: Url,
         headers: HeaderMap,
         body: Bytes,
-        held: Option<Arc<Held>>,
+        connections: Connections,
+        mut hold: Option<&Hold>,
     ) -> Result<Answer, Unanswered> {
+        if !self.can_hold(&url, &headers, &body, connections)
+            && let Some(hold) = hold.take()
+        {
+            hold.opened().await;
+        }
         match self {
-            Self::Straight(pool) => post(pool, url, headers, body, held).await,
+            Self::Straight(pool) => post(pool, url, headers, body, hold).await,
             Self::Proxied(client) => {
                 let sent = client.post(url).headers(headers).body(body).send().await;
                 let response = sent.map_err(|error| Unanswered {
@@ -211,7 +219,7 @@ async fn post(
     mut url: Url,
     mut headers: HeaderMap,
     body: Bytes,
-    held: Option<Arc<Held>>,
+    mut hold: Option<&Hold>,
 ) -> Result<Answer, Unanswered> {
     if let Some(credentials) = credentials(&url)
         && !headers.contains_key(AUTHORIZATION)
@@ -230,15 +238,21 @@ async fn post(
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     let mut handed_back = 0;
     let response = loop {
-        let mut request = Request::new(HeldBody::new(body.clone(), held.clone()));
+        let mut request = Request::new(HeldBody::new(body.clone(), hold.map(Hold::held)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers.clone();
-        match pool.request(request).await {
+        let sent = pool.request(request).await;
+        // The server closed the connection, or said something of its own: that is no answer to what did not leave.
+        let is_connect = sent.as_ref().is_err_and(PoolError::is_connect);
+        if let Some(held) = hold.take_if(|hold| !is_connect && hold.take_back()) {
+            drop(sent);
+            held.opened().await;
+            continue;
+        }
+        match sent {
             Ok(response) => break response,
-            Err(error) if handed_back < MOST_HANDED_BACK && is_handed_back(&error, held.as_deref()) => {
-                handed_back += 1;
-            }
+            Err(error) if handed_back < MOST_HANDED_BACK && is_handed_back(&error) => handed_back += 1,
             Err(error) => {
                 return Err(Unanswered {
                     is_connect: error.is_connect(),
@@ -278,12 +292,8 @@ fn credentials(url: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Whether the server said that it did not look at the request (it was closing the connection, or refused the stream), or closed
-/// the connection while the request was held.
-fn is_handed_back(error: &PoolError, held: Option<&Held>) -> bool {
-    if !error.is_connect() && held.is_some_and(Held::holds) {
-        return true;
-    }
+/// Whether the server said that it did not look at the request: it was closing the connection, or refused the stream.
+fn is_handed_back(error: &PoolError) -> bool {
     let cause = chain(error).find_map(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|error| {
         let closes = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
@@ -456,7 +466,10 @@ mod tests {
         let _others: Vec<Coming> = (0..2_000).map(|_| pace.begin()).collect();
         let client = Client::new(&url, None, Connections::default(), &pace).unwrap();
         for _ in 0..2 {
-            let answer = client.post(url.clone(), HeaderMap::new(), Bytes::from_static(b"{}"), None).await;
+            let answer = {
+                let (url, body) = (url.clone(), Bytes::from_static(b"{}"));
+                client.post(url, HeaderMap::new(), body, Connections::default(), None).await
+            };
             let body: Vec<Bytes> = answer.unwrap().into_body().try_collect().await.unwrap();
             assert_eq!(body.concat(), b"abc");
             is_closed.recv().await.unwrap();

@@ -38,9 +38,9 @@ impl Executor<Work> for Drivers {
         let bell = Arc::<Bell>::default();
         let waker = waker(Arc::clone(&bell));
         let driver = Arc::new_cyclic(|driver| {
-            let known = Some(Known { driver: Weak::clone(driver), to_socket: false });
-            let (seat, held) = (Mutex::new(Seat { work: Some(work), waker, known }), Mutex::default());
-            Driver { seat, bell, held, runtime: Handle::current() }
+            let known = Some(Known { driver: Weak::clone(driver), to_socket: false, held: None });
+            let seat = Mutex::new(Seat { work: Some(work), waker, known });
+            Driver { seat, bell, runtime: Handle::current() }
         });
         tokio::spawn(Driving(driver));
     }
@@ -101,8 +101,6 @@ impl ArcWake for Bell {
 pub(crate) struct Driver {
     seat: Mutex<Seat>,
     bell: Arc<Bell>,
-    /// What may not be written yet, and how many bytes that are.
-    held: Mutex<Option<(Arc<Held>, usize)>>,
     /// That of its task.
     runtime: Handle,
 }
@@ -127,6 +125,8 @@ struct Known {
     driver: Weak<Driver>,
     /// Whether its socket knows.
     to_socket: bool,
+    /// What may not be written yet, and how many bytes that are.
+    held: Option<(Arc<Held>, usize)>,
 }
 
 thread_local! {
@@ -169,30 +169,44 @@ impl Driver {
         }
     }
 
-    /// The same on a thread that need not be one of the runtime's, unless somebody is at it: then returns `false`.
-    pub(crate) fn drive_from_outside(&self) -> bool {
+    /// The same on a thread that need not be one of the runtime's. If somebody is at it, leaves it to its task.
+    pub(crate) fn drive_from_outside(&self) {
         let seat = match self.seat.try_lock() {
             Ok(seat) => seat,
             Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::WouldBlock) => return self.wake(),
         };
         let _runtime = self.runtime.enter();
         let _muted = self.bell.mute();
         self.drive_in(seat);
-        true
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<(Arc<Held>, usize)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Wakes its task, whether a reader is at it or not.
+    pub(crate) fn wake(&self) {
+        self.bell.task.wake();
     }
 }
 
 /// Called by a request when the connection that this thread works for takes it: what is written from now on, `size` bytes, has to wait.
-pub(crate) fn hold(held: Arc<Held>, size: usize) {
-    let driver = AT_WORK.with_borrow(|known| known.as_ref().and_then(|known| known.driver.upgrade()));
-    if let Some(driver) = driver {
-        *driver.held() = Some((held, size));
-    }
+/// Returns `false` outside of such work.
+pub(crate) fn hold(held: Arc<Held>, size: usize) -> bool {
+    AT_WORK.with_borrow_mut(|known| {
+        let known = known.as_mut();
+        known.map(|known| known.held = Some((held, size))).is_some()
+    })
+}
+
+/// Called by a socket before it is written to: pending while that may not leave. `drives`: whether who lets it leave may write that many
+/// bytes. Whoever works for its connection is woken.
+pub(crate) fn poll_leave(drives: impl FnOnce(usize) -> bool) -> Poll<io::Result<()>> {
+    AT_WORK.with_borrow_mut(|known| {
+        let Some(Known { driver, held, .. }) = known else { return Poll::Ready(Ok(())) };
+        if let Some((holding, size)) = held {
+            ready!(holding.poll_leave(driver, || drives(*size)))?;
+            *held = None;
+        }
+        Poll::Ready(Ok(()))
+    })
 }
 
 /// The task of a connection.
@@ -253,23 +267,6 @@ impl Link {
                 *self.driver() = Weak::clone(&known.driver);
             }
         });
-    }
-
-    /// Called by a socket before it is written to: pending while that may not leave. `drives`: whether who lets it leave may write that
-    /// many bytes.
-    pub(crate) fn poll_leave(
-        &self,
-        cx: &mut Context<'_>,
-        drives: impl FnOnce(usize) -> bool,
-    ) -> Poll<io::Result<()>> {
-        let driver = self.driver().clone();
-        let Some(driving) = driver.upgrade() else { return Poll::Ready(Ok(())) };
-        let mut held = driving.held();
-        if let Some((held, size)) = &*held {
-            ready!(held.poll_leave(cx, || drives(*size).then_some(driver)))?;
-        }
-        *held = None;
-        Poll::Ready(Ok(()))
     }
 
     fn driver(&self) -> MutexGuard<'_, Weak<Driver>> {

@@ -24,29 +24,32 @@ pub struct Hold(Arc<Held>);
 
 /// Lets a held request leave. Dropped without that, the request is held until it is given up.
 #[derive(Debug)]
+#[must_use = "the request is held until this is opened"]
 pub struct Opening(Arc<Held>);
 
 impl Hold {
     /// Holds a request until it is opened.
     pub fn new() -> (Self, Opening) {
-        let held = Arc::new(Held(Mutex::new(State::Held { sender: None, socket: None })));
+        let state = State::Held { sender: None, socket: None };
+        let held = Arc::new(Held(Mutex::new(Standing { state, is_taken_back: false })));
         (Self(Arc::clone(&held)), Opening(held))
     }
 
     /// Holds nothing: for a request that may leave at once.
     pub fn none() -> Self {
-        Self(Arc::new(Held(Mutex::new(State::Open(Instant::now())))))
+        let state = State::Open(Instant::now());
+        Self(Arc::new(Held(Mutex::new(Standing { state, is_taken_back: false }))))
     }
 
-    /// Waits until the request may leave.
+    /// Waits until the request may leave: for ever, if it is given up.
     pub async fn opened(&self) {
         poll_fn(|cx| self.0.poll_opened(cx)).await;
     }
 
-    /// Since when it may leave; `None` while it may not.
+    /// Since when it may leave; `None` while it may not, and if it never will.
     pub fn opened_at(&self) -> Option<Instant> {
-        match &*self.0.state() {
-            State::Open(since) => Some(*since),
+        match self.0.standing().state {
+            State::Open(since) => Some(since),
             State::Held { .. } | State::GivenUp => None,
         }
     }
@@ -54,17 +57,32 @@ impl Hold {
     /// Has the request never leave, unless it may have left. Returns whether it may.
     pub fn give_up(&self) -> bool {
         let before = {
-            let mut state = self.0.state();
-            if matches!(*state, State::Open(_)) {
+            let mut standing = self.0.standing();
+            if matches!(standing.state, State::Open(_)) {
                 return true;
             }
-            std::mem::replace(&mut *state, State::GivenUp)
+            std::mem::replace(&mut standing.state, State::GivenUp)
         };
-        // Its connection is of no use any more, and sees that.
-        if let State::Held { socket: Some((waker, _)), .. } = before {
-            waker.wake();
+        if let State::Held { socket: Some(socket), .. } = before {
+            socket.give_up();
         }
         false
+    }
+
+    /// Whether the request is held, and if so takes it back from the connection that has it: it leaves over that one no more. Whoever has it
+    /// may send it again when this is [opened](Self::opened).
+    pub(crate) fn take_back(&self) -> bool {
+        let socket = {
+            let mut standing = self.0.standing();
+            let State::Held { socket, .. } = &mut standing.state else { return false };
+            let socket = socket.take();
+            standing.is_taken_back = true;
+            socket
+        };
+        if let Some(socket) = socket {
+            socket.give_up();
+        }
+        true
     }
 
     pub(crate) fn held(&self) -> Arc<Held> {
@@ -83,17 +101,15 @@ impl Opening {
     /// runtime's; but not if it is so large, or so many are under way, that this would hold the thread up for long. Does not block.
     pub fn open(self) {
         let before = {
-            let mut state = self.0.state();
-            if !matches!(*state, State::Held { .. }) {
+            let mut standing = self.0.standing();
+            if !matches!(standing.state, State::Held { .. }) {
                 return;
             }
-            std::mem::replace(&mut *state, State::Open(Instant::now()))
+            std::mem::replace(&mut standing.state, State::Open(Instant::now()))
         };
         let State::Held { sender, socket } = before else { return };
-        if let Some((waker, driver)) = socket
-            && !driver.and_then(|driver| driver.upgrade()).is_some_and(|driver| driver.drive_from_outside())
-        {
-            waker.wake();
+        if let Some(socket) = socket {
+            socket.may_leave();
         }
         if let Some(sender) = sender {
             sender.wake();
@@ -103,27 +119,59 @@ impl Opening {
 
 /// What both know.
 #[derive(Debug)]
-pub(crate) struct Held(Mutex<State>);
+pub(crate) struct Held(Mutex<Standing>);
+
+#[derive(Debug)]
+struct Standing {
+    state: State,
+    /// No connection may write it that has it in front of its socket.
+    is_taken_back: bool,
+}
 
 #[derive(Debug)]
 enum State {
     Held {
         /// Who waits with it.
         sender: Option<Waker>,
-        /// The connection that has it, and who is to drive that when it may leave.
-        socket: Option<(Waker, Option<Weak<Driver>>)>,
+        /// Where it stands, when it is ready.
+        socket: Option<AtSocket>,
     },
     Open(Instant),
     GivenUp,
 }
 
+/// The connection in front of whose socket a request stands.
+#[derive(Debug)]
+struct AtSocket {
+    driver: Weak<Driver>,
+    /// Whether who lets it leave may write it.
+    drives: bool,
+}
+
+impl AtSocket {
+    fn may_leave(self) {
+        match self.driver.upgrade() {
+            Some(driver) if self.drives => driver.drive_from_outside(),
+            Some(driver) => driver.wake(),
+            None => {}
+        }
+    }
+
+    /// It never leaves over this connection, which is to see that and to end.
+    fn give_up(self) {
+        if let Some(driver) = self.driver.upgrade() {
+            driver.wake();
+        }
+    }
+}
+
 impl Held {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn poll_opened(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut *self.state() {
+        match &mut self.standing().state {
             State::Open(_) => Poll::Ready(()),
             State::Held { sender, .. } => {
                 *sender = Some(cx.waker().clone());
@@ -133,30 +181,40 @@ impl Held {
         }
     }
 
-    /// Whether it may not leave yet.
-    pub(crate) fn holds(&self) -> bool {
-        matches!(*self.state(), State::Held { .. })
+    /// Whether it is ready, and kept from leaving.
+    #[cfg(test)]
+    fn is_at_socket(&self) -> bool {
+        matches!(self.standing().state, State::Held { socket: Some(_), .. })
     }
 
-    /// Called by the socket that has it in front of it: ready when it may leave, an error when it never will. `driver`: who can write it
-    /// when it may.
+    fn is_open(&self) -> bool {
+        matches!(self.standing().state, State::Open(_))
+    }
+
+    /// Called by the socket that has it in front of it: ready when it may leave, an error when it never will over this one. `driver` is told
+    /// when that changes.
     pub(crate) fn poll_leave(
         &self,
-        cx: &mut Context<'_>,
-        driver: impl FnOnce() -> Option<Weak<Driver>>,
+        driver: &Weak<Driver>,
+        drives: impl FnOnce() -> bool,
     ) -> Poll<io::Result<()>> {
-        match &mut *self.state() {
+        let mut standing = self.standing();
+        if standing.is_taken_back {
+            return Poll::Ready(Err(not_left()));
+        }
+        match &mut standing.state {
             State::Open(_) => Poll::Ready(Ok(())),
             State::Held { socket, .. } => {
-                *socket = Some((cx.waker().clone(), driver()));
+                *socket = Some(AtSocket { driver: Weak::clone(driver), drives: drives() });
                 Poll::Pending
             }
-            State::GivenUp => {
-                let why = "the request was given up before it might leave";
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)))
-            }
+            State::GivenUp => Poll::Ready(Err(not_left())),
         }
     }
+}
+
+fn not_left() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the request was given up before it might leave")
 }
 
 /// The body of a request, which may be held.
@@ -167,6 +225,7 @@ pub(crate) struct HeldBody {
 }
 
 impl HeldBody {
+    /// `held`: only for a body that is not empty, below a head that fits into what a connection puts together before it writes.
     pub(crate) fn new(body: Bytes, held: Option<Arc<Held>>) -> Self {
         Self { body: Full::new(body), held }
     }
@@ -174,24 +233,31 @@ impl HeldBody {
 
 impl Body for HeldBody {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = io::Error;
 
-    /// Head and body are put together before anything is written into the socket: it is told then that it has to wait.
+    /// Head and body are put together before anything is written into the socket: it is told here that it has to wait.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(held) = self.held.take().filter(|held| held.holds()) {
-            driven::hold(held, usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX));
+        if let Some(held) = self.held.take().filter(|held| !held.is_open()) {
+            let size = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
+            if !driven::hold(held, size) {
+                // Nobody keeps it from leaving here.
+                return Poll::Ready(Some(Err(not_left())));
+            }
         }
-        Pin::new(&mut self.body).poll_frame(cx)
+        Pin::new(&mut self.body).poll_frame(cx).map_err(|never| match never {})
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.is_none() && self.body.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,8 +54,9 @@ pub trait Transport: Send + Sync {
     /// class [`NoAnswer`](ErrorCode::NoAnswer), and of class [`StreamCut`](ErrorCode::StreamCut) in the body.
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>>;
 
-    /// The same, for a request that may not leave before `hold` is opened. What can be done for it meanwhile is: nothing, where this
-    /// is not implemented.
+    /// The same, for a request that may not leave before `hold` is opened. What can be done for it meanwhile may be done, short of sending
+    /// any of it; where this is not implemented it is begun then. Waits for ever for one that is given up, or fails with an error of class
+    /// [`NoAnswer`](ErrorCode::NoAnswer).
     fn send_held<'a>(
         &'a self,
         request: HttpRequest,
@@ -116,15 +117,7 @@ impl HttpTransport {
             )));
         }
         let place = self.lanes.place(&url, connections).await.map_err(unusable)?;
-        let held = match hold {
-            Some(hold) if place.client.can_hold(&url, connections) => Some(hold.held()),
-            Some(hold) => {
-                hold.opened().await;
-                None
-            }
-            None => None,
-        };
-        let sent = place.client.post(url, headers, body, held).await;
+        let sent = place.client.post(url, headers, body, connections, hold).await;
         let answer = sent.map_err(|error| connection_error(&address(&wanted), &error, connections))?;
         let status = answer.status().as_u16();
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
