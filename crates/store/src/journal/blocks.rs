@@ -47,10 +47,7 @@ impl BlockFile {
                 Ok(0) => break,
                 Ok(count) => length += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let what = format!("failed to read {}: {error}", self.file.path().display());
-                    return Err(io::Error::new(error.kind(), what));
-                }
+                Err(error) => return Err(self.named("read", &error)),
             }
         }
         content.truncate(length);
@@ -103,10 +100,15 @@ impl BlockFile {
                     direct::end(&self.file)?;
                     self.is_direct = false;
                 }
-                result => return result,
+                result => return result.map_err(|error| self.named("write", &error)),
             }
         }
-        self.file.file().write_all_at(piece, at)
+        self.file.file().write_all_at(piece, at).map_err(|error| self.named("write", &error))
+    }
+
+    /// An error of a call that does not know the file's name, with it.
+    fn named(&self, what: &str, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("failed to {what} {}: {error}", self.file.path().display()))
     }
 
     /// Makes its length durable.
@@ -241,5 +243,14 @@ mod tests {
         file.write_piece(&[7; 100], 0, true).unwrap();
         let found = BlockFile::open(&directory.path().join("file"), false).unwrap().read_all().unwrap();
         assert!(found[..100] == [7; 100] && found[100..BLOCK] == [1; BLOCK - 100]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disk_without_room_says_which_file_could_not_be_written() {
+        let mut file = BlockFile::open(Path::new("/dev/full"), false).unwrap();
+        let error = file.write(&[1; 100], 0, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("failed to write /dev/full: "), "{error}");
     }
 }
