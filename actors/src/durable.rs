@@ -84,4 +84,18 @@ mod tests {
         durable.reached(Seq(9));
         waiting.await.unwrap();
     }
+
+    #[tokio::test]
+    async fn a_request_is_held_until_all_before_it_is_durable() {
+        let durable = Durable::new(Seq(4));
+        assert!(durable.hold(Seq(4)).opened_at().is_some());
+        let [six, seven] = [6, 7].map(|seq| durable.hold(Seq(seq)));
+        durable.reached(Seq(5));
+        assert!(six.opened_at().is_none());
+        durable.reached(Seq(6));
+        assert!(six.opened_at().is_some() && seven.opened_at().is_none());
+        drop(seven);
+        durable.reached(Seq(9));
+        assert!(durable.held.lock().unwrap().is_empty());
+    }
 }

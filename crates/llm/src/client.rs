@@ -116,7 +116,8 @@ impl Client {
     /// Whether a request can be held in front of its socket: which one that is, and that it is of no other request, is known before; and
     /// nothing is written before head and body are put together.
     fn can_hold(&self, url: &Url, headers: &HeaderMap, body: &Bytes, connections: Connections) -> bool {
-        let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        // With what stands between and behind them.
+        let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         matches!(self, Self::Straight(_))
             && url.scheme() == "http"
             && connections.http2 != Http2::PriorKnowledge

@@ -209,6 +209,16 @@ pub(crate) fn poll_leave(drives: impl FnOnce(usize) -> bool) -> Poll<io::Result<
     })
 }
 
+/// Called by a socket when something came, or its end: that is no answer to what may not be written yet, which leaves over this connection no
+/// more.
+pub(crate) fn take_back() {
+    AT_WORK.with_borrow(|known| {
+        if let Some(Known { held: Some((held, _)), .. }) = known {
+            held.take_back();
+        }
+    });
+}
+
 /// The task of a connection.
 struct Driving(Arc<Driver>);
 

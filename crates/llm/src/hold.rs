@@ -41,7 +41,7 @@ impl Hold {
         Self(Arc::new(Held(Mutex::new(Standing { state, is_taken_back: false }))))
     }
 
-    /// Waits until the request may leave: for ever, if it is given up.
+    /// Waits until the request may leave: for ever, if it is given up. One can wait at a time.
     pub async fn opened(&self) {
         poll_fn(|cx| self.0.poll_opened(cx)).await;
     }
@@ -69,15 +69,20 @@ impl Hold {
         false
     }
 
-    /// Whether the request is held, and if so takes it back from the connection that has it: it leaves over that one no more. Whoever has it
-    /// may send it again when this is [opened](Self::opened).
+    /// Called when a connection that had the request came to nothing. Whether none of it left, nor will over that one: it may be sent again
+    /// when this is [opened](Self::opened).
     pub(crate) fn take_back(&self) -> bool {
         let socket = {
             let mut standing = self.0.standing();
-            let State::Held { socket, .. } = &mut standing.state else { return false };
-            let socket = socket.take();
-            standing.is_taken_back = true;
-            socket
+            let Standing { state, is_taken_back } = &mut *standing;
+            match state {
+                State::Held { socket, .. } => {
+                    *is_taken_back = true;
+                    socket.take()
+                }
+                State::Open(_) => return *is_taken_back,
+                State::GivenUp => return false,
+            }
         };
         if let Some(socket) = socket {
             socket.give_up();
@@ -185,6 +190,11 @@ impl Held {
     #[cfg(test)]
     fn is_at_socket(&self) -> bool {
         matches!(self.standing().state, State::Held { socket: Some(_), .. })
+    }
+
+    /// Called by the connection that has it in front of its socket: it leaves over another one.
+    pub(crate) fn take_back(&self) {
+        self.standing().is_taken_back = true;
     }
 
     fn is_open(&self) -> bool {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::driven::{Link, poll_leave};
+use crate::driven::{Link, poll_leave, take_back};
 
 /// While no more answers than these come for each carrier, no socket rests: the end of an answer, which a step waits for, would be read
 /// late as well. Two processors carry 500 answers of 50 tokens a second, with their clients and the server of the model, in 1.05
@@ -215,7 +215,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         }
         this.is_resting = false;
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.connection).poll_read(cx, buffer))?;
+        let read = ready!(Pin::new(&mut this.connection).poll_read(cx, buffer));
+        take_back();
+        read?;
         // A buffer that is full may have left something behind; nothing at all is the end.
         if buffer.filled().len() > before && buffer.remaining() > 0 {
             this.rest();

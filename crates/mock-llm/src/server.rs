@@ -163,6 +163,9 @@ async fn answer(
 ) -> Response<StreamBody> {
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
+        if let Some(wire) = &carrier.wire {
+            wire.is_read();
+        }
         let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;

@@ -263,6 +263,109 @@ async fn a_request_whose_connection_ends_while_it_is_held_leaves_over_another_on
     }
 }
 
+/// Who lets it leave may come between the connection, which saw its end, and who sends the request.
+#[tokio::test]
+async fn a_request_that_may_leave_when_its_connection_saw_its_end_leaves_over_another_one() {
+    for said in ["", "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\nno"] {
+        let stage = Stage::new().await;
+        let (hold, opening) = Hold::new();
+        let mut sent = pin!(stage.ask(&hold));
+        beside(&mut sent, at_socket(&hold)).await;
+        let mut first = beside(&mut sent, stage.accept()).await;
+        first.write_all(said.as_bytes()).unwrap();
+        if said.is_empty() {
+            first.shutdown(Shutdown::Write).unwrap();
+        }
+        let seen = async {
+            while !hold.0.standing().is_taken_back {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Its connection is a task of its own, and who sends it does not look meanwhile.
+        soon(seen).await;
+        opening.open();
+        let serve = async {
+            let mut second = stage.accept().await;
+            tokio::task::spawn_blocking(move || {
+                request(&mut second);
+                answer(&mut second);
+            })
+            .await
+            .unwrap();
+        };
+        let (sent, ()) = soon(async { tokio::join!(sent, serve) }).await;
+        read(sent).await;
+        assert_eq!(rest(&first).await, b"", "{said}");
+    }
+}
+
+/// Servers close connections and say things when they like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_request_is_written_twice_whatever_its_server_does() {
+    let stage = Arc::new(Stage::new().await);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (of, seeing) = (Arc::clone(&stage), Arc::clone(&seen));
+    let serving = tokio::spawn(async move {
+        for number in 0_u64.. {
+            let (mut connection, seen) = (of.accept().await, Arc::clone(&seeing));
+            std::thread::spawn(move || {
+                for time in 0..3 {
+                    let (mut asked, mut buffer) = (Vec::new(), [0; 4096]);
+                    while !asked.ends_with(BODY.as_bytes()) {
+                        match connection.read(&mut buffer) {
+                            Ok(length @ 1..) => asked.extend_from_slice(&buffer[..length]),
+                            _ => return,
+                        }
+                    }
+                    let asked = String::from_utf8(asked).unwrap();
+                    let asked = asked.split("\r\n\r\n").nth(1).unwrap().to_owned();
+                    seen.lock().unwrap().push(asked);
+                    if connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_err() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_micros((number * 11 + time * 5) % 150));
+                }
+                if number.is_multiple_of(2) {
+                    let _ =
+                        connection.write_all(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n");
+                }
+            });
+        }
+    });
+    let asking = futures::stream::iter(0..8_u64).map(|number| {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move {
+            let mut answered = Vec::new();
+            for time in 0..100 {
+                let (hold, opening) = Hold::new();
+                let after = Duration::from_micros((number * 7 + time * 13) % 200);
+                let opened = std::thread::spawn(move || {
+                    std::thread::sleep(after);
+                    opening.open();
+                });
+                let body = format!("{number}-{time} {BODY}");
+                // A server that closes a connection just when a request leaves over it may have seen that.
+                if let Ok(answer) = stage.post(&body, HeaderMap::new(), &hold).await
+                    && answer.status() == 200
+                {
+                    answered.push(body);
+                }
+                opened.join().unwrap();
+            }
+            answered
+        })
+    });
+    let asked = asking.buffer_unordered(8).try_collect::<Vec<Vec<String>>>();
+    let mut answered = soon(asked).await.unwrap().concat();
+    serving.abort();
+    answered.sort();
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert!(answered.len() > 400, "most are answered: {}", answered.len());
+    assert!(seen.windows(2).all(|two| two[0] != two[1]), "one was written twice");
+    assert!(answered.iter().all(|body| seen.binary_search(body).is_ok()));
+}
+
 #[tokio::test]
 async fn what_cannot_be_held_at_its_socket_is_begun_when_it_may_leave() {
     let name = HeaderName::from_static("x-long");

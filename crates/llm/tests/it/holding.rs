@@ -1,6 +1,5 @@
 //! Requests that are made ready before they may leave: what those see who carry them. What happens at sockets is tested in the crate.
 
-use std::net::TcpListener;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -13,18 +12,18 @@ use playhouse_llm::{
 };
 use playhouse_protocol::ErrorInfo;
 use playhouse_protocol::error::ErrorCode;
-use tokio::time::{Instant, sleep};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{MODEL, attempt, endpoint};
 
 #[tokio::test]
 async fn what_goes_over_connections_of_others_is_begun_when_it_may_leave() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let endpoint = endpoint(DialectKind::OpenaiChat);
     let http2 = Connections { http2: Http2::PriorKnowledge, ..Connections::default() };
     for (scheme, connections) in [("http", http2), ("https", Connections::default())] {
-        listener.set_nonblocking(true).unwrap();
         let endpoint =
             Endpoint { connections, base_url: format!("{scheme}://{address}/v1"), ..endpoint.clone() };
         let transport = HttpTransport::new();
@@ -33,15 +32,14 @@ async fn what_goes_over_connections_of_others_is_begun_when_it_may_leave() {
         let mut sent = pin!(send_held(&transport, &endpoint, MODEL, attempt(), body, limits, &hold));
         tokio::select! {
             sent = &mut sent => panic!("it may not leave: {sent:?}"),
+            _ = listener.accept() => panic!("{scheme}: nobody is to be asked yet"),
             () = sleep(Duration::from_millis(50)) => {}
         }
-        assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "{scheme}");
         opening.open();
-        listener.set_nonblocking(false).unwrap();
-        let listener = listener.try_clone().unwrap();
-        let closing = tokio::task::spawn_blocking(move || drop(listener.accept().unwrap()));
-        sent.await.unwrap_err();
-        closing.await.unwrap();
+        let closing = async { drop(listener.accept().await.unwrap()) };
+        let both = async { tokio::join!(sent, closing) };
+        let (sent, ()) = timeout(Duration::from_secs(20), both).await.expect("it is begun");
+        sent.unwrap_err();
     }
 }
 
