@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 
 use crate::Result;
 
@@ -47,6 +51,7 @@ pub(crate) fn used(id: u32) -> Result<Used> {
     let stat = fs_err::read_to_string(format!("/proc/{id}/stat"))?;
     // The name before may hold anything, so counting begins behind it: with the state, the third field.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(id)?))?;
     let tick = 1e6 / rustix::param::clock_ticks_per_second() as f64;
     let ticks = |field: usize| -> Result<f64> {
         let number = fields.get(field - 3).ok_or("the kernel tells too little of a process")?;
@@ -59,7 +64,8 @@ pub(crate) fn used(id: u32) -> Result<Used> {
         Ok(line.ok_or("the kernel tells no bytes of a process")?.parse::<u64>()? as f64)
     };
     Ok(Used {
-        own: ticks(14)? + ticks(15)?,
+        // To the nanosecond: in ticks of 10 ms a few hundred steps cannot be told from a fifth more of them.
+        own: Duration::from(clock.now()?).as_secs_f64() * 1e6,
         children: ticks(16)? + ticks(17)?,
         handed: bytes("wchar")?,
         written: bytes("write_bytes")?,
