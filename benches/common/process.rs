@@ -85,7 +85,9 @@ pub(crate) type Times = HashMap<u32, u64>;
 impl Process {
     /// Starts a program and waits for its first line.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started
+            .map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))?;
         let out = child.stdout.take().ok_or("a process has no output")?;
         let (mut out, mut line) = (BufReader::new(out), String::new());
         out.read_line(&mut line)?;

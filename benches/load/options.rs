@@ -24,16 +24,16 @@ pub(crate) struct Options {
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
     /// So many sessions, in place of the scenario's own sizes.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = count)]
     pub(crate) sessions: Option<usize>,
     /// Tokens a second of each session that is paced.
-    #[arg(long, value_name = "TOKENS", default_value_t = 50.0)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 50.0, value_parser = rate)]
     pub(crate) rate: f64,
-    /// Steps of `deep`.
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    /// Steps of `deep`, 10 at least.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = steps)]
     pub(crate) steps: usize,
     /// For how many seconds `mixed` goes on.
-    #[arg(long = "for", value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,
     /// How the engine is spoken to; with a peer both speak the v1 wire.
     #[arg(long, value_enum)]
@@ -57,13 +57,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) model_port: u16,
     /// Threads of the scripted model.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = count)]
     pub(crate) model_threads: usize,
     /// The engine's program, in place of the one that was built with this one: to compare two builds.
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,
     /// Threads that carry the server's sessions; what it decides itself without it.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = count)]
     pub(crate) threads: Option<usize>,
     /// Runs the server below a profiler: `--under "valgrind --tool=callgrind"`. It is asked to end when a run is over.
     #[arg(long, value_name = "COMMAND", value_parser = words)]
@@ -94,9 +94,36 @@ fn words(text: &str) -> std::result::Result<Words, String> {
     if words.is_empty() { Err("name a program".to_owned()) } else { Ok(Words(words)) }
 }
 
+fn at_least(least: usize, text: &str) -> std::result::Result<usize, String> {
+    let count = text.parse().map_err(|_| "a whole number is wanted".to_owned())?;
+    if count < least { Err(format!("at least {least}, or nothing is measured")) } else { Ok(count) }
+}
+
+fn count(text: &str) -> std::result::Result<usize, String> {
+    at_least(1, text)
+}
+
+/// The beginning of a session and its end are compared.
+fn steps(text: &str) -> std::result::Result<usize, String> {
+    at_least(10, text)
+}
+
+fn rate(text: &str) -> std::result::Result<f64, String> {
+    let is_rate = |rate: &f64| (0.1..=100_000.0).contains(rate);
+    text.parse().ok().filter(is_rate).ok_or_else(|| "a number from 0.1 to 100000 is wanted".to_owned())
+}
+
 impl Options {
-    /// Makes room for many sockets.
+    /// Makes room for many sockets, and looks whether what is named can be run and written: before anything is measured.
     pub(crate) fn prepare(&self) -> Result<()> {
+        if let Some(program) = &self.program
+            && !fs_err::metadata(program)?.is_file()
+        {
+            return Err(format!("{} is no program", program.display()).into());
+        }
+        for file in [&self.json, &self.markdown].into_iter().flatten() {
+            fs_err::OpenOptions::new().create(true).append(true).open(file)?;
+        }
         let limit = getrlimit(Resource::Nofile);
         let wanted = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
         if limit.current.is_some_and(|current| current < wanted) {

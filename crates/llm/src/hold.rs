@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::driven::{self, Driver};
 
-/// Holds a request, of whoever sends it. It never leaves any more once this is dropped.
+/// Holds a request, of whoever sends it. Once this is dropped it never leaves any more, unless it may have left by then.
 #[derive(Debug)]
 pub struct Hold(Arc<Held>);
 
