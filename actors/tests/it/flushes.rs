@@ -261,7 +261,8 @@ async fn a_step_that_is_ready_when_its_record_cannot_be_written_never_leaves() {
         let mut store = Store::memory().unwrap();
         let held = Held::of(&mut store);
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        let stage = Stage::on(store, folder, probing(["free"]), 1 << 20).await;
+        // However slow it is: no record of the step is written by itself before.
+        let stage = Stage::with(store, folder, probing(["free"]), |options| options.gathering = HOUR).await;
         let (session, turn) = ready(&stage, &held, provider).await;
         held.fail();
         // The session goes on from its log, which has the first attempt alone.
