@@ -15,7 +15,9 @@ pub(crate) fn place(data: &Path, backend: Backend) -> PathBuf {
     }
 }
 
-/// A process that another test is starting holds the lock as well, until it has become its program.
+/// Opens the database as soon as its lock is free. Sled releases the lock when its file is closed by all who hold it:
+/// threads of a database that was just dropped, and processes that another test has forked but not yet executed. The
+/// store's own open waits in the same way.
 fn open_sled(place: &Path) -> sled::Db {
     let open = || sled::Config::new().path(place).segment_size(8 * 1024 * 1024).open();
     for _ in 0..500 {
@@ -59,7 +61,7 @@ pub(crate) fn tamper(data: &Path, backend: Backend, change: impl FnOnce(&mut BTr
     let place = place(data, backend);
     match backend {
         Backend::Sled => {
-            let database = sled::Config::new().path(place).segment_size(8 * 1024 * 1024).open().unwrap();
+            let database = open_sled(&place);
             before
                 .keys()
                 .filter(|key| !after.contains_key(*key))
