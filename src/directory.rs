@@ -15,7 +15,7 @@ use playhouse_llm::{
 use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::command::CommandFault;
 use playhouse_prompts::{self as prompts, Agent, Agents, Family, MAX_STEPS, Origin, lists_skills};
-use playhouse_protocol::capability::{Effort, Modalities};
+use playhouse_protocol::capability::{Effort, Modalities, Sampling};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CallInput;
@@ -517,9 +517,9 @@ impl Directory for SettingsDirectory {
 
     fn prices(&self, model: &ModelRef) -> PriceList {
         if model.provider == mock::PROVIDER {
-            return mock::facts_of(&model.model).price_list();
+            return mock::facts_of(&model.model).prices;
         }
-        self.settings.catalogue.get(model).map(ModelFacts::price_list).unwrap_or_default()
+        self.settings.catalogue.get(model).map(|facts| facts.prices.clone()).unwrap_or_default()
     }
 
     fn tier(&self, model: &ModelRef) -> Tier {
@@ -609,7 +609,7 @@ impl Directory for SettingsDirectory {
         let (limiter, limits) = (self.limiters.of(&server.endpoint, server.quota), server.limits);
         let thinks = agent.reasoning.or(preferences.reasoning).filter(|_| facts.reasoning);
         // A server that refuses a temperature refuses the other one too.
-        let sampling = |number: Option<f64>| number.filter(|_| facts.temperature);
+        let sampling = |number: Option<f64>| number.filter(|_| facts.rules.sampling != Sampling::Never);
         let head = Head {
             model: request.model.model.clone(),
             system: system.text,
@@ -630,7 +630,7 @@ impl Directory for SettingsDirectory {
             limiter,
             limits,
             head,
-            prefill: facts.prefill,
+            prefill: facts.rules.prefill,
             max_steps: MAX_STEPS.trim_end().to_owned(),
         })
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use playhouse_catalogue::ModelFacts;
 use playhouse_prompts::{self as prompts, Agent, Agents, Origin, ToolFilter};
+use playhouse_protocol::capability::Sampling;
 use playhouse_protocol::consent::Action;
 use playhouse_protocol::{ModelRef, PermissionRule};
 use playhouse_server::{
@@ -129,9 +130,9 @@ fn view(model: ModelRef, facts: &ModelFacts) -> ModelView {
         context: facts.context,
         output: facts.output,
         reasoning: facts.reasoning,
-        temperature: facts.temperature,
+        temperature: facts.rules.sampling != Sampling::Never,
         modalities: facts.modalities,
-        prices: facts.price_list(),
+        prices: facts.prices.clone(),
         released: None,
     }
 }

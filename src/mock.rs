@@ -9,8 +9,9 @@ use futures::future::BoxFuture;
 use mock_llm::Mock;
 use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{DialectKind, Endpoint, HttpRequest, HttpResponse, Transport};
+use playhouse_protocol::capability::RequestRules;
 use playhouse_protocol::operator::ScriptedCall;
-use playhouse_protocol::{ErrorCode, ErrorInfo, Prices};
+use playhouse_protocol::{ErrorCode, ErrorInfo, PriceList, Prices};
 use rust_decimal::Decimal;
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
@@ -85,15 +86,15 @@ pub(crate) fn facts() -> ModelFacts {
     ModelFacts {
         context: 200_000,
         output: 32_000,
-        prices: Prices {
+        prices: PriceList::from(Prices {
             input: dollars(100),
             output: dollars(500),
             cache_read: dollars(10),
             cache_write: dollars(125),
             ..Prices::default()
-        },
+        }),
         modalities: Modalities { image: true, pdf: true },
-        prefill: true,
+        rules: RequestRules { prefill: true, ..RequestRules::default() },
         ..ModelFacts::default()
     }
 }
@@ -105,6 +106,7 @@ pub(crate) fn facts_of(model: &str) -> ModelFacts {
         return facts;
     }
     let free = Some(Decimal::ZERO);
-    let prices = Prices { input: free, output: free, cache_read: free, cache_write: free, ..facts.prices };
-    ModelFacts { prices, ..facts }
+    let prices =
+        Prices { input: free, output: free, cache_read: free, cache_write: free, ..facts.prices.usual };
+    ModelFacts { prices: prices.into(), ..facts }
 }

@@ -164,7 +164,7 @@ impl Measures {
     /// What an attempt used.
     pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, tokens: &Tokens, cost: Option<Cost>) {
         let model = self.model(model);
-        let cache_write = tokens.cache_write_5m + tokens.cache_write_1h;
+        let cache_write = tokens.cache_writes();
         for (class, count) in [
             ("input", tokens.input),
             ("cache_read", tokens.cache_read),

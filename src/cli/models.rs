@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use playhouse_catalogue::{Catalogue, LongContext, ModelFacts, Source};
 use playhouse_llm::{address, fetch};
+use playhouse_protocol::capability::Sampling;
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{ModelRef, Prices};
+use playhouse_protocol::{ModelRef, PriceList, Prices};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
@@ -73,7 +74,7 @@ async fn update(common: &Common, source: &str) -> CommandResult {
     let mut providers: Vec<&str> = loaded.iter().map(|(model, _)| model.provider.as_str()).collect();
     // They come in the order of their providers.
     providers.dedup();
-    let unpriced = loaded.iter().filter(|(_, facts)| facts.prices == Prices::default()).count();
+    let unpriced = loaded.iter().filter(|(_, facts)| facts.prices == PriceList::default()).count();
     print(&format!(
         "kept {} models of {} providers in {}; {unpriced} of them have no price\n",
         loaded.len(),
@@ -205,8 +206,8 @@ fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, out: &mut String
         "MODEL", "CONTEXT", "OUTPUT", "$ INPUT", "$ CACHED", "$ WRITE", "$ OUTPUT", "REASONING"
     );
     for (name, facts) in models {
-        row(&facts.prices, (name, width), Some(facts), out);
-        for LongContext { above, prices } in &facts.long {
+        row(&facts.prices.usual, (name, width), Some(facts), out);
+        for LongContext { above, prices } in &facts.prices.long {
             row(prices, (&format!("  above {} of input", thousands(*above)), width), None, out);
         }
     }
@@ -265,11 +266,11 @@ fn object(model: &ModelRef, facts: &ModelFacts, source: Option<Source>, key: &Ke
         "context": facts.context,
         "input": facts.input,
         "output": facts.output,
-        "prices": facts.prices,
-        "long": facts.long,
+        "prices": facts.prices.usual,
+        "long": facts.prices.long,
         "attachments": facts.modalities.names().collect::<Vec<_>>(),
         "reasoning": facts.reasoning,
-        "temperature": facts.temperature,
+        "temperature": facts.rules.sampling != Sampling::Never,
     })
 }
 

@@ -45,7 +45,7 @@ pub struct ProviderSettings {
 impl ProviderSettings {
     /// What a model is asked in.
     pub fn dialect_for(&self, facts: &ModelFacts) -> DialectKind {
-        if self.responses && facts.responses { DialectKind::OpenaiResponses } else { self.dialect }
+        if self.responses && facts.rules.responses { DialectKind::OpenaiResponses } else { self.dialect }
     }
 }
 

@@ -302,7 +302,7 @@ fn a_catalogue_that_was_kept_is_found_again() {
 fn a_catalogue_that_cannot_be_used_is_named() {
     for (text, says) in [
         ("{}", "not a catalogue that `playhouse models update` wrote"),
-        (r#"{"format":"playhouse-models","version":9}"#, "catalogue version 9, this program reads version 2"),
+        (r#"{"format":"playhouse-models","version":9}"#, "catalogue version 9, this program reads version 3"),
     ] {
         let (folder, settings) = with_catalogue(text);
         let error = settings.unwrap_err().to_string();

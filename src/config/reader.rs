@@ -529,29 +529,27 @@ fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), 
             facts.input = None;
         }
         (KeyName::Output, Value::Whole(tokens)) => facts.output = *tokens,
-        (KeyName::Prefill, Value::Boolean(prefill)) => facts.prefill = *prefill,
+        (KeyName::Prefill, Value::Boolean(prefill)) => facts.rules.prefill = *prefill,
         (KeyName::Attachments, Value::List(names)) => facts.modalities = modalities(names)?,
         (KeyName::ModelReasoning, Value::Text(_) | Value::Whole(_)) => {
             preferences.reasoning = Some(reasoning(value)?);
-            // Whoever sets it knows that the model can; so below.
+            // Whoever sets it knows that the model can.
             facts.reasoning = true;
         }
         (KeyName::Temperature, Value::Number(number)) => {
             let fits = number.to_f64().filter(|number| (0.0..=2.0).contains(number));
             preferences.temperature =
                 Some(fits.ok_or_else(|| format!("is {number}, expected a number from 0 to 2"))?);
-            facts.temperature = true;
         }
         (KeyName::TopP, Value::Number(number)) => {
             let fits = number.to_f64().filter(|number| *number > 0.0 && *number <= 1.0);
             preferences.top_p =
                 Some(fits.ok_or_else(|| format!("is {number}, expected a number above 0, up to 1"))?);
-            facts.temperature = true;
         }
         (_, Value::Number(price)) => {
             // Whoever sets a price means it for every request.
-            facts.long.clear();
-            let prices = &mut facts.prices;
+            facts.prices.long.clear();
+            let prices = &mut facts.prices.usual;
             match key {
                 KeyName::CostInput => prices.input = Some(*price),
                 KeyName::CostOutput => prices.output = Some(*price),

@@ -108,11 +108,11 @@ fn a_provider_is_configured_and_resolved() {
     assert_eq!(resolved.endpoint.key.unwrap().expose_secret(), "k-123");
     assert_eq!(resolved.chat.output_limit_field, OutputLimitField::MaxTokens);
     let facts = resolved.facts;
-    assert_eq!((facts.context, facts.output, facts.prefill), (128_000, 8_192, false));
+    assert_eq!((facts.context, facts.output, facts.rules.prefill), (128_000, 8_192, false));
     assert!(facts.modalities.image && !facts.modalities.pdf);
     let price = |text: &str| Some(text.parse().unwrap());
-    assert_eq!((facts.prices.input, facts.prices.output), (price("0.2"), price("0.8")));
-    assert_eq!((facts.prices.cache_read, facts.prices.cache_write), (price("0.02"), price("0")));
+    assert_eq!((facts.prices.usual.input, facts.prices.usual.output), (price("0.2"), price("0.8")));
+    assert_eq!((facts.prices.usual.cache_read, facts.prices.usual.cache_write), (price("0.02"), price("0")));
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_builtin_provider_is_changed_in_part() {
     assert_eq!(openai.keys[0].name, "GATEWAY_KEY");
     assert_eq!(openai.chat.output_limit_field, OutputLimitField::MaxCompletionTokens);
     let known = settings.catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
-    assert_eq!((known.context, known.prices.output), (1_050_000, Some("15".parse().unwrap())));
-    assert_eq!(known.price_list().at(900_000).input, Some("1".parse().unwrap()));
+    assert_eq!((known.context, known.prices.usual.output), (1_050_000, Some("15".parse().unwrap())));
+    assert_eq!(known.prices.at(900_000).input, Some("1".parse().unwrap()));
     assert!(settings.catalogue.get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
 }
 

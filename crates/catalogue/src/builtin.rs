@@ -51,11 +51,7 @@ fn read(text: &str) -> Result<Builtin, toml::de::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use playhouse_protocol::Prices;
     use playhouse_protocol::capability::Effort;
-    use serde_json::Value;
 
     use super::*;
 
@@ -68,8 +64,10 @@ mod tests {
             assert!((8_000..=2_000_000).contains(&facts.context), "{model}");
             assert!(facts.output >= 4_000 && facts.output <= facts.context, "{model}");
             assert!(facts.input.is_none_or(|input| input < facts.context), "{model}");
-            assert!(facts.long.is_sorted_by_key(|tier| tier.above), "{model}");
-            for prices in std::iter::once(&facts.prices).chain(facts.long.iter().map(|tier| &tier.prices)) {
+            assert!(facts.prices.long.is_sorted_by_key(|tier| tier.above), "{model}");
+            for prices in
+                std::iter::once(&facts.prices.usual).chain(facts.prices.long.iter().map(|tier| &tier.prices))
+            {
                 let (input, output) = (prices.input.unwrap(), prices.output.unwrap());
                 assert!(input < output && prices.cache_read.is_none_or(|read| read < input), "{model}");
             }
@@ -79,7 +77,7 @@ mod tests {
     #[test]
     fn anthropic_charges_for_both_caches_and_openai_for_none() {
         for (model, facts) in &builtin().models {
-            let prices = &facts.prices;
+            let prices = &facts.prices.usual;
             if model.provider == "anthropic" {
                 let input = prices.input.unwrap();
                 assert_eq!(prices.cache_write_1h.unwrap(), input + input, "{model}");
@@ -102,7 +100,7 @@ mod tests {
         ];
         for (model, facts) in &builtin().models {
             let accepts = model.provider == "anthropic" && !refuse.contains(&model.model.as_str());
-            assert_eq!(facts.prefill, accepts, "{model}");
+            assert_eq!(facts.rules.prefill, accepts, "{model}");
         }
         for model in refuse {
             assert!(builtin().models.contains_key(&ModelRef::new("anthropic", model)), "{model}");
@@ -114,7 +112,7 @@ mod tests {
         for (model, facts) in &builtin().models {
             let name = &model.model;
             let expected = model.provider == "openai" && (name.contains("codex") || name.ends_with("-pro"));
-            assert_eq!(facts.responses, expected, "{model}");
+            assert_eq!(facts.rules.responses, expected, "{model}");
         }
     }
 
@@ -133,62 +131,5 @@ mod tests {
     fn an_unknown_key_in_the_file_is_an_error() {
         let text = "version = \"2026-01\"\n[models.a.b]\ncontext = 1\noutput = 1\nprices = {}\ncolour = 1\n";
         assert!(read(text).err().unwrap().message().contains("colour"));
-    }
-
-    /// Limits and prices against a models.dev catalogue that lies beside the repository. It is not part of the
-    /// project, so there is nothing to compare with where it is absent.
-    #[test]
-    fn limits_and_prices_equal_those_of_a_catalogue_beside_the_repository() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/catalogue/api.json");
-        if !path.exists() {
-            println!("not compared: there is no catalogue at {}", path.display());
-            return;
-        }
-        let all: Value = serde_json::from_str(&fs_err::read_to_string(path).unwrap()).unwrap();
-        for (model, facts) in &builtin().models {
-            let known = &all[&model.provider]["models"][&model.model];
-            assert!(known.is_object(), "{model} is not in it");
-            assert_eq!(known["limit"]["context"], facts.context, "{model}");
-            assert_eq!(known["limit"]["output"], facts.output, "{model}");
-            let input = known["limit"]["input"].as_u64().filter(|input| *input < facts.context);
-            assert_eq!(input, facts.input, "{model}");
-            assert_eq!(known["reasoning"], facts.reasoning, "{model}");
-            assert_eq!(known["temperature"], facts.temperature, "{model}");
-            let mut whole = serde_json::json!({"p": {"models": {"m": known}}});
-            whole["p"]["models"]["m"]["provider"] = Value::Null;
-            let read = crate::models_dev::read(&whole.to_string()).unwrap().pop_first().unwrap().1;
-            assert_eq!(
-                (read.reasoning_form, read.reasoning_field, read.text),
-                (facts.reasoning_form.clone(), facts.reasoning_field, facts.text),
-                "{model}"
-            );
-            let reads = |kind: &str| known["modalities"]["input"].as_array().unwrap().contains(&kind.into());
-            assert_eq!(
-                (reads("image"), reads("pdf")),
-                (facts.modalities.image, facts.modalities.pdf),
-                "{model}"
-            );
-            assert_prices(&model.to_string(), &known["cost"], &facts.prices);
-            let tiers = known["cost"]["tiers"].as_array().map_or(&[][..], Vec::as_slice);
-            assert_eq!(tiers.len(), facts.long.len(), "{model}");
-            for (known, tier) in tiers.iter().zip(&facts.long) {
-                assert_eq!(known["tier"]["size"], tier.above, "{model}");
-                assert_prices(&model.to_string(), known, &tier.prices);
-            }
-        }
-    }
-
-    fn assert_prices(model: &str, known: &Value, prices: &Prices) {
-        let classes = [
-            ("input", prices.input),
-            ("output", prices.output),
-            ("cache_read", prices.cache_read),
-            ("cache_write", prices.cache_write),
-            ("reasoning", prices.reasoning),
-        ];
-        for (class, price) in classes {
-            let price = price.map(|price| price.to_string().parse::<f64>().unwrap());
-            assert_eq!(known[class].as_f64(), price, "{class} of {model}");
-        }
     }
 }

@@ -1,14 +1,19 @@
 //! One model as it stands in a file: in `models.toml`, and in what is kept of a whole catalogue.
 
-use playhouse_protocol::Prices;
-use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
-use playhouse_protocol::usage::LongContext;
+use std::collections::BTreeMap;
+
+use playhouse_protocol::capability::{
+    BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm, RequestRules, Sampling,
+};
+use playhouse_protocol::usage::{LongContext, OffPeak};
+use playhouse_protocol::{Day, PriceList, Prices};
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ModelFacts;
 
 /// One model of a file. `models.toml` says what each key means.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -21,6 +26,10 @@ pub(crate) struct Entry {
     prices: Prices,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     long: Vec<LongContext>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    multiples: BTreeMap<String, Decimal>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    off_peak: Vec<OffPeak>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attachments: Vec<Attachment>,
     #[serde(default, skip_serializing_if = "is_no")]
@@ -33,12 +42,19 @@ pub(crate) struct Entry {
     reasoning_field: Option<ReasoningField>,
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     text: bool,
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    temperature: bool,
-    #[serde(default, skip_serializing_if = "is_no")]
-    prefill: bool,
-    #[serde(default, skip_serializing_if = "is_no")]
-    responses: bool,
+    #[serde(default, skip_serializing_if = "is_usual")]
+    rules: RequestRules,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ends: Option<Day>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    successor: Option<String>,
+    /// The form of three rules in files of version 2.
+    #[serde(default, skip_serializing)]
+    temperature: Option<bool>,
+    #[serde(default, skip_serializing)]
+    prefill: Option<bool>,
+    #[serde(default, skip_serializing)]
+    responses: Option<bool>,
 }
 
 fn yes() -> bool {
@@ -55,6 +71,10 @@ fn is_no(value: &bool) -> bool {
     !*value
 }
 
+fn is_usual(rules: &RequestRules) -> bool {
+    *rules == RequestRules::default()
+}
+
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Attachment {
@@ -64,14 +84,23 @@ enum Attachment {
 
 impl From<Entry> for ModelFacts {
     fn from(entry: Entry) -> Self {
-        let Entry { efforts, budget, .. } = entry;
+        let Entry { efforts, budget, mut rules, .. } = entry;
+        if entry.temperature == Some(false) {
+            rules.sampling = Sampling::Never;
+        }
+        rules.prefill |= entry.prefill.unwrap_or(false);
+        rules.responses |= entry.responses.unwrap_or(false);
         let told = efforts.is_some() || budget.is_some();
         Self {
             context: entry.context,
             input: entry.input,
             output: entry.output,
-            prices: entry.prices,
-            long: entry.long,
+            prices: PriceList {
+                usual: entry.prices,
+                long: entry.long,
+                multiples: entry.multiples,
+                off_peak: entry.off_peak,
+            },
             modalities: Modalities {
                 image: entry.attachments.contains(&Attachment::Image),
                 pdf: entry.attachments.contains(&Attachment::Pdf),
@@ -80,9 +109,9 @@ impl From<Entry> for ModelFacts {
             reasoning: entry.reasoning,
             reasoning_form: told.then(|| ReasoningForm { efforts: efforts.unwrap_or_default(), budget }),
             reasoning_field: entry.reasoning_field,
-            temperature: entry.temperature,
-            prefill: entry.prefill,
-            responses: entry.responses,
+            rules,
+            ends: entry.ends,
+            successor: entry.successor,
         }
     }
 }
@@ -92,22 +121,28 @@ impl From<&ModelFacts> for Entry {
         let Modalities { image, pdf } = facts.modalities;
         let form = facts.reasoning_form.as_ref();
         let kinds = [(image, Attachment::Image), (pdf, Attachment::Pdf)];
+        let PriceList { usual, long, multiples, off_peak } = facts.prices.clone();
         Self {
             aliases: Vec::new(),
             context: facts.context,
             input: facts.input,
             output: facts.output,
-            prices: facts.prices,
-            long: facts.long.clone(),
+            prices: usual,
+            long,
+            multiples,
+            off_peak,
             attachments: kinds.into_iter().filter_map(|(reads, kind)| reads.then_some(kind)).collect(),
             reasoning: facts.reasoning,
             efforts: form.map(|form| form.efforts.clone()),
             budget: form.and_then(|form| form.budget),
             reasoning_field: facts.reasoning_field,
             text: facts.text,
-            temperature: facts.temperature,
-            prefill: facts.prefill,
-            responses: facts.responses,
+            rules: facts.rules,
+            ends: facts.ends,
+            successor: facts.successor.clone(),
+            temperature: None,
+            prefill: None,
+            responses: None,
         }
     }
 }

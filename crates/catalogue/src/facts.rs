@@ -1,12 +1,11 @@
 //! What is known of one model.
 
-use playhouse_protocol::Prices;
-use playhouse_protocol::capability::{Modalities, ReasoningField, ReasoningForm};
-use playhouse_protocol::usage::{LongContext, PriceList};
+use playhouse_protocol::capability::{Modalities, ReasoningField, ReasoningForm, RequestRules};
+use playhouse_protocol::{Day, PriceList};
 
 /// What is known of one model.
 ///
-/// The default knows nothing: no room, no prices, text only, a temperature allowed and no prefill.
+/// The default knows nothing: no room, no prices, text only, and the rules of most servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFacts {
     /// The context window in tokens: input and output together.
@@ -15,10 +14,17 @@ pub struct ModelFacts {
     pub input: Option<u64>,
     /// The most output tokens of one answer.
     pub output: u64,
-    /// US dollars per million tokens; see [`ModelFacts::price_list`] for long requests.
-    pub prices: Prices,
-    /// Prices of long requests, by rising threshold.
-    pub long: Vec<LongContext>,
+    /// Its prices, with those of long requests and the factors of service tiers, speeds, regions and hours.
+    ///
+    /// ```
+    /// use playhouse_catalogue::Catalogue;
+    /// use playhouse_protocol::ModelRef;
+    /// let catalogue = Catalogue::builtin();
+    /// let prices = &catalogue.get(&ModelRef::new("openai", "gpt-5.4")).unwrap().prices;
+    /// assert_eq!(prices.at(272_000).input, Some("2.5".parse().unwrap()));
+    /// assert_eq!(prices.at(272_001).input, Some("5".parse().unwrap()));
+    /// ```
+    pub prices: PriceList,
     /// What it reads beside text.
     pub modalities: Modalities,
     /// Whether it answers in text, as a conversation needs it: some models make images or sound only.
@@ -29,12 +35,12 @@ pub struct ModelFacts {
     pub reasoning_form: Option<ReasoningForm>,
     /// The field in which its server wants its reasoning back, on Chat Completions.
     pub reasoning_field: Option<ReasoningField>,
-    /// Whether its server accepts a sampling temperature.
-    pub temperature: bool,
-    /// Whether it goes on with an answer that the request begins for it (a trailing assistant message).
-    pub prefill: bool,
-    /// Whether it answers on OpenAI's Responses wire only.
-    pub responses: bool,
+    /// What its server accepts and refuses.
+    pub rules: RequestRules,
+    /// The day from which its provider does not serve it any more, where one is announced.
+    pub ends: Option<Day>,
+    /// The model of the same provider that is to be used after that.
+    pub successor: Option<String>,
 }
 
 impl Default for ModelFacts {
@@ -43,16 +49,15 @@ impl Default for ModelFacts {
             context: 0,
             input: None,
             output: 0,
-            prices: Prices::default(),
-            long: Vec::new(),
+            prices: PriceList::default(),
             modalities: Modalities::default(),
             text: true,
             reasoning: false,
             reasoning_form: None,
             reasoning_field: None,
-            temperature: true,
-            prefill: false,
-            responses: false,
+            rules: RequestRules::default(),
+            ends: None,
+            successor: None,
         }
     }
 }
@@ -62,20 +67,6 @@ impl ModelFacts {
     /// refuse a request whose input and limit together exceed it.
     pub fn answer_limit(&self) -> u64 {
         self.output.min(self.context / 4)
-    }
-
-    /// The prices, those of long requests too.
-    ///
-    /// ```
-    /// use playhouse_catalogue::Catalogue;
-    /// use playhouse_protocol::ModelRef;
-    /// let catalogue = Catalogue::builtin();
-    /// let prices = catalogue.get(&ModelRef::new("openai", "gpt-5.4")).unwrap().price_list();
-    /// assert_eq!(prices.at(272_000).input, Some("2.5".parse().unwrap()));
-    /// assert_eq!(prices.at(272_001).input, Some("5".parse().unwrap()));
-    /// ```
-    pub fn price_list(&self) -> PriceList {
-        PriceList { usual: self.prices, long: self.long.clone() }
     }
 
     /// Whether a conversation can be held with it, as far as is known: some models of a whole catalogue answer in images,

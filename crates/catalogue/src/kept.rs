@@ -13,8 +13,11 @@ use crate::facts::ModelFacts;
 /// Says whose file it is.
 const FORMAT: &str = "playhouse-models";
 
-/// The version that is written, and the only one that is read: the file can always be made again.
-const VERSION: u64 = 2;
+/// The version that is written.
+const VERSION: u64 = 3;
+
+/// The oldest version that is read.
+const OLDEST: u64 = 2;
 
 /// What stands in the file whatever its version is.
 #[derive(Deserialize)]
@@ -43,7 +46,7 @@ pub(crate) fn write(models: &BTreeMap<ModelRef, ModelFacts>) -> String {
 pub(crate) fn read(text: &str) -> Result<BTreeMap<ModelRef, ModelFacts>, CatalogueError> {
     let foreign = |error: serde_json::Error| CatalogueError::Foreign(error.to_string());
     let file = match serde_json::from_str::<File<'_>>(text) {
-        Ok(file) if file.format == FORMAT && file.version == VERSION => file,
+        Ok(file) if file.format == FORMAT && (OLDEST..=VERSION).contains(&file.version) => file,
         other => {
             // A version that is not known may have any other form.
             let mark: Mark = serde_json::from_str(text).map_err(foreign)?;
@@ -53,7 +56,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<ModelRef, ModelFacts>, Catalog
                     mark.format.chars().take(64).collect::<String>().escape_debug()
                 )));
             }
-            if mark.version != VERSION {
+            if !(OLDEST..=VERSION).contains(&mark.version) {
                 return Err(CatalogueError::Version { found: mark.version, known: VERSION });
             }
             other.map_err(foreign)?
@@ -69,6 +72,8 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<ModelRef, ModelFacts>, Catalog
 
 #[cfg(test)]
 mod tests {
+    use playhouse_protocol::capability::Sampling;
+
     use super::*;
 
     fn models() -> BTreeMap<ModelRef, ModelFacts> {
@@ -83,14 +88,24 @@ mod tests {
     }
 
     #[test]
+    fn files_of_version_2_are_read() {
+        let text = r#"{"format":"playhouse-models","version":2,"models":{"openai":{"gpt-5-pro":{
+            "context":400000,"input":272000,"output":128000,"prices":{"input":"15","output":"120"},
+            "attachments":["image"],"reasoning":true,"efforts":["high"],"temperature":false,"responses":true}}}}"#;
+        let (_, facts) = read(text).unwrap().pop_first().unwrap();
+        assert_eq!((facts.rules.sampling, facts.rules.responses), (Sampling::Never, true));
+        assert_eq!(facts.prices.usual.output, Some("120".parse().unwrap()));
+    }
+
+    #[test]
     fn what_is_not_ours_or_newer_is_refused() {
         let error = |text: &str| read(text).unwrap_err().to_string();
-        let newer = write(&models()).replacen("\"version\":2", "\"version\":3,\"more\":[]", 1);
+        let newer = write(&models()).replacen("\"version\":3", "\"version\":4,\"more\":[]", 1);
         assert_eq!(
             error(&newer),
-            "catalogue version 3, this program reads version 2: run `playhouse models update` again"
+            "catalogue version 4, this program reads version 3: run `playhouse models update` again"
         );
-        for text in ["", "{}", "[]", r#"{"format":"x","version":2}"#, &write(&models())[..100]] {
+        for text in ["", "{}", "[]", r#"{"format":"x","version":3}"#, &write(&models())[..100]] {
             assert!(error(text).starts_with("not a catalogue that"), "{text}");
         }
         let damaged = write(&models()).replacen("\"context\"", "\"contxt\"", 1);

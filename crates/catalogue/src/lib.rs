@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use playhouse_protocol::ModelRef;
+use playhouse_protocol::capability::Sampling;
 use playhouse_protocol::nearest::nearest;
 
 pub use error::CatalogueError;
@@ -79,7 +80,7 @@ impl Catalogue {
     /// let json = r#"{"acme": {"models": {"one": {"limit": {"context": 1000, "output": 100}}}}}"#;
     /// let catalogue = Catalogue::from_models_dev(json).unwrap();
     /// let facts = catalogue.get(&"acme/one".parse().unwrap()).unwrap();
-    /// assert_eq!((facts.context, facts.prices.input), (1_000, None));
+    /// assert_eq!((facts.context, facts.prices.usual.input), (1_000, None));
     ///
     /// let error = Catalogue::from_models_dev(r#"{"acme": {"models": {"one": {"limit": 3}}}}"#).unwrap_err();
     /// assert_eq!(error.to_string(), "acme.models.one.limit: is the number 3, expected an object");
@@ -109,14 +110,24 @@ impl Catalogue {
     fn with(mut loaded: BTreeMap<ModelRef, ModelFacts>) -> Self {
         for (model, facts) in &mut loaded {
             if let Some(known) = builtin::builtin().models.get(model) {
-                facts.prefill = known.prefill;
-                facts.responses = known.responses;
+                let sampling = facts.rules.sampling;
+                facts.rules = known.rules;
+                if known.rules.sampling == Sampling::Always {
+                    facts.rules.sampling = sampling;
+                }
+                facts.ends = known.ends;
+                facts.successor.clone_from(&known.successor);
                 if facts.reasoning_form.is_none() {
                     facts.reasoning_form.clone_from(&known.reasoning_form);
                 }
-                // It is a multiple of the price of input.
-                if facts.prices.input == known.prices.input {
-                    facts.prices.cache_write_1h = known.prices.cache_write_1h;
+                // These go with the price of input, which that format tells.
+                if facts.prices.usual.input == known.prices.usual.input {
+                    let (prices, known) = (&mut facts.prices, &known.prices);
+                    prices.usual.cache_write_30m = known.usual.cache_write_30m;
+                    prices.usual.cache_write_1h = known.usual.cache_write_1h;
+                    prices.usual.cache_write_12h = known.usual.cache_write_12h;
+                    prices.multiples.clone_from(&known.multiples);
+                    prices.off_peak.clone_from(&known.off_peak);
                 }
             }
         }
@@ -227,10 +238,17 @@ mod tests {
         for mut catalogue in [loaded.clone(), Catalogue::from_kept(&loaded.keep()).unwrap()] {
             let of = |name: &str| catalogue.get(&ModelRef::new("anthropic", name)).unwrap();
             let sonnet = of("claude-sonnet-4-5");
-            assert_eq!((sonnet.context, sonnet.prefill), (7, true));
-            assert_eq!(sonnet.prices.cache_write_1h, Some("6".parse().unwrap()));
-            assert_eq!(of("claude-haiku-4-5").prices.cache_write_1h, None, "that price went with another");
-            assert_eq!((of("claude-next").prices.input, of("claude-opus-4-5").context), (None, 200_000));
+            assert_eq!((sonnet.context, sonnet.rules.prefill), (7, true));
+            assert_eq!(sonnet.prices.usual.cache_write_1h, Some("6".parse().unwrap()));
+            assert_eq!(
+                of("claude-haiku-4-5").prices.usual.cache_write_1h,
+                None,
+                "that price went with another"
+            );
+            assert_eq!(
+                (of("claude-next").prices.usual.input, of("claude-opus-4-5").context),
+                (None, 200_000)
+            );
             let source = |catalogue: &Catalogue, name| catalogue.source(&ModelRef::new("anthropic", name));
             assert_eq!(source(&catalogue, "claude-next"), Some(Source::Loaded));
             assert_eq!(source(&catalogue, "claude-opus-4-5"), Some(Source::Builtin));

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
+use playhouse_protocol::capability::{
+    BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm, RequestRules, Sampling,
+};
 use playhouse_protocol::usage::LongContext;
-use playhouse_protocol::{ModelRef, Prices};
+use playhouse_protocol::{ModelRef, PriceList, Prices};
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
@@ -44,9 +46,10 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
     limit.object()?;
     let context = limit.field("context").whole()?;
     let input = limit.field("input").optional("a whole number from 0", Value::as_u64)?;
-    let (prices, long) = match at.field("cost").present() {
-        Some(cost) => costs(&cost)?,
-        None => (Prices::default(), Vec::new()),
+    let prices = at.field("cost").present().map(|cost| costs(&cost)).transpose()?.unwrap_or_default();
+    let sampling = match at.field("temperature").boolean()? {
+        Some(false) => Sampling::Never,
+        _ => Sampling::Always,
     };
     let shape = at.field("provider").field("shape").text()?;
     Ok(ModelFacts {
@@ -54,16 +57,19 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
         input: input.filter(|input| *input < context),
         output: limit.field("output").whole()?,
         prices,
-        long,
         modalities: modalities(&at.field("modalities").field("input"))?,
         text: answers_in_text(&at.field("modalities").field("output"))?,
         reasoning: at.field("reasoning").boolean()?.unwrap_or(false),
         reasoning_form: reasoning_form(&at.field("reasoning_options"))?,
         // The other form of the field is `true`, which does not say how.
         reasoning_field: at.field("interleaved").field("field").text()?.and_then(ReasoningField::named),
-        temperature: at.field("temperature").boolean()?.unwrap_or(true),
-        prefill: false,
-        responses: shape == Some("responses") || (provider == "openai" && answers_on_responses(model)),
+        rules: RequestRules {
+            sampling,
+            responses: shape == Some("responses") || (provider == "openai" && answers_on_responses(model)),
+            ..RequestRules::default()
+        },
+        ends: None,
+        successor: None,
     })
 }
 
@@ -83,7 +89,7 @@ fn answers_in_text(at: &At<'_>) -> Result<bool, CatalogueError> {
 }
 
 /// In which words a model is told how much to think. Ways that are not known, as a mere switch, and levels that are not
-/// (`none` would turn it off) are passed over.
+/// are passed over.
 fn reasoning_form(at: &At<'_>) -> Result<Option<ReasoningForm>, CatalogueError> {
     let Some(options) = at.optional("a list", Value::as_array)? else { return Ok(None) };
     let mut form = ReasoningForm::default();
@@ -115,7 +121,7 @@ fn answers_on_responses(model: &str) -> bool {
 
 /// The prices, and those of long requests. Thresholds of a kind that is not known make the prices unknown: they would be
 /// wrong for some requests, and nobody could tell which.
-fn costs(cost: &At<'_>) -> Result<(Prices, Vec<LongContext>), CatalogueError> {
+fn costs(cost: &At<'_>) -> Result<PriceList, CatalogueError> {
     cost.object()?;
     let mut long = Vec::new();
     let tiers = cost.field("tiers");
@@ -124,7 +130,7 @@ fn costs(cost: &At<'_>) -> Result<(Prices, Vec<LongContext>), CatalogueError> {
             let tier = At { value: Some(value), path: format!("{}[{index}]", tiers.path) };
             let threshold = tier.field("tier");
             if threshold.field("type").text()?.is_some_and(|kind| kind != "context") {
-                return Ok((Prices::default(), Vec::new()));
+                return Ok(PriceList::default());
             }
             long.push(LongContext { above: threshold.field("size").whole()?, prices: prices(&tier)? });
         }
@@ -133,7 +139,7 @@ fn costs(cost: &At<'_>) -> Result<(Prices, Vec<LongContext>), CatalogueError> {
         over.object()?;
         long.push(LongContext { above: OVER_200K, prices: prices(&over)? });
     }
-    Ok((prices(cost)?, long))
+    Ok(PriceList { usual: prices(cost)?, long, ..PriceList::default() })
 }
 
 fn prices(cost: &At<'_>) -> Result<Prices, CatalogueError> {
@@ -143,8 +149,8 @@ fn prices(cost: &At<'_>) -> Result<Prices, CatalogueError> {
         output: price("output")?,
         cache_read: price("cache_read")?,
         cache_write: price("cache_write")?,
-        cache_write_1h: None,
         reasoning: price("reasoning")?,
+        ..Prices::default()
     })
 }
 
@@ -253,8 +259,6 @@ fn found(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::json;
 
     use super::*;
@@ -294,34 +298,35 @@ mod tests {
     fn a_model_is_read_exactly() {
         let facts = facts_of(|_| {});
         assert_eq!((facts.context, facts.input, facts.output), (1_000, Some(800), 100));
-        assert!(facts.reasoning && !facts.temperature && !facts.prefill && !facts.responses);
+        assert!(facts.reasoning && !facts.rules.prefill && !facts.rules.responses);
+        assert_eq!(facts.rules.sampling, Sampling::Never);
         assert_eq!(facts.modalities, Modalities { image: true, pdf: false });
         let budget = Some(BudgetRange { min: 128, max: Some(4_096) });
-        let form = ReasoningForm { efforts: vec![Effort::Low, Effort::Xhigh], budget };
+        let form = ReasoningForm { efforts: vec![Effort::None, Effort::Low, Effort::Xhigh], budget };
         assert_eq!(facts.reasoning_form, Some(form));
         assert_eq!(facts.reasoning_field, Some(ReasoningField::ReasoningContent));
-        let prices = facts.prices;
+        let prices = facts.prices.usual;
         assert_eq!((prices.input, prices.output), (price("0.1"), price("2")));
         assert_eq!((prices.cache_read, prices.cache_write), (price("0.0000003"), None));
-        let thresholds: Vec<u64> = facts.long.iter().map(|tier| tier.above).collect();
+        let thresholds: Vec<u64> = facts.prices.long.iter().map(|tier| tier.above).collect();
         assert_eq!(thresholds, [200, 500]);
-        assert_eq!(facts.price_list().at(501).input, price("4"));
+        assert_eq!(facts.prices.at(501).input, price("4"));
     }
 
     #[test]
     fn what_is_not_told_is_unknown_and_not_nothing() {
         let facts = facts_of(|model| *model = json!({"limit": {"context": 10, "output": 5}, "cost": null}));
-        assert_eq!((facts.prices, facts.long.len()), (Prices::default(), 0));
-        assert!(facts.temperature && !facts.reasoning);
+        assert_eq!(facts.prices, PriceList::default());
+        assert!(facts.rules == RequestRules::default() && !facts.reasoning);
         let strange = facts_of(|model| model["cost"]["tiers"][0]["tier"]["type"] = "daytime".into());
-        assert_eq!(strange.prices, Prices::default(), "a threshold that nobody can apply");
+        assert_eq!(strange.prices, PriceList::default(), "a threshold that nobody can apply");
     }
 
     #[test]
     fn the_older_form_of_long_requests_is_read() {
         let older = json!({"input": 1, "output": 2, "context_over_200k": {"input": 3, "output": 4}});
         let facts = facts_of(|model| model["cost"] = older);
-        assert_eq!(facts.price_list().at(200_001).input, price("3"));
+        assert_eq!(facts.prices.at(200_001).input, price("3"));
     }
 
     #[test]
@@ -347,12 +352,12 @@ mod tests {
 
     #[test]
     fn models_of_the_responses_wire_are_known() {
-        assert!(facts_of(|model| model["provider"] = json!({"shape": "responses"})).responses);
+        assert!(facts_of(|model| model["provider"] = json!({"shape": "responses"})).rules.responses);
         let mut all = model(|_| {});
         let models = all["acme"]["models"].take();
         let text = json!({"openai": {"models": {"gpt-9-codex": models["m.1"], "gpt-9": models["m.1"]}}});
         let all = read(&text.to_string()).unwrap();
-        let responses: Vec<bool> = all.values().map(|facts| facts.responses).collect();
+        let responses: Vec<bool> = all.values().map(|facts| facts.rules.responses).collect();
         assert_eq!(responses, [false, true]);
     }
 
@@ -411,29 +416,5 @@ mod tests {
         let cut = read("{\"a\": ").unwrap_err().to_string();
         assert!(cut.starts_with("not JSON: ") && cut.contains("line 1"), "{cut}");
         assert!(read(&"[".repeat(100_000)).is_err());
-    }
-
-    /// A whole catalogue that lies beside the repository. It is not part of the project, so there is nothing to read
-    /// where it is absent.
-    #[test]
-    fn a_whole_catalogue_is_read() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/catalogue/api.json");
-        if !path.exists() {
-            println!("not read: there is no catalogue at {}", path.display());
-            return;
-        }
-        let text = fs_err::read_to_string(path).unwrap();
-        let known: Value = serde_json::from_str(&text).unwrap();
-        let count: usize =
-            known.as_object().unwrap().values().map(|known| known["models"].as_object().unwrap().len()).sum();
-        let all = read(&text).unwrap();
-        assert_eq!(all.len(), count);
-        for (model, facts) in &all {
-            let known = &known[&model.provider]["models"][&model.model];
-            assert_eq!(known["limit"]["context"], facts.context, "{model}");
-            let told = facts.prices.input.map(|price| price.to_string().parse::<f64>().unwrap());
-            assert_eq!(known["cost"]["input"].as_f64(), told, "{model}");
-            assert_eq!(known["cost"].is_object(), facts.prices != Prices::default(), "{model}");
-        }
     }
 }

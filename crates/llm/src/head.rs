@@ -72,6 +72,7 @@ impl Reasoning {
 /// The budget that stands for a level, in tokens.
 fn budget_of(effort: Effort) -> u64 {
     match effort {
+        Effort::None => 0,
         Effort::Minimal => 1_024,
         Effort::Low => 4_096,
         Effort::Medium => 12_288,

@@ -44,6 +44,8 @@ impl Modalities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
+    /// No reasoning at all.
+    None,
     /// As little as the model can.
     Minimal,
     /// A little.
@@ -60,11 +62,13 @@ pub enum Effort {
 
 impl Effort {
     /// All levels, by rising depth.
-    pub const ALL: [Self; 6] = [Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
+    pub const ALL: [Self; 7] =
+        [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
 
     /// The level's name on every wire.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::None => "none",
             Self::Minimal => "minimal",
             Self::Low => "low",
             Self::Medium => "medium",
@@ -149,6 +153,110 @@ impl ReasoningField {
     }
 }
 
+/// When a model thinks before it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// When a request asks for it.
+    #[default]
+    OnRequest,
+    /// Unless a request turns it off.
+    ByDefault,
+    /// Always; a request that turns it off is refused.
+    Always,
+}
+
+impl Thinking {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// When a server takes sampling parameters (`temperature`, `top_p`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampling {
+    /// In every request.
+    #[default]
+    Always,
+    /// In a request whose effort is `none`.
+    WithoutReasoning,
+    /// Never: it refuses them.
+    Never,
+}
+
+impl Sampling {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a model's own server accepts and refuses in a request. The default is that of most servers, and what is left out
+/// where the rules are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestRules {
+    /// When it thinks.
+    #[serde(skip_serializing_if = "Thinking::is_usual")]
+    pub thinking: Thinking,
+    /// Whether thinking is told in levels (`adaptive`) with a `display`, without which its text stays empty.
+    #[serde(skip_serializing_if = "is_no")]
+    pub display: bool,
+    /// Whether thinking that comes back is bound to all that stood before it, and refused or dropped where that changed.
+    #[serde(skip_serializing_if = "is_no")]
+    pub prefix_check: bool,
+    /// When it takes sampling parameters.
+    #[serde(skip_serializing_if = "Sampling::is_usual")]
+    pub sampling: Sampling,
+    /// Whether a request may demand a call of a tool.
+    #[serde(skip_serializing_if = "is_yes")]
+    pub forced_tool_choice: bool,
+    /// Whether it goes on with an answer that the request begins for it (a trailing assistant message).
+    #[serde(skip_serializing_if = "is_no")]
+    pub prefill: bool,
+    /// Whether an answer may hold several calls.
+    #[serde(skip_serializing_if = "is_yes")]
+    pub parallel_calls: bool,
+    /// Whether system messages may stand in the middle of a conversation.
+    #[serde(skip_serializing_if = "is_no")]
+    pub system_messages: bool,
+    /// Whether it is asked on OpenAI's Responses wire at OpenAI's own host: it refuses tools on Chat Completions.
+    #[serde(skip_serializing_if = "is_no")]
+    pub responses: bool,
+    /// Whether the system prompt goes first in `input` on Responses, since `instructions` are not cached.
+    #[serde(skip_serializing_if = "is_no")]
+    pub system_in_input: bool,
+}
+
+impl Default for RequestRules {
+    fn default() -> Self {
+        Self {
+            thinking: Thinking::default(),
+            display: false,
+            prefix_check: false,
+            sampling: Sampling::default(),
+            forced_tool_choice: true,
+            prefill: false,
+            parallel_calls: true,
+            system_messages: false,
+            responses: false,
+            system_in_input: false,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_no(value: &bool) -> bool {
+    !*value
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +285,7 @@ mod tests {
             assert_eq!(serde_json::to_value(effort).unwrap(), effort.name());
             assert_eq!(Effort::named(effort.name()), Some(effort));
         }
-        assert_eq!(Effort::named("none"), None);
+        assert_eq!(Effort::named("extreme"), None);
         for name in ["reasoning_content", "reasoning_details"] {
             assert_eq!(serde_json::to_value(ReasoningField::named(name)).unwrap(), name);
         }

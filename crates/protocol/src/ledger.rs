@@ -183,12 +183,29 @@ pub struct CostByClass {
     pub cache_read: Option<Cost>,
     /// Input written to the five-minute cache.
     pub cache_write_5m: Option<Cost>,
+    /// Input written to the 30-minute cache.
+    #[serde(default = "nothing", skip_serializing_if = "is_nothing")]
+    pub cache_write_30m: Option<Cost>,
     /// Input written to the one-hour cache.
     pub cache_write_1h: Option<Cost>,
+    /// Input written to the twelve-hour cache.
+    #[serde(default = "nothing", skip_serializing_if = "is_nothing")]
+    pub cache_write_12h: Option<Cost>,
     /// Output.
     pub output: Option<Cost>,
     /// Reasoning.
     pub reasoning: Option<Cost>,
+}
+
+/// The cost of a class without tokens.
+#[expect(clippy::unnecessary_wraps, reason = "serde wants a value of the field")]
+fn nothing() -> Option<Cost> {
+    Some(Cost::ZERO)
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it with a reference")]
+fn is_nothing(cost: &Option<Cost>) -> bool {
+    *cost == nothing()
 }
 
 impl CostByClass {
@@ -200,7 +217,9 @@ impl CostByClass {
             input: one(Tokens { input: tokens.input, ..none }),
             cache_read: one(Tokens { cache_read: tokens.cache_read, ..none }),
             cache_write_5m: one(Tokens { cache_write_5m: tokens.cache_write_5m, ..none }),
+            cache_write_30m: one(Tokens { cache_write_30m: tokens.cache_write_30m, ..none }),
             cache_write_1h: one(Tokens { cache_write_1h: tokens.cache_write_1h, ..none }),
+            cache_write_12h: one(Tokens { cache_write_12h: tokens.cache_write_12h, ..none }),
             output: one(Tokens { output: tokens.output, ..none }),
             reasoning: one(Tokens { reasoning: tokens.reasoning, ..none }),
         }

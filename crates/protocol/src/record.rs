@@ -348,7 +348,7 @@ pub struct AttemptStarted {
 impl AttemptStarted {
     /// All prices at this time.
     pub fn price_list(&self) -> PriceList {
-        PriceList { usual: self.prices, long: self.long_prices.clone() }
+        PriceList { usual: self.prices, long: self.long_prices.clone(), ..PriceList::default() }
     }
 }
 

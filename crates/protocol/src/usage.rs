@@ -1,4 +1,4 @@
-//! Token counts, prices and costs.
+//! Token counts and costs; prices are in [`crate::price`].
 //!
 //! Counts are *exclusive*: a token is in exactly one class, whatever the provider's own convention is. Money is decimal
 //! US dollars, exact, and rounded only where it is shown.
@@ -8,6 +8,8 @@ use std::ops::{Add, AddAssign};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use crate::price::{LongContext, OffPeak, PriceList, Prices};
 
 /// Counts of tokens by class. Each token is in one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +21,23 @@ pub struct Tokens {
     pub cache_read: u64,
     /// Input that was written to a cache that keeps it for five minutes (or for the provider's usual time).
     pub cache_write_5m: u64,
+    /// Input that was written to a cache that keeps it for 30 minutes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write_30m: u64,
     /// Input that was written to a cache that keeps it for an hour.
     pub cache_write_1h: u64,
+    /// Input that was written to a cache that keeps it for twelve hours.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write_12h: u64,
     /// Output without reasoning, where the wire tells them apart.
     pub output: u64,
     /// Output that is reasoning.
     pub reasoning: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Tokens {
@@ -35,8 +48,14 @@ impl Tokens {
 
     /// All input, cached or not.
     pub fn all_input(&self) -> u64 {
-        let written = self.cache_write_5m.saturating_add(self.cache_write_1h);
-        self.input.saturating_add(self.cache_read).saturating_add(written)
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_writes())
+    }
+
+    /// Input written to caches of every lifetime.
+    pub fn cache_writes(&self) -> u64 {
+        [self.cache_write_5m, self.cache_write_30m, self.cache_write_1h, self.cache_write_12h]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -46,7 +65,9 @@ impl AddAssign for Tokens {
         self.input = self.input.saturating_add(other.input);
         self.cache_read = self.cache_read.saturating_add(other.cache_read);
         self.cache_write_5m = self.cache_write_5m.saturating_add(other.cache_write_5m);
+        self.cache_write_30m = self.cache_write_30m.saturating_add(other.cache_write_30m);
         self.cache_write_1h = self.cache_write_1h.saturating_add(other.cache_write_1h);
+        self.cache_write_12h = self.cache_write_12h.saturating_add(other.cache_write_12h);
         self.output = self.output.saturating_add(other.output);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
@@ -85,105 +106,6 @@ pub struct Usage {
     /// The provider's own usage object, as it came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Value>,
-}
-
-/// US dollars per million tokens, by class; `None` is unknown, which is not 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Prices {
-    /// Uncached input.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<Decimal>,
-    /// Output; also reasoning, where that has no price of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<Decimal>,
-    /// Input read from the cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_read: Option<Decimal>,
-    /// Input written to the five-minute cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_write: Option<Decimal>,
-    /// Input written to the one-hour cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_write_1h: Option<Decimal>,
-    /// Reasoning.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Decimal>,
-}
-
-impl Prices {
-    /// What `tokens` cost. Unknown when a class that has tokens has no price.
-    ///
-    /// ```
-    /// use playhouse_protocol::usage::{Prices, Tokens};
-    /// let prices = Prices { input: Some("3".parse().unwrap()), ..Prices::default() };
-    /// let cost = prices.cost(&Tokens { input: 1_000, ..Tokens::default() }).unwrap();
-    /// assert_eq!(cost.to_string(), "$0.0030");
-    /// assert_eq!(prices.cost(&Tokens { output: 1, ..Tokens::default() }), None);
-    /// ```
-    pub fn cost(&self, tokens: &Tokens) -> Option<Cost> {
-        let classes = [
-            (tokens.input, self.input),
-            (tokens.cache_read, self.cache_read),
-            (tokens.cache_write_5m, self.cache_write),
-            (tokens.cache_write_1h, self.cache_write_1h),
-            (tokens.output, self.output),
-            (tokens.reasoning, self.reasoning.or(self.output)),
-        ];
-        classes.iter().filter(|(count, _)| *count > 0).try_fold(Cost::ZERO, |sum, (count, price)| {
-            let millionths = Decimal::from(*count).checked_mul((*price)?)?;
-            sum.0.checked_add(millionths.checked_div(Decimal::from(1_000_000))?).map(Cost)
-        })
-    }
-}
-
-/// What a request costs that has more input tokens than a threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LongContext {
-    /// The threshold: these prices hold for more input tokens than this.
-    pub above: u64,
-    /// The prices, for the whole request.
-    pub prices: Prices,
-}
-
-/// The prices of a model. Which of them hold is known when a request is over: they depend on the input that it had.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PriceList {
-    /// The prices of most requests.
-    pub usual: Prices,
-    /// The prices of long requests, by rising threshold.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub long: Vec<LongContext>,
-}
-
-impl PriceList {
-    /// The prices of a request with `input` input tokens (cached or not).
-    pub fn at(&self, input: u64) -> &Prices {
-        self.long.iter().rev().find(|tier| input > tier.above).map_or(&self.usual, |tier| &tier.prices)
-    }
-
-    /// What a request cost that had these tokens. Unknown when a class that has tokens has no price.
-    ///
-    /// ```
-    /// use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens};
-    /// let input = |price: &str| Prices { input: Some(price.parse().unwrap()), ..Prices::default() };
-    /// let long = vec![LongContext { above: 200_000, prices: input("4") }];
-    /// let list = PriceList { usual: input("2"), long };
-    /// let cost = |input| list.cost(&Tokens { input, ..Tokens::default() }).unwrap().to_string();
-    /// assert_eq!((cost(200_000), cost(300_000)), ("$0.4000".to_owned(), "$1.2000".to_owned()));
-    /// ```
-    pub fn cost(&self, tokens: &Tokens) -> Option<Cost> {
-        self.at(tokens.all_input()).cost(tokens)
-    }
-}
-
-impl From<Prices> for PriceList {
-    /// The same prices for every request.
-    fn from(usual: Prices) -> Self {
-        Self { usual, long: Vec::new() }
-    }
 }
 
 /// An exact amount of US dollars.
@@ -273,22 +195,6 @@ impl AddAssign for Totals {
 mod tests {
     use super::*;
 
-    fn price(text: &str) -> Option<Decimal> {
-        Some(text.parse().unwrap())
-    }
-
-    #[test]
-    fn a_cost_is_exact() {
-        let prices = Prices {
-            input: price("0.075"),
-            output: price("0.3"),
-            cache_read: price("0.0375"),
-            ..Prices::default()
-        };
-        let tokens = Tokens { input: 1, output: 1, cache_read: 1, reasoning: 1, ..Tokens::default() };
-        assert_eq!(prices.cost(&tokens), Some(Cost("0.0000007125".parse().unwrap())));
-    }
-
     #[test]
     fn an_amount_is_shown_as_nothing_only_where_it_is() {
         for (amount, shown) in [
@@ -305,29 +211,6 @@ mod tests {
         ] {
             assert_eq!(Cost(amount.parse().unwrap()).to_string(), shown, "{amount}");
         }
-    }
-
-    #[test]
-    fn no_tokens_cost_nothing_even_without_prices() {
-        assert_eq!(Prices::default().cost(&Tokens::default()), Some(Cost::ZERO));
-    }
-
-    #[test]
-    fn the_highest_threshold_that_is_passed_counts() {
-        let usual = |text: &str| Prices { input: price(text), ..Prices::default() };
-        let tier = |above, text| LongContext { above, prices: usual(text) };
-        let list = PriceList { usual: usual("1"), long: vec![tier(100, "2"), tier(200, "3")] };
-        let at = |input| *list.at(input);
-        assert_eq!([at(100), at(101), at(200), at(201)], [usual("1"), usual("2"), usual("2"), usual("3")]);
-        let cached = Tokens { input: 50, cache_read: 51, ..Tokens::default() };
-        assert_eq!(list.cost(&cached), None, "no price of the cache is known above 100");
-    }
-
-    #[test]
-    fn counts_near_the_limit_do_not_panic() {
-        let tokens = Tokens { input: u64::MAX, ..Tokens::default() };
-        let prices = Prices { input: Some(Decimal::MAX), ..Prices::default() };
-        assert_eq!(prices.cost(&tokens), None);
     }
 
     #[test]

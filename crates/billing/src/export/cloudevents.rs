@@ -43,7 +43,11 @@ struct Data<'a> {
     input: u64,
     cache_read: u64,
     cache_write_5m: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    cache_write_30m: u64,
     cache_write_1h: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    cache_write_12h: u64,
     output: u64,
     reasoning: u64,
     total: u64,
@@ -60,6 +64,11 @@ struct Data<'a> {
     started: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     corrects: Option<&'a str>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl<'a> Data<'a> {
@@ -83,7 +92,9 @@ impl<'a> Data<'a> {
             input: row.tokens.input,
             cache_read: row.tokens.cache_read,
             cache_write_5m: row.tokens.cache_write_5m,
+            cache_write_30m: row.tokens.cache_write_30m,
             cache_write_1h: row.tokens.cache_write_1h,
+            cache_write_12h: row.tokens.cache_write_12h,
             output: row.tokens.output,
             reasoning: row.tokens.reasoning,
             total: row.tokens.total(),

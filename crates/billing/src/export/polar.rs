@@ -174,6 +174,10 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
     ] {
         metadata.insert(name.to_owned(), json!(count));
     }
+    let long = [("cache_write_30m", tokens.cache_write_30m), ("cache_write_12h", tokens.cache_write_12h)];
+    for (name, count) in long.into_iter().filter(|(_, count)| *count > 0) {
+        metadata.insert(name.to_owned(), json!(count));
+    }
     metadata
 }
 

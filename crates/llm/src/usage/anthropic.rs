@@ -20,7 +20,7 @@ pub(super) fn read(raw: &Map<String, Value>) -> Option<(Tokens, Quality)> {
         cache_write_5m: written.unwrap_or(known).saturating_sub(hour),
         cache_write_1h: hour,
         output: counts.get("output_tokens").unwrap_or(0),
-        reasoning: 0,
+        ..Tokens::default()
     };
     let agrees = counts.whole && (!detailed || written.is_none_or(|written| written == known));
     counts.any.then_some((tokens, if agrees { Quality::Reported } else { Quality::Unreconciled }))

@@ -96,9 +96,9 @@ impl Layout {
             input: prompt.saturating_sub(known).saturating_add(beside_prompt),
             cache_read: cached,
             cache_write_5m: written,
-            cache_write_1h: 0,
             output: if self.reasoning_inside { completion.saturating_sub(reasoning) } else { completion },
             reasoning,
+            ..Tokens::default()
         };
         Some((tokens, if agrees { Quality::Reported } else { Quality::Unreconciled }))
     }

@@ -283,7 +283,7 @@ impl From<UsageGroup> for UsageLine {
             key,
             input: tokens.input,
             cache_read: tokens.cache_read,
-            cache_write: tokens.cache_write_5m.saturating_add(tokens.cache_write_1h),
+            cache_write: tokens.cache_writes(),
             output: tokens.output,
             reasoning: tokens.reasoning,
             cost: totals.cost.normalized(),

@@ -194,7 +194,7 @@ impl Machine {
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimated_input(stamp);
-        let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&turn.model);
+        let PriceList { usual: prices, long: long_prices, .. } = stamp.facts.prices(&turn.model);
         let (tier, catalogue) = (stamp.facts.tier(&turn.model), stamp.facts.catalogue(&turn.model));
         let purpose = match self.session.summary.parent {
             Some(_) => Purpose::Subagent,

@@ -237,7 +237,7 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<AttemptId, FoldError> {
         let estimated_input = (text.len() as u64).div_ceil(BYTES_PER_TOKEN);
-        let PriceList { usual: prices, long: long_prices } = stamp.facts.prices(&model);
+        let PriceList { usual: prices, long: long_prices, .. } = stamp.facts.prices(&model);
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
         let started = AttemptStarted {
             attempt,

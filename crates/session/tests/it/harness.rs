@@ -38,7 +38,8 @@ impl Facts for TestFacts {
     fn prices(&self, _: &ModelRef) -> PriceList {
         let usual = Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() };
         let double = Prices { input: Some(2.into()), output: Some(4.into()), ..Prices::default() };
-        PriceList { usual, long: vec![LongContext { above: 200_000, prices: double }] }
+        let long = vec![LongContext { above: 200_000, prices: double }];
+        PriceList { usual, long, ..PriceList::default() }
     }
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {

@@ -260,6 +260,6 @@ fn prices() -> Prices {
         cache_read: price("0.3"),
         cache_write: price("3.75"),
         cache_write_1h: price("6"),
-        reasoning: None,
+        ..Prices::default()
     }
 }

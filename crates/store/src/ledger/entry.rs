@@ -39,7 +39,9 @@ const RAW: u64 = 1 << 5;
 const CATALOGUE: u64 = 1 << 6;
 const COST: u64 = 1 << 7;
 const CORRECTS: u64 = 1 << 8;
-const ALL_BITS: u64 = (1 << 9) - 1;
+/// Counts or prices of writes to the caches of 30 minutes and twelve hours.
+const LONG_WRITES: u64 = 1 << 9;
+const ALL_BITS: u64 = (1 << 10) - 1;
 
 /// What stands in rows as a number: more may only be added at the end.
 const PURPOSES: [Purpose; 5] =
@@ -120,6 +122,15 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
     all.iter().position(|other| other == value).map_or(u8::MAX, |place| place as u8)
 }
 
+/// Whether a row has more than [`LONG_WRITES`] leaves out.
+fn has_long_writes(row: &RowView<'_>) -> bool {
+    let (tokens, prices) = (&row.tokens, row.prices);
+    tokens.cache_write_30m > 0
+        || tokens.cache_write_12h > 0
+        || prices.cache_write_30m.is_some()
+        || prices.cache_write_12h.is_some()
+}
+
 /// Writes a row; whether it can be read.
 fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     let mut packer = Packer::new(entry);
@@ -133,7 +144,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(RAW, row.raw.is_some())
             | bit(CATALOGUE, row.catalogue.is_some())
             | bit(COST, row.cost.is_some())
-            | bit(CORRECTS, row.corrects.is_some()),
+            | bit(CORRECTS, row.corrects.is_some())
+            | bit(LONG_WRITES, has_long_writes(row)),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -158,7 +170,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     ] {
         packer.number(count);
     }
-    let Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning } = *row.prices;
+    let Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning, .. } = *row.prices;
     packer.decimals([input, output, cache_read, cache_write, cache_write_1h, reasoning]);
     if row.root != row.session {
         packer.id(row.root.as_str());
@@ -174,9 +186,16 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
         packer.decimal(cost);
     }
     if let Some(costs) = row.costs {
-        let CostByClass { input, cache_read, cache_write_5m, cache_write_1h, output, reasoning } = *costs;
+        let CostByClass { input, cache_read, cache_write_5m, cache_write_1h, output, reasoning, .. } = *costs;
         let costs = [input, cache_read, cache_write_5m, cache_write_1h, output, reasoning];
         packer.decimals(costs.map(|cost| cost.map(|Cost(cost)| cost)));
+    }
+    if has_long_writes(row) {
+        packer.number(tokens.cache_write_30m);
+        packer.number(tokens.cache_write_12h);
+        let costs = row.costs.map_or([None; 2], |costs| [costs.cache_write_30m, costs.cache_write_12h]);
+        let [short, long] = costs.map(|cost| cost.map(|Cost(cost)| cost));
+        packer.decimals([row.prices.cache_write_30m, row.prices.cache_write_12h, short, long, None, None]);
     }
     row.raw.is_none_or(|raw| packer.json(raw))
 }
@@ -201,16 +220,18 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     let session = unpacker.id()?;
     let (turn, step, attempt) = (unpacker.id()?, unpacker.id()?, unpacker.id()?);
     let [tenant, workspace, agent, provider, model] = texts(&mut unpacker)?;
-    let tokens = Tokens {
+    let mut tokens = Tokens {
         input: unpacker.number()?,
         cache_read: unpacker.number()?,
         cache_write_5m: unpacker.number()?,
         cache_write_1h: unpacker.number()?,
         output: unpacker.number()?,
         reasoning: unpacker.number()?,
+        ..Tokens::default()
     };
     let [input, output, cache_read, cache_write, cache_write_1h, reasoning] = unpacker.decimals()?;
-    let prices = Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning };
+    let mut prices =
+        Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning, ..Prices::default() };
     let root = if has(ROOT) { unpacker.id()? } else { session };
     let parent_step = if has(PARENT_STEP) { Some(unpacker.id()?) } else { None };
     let mut text = |bit: u64| -> Option<Option<String>> {
@@ -219,12 +240,30 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     let (id, corrects, answered_by, catalogue) =
         (text(ID)?.map(RowId), text(CORRECTS)?.map(RowId), text(ANSWERED_BY)?, text(CATALOGUE)?);
     let cost = if has(COST) { Some(Cost(unpacker.decimal()?)) } else { None };
-    let costs = if has(COSTS) {
-        let [input, cache_read, cache_write_5m, cache_write_1h, output, reasoning] =
-            unpacker.decimals()?.map(|cost| cost.map(Cost));
-        CostByClass { input, cache_read, cache_write_5m, cache_write_1h, output, reasoning }
-    } else {
-        CostByClass::new(&prices, &tokens)
+    let costs = if has(COSTS) { Some(unpacker.decimals()?.map(|cost| cost.map(Cost))) } else { None };
+    let mut long_writes = [Some(Cost::ZERO); 2];
+    if has(LONG_WRITES) {
+        tokens.cache_write_30m = unpacker.number()?;
+        tokens.cache_write_12h = unpacker.number()?;
+        let [short, long, short_cost, long_cost, _, _] = unpacker.decimals()?;
+        (prices.cache_write_30m, prices.cache_write_12h) = (short, long);
+        long_writes = [short_cost, long_cost].map(|cost| cost.map(Cost));
+    }
+    let costs = match costs {
+        Some([input, cache_read, cache_write_5m, cache_write_1h, output, reasoning]) => {
+            let [cache_write_30m, cache_write_12h] = long_writes;
+            CostByClass {
+                input,
+                cache_read,
+                cache_write_5m,
+                cache_write_30m,
+                cache_write_1h,
+                cache_write_12h,
+                output,
+                reasoning,
+            }
+        }
+        None => CostByClass::new(&prices, &tokens),
     };
     let raw = if has(RAW) { Some(unpacker.json()?) } else { None };
     unpacker.is_empty().then(|| LedgerRow {

@@ -384,6 +384,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         cache_write_1h: 4,
         output: 5,
         reasoning: u64::MAX,
+        ..Tokens::default()
     };
     vec![
         Record::SessionCreated(SessionCreated {
@@ -442,7 +443,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 cache_read: Some("0.30".parse().unwrap()),
                 cache_write: Some("3.75".parse().unwrap()),
                 cache_write_1h: Some("6".parse().unwrap()),
-                reasoning: None,
+                ..Prices::default()
             },
             long_prices: Vec::new(),
             steered: vec![message(8)],

@@ -432,5 +432,5 @@ pub(super) fn head(scene: Scene<'_>, message: MessageId, id: PartId) -> PartHead
 }
 
 pub(super) fn cache(tokens: &Tokens) -> shapes::CacheTokens {
-    shapes::CacheTokens { read: tokens.cache_read, write: tokens.cache_write_5m + tokens.cache_write_1h }
+    shapes::CacheTokens { read: tokens.cache_read, write: tokens.cache_writes() }
 }

@@ -57,6 +57,7 @@ fn full() -> LedgerRow {
         cache_write: price("3.75"),
         cache_write_1h: price("6"),
         reasoning: price("0.0000000000000000000000000001"),
+        ..Prices::default()
     };
     let tokens = Tokens {
         input: 1_234,
@@ -65,6 +66,7 @@ fn full() -> LedgerRow {
         cache_write_1h: 128,
         output: 567,
         reasoning: u64::MAX,
+        ..Tokens::default()
     };
     let raw = serde_json::json!({
         "output_tokens": 567, "input_tokens": 1_234, "below": -3, "share": 0.25, "kept": [true, false, null],
@@ -144,6 +146,25 @@ fn costs_that_follow_from_the_rest_are_computed_as_they_always_were() {
         "output": "0.008505", "reasoning": "0",
     });
     assert_eq!(costs, expected);
+}
+
+#[test]
+fn writes_to_the_caches_of_30_minutes_and_twelve_hours_are_kept() {
+    let price = |text: &str| Some(text.parse::<Decimal>().unwrap());
+    let of = |tokens: Tokens, prices: Prices| {
+        let row = LedgerRow { tokens, prices, costs: CostByClass::new(&prices, &tokens), ..full() };
+        for costs in [None, Some(&row.costs)] {
+            assert_eq!(read(&stored(&RowView { costs, ..row.view() })).unwrap(), row);
+        }
+        row.costs
+    };
+    let prices = Prices { cache_write_30m: price("2.5"), ..full().prices };
+    let tokens = Tokens { cache_write_30m: 10_000, reasoning: 1, ..full().tokens };
+    assert_eq!(of(tokens, prices).cache_write_30m, Some(Cost("0.025".parse().unwrap())));
+    // A count without a price: that class costs an unknown amount.
+    let unpriced = of(Tokens { cache_write_12h: 7, ..tokens }, prices);
+    assert_eq!((unpriced.cache_write_12h, unpriced.cache_write_5m.is_some()), (None, true));
+    of(Tokens { reasoning: 1, ..full().tokens }, Prices { cache_write_12h: price("5"), ..full().prices });
 }
 
 #[test]
