@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use self::file::JournalFile;
+use crate::rules::RuleNote;
 use crate::wire::{Asked, Counts, Dialect};
 
 /// What a journal keeps.
@@ -100,6 +101,9 @@ pub struct Entry {
     pub tokens: u64,
     /// The usage that the client was last told, in exclusive classes; absent when it was told none.
     pub reported: Option<Tokens>,
+    /// The findings of the rules; absent where there are none or the mock enforces none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RuleNote>,
 }
 
 fn json_or_text<S: Serializer>(body: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -248,6 +252,7 @@ impl Journal {
             events: 0,
             tokens: 0,
             reported: None,
+            rules: None,
         };
         let mut kept = lock(&self.shared.kept);
         kept.count += 1;
@@ -299,6 +304,11 @@ impl Record {
         entry.step = Some(asked.place.step);
         entry.prompt = Some(hasher.finish());
         entry.stream = asked.stream;
+    }
+
+    /// Sets the findings of the rules.
+    pub(crate) fn rules(&self, note: RuleNote) {
+        lock(&self.entry).rules = (note != RuleNote::default()).then_some(note);
     }
 
     /// The answer has this status.

@@ -49,6 +49,18 @@
 //! it writes; the others keep everything. A quarter of the bytes are tokens here too. A script's [`UsageOverride`] comes
 //! first.
 //!
+//! # Rules
+//!
+//! With [`Mock::with_rules`] the mock refuses what a provider refuses, in the provider's own words. The rules of a model go
+//! by its name: `gpt-5` and up (Chat Completions and Responses), `claude-…-4` and up (Anthropic), `gemini-2.5` and up,
+//! `deepseek-…` and `kimi-k3` and up (Chat Completions). Other models, also those with a vendor before the name, have no
+//! rules but [`Rules::refused_fields`].
+//!
+//! The mock signs all reasoning of these models itself; what a script has as signature is replaced. A signature tells the
+//! model, the text and, where the provider binds reasoning to it, a hash of everything before it in the request that
+//! it answered. So a mock needs no state to recognise reasoning that comes back forged, changed or behind a change.
+//! [`Mock::rules_report`] counts it, and counts what could have come back and did not.
+//!
 //! # Example
 //!
 //! ```
@@ -88,6 +100,7 @@ mod mock;
 mod pace;
 mod plan;
 mod repeats;
+mod rules;
 mod script;
 mod server;
 mod tokens;
@@ -98,6 +111,7 @@ pub use framing::{Framing, LineEnd};
 pub use journal::{Entry, Journal, JournalOptions, Outcome};
 pub use mock::{Mock, MockOptions, MockResponse};
 pub use plan::NO_CALLS_TEXT;
+pub use rules::{RefusalShape, RuleCounts, RuleNote, Rules, RulesReport};
 pub use script::{
     Call, DEFAULT_CLOSING_TEXT, Finish, Item, Model, Script, ScriptError, Step, Turn, UsageOverride, call,
     calls, malformed_call, reasoning, refusal, repeat, signed_reasoning, text, tokens,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use mock_llm::{JournalOptions, Mock, MockOptions, Script, ServeOptions};
+use mock_llm::{JournalOptions, Mock, MockOptions, RefusalShape, Rules, Script, ServeOptions};
 use tokio::net::TcpListener;
 
 /// A scripted model that speaks the wire formats of real providers: Anthropic Messages, OpenAI Chat Completions, OpenAI
@@ -36,6 +36,21 @@ struct Arguments {
     /// Simulate a prompt cache: what a request shares with earlier ones is reported as read from it.
     #[arg(long)]
     prompt_cache: bool,
+    /// Refuse what real providers refuse, by the names of the models. What the rules found is in the journal.
+    #[arg(long)]
+    rules: bool,
+    /// Drop thinking of Claude that is bound to another conversation, in place of refusing the request.
+    #[arg(long, requires = "rules")]
+    drop_stale_thinking: bool,
+    /// Refuse requests with this parameter to models that have no rules of their own. May be given several times.
+    #[arg(long = "refuse-field", value_name = "NAME", requires = "rules")]
+    refused_fields: Vec<String>,
+    /// How such a refusal names the parameter: param, path or prose.
+    #[arg(long, value_name = "SHAPE", default_value = "param", requires = "rules")]
+    refusal_shape: RefusalShape,
+    /// Write all that the rules found as JSON to this file when it stops.
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    rules_report: Option<PathBuf>,
     /// The most streams of a connection of HTTP/2; 200 without it.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     http2_streams: Option<u32>,
@@ -82,8 +97,16 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             file: arguments.journal,
         },
     };
-    let mock = Mock::with_options(script, options)
-        .map_err(|error| usage(format!("cannot create the journal: {error}")))?;
+    let rules = arguments.rules.then_some(Rules {
+        drop_stale_thinking: arguments.drop_stale_thinking,
+        refused_fields: arguments.refused_fields,
+        refusal_shape: arguments.refusal_shape,
+    });
+    let mock = match rules {
+        Some(rules) => Mock::with_rules(script, options, rules),
+        None => Mock::with_options(script, options),
+    };
+    let mock = mock.map_err(|error| usage(format!("cannot create the journal: {error}")))?;
     let serve = ServeOptions { http2_streams: arguments.http2_streams };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = arguments.threads {
@@ -103,6 +126,10 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         server.shutdown().await;
         Ok(())
     })?;
+    if let Some(path) = &arguments.rules_report {
+        let report = serde_json::to_vec_pretty(&mock.rules_report()).map_err(io::Error::from);
+        report.and_then(|report| fs_err::write(path, report)).map_err(failed)?;
+    }
     mock.journal().flush().map_err(|error| Failure(1, format!("cannot write the journal: {error}")))
 }
 

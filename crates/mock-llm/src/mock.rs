@@ -15,6 +15,7 @@ use crate::framing::Framing;
 use crate::journal::{Arrival, Journal, JournalOptions, Record};
 use crate::plan::Plan;
 use crate::repeats::Repeats;
+use crate::rules::{Enforcer, Request, Rules, RulesReport};
 use crate::script::Script;
 use crate::server::{ServeOptions, Server};
 use crate::wire::{About, Wire, foreign_error, wire_of};
@@ -23,6 +24,9 @@ use crate::wire::{About, Wire, foreign_error, wire_of};
 const ATTEMPT_HEADER: &str = "x-playhouse-attempt";
 /// Tells sessions apart that ask exactly the same, for [`Step::fail_first`](crate::Step::fail_first).
 const SESSION_HEADER: &str = "x-mock-session";
+
+/// Turns on parts of the Anthropic format; there may be several, and each may name several.
+const BETA_HEADER: &str = "anthropic-beta";
 
 /// How a mock is set up.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +49,7 @@ struct Shared {
     journal: Journal,
     repeats: Mutex<Repeats>,
     prompt_cache: PromptCache,
+    rules: Option<Enforcer>,
 }
 
 /// The answer to a request.
@@ -83,7 +88,7 @@ impl std::fmt::Debug for Mock {
 impl Mock {
     /// A mock that sends as fast as possible and keeps its journal in memory.
     pub fn new(script: Script) -> Self {
-        Self::with(script, None, Journal::in_memory())
+        Self::with(script, None, Journal::in_memory(), None)
     }
 
     /// A mock.
@@ -91,12 +96,26 @@ impl Mock {
     /// # Errors
     /// When the journal's file cannot be created; the error names it.
     pub fn with_options(script: Script, options: MockOptions) -> io::Result<Self> {
-        Ok(Self::with(script, options.rate, Journal::new(options.journal)?))
+        Ok(Self::with(script, options.rate, Journal::new(options.journal)?, None))
     }
 
-    fn with(script: Script, rate: Option<f64>, journal: Journal) -> Self {
+    /// A mock that enforces `rules`.
+    ///
+    /// # Errors
+    /// As [`with_options`](Self::with_options).
+    pub fn with_rules(script: Script, options: MockOptions, rules: Rules) -> io::Result<Self> {
+        Ok(Self::with(script, options.rate, Journal::new(options.journal)?, Some(rules)))
+    }
+
+    fn with(script: Script, rate: Option<f64>, journal: Journal, rules: Option<Rules>) -> Self {
         let (repeats, prompt_cache) = Default::default();
-        Self { shared: Arc::new(Shared { script, rate, journal, repeats, prompt_cache }) }
+        let rules = rules.map(Enforcer::new);
+        Self { shared: Arc::new(Shared { script, rate, journal, repeats, prompt_cache, rules }) }
+    }
+
+    /// The findings of the rules so far; empty for a mock without rules.
+    pub fn rules_report(&self) -> RulesReport {
+        self.shared.rules.as_ref().map(Enforcer::report).unwrap_or_default()
     }
 
     /// What was asked and answered.
@@ -141,6 +160,23 @@ impl Mock {
             let message = self.no_such_model(&asked.model);
             return plain(404, JSON, wire.error(404, &message), record);
         };
+        let mut passed = None;
+        if let Some(rules) = &self.shared.rules {
+            let betas: Vec<&str> = headers
+                .iter()
+                .filter(|(name, _)| name.eq_ignore_ascii_case(BETA_HEADER))
+                .map(|(_, value)| value.as_str())
+                .collect();
+            let betas = betas.join(",");
+            let request =
+                Request { dialect: wire.dialect(), model: &asked.model, betas: &betas, body: &body };
+            let (note, checked) = rules.check(request);
+            record.rules(note);
+            match checked {
+                Ok(answerable) => passed = answerable.map(|passed| (rules, passed)),
+                Err(refusal) => return plain(refusal.status, JSON, wire.refuse(&refusal), record),
+            }
+        }
         if let (Some(times), Some(_)) = (plan.fail_first, &plan.fault)
             && self.came_before(header(SESSION_HEADER).as_deref(), path, &body) >= times
         {
@@ -155,7 +191,17 @@ impl Mock {
         };
         let input = plan.input(body.len(), cached);
         plan.break_calls();
-        let about = About { model: asked.model, place: asked.place, wants: asked.wants, input };
+        let mut about = About {
+            model: asked.model,
+            place: asked.place,
+            wants: asked.wants,
+            input,
+            transformations: Vec::new(),
+        };
+        if let Some((rules, passed)) = passed {
+            rules.sign(&passed, &about, &mut plan);
+            about.transformations = passed.transformations;
+        }
         say(wire, about, asked.stream, plan, record).await
     }
 

@@ -10,10 +10,12 @@ mod openai_responses;
 
 use playhouse_protocol::Tokens;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub(crate) use self::frame::{Counts, Frame};
 use crate::conversation::Place;
 use crate::fault::Rejection;
+use crate::rules::Refusal;
 use crate::script::Finish;
 
 /// A provider's wire format.
@@ -69,6 +71,8 @@ pub(crate) struct About {
     pub(crate) wants: Wants,
     /// The input's tokens; no output yet.
     pub(crate) input: Tokens,
+    /// Entries of `input_transformations`; the formats that have no such list leave them out.
+    pub(crate) transformations: Vec<Value>,
 }
 
 /// What a part of an answer is.
@@ -158,6 +162,11 @@ pub(crate) trait Wire: Send + Sync {
 
     /// An error's body.
     fn error(&self, status: u16, message: &str) -> Vec<u8>;
+
+    /// The body of a refusal.
+    fn refuse(&self, refusal: &Refusal) -> Vec<u8> {
+        self.error(refusal.status, &refusal.message)
+    }
 
     /// What the provider says no with, to a request for a stream or for an answer in one piece.
     fn reject(&self, rejection: Rejection, about: &About, is_stream: bool) -> Rejected;

@@ -236,7 +236,7 @@ fn usage(tokens: Tokens) -> Value {
 }
 
 fn message(about: &About, content: Vec<Value>, tokens: Tokens) -> Value {
-    json!({
+    let mut message = json!({
         "id": format!("msg_mock_{}_{}", about.place.turn, about.place.step),
         "type": "message",
         "role": "assistant",
@@ -245,7 +245,11 @@ fn message(about: &About, content: Vec<Value>, tokens: Tokens) -> Value {
         "stop_reason": null,
         "stop_sequence": null,
         "usage": usage(tokens),
-    })
+    });
+    if !about.transformations.is_empty() {
+        message["input_transformations"] = json!(about.transformations);
+    }
+    message
 }
 
 /// The events of one answer.

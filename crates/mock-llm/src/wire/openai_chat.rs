@@ -13,6 +13,7 @@ use super::openai_error::{self, Api};
 use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, push_json, read_json};
 use crate::conversation::{Heard, MayCall, Place, Said, check_results, place};
 use crate::fault::Rejection;
+use crate::rules::Refusal;
 use crate::script::Finish;
 
 /// The wire format.
@@ -108,6 +109,10 @@ impl Wire for OpenaiChat {
 
     fn error(&self, status: u16, message: &str) -> Vec<u8> {
         openai_error::error(status, message)
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Vec<u8> {
+        openai_error::refuse(refusal)
     }
 
     fn reject(&self, rejection: Rejection, about: &About, _is_stream: bool) -> Rejected {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{About, Rejected};
 use crate::fault::Rejection;
+use crate::rules::Refusal;
 
 /// Which of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,12 @@ pub(super) fn error(status: u16, message: &str) -> Vec<u8> {
         _ => ("invalid_request_error", None),
     };
     value(kind, code, None, message).to_string().into_bytes()
+}
+
+/// The body of a refusal.
+pub(super) fn refuse(refusal: &Refusal) -> Vec<u8> {
+    let Refusal { message, param, code, .. } = refusal;
+    value("invalid_request_error", *code, param.as_deref(), message).to_string().into_bytes()
 }
 
 /// What it says no with.

@@ -13,6 +13,7 @@ use super::openai_error::{self, Api};
 use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wire};
 use crate::conversation::Place;
 use crate::fault::Rejection;
+use crate::rules::Refusal;
 use crate::script::Finish;
 
 /// The wire format.
@@ -39,6 +40,10 @@ impl Wire for OpenaiResponses {
 
     fn error(&self, status: u16, message: &str) -> Vec<u8> {
         openai_error::error(status, message)
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Vec<u8> {
+        openai_error::refuse(refusal)
     }
 
     fn reject(&self, rejection: Rejection, about: &About, _is_stream: bool) -> Rejected {
@@ -155,7 +160,7 @@ fn response(about: &About, output: Vec<Value>, ending: Option<&Ending>) -> Value
         (Some(_), Some(_)) => "incomplete",
     };
     let reported = ending.filter(|ending| ending.is_reported);
-    json!({
+    let mut response = json!({
         "id": format!("resp_mock_{}_{}", about.place.turn, about.place.step),
         "object": "response",
         "created_at": CREATED,
@@ -180,7 +185,11 @@ fn response(about: &About, output: Vec<Value>, ending: Option<&Ending>) -> Value
         "usage": reported.map(usage),
         "user": null,
         "metadata": {},
-    })
+    });
+    if !about.transformations.is_empty() {
+        response["input_transformations"] = json!(about.transformations);
+    }
+    response
 }
 
 fn usage(ending: &Ending) -> Value {

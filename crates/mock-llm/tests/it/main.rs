@@ -14,6 +14,7 @@ mod pace;
 mod paced;
 mod rejections;
 mod responses;
+mod rules;
 mod server;
 mod steps;
 mod support;
