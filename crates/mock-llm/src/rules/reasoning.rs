@@ -58,7 +58,11 @@ impl Enforcer {
             }
         }
         walked.returned.iter().for_each(|id| count(Class::Valid, *id));
-        walked.missing.iter().for_each(|id| count(Class::Missing, *id));
+        let is_spoiled = |(_, verdict): &(_, Verdict)| matches!(verdict, Verdict::Modified | Verdict::Forged);
+        // A block that was changed is not missing.
+        if !walked.verdicts.iter().any(is_spoiled) {
+            walked.missing.iter().for_each(|id| count(Class::Missing, *id));
+        }
         if let Some(refusal) = refusal {
             return Err(refusal);
         }

@@ -4,6 +4,9 @@ mod anthropic;
 mod compatible;
 mod gemini;
 mod openai;
+mod program;
+mod reasoning;
+mod thinking;
 
 use bytes::Bytes;
 use mock_llm::{Mock, MockOptions, Model, Rules, Script, Step, text};
