@@ -53,7 +53,7 @@ pub enum RefusalShape {
     Param,
     /// As a path before the message: `messages.0.content.0.cache_control: Extra inputs are not permitted`.
     Path,
-    /// Somewhere in a sentence.
+    /// By its name in a sentence.
     Prose,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Enforcer {
     tally: Mutex<Tally>,
 }
 
-/// Holds after a panic elsewhere: what is locked here is plain data.
+/// Locks plain data, also after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -121,7 +121,7 @@ impl Enforcer {
         lock(&self.tally).report()
     }
 
-    /// Checks a request. `Ok(None)` is a request that may be answered without further ado: its model has no rules.
+    /// Checks a request. Returns `Ok(None)` where it has no refused field and its model has no rules.
     pub(crate) fn check(&self, asked: Request<'_>) -> (RuleNote, Result<Option<Passed>, Refusal>) {
         let mut note = RuleNote::default();
         let checked = self.check_all(asked, &mut note);

@@ -23,10 +23,9 @@ pub(super) fn check(rules: &OpenAi, dialect: Dialect, model: &str, request: &Val
         return Err(Refusal { status: 404, ..Refusal::new(message).param("model") });
     }
     if let Some(effort) = effort {
-        let is_taken = |known: &&str| effort == *known && !(is_chat && *known == "max");
-        if !rules.efforts.iter().any(is_taken) {
-            let known: Vec<&str> =
-                rules.efforts.iter().filter(|known| !is_chat || **known != "max").copied().collect();
+        let known: Vec<&str> =
+            rules.efforts.iter().filter(|known| !is_chat || **known != "max").copied().collect();
+        if !known.iter().any(|known| effort == *known) {
             return Err(Refusal::unsupported_value(effort_name, effort, model, &known));
         }
     }

@@ -58,9 +58,9 @@ impl Enforcer {
             }
         }
         walked.returned.iter().for_each(|id| count(Class::Valid, *id));
-        let is_spoiled = |(_, verdict): &(_, Verdict)| matches!(verdict, Verdict::Modified | Verdict::Forged);
         // A block that was changed is not missing.
-        if !walked.verdicts.iter().any(is_spoiled) {
+        let mut verdicts = walked.verdicts.iter().map(|(_, verdict)| *verdict);
+        if !verdicts.any(|verdict| matches!(verdict, Verdict::Modified | Verdict::Forged)) {
             walked.missing.iter().for_each(|id| count(Class::Missing, *id));
         }
         if let Some(refusal) = refusal {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::canonical::hash_of;
 
-/// What every signature begins with; with the numbers after it the whole is valid base64.
+/// The head of every signature. Followed by the numbers it is valid base64.
 const HEAD: &str = "bW9jayByZWFz";
 const SECRET: &str = "mock-llm";
 

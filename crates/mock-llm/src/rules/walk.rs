@@ -5,7 +5,7 @@ use super::history::{History, Piece, Thought};
 use super::memory::{Answers, key};
 use super::seal::Seal;
 
-/// What a block of reasoning is found to be.
+/// The finding about a block of reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// As it was handed out, after what stood before it then.

@@ -318,6 +318,24 @@ async fn redacted_thinking_is_bound_too() {
     talk.refused_at("messages.1.content.0").await;
 }
 
+/// Each block of an answer is bound to those before it, not to the text between them.
+#[tokio::test]
+async fn an_answer_may_think_several_times() {
+    let step = || reasoning("a").text("Look.").reasoning("b").call("read", json!({})).reasoning("c");
+    let mut talk = begin(MODEL, Rules::default());
+    talk.mock = mock_with(Rules::default(), MODEL, [step(), step(), step()]);
+    talk.go_on().await;
+    talk.go_on().await;
+    talk.counted(3, 0, 0, 0);
+    let sound = talk.request.clone();
+    talk.messages()[1]["content"].as_array_mut().unwrap().pop();
+    talk.refused_at("messages.3.content.0").await;
+    talk.counted(3, 3, 0, 1);
+    talk.request = sound;
+    talk.messages()[1]["content"].as_array_mut().unwrap().remove(0);
+    talk.refused_at("messages.1.content.1").await;
+}
+
 /// Answers are recognised by their calls, or by their text, and by all that stands before them.
 #[tokio::test]
 async fn what_could_have_come_back_is_counted_once() {
