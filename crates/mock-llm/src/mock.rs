@@ -101,6 +101,25 @@ impl Mock {
 
     /// A mock that enforces `rules`.
     ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use mock_llm::{Mock, MockOptions, Model, Rules, Script, reasoning};
+    /// use serde_json::json;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let model = Model::new().step(reasoning("Hm.").text("Done."));
+    /// let script = Script::new().model("claude-opus-5-5", model);
+    /// let mock = Mock::with_rules(script, MockOptions::default(), Rules::default()).unwrap();
+    /// let request = json!({"model": "claude-opus-5-5", "max_tokens": 100, "temperature": 0.5,
+    ///     "messages": [{"role": "user", "content": "Fix the test."}]});
+    /// let response = mock.respond("/v1/messages", &[], Bytes::from(request.to_string())).await;
+    /// assert_eq!(response.status, 400);
+    /// let report = mock.rules_report();
+    /// assert_eq!(report.total.messages["`temperature` is not supported for this model."], 1);
+    /// assert_eq!((report.models["claude-opus-5-5"].stale, report.total.missing), (0, 0));
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [`with_options`](Self::with_options).
     pub fn with_rules(script: Script, options: MockOptions, rules: Rules) -> io::Result<Self> {

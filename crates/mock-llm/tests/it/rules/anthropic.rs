@@ -112,6 +112,8 @@ async fn efforts_are_those_of_the_family() {
     ] {
         let set = |effort: &str| json!({"thinking": {"type": kind}, "output_config": {"effort": effort}});
         assert_eq!(ask(model, &set("high")).await.status, 200, "{model}");
+        let adaptive = json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}});
+        assert_eq!(ask(model, &adaptive).await.status, 200, "{model}");
         let message =
             format!("output_config.effort: \"xhigh\" is not supported with \"thinking.type.{kind}\".");
         refused(&ask(model, &set("xhigh")).await, &message);

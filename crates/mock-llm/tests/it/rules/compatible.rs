@@ -1,6 +1,6 @@
 //! Rules of open models, and fields that compatible servers refuse.
 
-use mock_llm::{RefusalShape, Rules, reasoning};
+use mock_llm::{Mock, MockOptions, Model, RefusalShape, Rules, Script, Step, reasoning};
 use serde_json::{Value, json};
 
 use super::{answer_with, mock_with, openai_error};
@@ -163,4 +163,33 @@ async fn reasoning_without_signature_is_counted() {
     }
     let counts = mock.rules_report().total;
     assert_eq!((counts.valid, counts.missing), (1, 1));
+}
+
+#[tokio::test]
+async fn reasoning_without_signature_is_not_bound() {
+    let model = Model::new().step(reasoning("a").text("A.")).next_turn().step(reasoning("b").text("B."));
+    let script = Script::new().model(KIMI, model);
+    let mock = Mock::with_rules(script, MockOptions::default(), Rules::default()).unwrap();
+    let answer = |text: &str, reasoning: Value| json!({"role": "assistant", "content": text, "reasoning_content": reasoning});
+    let thanks = json!({"role": "user", "content": "Thanks."});
+    let first = |reasoning: Value| [prompt()[0].clone(), answer("A.", reasoning), thanks.clone()];
+    ask(&mock, CHAT, &chat(KIMI, prompt())).await;
+    ask(&mock, CHAT, &chat(KIMI, json!(first(json!("a"))))).await;
+    let counts = mock.rules_report().total;
+    assert_eq!((counts.valid, counts.missing), (1, 0));
+    // The second answer is recognised although the reasoning before it is gone.
+    let mut all = first(Value::Null).to_vec();
+    all.extend([answer("B.", Value::Null), thanks.clone()]);
+    ask(&mock, CHAT, &chat(KIMI, json!(all))).await;
+    let counts = mock.rules_report().total;
+    assert_eq!((counts.valid, counts.missing), (1, 2));
+}
+
+#[tokio::test]
+async fn what_chat_cannot_carry_is_not_missed() {
+    let mock = mock_with(Rules::default(), KIMI, [Step::empty().redacted_reasoning("c2VjcmV0").text("A.")]);
+    ask(&mock, CHAT, &chat(KIMI, prompt())).await;
+    let answer = json!({"role": "assistant", "content": "A."});
+    ask(&mock, CHAT, &chat(KIMI, json!([prompt()[0], answer, {"role": "user", "content": "b"}]))).await;
+    assert_eq!(mock.rules_report().total.missing, 0);
 }

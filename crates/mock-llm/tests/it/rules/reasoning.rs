@@ -196,17 +196,17 @@ async fn items_of_another_model_are_removed() {
     talk.counted(0, 0, 2, 0);
 }
 
-/// Two answers with nothing between them.
+/// Two answers with nothing between them: the second is no part of the first.
 #[tokio::test]
 async fn an_answer_may_follow_another_at_once() {
     let mut talk = begin(NEW);
-    talk.mock = mock_with(Rules::default(), NEW, [reasoning("a").text("A.")]);
+    talk.mock = mock_with(Rules::default(), NEW, [reasoning("a").text("A.").reasoning("b").text("B.")]);
     talk.go_on().await;
-    let first = talk.request.clone();
     talk.go_on().await;
-    talk.counted(1, 0, 0, 0);
-    talk.input().push(json!({"role": "user", "content": "Go on."}));
-    assert_eq!(talk.go_on().await, Value::Null);
-    assert_ne!(talk.request["input"][3], first["input"][1]);
     talk.counted(2, 0, 0, 0);
+    talk.input().push(json!({"role": "user", "content": "Go on."}));
+    let sound = talk.request.clone();
+    assert_eq!(talk.go_on().await, Value::Null);
+    assert_ne!(sound["input"][1]["encrypted_content"], sound["input"][5]["encrypted_content"]);
+    talk.counted(4, 0, 0, 0);
 }
