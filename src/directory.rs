@@ -9,13 +9,13 @@ use std::sync::Arc;
 use playhouse_actors::{Aside, Choice, Directory, FilledTemplate, Ground, Profile, ProfileRequest};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
-    ChatFacts, Credentials, Endpoint, Head, HttpTransport, Limiters, Limits, Quota, Reasoning, Toolset,
-    Transport,
+    Adjustments, ChatFacts, Credentials, Endpoint, Findings, Head, HttpTransport, Limiters, Limits, Quota,
+    Reasoning, Toolset, Transport,
 };
 use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::command::CommandFault;
-use playhouse_prompts::{self as prompts, Agent, Agents, Family, MAX_STEPS, Origin, lists_skills};
-use playhouse_protocol::capability::{Effort, Modalities, Sampling};
+use playhouse_prompts::{self as prompts, Agent, Agents, Family, Origin, lists_skills};
+use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CallInput;
@@ -64,6 +64,7 @@ pub(crate) struct Resources {
     /// Models of the same provider that make calls by hand.
     pub(crate) by_hand: ByHand,
     limiters: Limiters,
+    findings: Arc<Findings>,
     /// All tools.
     pub(crate) tools: Registry,
 }
@@ -137,6 +138,7 @@ impl SettingsDirectory {
             mock: Arc::new(MockTransport(Arc::new(mock))),
             by_hand: ByHand::default(),
             limiters: Limiters::default(),
+            findings: Arc::default(),
             tools,
         };
         let set = AgentSet::empty(Agents::clone(&agents));
@@ -608,8 +610,7 @@ impl Directory for SettingsDirectory {
         let reasoning_field = server.chat.reasoning_field.or(facts.reasoning_field);
         let (limiter, limits) = (self.limiters.of(&server.endpoint, server.quota), server.limits);
         let thinks = agent.reasoning.or(preferences.reasoning).filter(|_| facts.reasoning);
-        // A server that refuses a temperature refuses the other one too.
-        let sampling = |number: Option<f64>| number.filter(|_| facts.rules.sampling != Sampling::Never);
+        let mut endpoint = server.endpoint;
         let head = Head {
             model: request.model.model.clone(),
             system: system.text,
@@ -617,31 +618,29 @@ impl Directory for SettingsDirectory {
             max_output: facts.answer_limit(),
             chat: ChatFacts { reasoning_field, ..server.chat },
             modalities: facts.modalities,
-            temperature: sampling(agent.temperature.or(preferences.temperature)),
-            top_p: sampling(agent.top_p.or(preferences.top_p)),
+            temperature: agent.temperature.or(preferences.temperature),
+            top_p: agent.top_p.or(preferences.top_p),
             reasons: facts.reasoning,
             reasoning: thinks.map(reasoning),
             reasoning_form: facts.reasoning_form,
+            rules: facts.rules,
+            drop_stale_reasoning: facts.rules.prefix_check && endpoint.offers_drop(),
+            adjustments: Adjustments::default(),
             cache_key: server.cache_key.then(|| request.session.to_string()),
         };
-        Ok(Profile {
-            endpoint: server.endpoint,
-            transport: server.transport,
-            limiter,
-            limits,
-            head,
-            prefill: facts.rules.prefill,
-            max_steps: MAX_STEPS.trim_end().to_owned(),
-        })
+        let head = head.adjusted(self.findings.of(&request.model));
+        if head.drop_stale_reasoning {
+            endpoint.ask_for_drop();
+        }
+        let (transport, findings) = (server.transport, Arc::clone(&self.findings));
+        Ok(Profile { endpoint, transport, limiter, limits, head, findings })
     }
 }
 
 /// What a provider's wire is told.
 fn reasoning(wanted: prompts::Reasoning) -> Reasoning {
     match wanted {
-        prompts::Reasoning::Low => Reasoning::Effort(Effort::Low),
-        prompts::Reasoning::Medium => Reasoning::Effort(Effort::Medium),
-        prompts::Reasoning::High => Reasoning::Effort(Effort::High),
+        prompts::Reasoning::Effort(effort) => Reasoning::Effort(effort),
         prompts::Reasoning::Budget(tokens) => Reasoning::Budget(tokens.get()),
     }
 }

@@ -161,8 +161,10 @@ fn an_agents_wishes_stand_before_the_models() {
     let agent = "---\ndescription: d\nreasoning: 9000\ntemperature: 0.1\ntop_p: 0.2\n---";
     let place = Place::new(TUNED, &[("keen.md", agent)], None);
     let told = |agent, model| {
-        let head = place.profile("t", agent, model).unwrap().head;
-        (head.reasoning, head.temperature, head.top_p)
+        let profile = place.profile("t", agent, model).unwrap();
+        let request = Transcript::new(profile.endpoint.dialect, &profile.head).request(ToolChoice::Auto);
+        let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+        (profile.head.reasoning, request["temperature"].as_f64(), request["top_p"].as_f64())
     };
     assert_eq!(told("plan", "openai/gpt-4.1"), (Some(Reasoning::Effort(Effort::Low)), Some(0.5), Some(0.8)));
     assert_eq!(told("keen", "openai/gpt-4.1"), (Some(Reasoning::Budget(9_000)), Some(0.1), Some(0.2)));
@@ -300,7 +302,7 @@ fn whole_request(place: &Place, agent: &str, model: &str) -> String {
     let mut transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
     let prompt = UserPart::Text { text: "What does this do?".to_owned() };
     transcript.push(&ChatMessage::User { parts: vec![prompt] }, &|_| None);
-    let request = transcript.request(ToolChoice::Auto, None);
+    let request = transcript.request(ToolChoice::Auto);
     let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
     let mut text = format!("{request:#}");
     for tool in profile.head.tools.iter() {

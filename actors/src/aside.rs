@@ -22,7 +22,7 @@ use crate::directory::{Directory, Profile, ProfileRequest};
 use crate::measure::gen_ai_provider;
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, begins, now};
-use crate::step::{Progress, most_tokens, record, send, tell_limiter};
+use crate::step::{Progress, learn, most_tokens, record, send, tell_limiter};
 
 /// All that such an attempt needs.
 pub(crate) struct AsideWork {
@@ -126,6 +126,7 @@ async fn run(work: AsideWork) {
                 parts: Vec::new(),
                 usage: progress.usage,
                 streamed_bytes: text.len() as u64,
+                adjusted: false,
             })
         }
     };
@@ -160,7 +161,7 @@ async fn ask(
     let mut transcript = Transcript::new(profile.endpoint.dialect, head);
     let parts = vec![UserPart::Text { text: order.text.clone() }];
     transcript.push(&ChatMessage::User { parts }, &|_| None);
-    let body = transcript.request(ToolChoice::Auto, None);
+    let body = transcript.request(ToolChoice::Auto);
     if let Some((purse, before)) = purse {
         let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
         let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
@@ -169,7 +170,8 @@ async fn ask(
     let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
     let ended = exchange(&profile, body, order, progress, shared, text).await;
     tell_limiter(&profile.limiter, &ended, shared);
-    ended
+    // The next title or summary goes without what was refused.
+    ended.inspect_err(|error| drop(learn(&profile, &order.model, error)))
 }
 
 async fn exchange(

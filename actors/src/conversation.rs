@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_llm::{Head, Reminder, ToolChoice, Toolset, Transcript};
+use playhouse_llm::{Head, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
@@ -14,6 +14,8 @@ use playhouse_session::SystemMade;
 use playhouse_store::Log;
 use playhouse_tools::{Registry, Tool};
 use ractor::ActorRef;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
@@ -41,6 +43,8 @@ struct Ready {
     profile: Arc<Profile>,
     /// Bytes of what precedes the conversation.
     preceding: u64,
+    /// A hash of that, in hexadecimal digits.
+    head: String,
     transcript: Transcript,
 }
 
@@ -90,9 +94,10 @@ impl Conversation {
                 // A session that is gone settles nothing.
                 drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
+                let head = hash_of(&profile.head);
                 // They stand in the transcript now, and there may be thousands of these.
                 (profile.head.system, profile.head.tools) = (String::new(), Toolset::default());
-                Ready { profile: Arc::new(profile), preceding, transcript }
+                Ready { profile: Arc::new(profile), preceding, head, transcript }
             }
         };
         let large = new.iter().map(size).sum::<usize>() > LARGE || new.iter().any(holds_files);
@@ -107,14 +112,25 @@ impl Conversation {
                     None
                 }
             };
-            for message in &new {
-                ready.transcript.push(message, &load);
+            for mut message in new {
+                outdate(&mut message, &ready.head);
+                ready.transcript.push(&message, &load);
             }
             ready
         };
         self.ready = Some(if large { shared.pool.run(move || push(ready)).await } else { push(ready) });
         self.messages = messages;
         Ok(())
+    }
+
+    /// Has it begin anew with the next request.
+    pub(crate) fn forget(&mut self) {
+        (self.ready, self.messages) = (None, 0);
+    }
+
+    /// A hash of the system prompt and the tools, in hexadecimal digits; empty before [`Self::extend`].
+    pub(crate) fn head(&self) -> &str {
+        self.ready.as_ref().map_or("", |ready| &ready.head)
     }
 
     /// Bytes of the system prompt and of what the model is told of its tools; 0 before [`Self::extend`].
@@ -125,15 +141,35 @@ impl Conversation {
     /// The request, and the profile it is made for; `None` before [`Self::extend`].
     pub(crate) fn request(&mut self, last: bool) -> Option<(Arc<Profile>, Bytes)> {
         let ready = self.ready.as_mut()?;
-        let profile = &ready.profile;
-        let body = if last {
-            let text = profile.max_steps.clone();
-            let reminder = if profile.prefill { Reminder::Assistant(text) } else { Reminder::User(text) };
-            ready.transcript.request(ToolChoice::None, Some(&reminder))
-        } else {
-            ready.transcript.request(ToolChoice::Auto, None)
-        };
-        Some((Arc::clone(profile), body))
+        let choice = if last { ToolChoice::None } else { ToolChoice::Auto };
+        Some((Arc::clone(&ready.profile), ready.transcript.request(choice)))
+    }
+}
+
+/// The member of what goes back with reasoning that says after which system prompt and tools it was made. Dialects pass it over.
+pub(crate) const MADE_UNDER: &str = "head";
+
+/// A hash of the system prompt and the tools, the same in every run of every version.
+fn hash_of(head: &Head) -> String {
+    let mut hash = Sha256::new();
+    hash.update(&head.system);
+    for ToolSpec { name, description, parameters } in head.tools.iter() {
+        for part in [name, description, &parameters.to_string()] {
+            hash.update([0]);
+            hash.update(part);
+        }
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Marks reasoning that was made after another system prompt or other tools than this `head`.
+fn outdate(message: &mut ChatMessage, head: &str) {
+    let ChatMessage::Assistant { parts } = message else { return };
+    for part in parts {
+        if let AssistantPart::Reasoning { opaque: Some(opaque), stale, .. } = part {
+            let made_under = opaque.get(MADE_UNDER).and_then(Value::as_str);
+            *stale |= made_under.is_some_and(|made_under| made_under != head);
+        }
     }
 }
 

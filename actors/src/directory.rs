@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use playhouse_llm::{Endpoint, Head, Limiter, Limits, Transport};
+use playhouse_llm::{Endpoint, Findings, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::ledger::{Purpose, Tier};
@@ -69,10 +69,8 @@ pub struct Profile {
     pub limits: Limits,
     /// System prompt, tools and limits.
     pub head: Head,
-    /// Whether the model goes on with the beginning of an answer that it is given.
-    pub prefill: bool,
-    /// What the model reads at the step limit.
-    pub max_steps: String,
+    /// Where it is kept what the model's server was found to refuse.
+    pub findings: Arc<Findings>,
 }
 
 /// Who is asked for a title or a summary.

@@ -406,25 +406,14 @@ impl SessionState {
                     "a bug in the engine: the step's actor crashed: {why}. Other sessions are not affected"
                 ),
             );
-            let report = FailedAttempt {
-                error,
-                parts: Vec::new(),
-                usage: None,
-                streamed_bytes: 0,
-                may_have_used: true,
-            };
+            let report = FailedAttempt::without_answer(error, true);
             let input = Input::Attempt(step.attempt, AttemptReport::Failed(report));
             return self.feed(myself, input).await;
         }
         if let Some(aside) = self.take_aside(|aside| aside.actor.get_id() == who) {
             let text = format!("a bug in the engine: the actor of a title or a summary crashed: {why}");
-            let report = FailedAttempt {
-                error: ErrorInfo::new(ErrorCode::Internal, text),
-                parts: Vec::new(),
-                usage: None,
-                streamed_bytes: 0,
-                may_have_used: true,
-            };
+            let error = ErrorInfo::new(ErrorCode::Internal, text);
+            let report = FailedAttempt::without_answer(error, true);
             let input = Input::Attempt(aside.attempt, AttemptReport::Failed(report));
             return self.feed(myself, input).await;
         }

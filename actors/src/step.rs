@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Hold, Limiter, Permit, Repair, Repairs};
+use playhouse_llm::{AnswerStream, Finding, Hold, Learned, Limiter, Permit, Repair, Repairs};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
@@ -25,7 +25,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::budget::{Before, Purse};
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, MADE_UNDER};
 use crate::directory::{Profile, ProfileRequest};
 use crate::durable::Durable;
 use crate::judge::Judge;
@@ -181,7 +181,7 @@ async fn run(work: StepWork) {
     let open = ring.take(order.attempt);
     let report = match ended {
         Ok(mut answer) => {
-            let (parts, calls) = assemble(open, &progress.opaque);
+            let (parts, calls) = assemble(open, progress.opaque_of(conversation.head()));
             for call in &calls {
                 if matches!(call.input, CallInput::Malformed(_)) {
                     answer.repairs.note(Repair::ArgumentsNotAnObject);
@@ -208,7 +208,7 @@ async fn run(work: StepWork) {
                 tracing::warn!(session = %of_session, %attempt, %model, code, %error, "an attempt failed");
             }
             let streamed_bytes = open.iter().map(|part| part.text.len() as u64).sum();
-            let (mut parts, _) = assemble(open, &progress.opaque);
+            let (mut parts, _) = assemble(open, progress.opaque_of(conversation.head()));
             // No call of an incomplete answer is complete.
             parts.retain(|part| !matches!(part, StepPart::Call { .. }));
             AttemptReport::Failed(FailedAttempt {
@@ -217,6 +217,7 @@ async fn run(work: StepWork) {
                 parts,
                 usage: progress.usage,
                 streamed_bytes,
+                adjusted: progress.adjusted,
             })
         }
     };
@@ -244,9 +245,20 @@ pub(crate) struct Progress {
     pub(crate) usage: Option<Usage>,
     /// What belongs to reasoning parts.
     opaque: HashMap<PartId, Value>,
+    /// An optional parameter was refused, and the next request goes without it.
+    adjusted: bool,
 }
 
 impl Progress {
+    /// Takes what belongs to reasoning parts, which were made after the system prompt and the tools of this `head`.
+    fn opaque_of(&mut self, head: &str) -> HashMap<PartId, Value> {
+        let mut opaque = std::mem::take(&mut self.opaque);
+        for members in opaque.values_mut().filter_map(Value::as_object_mut) {
+            members.insert(MADE_UNDER.to_owned(), head.into());
+        }
+        opaque
+    }
+
     /// Has a request never leave that has not left yet.
     pub(crate) fn give_up(&self) {
         if let Some(hold) = &self.hold {
@@ -324,7 +336,29 @@ async fn attempt(
     };
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
     tell_limiter(&profile.limiter, &ended, shared);
+    if let Err(error) = &ended
+        && learn(&profile, &order.model, error).is_some()
+    {
+        // Its beginning has to be written anew.
+        conversation.forget();
+        progress.adjusted = true;
+    }
     ended
+}
+
+/// Reads from a refusal what requests to the model are to do without. `None` where it is final.
+pub(crate) fn learn(profile: &Profile, model: &ModelRef, error: &ErrorInfo) -> Option<Finding> {
+    let Profile { findings, endpoint, head, .. } = profile;
+    let Learned { finding, is_new } = findings.learn(model, endpoint.dialect, head, error)?;
+    if is_new {
+        let line = finding.configuration(model);
+        let configuration = line.as_deref().unwrap_or("there is no key for it");
+        tracing::warn!(
+            %model, %finding, configuration,
+            "a provider refused an optional parameter: from now on requests to this model are made accordingly"
+        );
+    }
+    Some(finding)
 }
 
 /// Tells those who wait for the same server and key how a request ended.
@@ -456,7 +490,7 @@ pub(crate) fn most_tokens(
 }
 
 /// The parts and calls of what was streamed. Every call gets an id of its own, whatever the provider sent.
-fn assemble(open: Vec<OpenPart>, opaque: &HashMap<PartId, Value>) -> (Vec<StepPart>, Vec<ProposedCall>) {
+fn assemble(open: Vec<OpenPart>, mut opaque: HashMap<PartId, Value>) -> (Vec<StepPart>, Vec<ProposedCall>) {
     let mut parts = Vec::with_capacity(open.len());
     let mut calls: Vec<ProposedCall> = Vec::new();
     for OpenPart { part: id, kind, text, .. } in open {
@@ -464,7 +498,7 @@ fn assemble(open: Vec<OpenPart>, opaque: &HashMap<PartId, Value>) -> (Vec<StepPa
             OpenPartKind::Text if text.is_empty() => {}
             OpenPartKind::Text => parts.push(StepPart::Text { id, text }),
             OpenPartKind::Reasoning => {
-                parts.push(StepPart::Reasoning { id, text, opaque: opaque.get(&id).cloned() });
+                parts.push(StepPart::Reasoning { id, text, opaque: opaque.remove(&id) });
             }
             OpenPartKind::Call { call_id, tool } => {
                 let taken = calls.iter().any(|call| call.call_id == call_id);

@@ -180,7 +180,7 @@ fn request(dialect: DialectKind) -> Part {
     let mut transcript = transcript(dialect, &messages());
     Part::new(REQUESTS, "request of 2,000 messages", move || {
         for _ in 0..REQUESTS {
-            black_box(transcript.request(ToolChoice::Auto, None));
+            black_box(transcript.request(ToolChoice::Auto));
         }
     })
 }

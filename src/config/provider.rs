@@ -19,7 +19,8 @@ use super::error::ConfigError;
 pub struct ProviderSettings {
     /// What it is spoken to in.
     pub dialect: DialectKind,
-    /// Whether models that answer on the Responses wire only are asked there instead.
+    /// Whether models are asked on the Responses wire instead: at OpenAI's own host those that want it, elsewhere those that
+    /// answer nowhere else.
     pub responses: bool,
     /// Where it is, without a trailing slash.
     pub base_url: String,
@@ -45,7 +46,15 @@ pub struct ProviderSettings {
 impl ProviderSettings {
     /// What a model is asked in.
     pub fn dialect_for(&self, facts: &ModelFacts) -> DialectKind {
-        if self.responses && facts.rules.responses { DialectKind::OpenaiResponses } else { self.dialect }
+        let wants = facts.rules.responses && (!facts.rules.chat || self.is_openai());
+        if self.responses && wants { DialectKind::OpenaiResponses } else { self.dialect }
+    }
+
+    /// Whether this is a host of OpenAI's own, of any region.
+    fn is_openai(&self) -> bool {
+        let authority = self.base_url.split_once("://").map_or("", |(_, rest)| rest);
+        let host = authority.split(['/', ':']).next().unwrap_or_default();
+        host == "api.openai.com" || host.ends_with(".api.openai.com")
     }
 }
 

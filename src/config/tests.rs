@@ -402,8 +402,8 @@ fn wrong_values_name_line_and_what_there_is() {
     operator/config.toml:2: `tools.bash.session_processes`: is 0, expected a whole number from 8
     operator/config.toml:2: `tools.bash.session_memory_mb`: is 0, expected a whole number from 32
     operator/config.toml:2: `tools.bash.max_timeout_ms`: is 0, expected a whole number from 1 to 4294967295
-    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "lots", expected low, medium, high or a whole number of tokens from 1
-    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "0", expected low, medium, high or a whole number of tokens from 1
+    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "lots", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1
+    operator/config.toml:2: `providers.openai.models.gpt-5.reasoning`: is "0", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1
     operator/config.toml:2: `providers.openai.models.gpt-5.temperature`: is 2.5, expected a number from 0 to 2
     operator/config.toml:2: `providers.openai.models.gpt-5.top_p`: is 0, expected a number above 0, up to 1
     operator/config.toml:1: "lo/cal" is not a name for a provider: use up to 64 lower-case letters, digits, `-`, `_` and `.`

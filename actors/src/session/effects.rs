@@ -442,13 +442,8 @@ impl SessionState {
             return Ok(());
         }
         // Nobody runs it, so nobody reports: the machine is told through the mailbox, like of any other attempt.
-        let failed = FailedAttempt {
-            error: ErrorInfo::new(ErrorCode::Internal, "the turn was aborted"),
-            parts: Vec::new(),
-            usage: None,
-            streamed_bytes: 0,
-            may_have_used: false,
-        };
+        let error = ErrorInfo::new(ErrorCode::Internal, "the turn was aborted");
+        let failed = FailedAttempt::without_answer(error, false);
         let report = Box::new(AttemptReport::Failed(failed));
         myself.send_message(SessionMessage::Attempt(attempt, report, None))?;
         Ok(())

@@ -81,7 +81,6 @@ pub(crate) struct TestDirectory {
     pub(crate) woken: AtomicU32,
     /// How often a conversation was begun.
     pub(crate) profiles: AtomicU32,
-    pub(crate) prefill: bool,
     /// What system prompts say that are made from now on.
     pub(crate) system: Mutex<String>,
     pub(crate) limiter: Limiter,
@@ -284,8 +283,7 @@ impl Directory for TestDirectory {
                 modalities: modalities(),
                 ..Head::default()
             },
-            prefill: self.prefill,
-            max_steps: "STOP NOW".into(),
+            findings: Arc::default(),
         })
     }
 }
@@ -539,7 +537,6 @@ impl Stage {
             titles: AtomicBool::new(false),
             woken: AtomicU32::new(0),
             profiles: AtomicU32::new(0),
-            prefill: true,
             system: Mutex::new("You are a test.".to_owned()),
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),

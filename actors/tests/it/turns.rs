@@ -160,8 +160,15 @@ async fn the_step_limit_ends_the_turn_with_what_the_model_says_then() {
     assert!(body["tools"].as_array().is_some_and(|tools| !tools.is_empty()), "tools are kept");
     let messages = body["messages"].as_array().unwrap();
     let tail = messages.last().unwrap();
-    assert_eq!(tail["role"], "assistant");
-    assert!(tail["content"].to_string().contains("STOP NOW"), "{tail}");
+    assert_eq!(tail["role"], "user");
+    assert!(tail["content"].to_string().contains("The step limit of this turn is reached."), "{tail}");
+    // It stays where it was: what the model thought at the limit was made after it.
+    session.run(Prompt::text("and now?")).await.unwrap();
+    let next = stage.directory.mock.journal().entries().pop().unwrap();
+    let body: Value = serde_json::from_slice(next.body.as_deref().unwrap()).unwrap();
+    let kept = &body["messages"][messages.len() - 1];
+    let text = |message: &Value| message["content"][0]["content"].clone();
+    assert_eq!(text(kept), text(tail), "{kept}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

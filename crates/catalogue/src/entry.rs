@@ -89,7 +89,9 @@ impl From<Entry> for ModelFacts {
             rules.sampling = Sampling::Never;
         }
         rules.prefill |= entry.prefill.unwrap_or(false);
-        rules.responses |= entry.responses.unwrap_or(false);
+        if entry.responses == Some(true) {
+            (rules.responses, rules.chat) = (true, false);
+        }
         let told = efforts.is_some() || budget.is_some();
         Self {
             context: entry.context,

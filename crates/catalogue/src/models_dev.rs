@@ -46,12 +46,13 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
     limit.object()?;
     let context = limit.field("context").whole()?;
     let input = limit.field("input").optional("a whole number from 0", Value::as_u64)?;
+    let shape = at.field("provider").field("shape").text()?;
     let prices = at.field("cost").present().map(|cost| costs(&cost)).transpose()?.unwrap_or_default();
+    let responses = shape == Some("responses") || (provider == "openai" && answers_on_responses(model));
     let sampling = match at.field("temperature").boolean()? {
         Some(false) => Sampling::Never,
         _ => Sampling::Always,
     };
-    let shape = at.field("provider").field("shape").text()?;
     Ok(ModelFacts {
         context,
         input: input.filter(|input| *input < context),
@@ -63,11 +64,7 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
         reasoning_form: reasoning_form(&at.field("reasoning_options"))?,
         // The other form of the field is `true`, which does not say how.
         reasoning_field: at.field("interleaved").field("field").text()?.and_then(ReasoningField::named),
-        rules: RequestRules {
-            sampling,
-            responses: shape == Some("responses") || (provider == "openai" && answers_on_responses(model)),
-            ..RequestRules::default()
-        },
+        rules: RequestRules { sampling, responses, chat: !responses, ..RequestRules::default() },
         ends: None,
         successor: None,
     })

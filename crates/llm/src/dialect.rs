@@ -14,7 +14,7 @@ use crate::anthropic::Anthropic;
 use crate::call_ids::{CallIds, IdForm};
 use crate::decode::Decode;
 use crate::gemini::Gemini;
-use crate::head::{ChatFacts, Head, Reminder, ToolChoice};
+use crate::head::{ChatFacts, Head, ToolChoice};
 use crate::openai_chat::OpenaiChat;
 use crate::openai_responses::OpenaiResponses;
 
@@ -66,10 +66,6 @@ pub(crate) trait Dialect: Send + Sync {
     /// Writes a message as none, one or several wire messages with commas between them.
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire);
 
-    /// Writes a reminder as a message, or nothing. `bridge`: whether the server wants an answer of the model before words
-    /// of the user here (see [`ChatFacts::user_after_results`]).
-    fn write_reminder(&self, reminder: &Reminder, bridge: bool, out: &mut Vec<u8>);
-
     /// What closes the list of messages and the request. `tools`: whether the head has any.
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str;
 
@@ -77,9 +73,6 @@ pub(crate) trait Dialect: Send + Sync {
     fn cache_marker(&self) -> &'static str {
         ""
     }
-
-    /// Whether a request of this head may end with the beginning of the model's own answer.
-    fn takes_prefill(&self, head: &Head) -> bool;
 
     /// A decoder for one answer of a server that counts as `usage` says.
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode>;

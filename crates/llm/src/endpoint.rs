@@ -50,6 +50,22 @@ impl Endpoint {
         }
     }
 
+    /// Whether this is the provider's own server, and takes the request to drop reasoning that does not hold any more
+    /// ([`Head::drop_stale_reasoning`](crate::Head::drop_stale_reasoning)).
+    pub fn offers_drop(&self) -> bool {
+        self.dialect == DialectKind::Anthropic && host(&self.base_url) == "api.anthropic.com"
+    }
+
+    /// Adds the header by which that request is understood.
+    pub fn ask_for_drop(&mut self) {
+        const NAME: &str = "anthropic-beta";
+        const VALUE: &str = "thinking-binding-controls-2026-08-01";
+        match self.headers.iter_mut().find(|(name, _)| name == NAME) {
+            Some((_, value)) => *value = format!("{},{VALUE}", value.expose_secret()).into(),
+            None => self.headers.push((NAME.to_owned(), VALUE.into())),
+        }
+    }
+
     /// Refuses a key that no header can carry, as one that was read with its line end.
     pub(crate) fn check_key(&self) -> Result<(), ErrorInfo> {
         match &self.key {
@@ -92,6 +108,12 @@ impl Endpoint {
     }
 }
 
+/// The host that a base URL names.
+pub(crate) fn host(base_url: &str) -> &str {
+    let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+    authority.split(['/', ':']).next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +132,20 @@ mod tests {
         assert_eq!(clean("you sent Bearer token-123"), "you sent [header]");
         assert_eq!(clean("token-123 is not valid"), "[header] is not valid");
         assert_eq!(endpoint("Basic short").without_secrets("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn only_the_providers_own_server_is_asked_to_drop_reasoning() {
+        let at = |url: &str| Endpoint::new("p", DialectKind::Anthropic, url);
+        assert!(
+            at("https://api.anthropic.com").offers_drop() && at("https://api.anthropic.com/v1").offers_drop()
+        );
+        assert!(!at("https://api.anthropic.com.evil.example").offers_drop());
+        assert!(!Endpoint::new("p", DialectKind::OpenaiChat, "https://api.anthropic.com").offers_drop());
+        let mut endpoint = at("https://api.anthropic.com");
+        endpoint.headers = vec![("anthropic-beta".to_owned(), "a-1".into())];
+        endpoint.ask_for_drop();
+        assert_eq!(endpoint.headers[0].1.expose_secret(), "a-1,thinking-binding-controls-2026-08-01");
     }
 
     #[test]

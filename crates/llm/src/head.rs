@@ -1,8 +1,11 @@
 //! What a request holds beside the conversation.
 
-use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
+use playhouse_protocol::capability::{
+    BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm, RequestRules, Sampling,
+};
 use serde::{Deserialize, Serialize};
 
+use crate::adjust::{Adjustments, Parameter};
 use crate::toolset::Toolset;
 
 /// What stays the same in all requests of one agent and model.
@@ -33,6 +36,13 @@ pub struct Head {
     /// In which words the model takes that; `None` where it is not known: then in the words that most models of the
     /// dialect take.
     pub reasoning_form: Option<ReasoningForm>,
+    /// What its server accepts and refuses.
+    pub rules: RequestRules,
+    /// Whether its provider is asked to leave out reasoning that does not hold any more instead of refusing the request. For
+    /// the provider's own server only: others may not know the field.
+    pub drop_stale_reasoning: bool,
+    /// What requests do without, since the server was found to refuse it: see [`Head::adjusted`].
+    pub adjustments: Adjustments,
     /// What requests that share their beginning have in common (the session's id): the two OpenAI dialects send it as
     /// `prompt_cache_key`. `None` for servers that refuse fields they do not know.
     pub cache_key: Option<String>,
@@ -102,8 +112,10 @@ const ROOM_FOR_THE_ANSWER: u64 = 1_024;
 impl Head {
     /// How much the model is told to think, in words that the wire has and the model takes. `None` where nothing is said:
     /// nothing is wanted, the model takes no such words, or there is no room for a budget.
+    ///
+    /// A budget of 0, and the level `none`, turn reasoning off.
     pub(crate) fn told_reasoning(&self, words: Words) -> Option<Reasoning> {
-        let wanted = self.reasoning?;
+        let wanted = self.reasoning.filter(|_| !self.adjustments.omits(Parameter::Reasoning))?;
         let form = self.reasoning_form.as_ref();
         let efforts = words != Words::Budgets && form.is_none_or(|form| !form.efforts.is_empty());
         let budgets = words != Words::Efforts && form.is_none_or(|form| form.budget.is_some());
@@ -116,9 +128,23 @@ impl Head {
             return form.map_or(Some(effort), |form| form.nearest(effort)).map(Reasoning::Effort);
         }
         let range = form.map_or(Some(LEAST_BUDGET), |form| form.budget).filter(|_| budgets)?;
+        if wanted == Reasoning::Effort(Effort::None) && range.min == 0 {
+            return Some(Reasoning::Budget(0));
+        }
         let room = self.max_output.saturating_sub(ROOM_FOR_THE_ANSWER);
         let budget = range.nearest(wanted.budget()).min(room);
         (budget >= range.min.max(1)).then_some(Reasoning::Budget(budget))
+    }
+
+    /// Temperature and nucleus sampling, as far as the server takes them in a request that is `told` to think so much.
+    pub(crate) fn sampling(&self, told: Option<Reasoning>) -> [(&'static str, Option<f64>); 2] {
+        let is_taken = match self.rules.sampling {
+            Sampling::Always => true,
+            Sampling::WithoutReasoning => told == Some(Reasoning::Effort(Effort::None)),
+            Sampling::Never => false,
+        };
+        [("temperature", self.temperature), ("top_p", self.top_p)]
+            .map(|(name, value)| (name, value.filter(|value| is_taken && value.is_finite())))
     }
 }
 
@@ -185,7 +211,7 @@ pub enum CallIdForm {
 }
 
 /// The field of a Chat Completions request that limits the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputLimitField {
     /// `max_tokens`: what compatible servers know.
@@ -202,13 +228,4 @@ pub enum ToolChoice {
     Auto,
     /// Not in this answer.
     None,
-}
-
-/// A text at the end of one request that is no part of the conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reminder {
-    /// As the beginning of the model's own answer. Where dialect or reasoning exclude that, as the user's words.
-    Assistant(String),
-    /// As the user's words, for models that refuse to go on with an answer.
-    User(String),
 }

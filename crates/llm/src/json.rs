@@ -19,11 +19,6 @@ pub(crate) fn field<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value:
     append(out, value);
 }
 
-/// A number that JSON can hold.
-pub(crate) fn number(value: Option<f64>) -> Option<f64> {
-    value.filter(|value| value.is_finite())
-}
-
 /// A string that borrows where it holds no escapes. Needed because serde copies an `Option<Cow<str>>`.
 #[derive(Deserialize)]
 #[serde(transparent)]

@@ -23,10 +23,11 @@
 //! let mut transcript = Transcript::new(DialectKind::OpenaiChat, &head);
 //! let prompt = ChatMessage::User { parts: vec![UserPart::Text { text: "hello".into() }] };
 //! transcript.push(&prompt, &|_| None);
-//! let request = transcript.request(ToolChoice::Auto, None);
+//! let request = transcript.request(ToolChoice::Auto);
 //! assert!(request.ends_with(br#"{"role":"user","content":"hello"}]}"#));
 //! ```
 
+mod adjust;
 mod answer;
 mod anthropic;
 mod call_ids;
@@ -56,6 +57,7 @@ mod transcript;
 mod transport;
 mod usage;
 
+pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter};
 pub use answer::{AnswerStream, Limits, send, send_held};
 pub use connections::{Connections, Http2};
 pub use credentials::Credentials;
@@ -63,9 +65,7 @@ pub use decode::{Answer, Failure, StreamEvent};
 pub use dialect::DialectKind;
 pub use endpoint::Endpoint;
 pub use fetch::fetch;
-pub use head::{
-    CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, ToolChoice,
-};
+pub use head::{CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, ToolChoice};
 pub use hold::{Hold, Opening};
 pub use limiter::{Limiter, Limiters, Permit, Quota};
 pub use paced::carriers;

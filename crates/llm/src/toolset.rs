@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(tools.bytes(), 2 * (4 + 8 + 17));
         let request = |dialect| {
             let head = Head { tools: tools.clone(), ..Head::default() };
-            let body = Transcript::new(dialect, &head).request(crate::ToolChoice::Auto, None);
+            let body = Transcript::new(dialect, &head).request(crate::ToolChoice::Auto);
             String::from_utf8(body.to_vec()).unwrap()
         };
         let dialects = [

@@ -7,9 +7,10 @@ use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::BlobRef;
 
+use crate::adjust::Parameter;
 use crate::call_ids::CallIds;
 use crate::dialect::{Context, Dialect, DialectKind, Wire};
-use crate::head::{ChatFacts, Head, Reminder, ToolChoice};
+use crate::head::{ChatFacts, Head, ToolChoice};
 
 /// How many of the last user-side messages carry a cache marker: the newest, so that the next request can read what this
 /// one writes, and the one before it, which the last request wrote.
@@ -40,10 +41,10 @@ pub struct Transcript {
     chat: ChatFacts,
     /// Whether the last message is the results of calls.
     after_results: bool,
-    /// Whether the head has tools.
+    /// Whether a request can say that no tool may be called.
     tools: bool,
-    /// Whether the model goes on with the beginning of an answer.
-    prefill: bool,
+    /// What is spliced in at marks.
+    marker: &'static str,
     /// The last request. What comes after `settled` in it was its own.
     buffer: Bytes,
     /// How many bytes of `buffer` every later request begins with: the head, and messages up to the first mark that still
@@ -69,6 +70,8 @@ impl Transcript {
     /// An empty conversation under `head`.
     pub fn new(dialect: DialectKind, head: &Head) -> Self {
         let dialect = dialect.dialect();
+        let marked = !head.adjustments.omits(Parameter::CacheControl);
+        let marker = if marked { dialect.cache_marker() } else { "" };
         // Thousands of conversations may begin at once: what is about as long as it will be need not move again and again.
         let tools = usize::try_from(head.tools.bytes()).unwrap_or(0);
         let room = head.system.len() + head.system.len() / 8 + tools + tools / 8 + ROOM;
@@ -80,8 +83,8 @@ impl Transcript {
             modalities: head.modalities,
             chat: head.chat,
             after_results: false,
-            tools: !head.tools.is_empty(),
-            prefill: dialect.takes_prefill(head),
+            tools: !head.tools.is_empty() && !head.adjustments.omits(Parameter::ToolChoice),
+            marker,
             settled: bytes.len(),
             buffer: bytes.into(),
             recent: Wire::default(),
@@ -129,31 +132,16 @@ impl Transcript {
         self.pushed == 0
     }
 
-    /// The size of the next request without markers and reminder, in bytes (nearly).
+    /// The size of the next request without markers, in bytes (nearly).
     pub fn size(&self) -> usize {
         self.settled + self.recent.bytes.len()
     }
 
     /// The body of a request for the next answer. Where the bodies of earlier requests are all dropped, this costs as much
     /// as what was pushed since the last one; else the whole conversation is copied once.
-    pub fn request(&mut self, tool_choice: ToolChoice, reminder: Option<&Reminder>) -> Bytes {
+    pub fn request(&mut self, tool_choice: ToolChoice) -> Bytes {
         let mut body = self.settle();
-        copy_with_markers(&self.recent, self.dialect.cache_marker(), &mut body);
-        let mut extra = Vec::new();
-        let bridge = self.after_results && !self.chat.user_after_results;
-        match reminder {
-            Some(Reminder::Assistant(text)) if !self.prefill => {
-                self.dialect.write_reminder(&Reminder::User(text.clone()), bridge, &mut extra);
-            }
-            Some(reminder) => self.dialect.write_reminder(reminder, bridge, &mut extra),
-            None => {}
-        }
-        if !extra.is_empty() {
-            if !body.ends_with(b"[") {
-                body.extend_from_slice(b",");
-            }
-            body.extend_from_slice(&extra);
-        }
+        copy_with_markers(&self.recent, self.marker, &mut body);
         body.extend_from_slice(self.dialect.tail(tool_choice, self.tools).as_bytes());
         self.buffer = body.freeze();
         self.buffer.clone()
@@ -211,13 +199,13 @@ mod tests {
     fn a_request_goes_on_in_the_buffer_of_the_last_one() {
         for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
             let mut transcript = transcript(dialect);
-            drop(transcript.request(ToolChoice::Auto, None));
+            drop(transcript.request(ToolChoice::Auto));
             // Room for what is added here, so that the buffer need not move.
             let settled = transcript.settle();
             let (place, room) = (settled.as_ptr(), settled.capacity());
             transcript.buffer = settled.freeze();
             push(&mut transcript);
-            let next = transcript.request(ToolChoice::Auto, None);
+            let next = transcript.request(ToolChoice::Auto);
             assert!(next.len() <= room, "the test needs room for the next request");
             assert_eq!(next.as_ptr(), place);
         }
@@ -241,7 +229,7 @@ mod tests {
             for size in [5_000_000, 4_999_999, 4_999_998, 4_999_997, 100] {
                 transcript.push(&ChatMessage::User { parts: vec![file(size)] }, &load);
             }
-            let body = transcript.request(ToolChoice::Auto, None);
+            let body = transcript.request(ToolChoice::Auto);
             assert!(body.len() < 16_000_000, "{dialect:?}: {}", body.len());
             let body = std::str::from_utf8(&body).unwrap();
             let left_out =
@@ -256,16 +244,15 @@ mod tests {
     fn a_request_that_is_held_stays_as_it_is() {
         for dialect in [DialectKind::Anthropic, DialectKind::OpenaiChat] {
             let mut transcript = transcript(dialect);
-            let reminder = Reminder::User("the end".into());
-            let held = transcript.request(ToolChoice::None, Some(&reminder));
+            let held = transcript.request(ToolChoice::None);
             let copy = held.to_vec();
             push(&mut transcript);
-            let next = transcript.request(ToolChoice::Auto, None);
+            let next = transcript.request(ToolChoice::Auto);
             assert_eq!(held, copy);
             drop(held);
             let mut fresh = super::tests::transcript(dialect);
             push(&mut fresh);
-            assert_eq!(next, fresh.request(ToolChoice::Auto, None));
+            assert_eq!(next, fresh.request(ToolChoice::Auto));
         }
     }
 }

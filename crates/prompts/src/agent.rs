@@ -366,7 +366,7 @@ mod tests {
             permissions: Vec::new(),
             model: Some(ModelRef::new("openai", "gpt-5")),
             prompt: Some("Text.".to_owned()),
-            reasoning: Some(Reasoning::High),
+            reasoning: Some(Reasoning::Effort(playhouse_protocol::capability::Effort::High)),
             temperature: Some(0.2),
             top_p: Some(0.9),
         };
@@ -482,8 +482,8 @@ mod tests {
         a.md:3: `model`: "gpt-5" is not a model: write PROVIDER/MODEL, as in "anthropic/claude-sonnet-4-5"
         a.md:3: `temperature` is "3", expected a number from 0 to 2
         a.md:3: `temperature` is "NaN", expected a number from 0 to 2
-        a.md:3: `reasoning` is "lots", expected low, medium, high or a whole number of tokens from 1
-        a.md:3: `reasoning` is "0", expected low, medium, high or a whole number of tokens from 1
+        a.md:3: `reasoning` is "lots", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1
+        a.md:3: `reasoning` is "0", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1
         a.md:3: `top_p` is "0", expected a number above 0, up to 1
         a.md:3: `top_p` is "1.5", expected a number above 0, up to 1
         a.md:3: `steps` is "0", expected a whole number from 1; leave it out for no limit
@@ -496,7 +496,7 @@ mod tests {
         a.md:3: `read_only` is a list, expected one value
         a.md:3: `color` is "red", expected #rrggbb or one of primary, secondary, accent, success, warning, error, info
         a.md:3: `color` is "12345", expected #rrggbb or one of primary, secondary, accent, success, warning, error, info
-        a.md:3: `variant` is "lots", expected low, medium, high or a whole number of tokens from 1
+        a.md:3: `variant` is "lots", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1
         a.md:4: `variant` says what `reasoning` in line 3 says already: leave one of them out
         a.md:4: `permission` says what `permissions` in line 3 says already: leave one of them out
         "#);

@@ -4,25 +4,24 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
+use playhouse_protocol::capability::Effort;
+
 /// How much a model thinks before it answers.
 ///
 /// ```
 /// use playhouse_prompts::Reasoning;
-/// assert_eq!("high".parse(), Ok(Reasoning::High));
+/// use playhouse_protocol::capability::Effort;
+/// assert_eq!("high".parse(), Ok(Reasoning::Effort(Effort::High)));
 /// assert_eq!("8000".parse(), Ok(Reasoning::Budget(8_000.try_into().unwrap())));
 /// assert_eq!(
 ///     "much".parse::<Reasoning>().unwrap_err(),
-///     "is \"much\", expected low, medium, high or a whole number of tokens from 1"
+///     "is \"much\", expected none, minimal, low, medium, high, xhigh, max or a whole number of tokens from 1"
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reasoning {
-    /// A little.
-    Low,
-    /// As most models do on their own.
-    Medium,
-    /// A lot.
-    High,
+    /// A level. A model that lacks it is told the next higher one that it has, else its highest.
+    Effort(Effort),
     /// At most so many tokens.
     Budget(NonZeroU64),
 }
@@ -30,9 +29,7 @@ pub enum Reasoning {
 impl fmt::Display for Reasoning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Low => f.write_str("low"),
-            Self::Medium => f.write_str("medium"),
-            Self::High => f.write_str("high"),
+            Self::Effort(effort) => f.write_str(effort.name()),
             Self::Budget(tokens) => tokens.fmt(f),
         }
     }
@@ -43,17 +40,13 @@ impl FromStr for Reasoning {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "low" => Self::Low,
-            "medium" => Self::Medium,
-            "high" => Self::High,
-            _ => Self::Budget(text.parse().map_err(|_| {
-                let text: String = text.chars().take(64).collect();
-                format!(
-                    "is \"{}\", expected low, medium, high or a whole number of tokens from 1",
-                    text.escape_debug()
-                )
-            })?),
+        if let Some(effort) = Effort::named(text) {
+            return Ok(Self::Effort(effort));
+        }
+        text.parse().map(Self::Budget).map_err(|_| {
+            let text: String = text.chars().take(64).collect();
+            let names = Effort::ALL.map(Effort::name).join(", ");
+            format!("is \"{}\", expected {names} or a whole number of tokens from 1", text.escape_debug())
         })
     }
 }

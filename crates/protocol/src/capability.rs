@@ -222,9 +222,12 @@ pub struct RequestRules {
     /// Whether system messages may stand in the middle of a conversation.
     #[serde(skip_serializing_if = "is_no")]
     pub system_messages: bool,
-    /// Whether it is asked on OpenAI's Responses wire at OpenAI's own host: it refuses tools on Chat Completions.
+    /// Whether it is asked on OpenAI's Responses wire at OpenAI's own host.
     #[serde(skip_serializing_if = "is_no")]
     pub responses: bool,
+    /// Whether it answers on Chat Completions at all.
+    #[serde(skip_serializing_if = "is_yes")]
+    pub chat: bool,
     /// Whether the system prompt goes first in `input` on Responses, since `instructions` are not cached.
     #[serde(skip_serializing_if = "is_no")]
     pub system_in_input: bool,
@@ -242,6 +245,7 @@ impl Default for RequestRules {
             parallel_calls: true,
             system_messages: false,
             responses: false,
+            chat: true,
             system_in_input: false,
         }
     }

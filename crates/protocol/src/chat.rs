@@ -57,6 +57,9 @@ pub enum AssistantPart {
         /// What the provider gave to be sent back unchanged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<Value>,
+        /// Whether what stood before it is not what it was made after: a signature of it does not hold any more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stale: bool,
     },
     /// A call.
     Call {

@@ -13,6 +13,8 @@ use crate::context::Context;
 const TURN_SYSTEM: &str = include_str!("../../../prompts/turn-system.md");
 /// The tools that a prompt turns off.
 const TURN_TOOLS: &str = include_str!("../../../prompts/turn-tools.md");
+/// What a model reads when it may call nothing more.
+const STEP_LIMIT: &str = include_str!("../../../prompts/max-steps.md");
 /// The hole.
 const HOLE: &str = "{{text}}";
 
@@ -25,7 +27,14 @@ const HOLE: &str = "{{text}}";
 /// What a prompt says for its turn only follows its text, as a block that is marked as such: the system prompt, with which
 /// every request begins, stays as it is, and so do the tools.
 pub fn translate(message: &Message, reader: &ModelRef, out: &mut Vec<ChatMessage>) {
-    translate_in(message, reader, &Context::default(), out);
+    translate_in(message, reader, &Context::default(), Thoughts::Fresh, out);
+}
+
+/// Whether the reasoning of an answer was made after what a reader of it is shown before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thoughts {
+    Fresh,
+    Stale,
 }
 
 /// The same, without what the context leaves out of outputs.
@@ -33,11 +42,31 @@ pub(crate) fn translate_in(
     message: &Message,
     reader: &ModelRef,
     context: &Context,
+    thoughts: Thoughts,
     out: &mut Vec<ChatMessage>,
 ) {
     match message {
         Message::User(message) => translate_user(message, out),
-        Message::Assistant(message) => translate_assistant(message, message.model == *reader, context, out),
+        Message::Assistant(message) => {
+            let thoughts = (message.model == *reader).then_some(thoughts);
+            translate_assistant(message, thoughts, context, out);
+        }
+    }
+}
+
+/// Adds the text that an answer at the step limit is asked with to the last message: from then on it stands in the history,
+/// since reasoning that was made after it holds only where it is.
+pub(crate) fn remind(out: &mut Vec<ChatMessage>) {
+    let text = STEP_LIMIT.trim_end();
+    match out.last_mut() {
+        Some(ChatMessage::Results { results }) if !results.is_empty() => {
+            if let Some(result) = results.last_mut() {
+                let before = if result.output.is_empty() { "" } else { "\n\n" };
+                result.output.extend([before, text]);
+            }
+        }
+        Some(ChatMessage::User { parts }) => parts.push(UserPart::Text { text: text.to_owned() }),
+        _ => out.push(ChatMessage::User { parts: vec![UserPart::Text { text: text.to_owned() }] }),
     }
 }
 
@@ -92,13 +121,19 @@ fn turned_off(message: &UserMessage) -> Option<String> {
     }
 }
 
-fn translate_assistant(message: &AssistantMessage, own: bool, context: &Context, out: &mut Vec<ChatMessage>) {
+/// `thoughts`: `None` for the answer of another model, whose reasoning is left out.
+fn translate_assistant(
+    message: &AssistantMessage,
+    thoughts: Option<Thoughts>,
+    context: &Context,
+    out: &mut Vec<ChatMessage>,
+) {
     // What a failed answer had said is shown to people; for a model it would be an answer, and as long as it came.
     if message.finish == Some(FinishReason::Failed) || message.unread {
         return;
     }
     let parts: Vec<AssistantPart> =
-        message.parts.iter().filter_map(|part| assistant_part(part, own)).collect();
+        message.parts.iter().filter_map(|part| assistant_part(part, thoughts)).collect();
     let says_something = parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));
     if !says_something {
         return;
@@ -114,14 +149,15 @@ fn translate_assistant(message: &AssistantMessage, own: bool, context: &Context,
     }
 }
 
-fn assistant_part(part: &Part, own: bool) -> Option<AssistantPart> {
+fn assistant_part(part: &Part, thoughts: Option<Thoughts>) -> Option<AssistantPart> {
     match part {
         Part::Text { text, .. } if text.trim().is_empty() => None,
         Part::Text { text, .. } => Some(AssistantPart::Text { text: text.clone() }),
-        Part::Reasoning { .. } if !own => None,
-        Part::Reasoning { text, opaque, .. } => {
-            Some(AssistantPart::Reasoning { text: text.clone(), opaque: opaque.clone() })
-        }
+        Part::Reasoning { text, opaque, .. } => Some(AssistantPart::Reasoning {
+            text: text.clone(),
+            opaque: opaque.clone(),
+            stale: thoughts? == Thoughts::Stale,
+        }),
         Part::Call(call) => Some(AssistantPart::Call {
             id: call.call_id.clone(),
             name: call.tool.clone(),

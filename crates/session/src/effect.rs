@@ -133,6 +133,15 @@ pub struct FailedAttempt {
     pub streamed_bytes: u64,
     /// Whether the provider may have used tokens.
     pub may_have_used: bool,
+    /// Whether the provider refused an optional parameter that the next request goes without: it is made at once.
+    pub adjusted: bool,
+}
+
+impl FailedAttempt {
+    /// An attempt of whose answer nothing came.
+    pub fn without_answer(error: ErrorInfo, may_have_used: bool) -> Self {
+        Self { error, parts: Vec::new(), usage: None, streamed_bytes: 0, may_have_used, adjusted: false }
+    }
 }
 
 /// How an attempt ended.

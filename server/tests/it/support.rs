@@ -177,8 +177,7 @@ impl Directory for TestDirectory {
                 modalities: modalities(),
                 ..Head::default()
             },
-            prefill: true,
-            max_steps: "stop now".into(),
+            findings: Arc::default(),
         })
     }
 }

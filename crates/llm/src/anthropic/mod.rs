@@ -10,7 +10,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{Head, ToolChoice};
 
 /// The version of the wire format that is spoken here.
 const VERSION: &str = "2023-06-01";
@@ -43,10 +43,6 @@ impl Dialect for Anthropic {
         request::write_message(message, context, out);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
-        request::write_reminder(reminder, out);
-    }
-
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
         match tool_choice {
             ToolChoice::None if tools => r#"],"tool_choice":{"type":"none"}}"#,
@@ -56,10 +52,6 @@ impl Dialect for Anthropic {
 
     fn cache_marker(&self) -> &'static str {
         request::CACHE_MARKER
-    }
-
-    fn takes_prefill(&self, head: &Head) -> bool {
-        request::thinking(head).is_none()
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

@@ -1,14 +1,16 @@
 //! Requests of Anthropic Messages.
 
+use playhouse_protocol::capability::{Effort, Thinking as Thinks};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::Attachment;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::adjust::Parameter;
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind, Wire};
-use crate::head::{Head, Reasoning, Reminder, Words};
-use crate::json::{append, field, number};
+use crate::head::{Head, Reasoning, Words};
+use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 const LEAST_TOP_P_WITH_THINKING: f64 = 0.95;
@@ -23,7 +25,16 @@ enum Thinking {
     Adaptive {
         /// Without it these models keep what they think to themselves.
         display: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        block_binding: Option<BlockBinding>,
     },
+    Disabled,
+}
+
+/// What becomes of thinking that was made after something else than what stands before it now.
+#[derive(Serialize)]
+struct BlockBinding {
+    prefix_mismatch_behavior: &'static str,
 }
 
 #[derive(Serialize)]
@@ -115,14 +126,14 @@ pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
     if !is_blank(&head.system) {
         bytes.extend_from_slice(br#","system":["#);
         append(bytes, &Block::Text { text: &head.system });
-        end_marked(bytes, "}]");
+        end_marked(head, bytes, "}]");
     }
     if !head.tools.is_empty() {
         bytes.extend_from_slice(br#","tools":"#);
         let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
             append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
             out.pop();
-            end_marked(out, "}]");
+            end_marked(head, out, "}]");
         };
         bytes.extend_from_slice(head.tools.written(DialectKind::Anthropic, write));
     }
@@ -130,40 +141,58 @@ pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
 }
 
 /// Puts a cache marker behind the last field of a block that was written whole, and ends with `end`.
-fn end_marked(bytes: &mut Vec<u8>, end: &str) {
+fn end_marked(head: &Head, bytes: &mut Vec<u8>, end: &str) {
     bytes.pop();
-    bytes.extend_from_slice(CACHE_MARKER.as_bytes());
+    if !head.adjustments.omits(Parameter::CacheControl) {
+        bytes.extend_from_slice(CACHE_MARKER.as_bytes());
+    }
     bytes.extend_from_slice(end.as_bytes());
 }
 
 /// Thinking excludes a temperature and most of top-p, and newer models take one of the two only.
 fn write_sampling(head: &Head, bytes: &mut Vec<u8>) {
-    let thinking = thinking(head);
-    let temperature = number(head.temperature).filter(|_| thinking.is_none());
-    let top_p = number(head.top_p).filter(|top_p| match thinking {
-        Some(_) => *top_p >= LEAST_TOP_P_WITH_THINKING,
-        None => temperature.is_none(),
+    let (thinking, effort) = thinking(head);
+    let thinks = matches!(thinking, Some(Thinking::Enabled { .. } | Thinking::Adaptive { .. }));
+    let [(_, temperature), (_, top_p)] = head.sampling(None);
+    let temperature = temperature.filter(|_| !thinks);
+    let top_p = top_p.filter(|top_p| match thinks {
+        true => *top_p >= LEAST_TOP_P_WITH_THINKING,
+        false => temperature.is_none(),
     });
     for (name, value) in [("temperature", temperature), ("top_p", top_p)] {
         if let Some(value) = value {
             field(bytes, name, &value);
         }
     }
-    match thinking {
-        Some(Reasoning::Budget(budget_tokens)) => {
-            field(bytes, "thinking", &Thinking::Enabled { budget_tokens });
-        }
-        Some(Reasoning::Effort(effort)) => {
-            field(bytes, "thinking", &Thinking::Adaptive { display: "summarized" });
-            field(bytes, "output_config", &OutputConfig { effort: effort.name() });
-        }
-        None => {}
+    if let Some(thinking) = thinking {
+        field(bytes, "thinking", &thinking);
+    }
+    if let Some(effort) = effort {
+        field(bytes, "output_config", &OutputConfig { effort: effort.name() });
     }
 }
 
-/// How much the model is told to think; `None` where it is not to.
-pub(super) fn thinking(head: &Head) -> Option<Reasoning> {
-    head.told_reasoning(Words::BudgetsFirst)
+/// Whether and how much the model is told to think. One that thinks unasked is told how to show it.
+fn thinking(head: &Head) -> (Option<Thinking>, Option<Effort>) {
+    let adaptive = || {
+        let drop =
+            head.drop_stale_reasoning.then_some(BlockBinding { prefix_mismatch_behavior: "drop_block" });
+        Some(Thinking::Adaptive { display: "summarized", block_binding: drop })
+    };
+    if head.adjustments.omits(Parameter::Reasoning) {
+        return (None, None);
+    }
+    let off = head.reasoning == Some(Reasoning::Effort(Effort::None));
+    // Models that think unasked refuse budgets.
+    let words = if head.rules.thinking == Thinks::OnRequest { Words::BudgetsFirst } else { Words::Efforts };
+    match (head.rules.thinking, head.told_reasoning(words)) {
+        (Thinks::OnRequest, _) if off => (None, None),
+        (Thinks::ByDefault, _) if off => (Some(Thinking::Disabled), None),
+        (_, Some(Reasoning::Budget(budget_tokens))) => (Some(Thinking::Enabled { budget_tokens }), None),
+        (_, Some(Reasoning::Effort(effort))) => (adaptive(), Some(effort)),
+        (Thinks::OnRequest, None) => (None, None),
+        (Thinks::ByDefault | Thinks::Always, None) => (adaptive(), None),
+    }
 }
 
 pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
@@ -195,17 +224,6 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
     }
 }
 
-pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
-    let (role, text) = match reminder {
-        // An answer that ends in white space cannot be gone on with.
-        Reminder::Assistant(text) => ("assistant", text.trim_end()),
-        Reminder::User(text) => ("user", text.as_str()),
-    };
-    if !is_blank(text) {
-        append(out, &Message { role, content: vec![Block::Text { text }] });
-    }
-}
-
 fn user(content: Vec<Block<'_>>) -> Message<'_> {
     Message { role: "user", content }
 }
@@ -230,7 +248,8 @@ fn file_block<'a>(file: &'a Attachment, context: &Context<'_>) -> Block<'a> {
 fn assistant_block<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Option<Block<'a>> {
     match part {
         AssistantPart::Text { text } => (!is_blank(text)).then_some(Block::Text { text }),
-        AssistantPart::Reasoning { text, opaque } => {
+        AssistantPart::Reasoning { stale: true, .. } => None,
+        AssistantPart::Reasoning { text, opaque, .. } => {
             let field = |name| opaque.as_ref()?.get(name)?.as_str();
             if let Some(data) = field("redacted") {
                 return Some(Block::RedactedThinking { data });

@@ -13,6 +13,8 @@ pub(super) struct Said {
     pub(super) kind: String,
     /// The message; empty when there was none.
     pub(super) message: String,
+    /// The parameter of the request that it names.
+    pub(super) parameter: String,
     /// A status in the body.
     pub(super) status: Option<u16>,
     /// How long to wait, in milliseconds, where the body says so.
@@ -138,6 +140,7 @@ impl Said {
         Self {
             kind: one_line(&kinds.join(" ")),
             message: one_line(&message),
+            parameter: one_line(text("param")),
             status: inner.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()),
             retry_after_ms: details.iter().find_map(retry_delay_ms).or_else(|| told_wait_ms(&message)),
             daily: details.iter().any(is_daily),
@@ -165,11 +168,16 @@ impl Said {
 
     /// Type and message as one text.
     pub(super) fn text(&self) -> String {
-        match (self.kind.as_str(), self.message.as_str()) {
+        let text = match (self.kind.as_str(), self.message.as_str()) {
             ("", "") => "no more was said".to_owned(),
             (text, "") | ("", text) => text.to_owned(),
             (kind, message) => format!("{message} ({kind})"),
+        };
+        // Most messages name it themselves.
+        if self.parameter.is_empty() || text.contains(&self.parameter) {
+            return text;
         }
+        format!("{text} [{}]", self.parameter)
     }
 
     fn mentions(&self, words: &[&str]) -> bool {

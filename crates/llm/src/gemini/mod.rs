@@ -11,7 +11,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{Head, ToolChoice};
 
 /// The version of the wire format that is spoken here.
 const VERSION: &str = "v1beta";
@@ -44,19 +44,11 @@ impl Dialect for Gemini {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
-        request::write_reminder(reminder, out);
-    }
-
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
         match tool_choice {
             ToolChoice::None if tools => r#"],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#,
             _ => "]}",
         }
-    }
-
-    fn takes_prefill(&self, head: &Head) -> bool {
-        head.reasoning.is_none()
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

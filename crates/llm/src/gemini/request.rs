@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::{schema, wants_signatures};
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind};
-use crate::head::{Head, Reasoning, Reminder, Words};
-use crate::json::{append, field, number};
+use crate::head::{Head, Reasoning, Words};
+use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 /// What the provider documents for calls that another model made, and that have no signature of its own.
@@ -133,10 +133,11 @@ impl Thinking {
 
 pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"generationConfig":"#);
+    let [(_, temperature), (_, top_p)] = head.sampling(None);
     let generation = Generation {
         max_output_tokens: head.max_output,
-        temperature: number(head.temperature),
-        top_p: number(head.top_p),
+        temperature,
+        top_p,
         thinking_config: Thinking::of(head),
     };
     append(out, &generation);
@@ -168,16 +169,6 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
     }
 }
 
-pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
-    let (role, text) = match reminder {
-        Reminder::Assistant(text) => ("model", text.trim_end()),
-        Reminder::User(text) => ("user", text.as_str()),
-    };
-    if !is_blank(text) {
-        append(out, &Content { role, parts: vec![Piece::Text(text).into()] });
-    }
-}
-
 fn user_part<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Part<'a>> {
     match part {
         UserPart::Text { text } => (!is_blank(text)).then(|| Piece::Text(text).into()),
@@ -205,7 +196,7 @@ fn answer<'a>(parts: &'a [AssistantPart], context: &mut Context<'_>) -> Vec<Part
         match part {
             AssistantPart::Text { text } if !is_blank(text) => written.push(Piece::Text(text).into()),
             AssistantPart::Text { .. } => {}
-            AssistantPart::Reasoning { text, opaque } => {
+            AssistantPart::Reasoning { text, opaque, .. } => {
                 let field = |name| opaque.as_ref()?.get(name)?.as_str();
                 let Some(value) = field("thought_signature") else { continue };
                 match (field("on").unwrap_or_default(), written.last_mut()) {

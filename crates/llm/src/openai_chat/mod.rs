@@ -12,7 +12,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{CallIdForm, Head, Reminder, ToolChoice};
+use crate::head::{CallIdForm, Head, ToolChoice};
 
 /// The dialect.
 pub(crate) struct OpenaiChat;
@@ -42,19 +42,11 @@ impl Dialect for OpenaiChat {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, bridge: bool, out: &mut Vec<u8>) {
-        request::write_reminder(reminder, bridge, out);
-    }
-
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
         match tool_choice {
             ToolChoice::None if tools => r#"],"tool_choice":"none"}"#,
             _ => "]}",
         }
-    }
-
-    fn takes_prefill(&self, _: &Head) -> bool {
-        true
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

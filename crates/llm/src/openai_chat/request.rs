@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::details;
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind};
-use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Reminder, Words};
-use crate::json::{append, field, number};
+use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Words};
+use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 /// What stands between the texts of one message: servers of this dialect take one text more gladly than several.
@@ -121,12 +121,13 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         OutputLimitField::MaxCompletionTokens => br#","max_completion_tokens":"#,
     });
     append(out, &head.max_output);
-    for (name, value) in [("temperature", head.temperature), ("top_p", head.top_p)] {
-        if let Some(value) = number(value) {
+    let told = told_reasoning(head);
+    for (name, value) in head.sampling(told) {
+        if let Some(value) = value {
             field(out, name, &value);
         }
     }
-    write_reasoning(head, out);
+    write_reasoning(head, told, out);
     if let Some(key) = &head.cache_key {
         field(out, "prompt_cache_key", key);
     }
@@ -147,13 +148,16 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     }
 }
 
-fn write_reasoning(head: &Head, out: &mut Vec<u8>) {
-    let words = match head.chat.reasoning_words {
+fn told_reasoning(head: &Head) -> Option<Reasoning> {
+    head.told_reasoning(match head.chat.reasoning_words {
         ReasoningWords::Effort => Words::Efforts,
         ReasoningWords::Object => Words::Both,
         ReasoningWords::ThinkingBudget => Words::Budgets,
-    };
-    match (head.told_reasoning(words), head.chat.reasoning_words) {
+    })
+}
+
+fn write_reasoning(head: &Head, told: Option<Reasoning>, out: &mut Vec<u8>) {
+    match (told, head.chat.reasoning_words) {
         (Some(Reasoning::Effort(effort)), ReasoningWords::Object) => {
             field(out, "reasoning", &json!({"effort": effort.name()}));
         }
@@ -161,6 +165,7 @@ fn write_reasoning(head: &Head, out: &mut Vec<u8>) {
             field(out, "reasoning", &json!({"max_tokens": tokens}));
         }
         (Some(Reasoning::Effort(effort)), _) => field(out, "reasoning_effort", effort.name()),
+        (Some(Reasoning::Budget(0)), _) => field(out, "enable_thinking", &false),
         (Some(Reasoning::Budget(tokens)), _) => {
             field(out, "enable_thinking", &true);
             field(out, "thinking_budget", &tokens);
@@ -187,16 +192,6 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
             }
         }
         ChatMessage::Results { results } => write_results(results, context, out),
-    }
-}
-
-pub(super) fn write_reminder(reminder: &Reminder, bridge: bool, out: &mut Vec<u8>) {
-    match reminder {
-        Reminder::Assistant(text) if !is_blank(text) => append(out, &Message::said(text.trim_end())),
-        Reminder::User(text) if !is_blank(text) => {
-            write_user(Content::Text(text.clone()), bridge, out);
-        }
-        _ => {}
     }
 }
 
@@ -257,20 +252,21 @@ fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Messa
                 let function = CalledFunction { name: clean_name(name), arguments };
                 tool_calls.push(Call { id: context.ids.call(id), function });
             }
-            AssistantPart::Reasoning { text, opaque } => {
+            AssistantPart::Reasoning { text, opaque, stale } => {
                 if !is_blank(text) {
                     thoughts.push(text.as_str());
                 }
-                reasoning_details
-                    .extend(opaque.as_ref().and_then(details::of).into_iter().flatten().cloned());
+                let details = opaque.as_ref().and_then(details::of).filter(|_| !stale);
+                reasoning_details.extend(details.into_iter().flatten().cloned());
             }
             AssistantPart::Text { .. } => {}
         }
     }
     let content = (!texts.is_empty()).then(|| texts.join(BETWEEN_TEXTS));
     let wanted = |field| context.chat.reasoning_field == Some(field);
-    // Empty where another model thought, and kept that to itself: the field itself is asked for.
-    let reasoning_content = wanted(ReasoningField::ReasoningContent).then(|| thoughts.join(BETWEEN_TEXTS));
+    // A space where there are no thoughts: servers that ask for the field refuse an empty one.
+    let thoughts = if thoughts.is_empty() { " ".to_owned() } else { thoughts.join(BETWEEN_TEXTS) };
+    let reasoning_content = wanted(ReasoningField::ReasoningContent).then_some(thoughts);
     if !wanted(ReasoningField::ReasoningDetails) {
         reasoning_details.clear();
     }

@@ -10,7 +10,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, Reminder, ToolChoice};
+use crate::head::{Head, ToolChoice};
 
 /// The dialect.
 pub(crate) struct OpenaiResponses;
@@ -37,19 +37,11 @@ impl Dialect for OpenaiResponses {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn write_reminder(&self, reminder: &Reminder, _: bool, out: &mut Vec<u8>) {
-        request::write_reminder(reminder, out);
-    }
-
     fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
         match tool_choice {
             ToolChoice::None if tools => r#"],"tool_choice":"none"}"#,
             _ => "]}",
         }
-    }
-
-    fn takes_prefill(&self, _: &Head) -> bool {
-        false
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

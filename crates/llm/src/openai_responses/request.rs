@@ -5,10 +5,11 @@ use playhouse_protocol::message::Attachment;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::adjust::Parameter;
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind};
-use crate::head::{Head, Reasoning, Reminder, Words};
-use crate::json::{append, field, number};
+use crate::head::{Head, Reasoning, Words};
+use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
 
 /// Element of the conversation.
@@ -76,13 +77,14 @@ struct Tool<'a> {
     description: &'a str,
     parameters: &'a Value,
     /// The provider's default is `true`, which takes few schemas.
-    strict: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
 }
 
 impl<'a> Tool<'a> {
-    fn new(spec: &'a ToolSpec) -> Self {
+    fn new(spec: &'a ToolSpec, strict: Option<bool>) -> Self {
         let ToolSpec { name, description, parameters } = spec;
-        Self { name, description, parameters, strict: false }
+        Self { name, description, parameters, strict }
     }
 }
 
@@ -97,32 +99,42 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     append(out, &head.model);
     out.extend_from_slice(br#","store":false,"stream":true"#);
     field(out, "max_output_tokens", &head.max_output);
-    for (name, value) in [("temperature", head.temperature), ("top_p", head.top_p)] {
-        if let Some(value) = number(value) {
+    let told = head.told_reasoning(Words::Efforts);
+    for (name, value) in head.sampling(told) {
+        if let Some(value) = value {
             field(out, name, &value);
         }
     }
-    if let Some(Reasoning::Effort(effort)) = head.told_reasoning(Words::Efforts) {
+    if let Some(Reasoning::Effort(effort)) = told {
         field(out, "reasoning", &ReasoningOptions { effort: effort.name(), summary: "auto" });
     }
     // Models that reason do so unasked, too.
-    if head.reasons || head.reasoning.is_some() {
+    let reasons = head.reasons || head.reasoning.is_some();
+    if reasons && !head.adjustments.omits(Parameter::Include) {
         field(out, "include", &["reasoning.encrypted_content"]);
     }
     if let Some(key) = &head.cache_key {
         field(out, "prompt_cache_key", key);
     }
-    if !is_blank(&head.system) {
+    let in_input = head.rules.system_in_input;
+    if !is_blank(&head.system) && !in_input {
         field(out, "instructions", &head.system);
     }
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
         let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
-            append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+            let strict = (!head.adjustments.omits(Parameter::Strict)).then_some(false);
+            append(out, &tools.iter().map(|tool| Tool::new(tool, strict)).collect::<Vec<_>>());
         };
         out.extend_from_slice(head.tools.written(DialectKind::OpenaiResponses, write));
     }
     out.extend_from_slice(br#","input":["#);
+    if !is_blank(&head.system) && in_input {
+        append(
+            out,
+            &Item::Message { role: "developer", content: vec![Piece::InputText { text: &head.system }] },
+        );
+    }
 }
 
 pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, out: &mut Vec<u8>) {
@@ -153,13 +165,6 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
     }
 }
 
-pub(super) fn write_reminder(reminder: &Reminder, out: &mut Vec<u8>) {
-    let (Reminder::Assistant(text) | Reminder::User(text)) = reminder;
-    if !is_blank(text) {
-        append(out, &Item::Message { role: "user", content: vec![Piece::InputText { text }] });
-    }
-}
-
 fn user_piece<'a>(part: &'a UserPart, context: &Context<'_>) -> Option<Piece<'a>> {
     match part {
         UserPart::Text { text } => (!is_blank(text)).then_some(Piece::InputText { text }),
@@ -183,7 +188,8 @@ fn assistant_item<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Opt
             let content = vec![Piece::OutputText { text }];
             (!is_blank(text)).then_some(Item::Message { role: "assistant", content })
         }
-        AssistantPart::Reasoning { text, opaque } => {
+        AssistantPart::Reasoning { stale: true, .. } => None,
+        AssistantPart::Reasoning { text, opaque, .. } => {
             let field = |name| opaque.as_ref()?.get(name)?.as_str();
             let encrypted_content = field("encrypted_content")?;
             let summary = if text.is_empty() { Vec::new() } else { vec![Piece::SummaryText { text }] };

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use playhouse_llm::{
-    CallIdForm, ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, Reminder, ToolChoice, Transcript,
+    CallIdForm, ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, ToolChoice, Transcript,
 };
 use playhouse_protocol::capability::{BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
@@ -52,7 +52,7 @@ fn assistant_part() -> impl Strategy<Value = AssistantPart> {
     ];
     prop_oneof![
         text().prop_map(|text| AssistantPart::Text { text }),
-        (text(), opaque).prop_map(|(text, opaque)| AssistantPart::Reasoning { text, opaque }),
+        (text(), opaque).prop_map(|(text, opaque)| AssistantPart::Reasoning { text, opaque, stale: false }),
         (id(), text(), text()).prop_map(|(id, name, value)| {
             let input = Map::from_iter([("z".to_owned(), Value::String(value)), ("a".to_owned(), json!(1))]);
             AssistantPart::Call { id, name, input }
@@ -169,7 +169,7 @@ fn blobs(blob: &BlobRef) -> Option<Bytes> {
 }
 
 fn request(transcript: &mut Transcript) -> String {
-    String::from_utf8(transcript.request(ToolChoice::Auto, None).to_vec()).unwrap()
+    String::from_utf8(transcript.request(ToolChoice::Auto).to_vec()).unwrap()
 }
 
 /// The list that grows.
@@ -274,17 +274,15 @@ proptest! {
     }
 
     #[test]
-    fn what_one_request_adds_stands_after_the_messages(head in head(), messages in conversation(), words in text()) {
+    fn what_one_request_adds_stands_after_the_messages(head in head(), messages in conversation()) {
         for dialect in ALL {
             let mut transcript = Transcript::new(dialect, &head);
             messages.iter().for_each(|message| transcript.push(message, &blobs));
             let plain = request(&mut transcript);
-            for reminder in [Reminder::Assistant(words.clone()), Reminder::User(words.clone())] {
-                let last = transcript.request(ToolChoice::None, Some(&reminder));
-                serde_json::from_slice::<Value>(&last).unwrap();
-                let kept = plain.strip_suffix("]}").unwrap().as_bytes();
-                prop_assert!(last.starts_with(kept), "{:?}", last);
-            }
+            let last = transcript.request(ToolChoice::None);
+            serde_json::from_slice::<Value>(&last).unwrap();
+            let kept = plain.strip_suffix("]}").unwrap().as_bytes();
+            prop_assert!(last.starts_with(kept), "{:?}", last);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! How a request says how much the model may think, and what it then must not say.
 
-use playhouse_llm::{
-    ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, Reminder, ToolChoice, Transcript,
+use playhouse_llm::{ChatFacts, DialectKind, Head, Reasoning, ReasoningWords, ToolChoice, Transcript};
+use playhouse_protocol::capability::{
+    BudgetRange, Effort, ReasoningField, ReasoningForm, RequestRules, Sampling, Thinking,
 };
-use playhouse_protocol::capability::{BudgetRange, Effort, ReasoningForm};
-use playhouse_protocol::chat::{AssistantPart, ChatMessage};
+use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
 use serde_json::{Map, Value, json};
 
 use crate::support::ALL;
 
 fn request(dialect: DialectKind, head: &Head) -> Value {
-    serde_json::from_slice(&Transcript::new(dialect, head).request(ToolChoice::Auto, None)).unwrap()
+    serde_json::from_slice(&Transcript::new(dialect, head).request(ToolChoice::Auto)).unwrap()
 }
 
 fn head(reasoning: Reasoning) -> Head {
@@ -197,28 +197,125 @@ fn the_cache_key_goes_to_those_who_know_it() {
     }
 }
 
-#[test]
-fn a_model_that_thinks_is_not_given_the_beginning_of_its_answer() {
-    let reminder = Reminder::Assistant("the end".into());
-    let role = |dialect: DialectKind, head: &Head| {
-        let request = Transcript::new(dialect, head).request(ToolChoice::None, Some(&reminder));
-        let request: Value = serde_json::from_slice(&request).unwrap();
-        let lists = ["messages", "input", "contents"].map(|list| request[list][0]["role"].clone());
-        lists.into_iter().find_map(|role| role.as_str().map(str::to_owned)).unwrap()
+/// What a request of Anthropic's dialect says of thinking: its kind, whether it is to be shown, and the effort.
+fn told_to_claude(thinking: Thinking, wanted: Option<Effort>) -> (Value, Value, Value) {
+    let head = Head {
+        rules: RequestRules { thinking, display: true, ..RequestRules::default() },
+        reasoning_form: Some(ReasoningForm { efforts: vec![Effort::Low, Effort::High], budget: None }),
+        reasoning: wanted.map(Reasoning::Effort),
+        ..head(LOW)
     };
-    for (dialect, plain, thinking) in [
-        (DialectKind::Anthropic, "assistant", "user"),
-        (DialectKind::OpenaiChat, "assistant", "assistant"),
-        (DialectKind::OpenaiResponses, "user", "user"),
-        (DialectKind::Gemini, "model", "user"),
+    let request = request(DialectKind::Anthropic, &head);
+    let thinking = &request["thinking"];
+    (thinking["type"].clone(), thinking["display"].clone(), request["output_config"]["effort"].clone())
+}
+
+#[test]
+fn a_claude_that_thinks_unasked_is_told_to_show_it() {
+    let none = || Value::Null;
+    let adaptive = |effort: Value| (json!("adaptive"), json!("summarized"), effort);
+    for (thinking, wanted, told) in [
+        (Thinking::OnRequest, None, (none(), none(), none())),
+        (Thinking::OnRequest, Some(Effort::None), (none(), none(), none())),
+        (Thinking::OnRequest, Some(Effort::Max), adaptive(json!("high"))),
+        (Thinking::ByDefault, None, adaptive(none())),
+        (Thinking::ByDefault, Some(Effort::None), (json!("disabled"), none(), none())),
+        (Thinking::ByDefault, Some(Effort::Medium), adaptive(json!("high"))),
+        (Thinking::Always, None, adaptive(none())),
+        (Thinking::Always, Some(Effort::None), adaptive(json!("low"))),
     ] {
-        assert_eq!(role(dialect, &Head { reasoning: None, ..head(LOW) }), plain, "{dialect:?}");
-        assert_eq!(role(dialect, &head(LOW)), thinking, "{dialect:?}");
+        assert_eq!(told_to_claude(thinking, wanted), told, "{thinking:?} {wanted:?}");
     }
-    let adaptive = Head { reasoning_form: Some(forms()[0].clone()), ..head(LOW) };
-    assert_eq!(role(DialectKind::Anthropic, &adaptive), "user");
-    let small = Head { max_output: 1000, ..head(LOW) };
-    assert_eq!(role(DialectKind::Anthropic, &small), "assistant", "there is no room to think");
+}
+
+#[test]
+fn the_provider_is_asked_to_drop_reasoning_only_where_it_takes_that() {
+    let rules = RequestRules { thinking: Thinking::Always, prefix_check: true, ..RequestRules::default() };
+    let asked = |drop_stale_reasoning| {
+        let head = Head { rules, drop_stale_reasoning, ..head(LOW) };
+        request(DialectKind::Anthropic, &head)["thinking"]["block_binding"].clone()
+    };
+    assert_eq!(asked(false), Value::Null);
+    assert_eq!(asked(true), json!({"prefix_mismatch_behavior": "drop_block"}));
+}
+
+#[test]
+fn sampling_parameters_go_only_where_they_are_taken() {
+    let told = |dialect, sampling, reasoning| {
+        let rules = RequestRules { sampling, ..RequestRules::default() };
+        let head = Head { rules, reasoning, reasoning_form: None, temperature: Some(0.5), ..head(LOW) };
+        let request = request(dialect, &head);
+        request.get("temperature").or(request.pointer("/generationConfig/temperature")).is_some()
+    };
+    for dialect in [DialectKind::OpenaiChat, DialectKind::OpenaiResponses] {
+        let off = Some(Reasoning::Effort(Effort::None));
+        assert!(told(dialect, Sampling::Always, None), "{dialect:?}");
+        assert!(told(dialect, Sampling::WithoutReasoning, off), "{dialect:?}");
+        assert!(!told(dialect, Sampling::WithoutReasoning, None), "{dialect:?}");
+        assert!(!told(dialect, Sampling::Never, off), "{dialect:?}");
+    }
+    for dialect in [DialectKind::Anthropic, DialectKind::Gemini] {
+        assert!(
+            told(dialect, Sampling::Always, None) && !told(dialect, Sampling::Never, None),
+            "{dialect:?}"
+        );
+    }
+}
+
+#[test]
+fn reasoning_can_be_turned_off_where_a_model_can_do_without() {
+    let off = Some(Reasoning::Effort(Effort::None));
+    let with = |dialect, efforts: &[Effort], budget| {
+        let form = ReasoningForm { efforts: efforts.to_vec(), budget };
+        request(dialect, &Head { reasoning: off, reasoning_form: Some(form), ..head(LOW) })
+    };
+    let all = [Effort::None, Effort::Low];
+    assert_eq!(with(DialectKind::OpenaiChat, &all, None)["reasoning_effort"], "none");
+    assert_eq!(with(DialectKind::OpenaiResponses, &all, None)["reasoning"]["effort"], "none");
+    assert_eq!(with(DialectKind::OpenaiResponses, &all[1..], None)["reasoning"]["effort"], "low");
+    let budget = |min| {
+        let range = BudgetRange { min, max: Some(24_576) };
+        with(DialectKind::Gemini, &[], Some(range))["generationConfig"]["thinkingConfig"]["thinkingBudget"]
+            .clone()
+    };
+    assert_eq!((budget(0), budget(128)), (json!(0), json!(128)));
+}
+
+#[test]
+fn the_system_prompt_goes_first_in_the_input_where_instructions_are_not_cached() {
+    let rules = RequestRules { system_in_input: true, ..RequestRules::default() };
+    let head = Head { rules, system: "Be kind.".into(), ..head(LOW) };
+    let mut transcript = Transcript::new(DialectKind::OpenaiResponses, &head);
+    transcript.push(&ChatMessage::User { parts: vec![UserPart::Text { text: "Hi".into() }] }, &|_| None);
+    let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto)).unwrap();
+    let roles: Vec<&str> =
+        request["input"].as_array().unwrap().iter().filter_map(|item| item["role"].as_str()).collect();
+    assert_eq!((roles, &request["instructions"]), (vec!["developer", "user"], &Value::Null));
+    assert_eq!(request["input"][0]["content"][0]["text"], "Be kind.");
+}
+
+#[test]
+fn reasoning_that_does_not_hold_any_more_stays_behind_but_where_its_text_is_asked_for() {
+    let parts = |stale| {
+        let opaque =
+            json!({"signature": "s", "encrypted_content": "e", "details": [{"type": "reasoning.text"}]});
+        vec![
+            AssistantPart::Reasoning { text: "hm".into(), opaque: Some(opaque), stale },
+            AssistantPart::Text { text: "yes".into() },
+        ]
+    };
+    let sent = |dialect, field, stale| {
+        let chat = ChatFacts { reasoning_field: field, ..ChatFacts::USUAL };
+        let mut transcript = Transcript::new(dialect, &Head { chat, ..head(LOW) });
+        transcript.push(&ChatMessage::Assistant { parts: parts(stale) }, &|_| None);
+        String::from_utf8(transcript.request(ToolChoice::Auto).to_vec()).unwrap()
+    };
+    for dialect in [DialectKind::Anthropic, DialectKind::OpenaiResponses] {
+        assert!(sent(dialect, None, false).contains("hm"), "{dialect:?}");
+        assert!(!sent(dialect, None, true).contains("hm"), "{dialect:?}");
+    }
+    let content = Some(ReasoningField::ReasoningContent);
+    assert!(sent(DialectKind::OpenaiChat, content, true).contains(r#""reasoning_content":"hm""#));
 }
 
 /// The parts of an answer, as the next request to Gemini has them.
@@ -226,7 +323,7 @@ fn sent_back(model: &str, parts: Vec<AssistantPart>) -> Value {
     let mut transcript =
         Transcript::new(DialectKind::Gemini, &Head { model: model.into(), ..Head::default() });
     transcript.push(&ChatMessage::Assistant { parts }, &|_| None);
-    let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto, None)).unwrap();
+    let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto)).unwrap();
     request["contents"][0]["parts"].clone()
 }
 
@@ -236,6 +333,7 @@ fn signatures_go_back_on_the_part_that_they_came_with() {
     let signed = |on: &str| AssistantPart::Reasoning {
         text: String::new(),
         opaque: Some(json!({"thought_signature": on, "on": on})),
+        stale: false,
     };
     let call = |id: &str| AssistantPart::Call { id: id.into(), name: "read".into(), input: Map::new() };
     let called = |id: &str| json!({"functionCall": {"id": id, "name": "read", "args": {}}});

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use playhouse_llm::{
-    CallIdForm, ChatFacts, DialectKind, Head, OutputLimitField, Reasoning, Reminder, ToolChoice, Transcript,
+    CallIdForm, ChatFacts, DialectKind, Head, OutputLimitField, Reasoning, ToolChoice, Transcript,
 };
 use playhouse_protocol::capability::{Effort, Modalities, ReasoningField};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
@@ -46,7 +46,7 @@ fn called(id: &str, name: &str, input: Value) -> AssistantPart {
 }
 
 fn thought(text: &str, opaque: Option<Value>) -> AssistantPart {
-    AssistantPart::Reasoning { text: text.into(), opaque }
+    AssistantPart::Reasoning { text: text.into(), opaque, stale: false }
 }
 
 fn result(id: &str, name: &str, output: &str, ok: bool, attachments: Vec<Attachment>) -> ResultPart {
@@ -122,13 +122,13 @@ fn readable(request: &Bytes) -> String {
 
 #[test]
 fn anthropic_request() {
-    let request = transcript(DialectKind::Anthropic, &head()).request(ToolChoice::Auto, None);
+    let request = transcript(DialectKind::Anthropic, &head()).request(ToolChoice::Auto);
     insta::assert_snapshot!(readable(&request));
 }
 
 #[test]
 fn openai_chat_request() {
-    let request = transcript(DialectKind::OpenaiChat, &head()).request(ToolChoice::Auto, None);
+    let request = transcript(DialectKind::OpenaiChat, &head()).request(ToolChoice::Auto);
     insta::assert_snapshot!(readable(&request));
 }
 
@@ -140,7 +140,7 @@ fn openai_responses_request() {
         temperature: None,
         ..head()
     };
-    let request = transcript(DialectKind::OpenaiResponses, &head).request(ToolChoice::Auto, None);
+    let request = transcript(DialectKind::OpenaiResponses, &head).request(ToolChoice::Auto);
     insta::assert_snapshot!(readable(&request));
 }
 
@@ -148,7 +148,7 @@ fn openai_responses_request() {
 fn gemini_request() {
     let head =
         Head { model: "gemini-3-pro".into(), reasoning: Some(Reasoning::Effort(Effort::Low)), ..head() };
-    let request = transcript(DialectKind::Gemini, &head).request(ToolChoice::Auto, None);
+    let request = transcript(DialectKind::Gemini, &head).request(ToolChoice::Auto);
     insta::assert_snapshot!(readable(&request));
 }
 
@@ -158,54 +158,33 @@ fn short(dialect: DialectKind, head: &Head) -> Transcript {
     transcript
 }
 
-fn ending(transcript: &mut Transcript, tool_choice: ToolChoice, reminder: Option<Reminder>) -> String {
-    let request = transcript.request(tool_choice, reminder.as_ref());
+fn ending(transcript: &mut Transcript, tool_choice: ToolChoice) -> String {
+    let request = transcript.request(tool_choice);
     let request = std::str::from_utf8(&request).unwrap();
     serde_json::from_str::<Value>(request).unwrap();
     request.split_once("hello").unwrap().1.to_owned()
 }
 
 #[test]
-fn the_last_step_keeps_the_tools_and_may_begin_the_answer() {
-    let last = Reminder::Assistant("that was the last step. \n".into());
-    let user = Reminder::User("sum up".into());
-    let mut anthropic = short(DialectKind::Anthropic, &head());
-    assert_eq!(
-        ending(&mut anthropic, ToolChoice::None, Some(last.clone())),
-        r#"","cache_control":{"type":"ephemeral"}}]},{"role":"assistant","content":[{"type":"text","text":"that was the last step."}]}],"tool_choice":{"type":"none"}}"#
-    );
-    assert_eq!(
-        ending(&mut anthropic, ToolChoice::Auto, Some(user.clone())),
-        r#"","cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"text","text":"sum up"}]}]}"#
-    );
-    let mut openai = short(DialectKind::OpenaiChat, &head());
-    assert_eq!(
-        ending(&mut openai, ToolChoice::None, Some(last.clone())),
-        r#""},{"role":"assistant","content":"that was the last step."}],"tool_choice":"none"}"#
-    );
-    assert_eq!(
-        ending(&mut openai, ToolChoice::Auto, Some(user)),
-        r#""},{"role":"user","content":"sum up"}]}"#
-    );
-    assert_eq!(ending(&mut openai, ToolChoice::Auto, Some(Reminder::Assistant(" ".into()))), r#""}]}"#);
-    let mut gemini = short(DialectKind::Gemini, &head());
-    assert_eq!(
-        ending(&mut gemini, ToolChoice::None, Some(last.clone())),
-        r#""}]},{"role":"model","parts":[{"text":"that was the last step."}]}],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#
-    );
-    let mut responses = short(DialectKind::OpenaiResponses, &head());
-    assert_eq!(
-        ending(&mut responses, ToolChoice::None, Some(last)),
-        r#""}]},{"type":"message","role":"user","content":[{"type":"input_text","text":"that was the last step. \n"}]}],"tool_choice":"none"}"#,
-        "no answer can be begun here"
-    );
+fn a_request_that_allows_no_call_keeps_the_tools() {
+    for (dialect, end) in [
+        (
+            DialectKind::Anthropic,
+            r#"","cache_control":{"type":"ephemeral"}}]}],"tool_choice":{"type":"none"}}"#,
+        ),
+        (DialectKind::OpenaiChat, r#""}],"tool_choice":"none"}"#),
+        (DialectKind::Gemini, r#""}]}],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#),
+        (DialectKind::OpenaiResponses, r#""}]}],"tool_choice":"none"}"#),
+    ] {
+        assert_eq!(ending(&mut short(dialect, &head()), ToolChoice::None), end, "{dialect:?}");
+    }
 }
 
 #[test]
 fn without_tools_there_is_no_word_of_them() {
     let bare = Head { tools: Vec::new().into(), system: String::new(), ..head() };
     for dialect in ALL {
-        let request = short(dialect, &bare).request(ToolChoice::None, None);
+        let request = short(dialect, &bare).request(ToolChoice::None);
         let request = std::str::from_utf8(&request).unwrap();
         assert!(!request.contains("tool") && !request.contains("system"), "{request}");
         assert!(!request.contains("instructions") && !request.contains("Instruction"), "{request}");
@@ -223,7 +202,7 @@ fn the_output_limit_has_the_name_that_the_server_knows() {
     ] {
         let chat = ChatFacts { output_limit_field: field, ..ChatFacts::default() };
         let head = Head { chat, ..head() };
-        let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto, None);
+        let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto);
         let request: Value = serde_json::from_slice(&request).unwrap();
         assert_eq!(request[name], 8192);
         let limits = request.as_object().unwrap().keys().filter(|key| key.starts_with("max_")).count();
@@ -235,7 +214,7 @@ fn the_output_limit_has_the_name_that_the_server_knows() {
 fn usage_is_asked_for_where_the_field_is_taken() {
     for (stream_options, expected) in [(true, json!({"include_usage": true})), (false, Value::Null)] {
         let head = Head { chat: ChatFacts { stream_options, ..ChatFacts::USUAL }, ..head() };
-        let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto, None);
+        let request = short(DialectKind::OpenaiChat, &head).request(ToolChoice::Auto);
         let request: Value = serde_json::from_slice(&request).unwrap();
         assert_eq!((&request["stream"], &request["stream_options"]), (&json!(true), &expected));
     }
@@ -243,8 +222,7 @@ fn usage_is_asked_for_where_the_field_is_taken() {
 
 /// The assistant's and the tools' messages of the conversation, as a server of Chat Completions gets them.
 fn answers(chat: ChatFacts) -> Vec<Value> {
-    let request =
-        transcript(DialectKind::OpenaiChat, &Head { chat, ..head() }).request(ToolChoice::Auto, None);
+    let request = transcript(DialectKind::OpenaiChat, &Head { chat, ..head() }).request(ToolChoice::Auto);
     let mut request: Value = serde_json::from_slice(&request).unwrap();
     let messages = request["messages"].as_array_mut().unwrap();
     messages.retain(|message| ["assistant", "tool"].iter().any(|role| message["role"] == *role));
@@ -260,7 +238,7 @@ fn reasoning_goes_back_to_a_server_that_wants_it() {
     assert_eq!(field(ChatFacts::USUAL), [None, None]);
     let thought = "look first\n\nnothing to send back\n\nlook\n\nfirst".to_owned();
     let wanted = ChatFacts { reasoning_field: Some(ReasoningField::ReasoningContent), ..ChatFacts::USUAL };
-    assert_eq!(field(wanted), [Some(thought), Some(String::new())], "also where there was none");
+    assert_eq!(field(wanted), [Some(thought), Some(" ".to_owned())], "also where there was none");
 }
 
 #[test]
@@ -280,7 +258,7 @@ fn details_of_reasoning_go_back_as_they_came() {
         let chat = ChatFacts { reasoning_field, ..ChatFacts::USUAL };
         let mut transcript = Transcript::new(DialectKind::OpenaiChat, &Head { chat, ..Head::default() });
         transcript.push(&step, &blobs);
-        let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto, None)).unwrap();
+        let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto)).unwrap();
         request["messages"][0].clone()
     };
     let back = sent(Some(ReasoningField::ReasoningDetails));
@@ -304,21 +282,16 @@ fn the_model_says_something_between_results_and_the_user_where_a_server_wants_it
     let mut strict = transcript(DialectKind::OpenaiChat, &Head { chat, ..head() });
     let told =
         ["system", "user", "assistant", "tool", "tool", "assistant", "user", "user", "assistant", "tool"];
-    assert_eq!(roles(&strict.request(ToolChoice::Auto, None)), told, "the first result has an image");
+    assert_eq!(roles(&strict.request(ToolChoice::Auto)), told, "the first result has an image");
     let last = |request: &Bytes| roles(request)[told.len()..].join(" ");
-    let sum_up = Reminder::User("sum up".into());
-    assert_eq!(last(&strict.request(ToolChoice::None, Some(&sum_up))), "assistant user");
-    let begun = Reminder::Assistant("that was the last step".into());
-    assert_eq!(last(&strict.request(ToolChoice::None, Some(&begun))), "assistant");
     strict.push(&ChatMessage::User { parts: vec![user_text(" ")] }, &blobs);
-    assert_eq!(last(&strict.request(ToolChoice::Auto, None)), "", "it says nothing");
+    assert_eq!(last(&strict.request(ToolChoice::Auto)), "", "it says nothing");
     strict.push(&ChatMessage::User { parts: vec![user_text("stop")] }, &blobs);
     strict.push(&ChatMessage::User { parts: vec![user_text("go on")] }, &blobs);
-    let request = strict.request(ToolChoice::None, Some(&sum_up));
-    assert_eq!(last(&request), "assistant user user user");
+    assert_eq!(last(&strict.request(ToolChoice::None)), "assistant user user");
     let mut usual = transcript(DialectKind::OpenaiChat, &head());
     usual.push(&ChatMessage::User { parts: vec![user_text("stop")] }, &blobs);
-    let roles = roles(&usual.request(ToolChoice::Auto, None)).join(" ");
+    let roles = roles(&usual.request(ToolChoice::Auto)).join(" ");
     assert!(roles.contains("tool user user assistant") && roles.ends_with("tool user"), "{roles}");
 }
 
@@ -332,7 +305,7 @@ fn a_model_reads_a_note_for_a_file_of_a_kind_that_it_does_not_read() {
     for dialect in ALL {
         let sent = |image: bool, pdf: bool| {
             let head = Head { modalities: Modalities { image, pdf }, ..head() };
-            String::from_utf8(transcript(dialect, &head).request(ToolChoice::Auto, None).to_vec()).unwrap()
+            String::from_utf8(transcript(dialect, &head).request(ToolChoice::Auto).to_vec()).unwrap()
         };
         let neither = sent(false, false);
         for note in [image, result, pdf] {

@@ -14,8 +14,9 @@ mod texts;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-use playhouse_protocol::id::PartId;
+use playhouse_protocol::id::{MessageId, PartId};
 use playhouse_protocol::message::{CallResult, CompactionKind};
 use playhouse_protocol::record::ContextCleared;
 use playhouse_protocol::{ModelRef, Seq};
@@ -26,6 +27,7 @@ pub(crate) use gauge::{Calibration, Gauge};
 pub(crate) use plan::{Plan, Room, plan, plan_by_hand, write};
 pub(crate) use texts::cut;
 
+use crate::chat::Thoughts;
 use crate::fold::FILE_BYTES;
 
 /// What a line in place of an output counts as, in bytes.
@@ -64,6 +66,10 @@ pub(crate) struct Context {
     pub(crate) compacted: Option<Compacted>,
     /// The record that changed last what is read of the history.
     pub(crate) revision: Seq,
+    /// Places of answers whose reasoning was made before something in front of it changed, in ranges.
+    stale: Vec<Range<usize>>,
+    /// Answers that were asked for with the text of the step limit.
+    reminded: Vec<MessageId>,
     /// By model.
     calibrations: BTreeMap<String, Calibration>,
     /// How often room was made since an answer came.
@@ -92,6 +98,29 @@ impl Context {
     /// The first message at the end that is read, and the first that is not left out.
     pub(crate) fn begins_at(&self) -> usize {
         self.compacted.as_ref().map_or(0, |compacted| compacted.from)
+    }
+
+    /// Whether the reasoning of the answer at this place holds.
+    pub(crate) fn thoughts(&self, place: usize) -> Thoughts {
+        let is_stale = self.stale.iter().any(|range| range.contains(&place));
+        if is_stale { Thoughts::Stale } else { Thoughts::Fresh }
+    }
+
+    /// Records that what is read in front of the answers at these places changed.
+    pub(crate) fn outdate(&mut self, answers: Range<usize>) {
+        self.stale.retain(|range| range.start < answers.start || range.end > answers.end);
+        if !answers.is_empty() {
+            self.stale.push(answers);
+        }
+    }
+
+    /// Whether this answer was asked for with the text of the step limit.
+    pub(crate) fn is_reminded(&self, answer: MessageId) -> bool {
+        self.reminded.contains(&answer)
+    }
+
+    pub(crate) fn remind(&mut self, answer: MessageId) {
+        self.reminded.push(answer);
     }
 
     pub(crate) fn clear(&mut self, cleared: &ContextCleared, at: Seq) {

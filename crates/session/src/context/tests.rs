@@ -4,12 +4,12 @@ use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
 use playhouse_protocol::id::{IdGenerator, MessageId, PartId};
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
-    Attachment, BlobRef, CallInput, CallOutcome, CallResult, CompactionKind, FinishReason, Part, PromptKind,
-    ToolSwitches,
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, CompactionKind, FinishReason, Message, Part,
+    PromptKind, ToolSwitches,
 };
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCompacted, PromptAdmitted,
-    SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, ContextCompacted,
+    PromptAdmitted, SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::usage::{Prices, Tokens, Totals, Usage};
 use playhouse_protocol::{Entry, ModelRef, Record, Timestamp};
@@ -31,6 +31,8 @@ struct Log {
     ids: IdGenerator,
     turn: Option<MessageId>,
     steps: u32,
+    /// Whether answers have reasoning.
+    thinks: bool,
 }
 
 impl Log {
@@ -43,7 +45,7 @@ impl Log {
         };
         let first =
             Entry { seq: playhouse_protocol::Seq(1), at: now, record: Record::SessionCreated(created) };
-        Self { session: Session::begin(&first).unwrap(), ids, turn: None, steps: 0 }
+        Self { session: Session::begin(&first).unwrap(), ids, turn: None, steps: 0, thinks: false }
     }
 
     fn id<I: playhouse_protocol::id::Id>(&mut self) -> I {
@@ -91,7 +93,12 @@ impl Log {
     }
 
     /// A step whose attempt is reported to have had so many input tokens; without tokens it failed.
-    fn step(&mut self, (text, outputs, image): &StepSpec, tokens: Option<u64>) {
+    fn step(&mut self, spec: &StepSpec, tokens: Option<u64>) {
+        self.step_of(spec, tokens, false);
+    }
+
+    /// The same, for one that may be the last at the step limit.
+    fn step_of(&mut self, (text, outputs, image): &StepSpec, tokens: Option<u64>, last: bool) {
         let turn = self.turn.expect("a turn runs");
         self.steps += 1;
         let (attempt, step) = (self.id(), self.id());
@@ -111,7 +118,7 @@ impl Log {
             long_prices: Vec::new(),
             steered: Vec::new(),
             notes: Vec::new(),
-            last: false,
+            last,
         }));
         let tokens = tokens.map(|input| Tokens { input, ..Tokens::default() });
         let usage = tokens.map(|tokens| Usage { tokens, ..Usage::default() });
@@ -122,7 +129,12 @@ impl Log {
             cost: None,
             answered_by: None,
         }));
-        let mut parts = vec![StepPart::Text { id: self.id(), text: "a".repeat(*text) }];
+        let mut parts = Vec::new();
+        if self.thinks {
+            let opaque = Some(serde_json::json!({"signature": self.steps}));
+            parts.push(StepPart::Reasoning { id: self.id(), text: String::new(), opaque });
+        }
+        parts.push(StepPart::Text { id: self.id(), text: "a".repeat(*text) });
         let mut calls: Vec<(PartId, usize)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
             let call = self.id();
@@ -487,4 +499,87 @@ fn a_large_output_that_just_came_is_shortened() {
     assert_eq!(cleared.shortened[0].bytes, cleared.shortened[1].bytes);
     log.push(Record::ContextCleared(cleared));
     assert!(log.session.conversation_bytes <= 20_000 && log.session.conversation_bytes > 8_000);
+}
+
+/// Which steps' reasoning is read, as `number` or `number stale`.
+fn thoughts(log: &Log) -> Vec<String> {
+    let mut all = Vec::new();
+    for message in log.read() {
+        let ChatMessage::Assistant { parts } = message else { continue };
+        all.extend(parts.into_iter().filter_map(|part| match part {
+            AssistantPart::Reasoning { opaque, stale, .. } => {
+                let number = opaque.unwrap()["signature"].to_string();
+                Some(if stale { format!("{number} stale") } else { number })
+            }
+            _ => None,
+        }));
+    }
+    all
+}
+
+/// The call of a step, by its number from 1.
+fn call_of(log: &Log, step: usize) -> PartId {
+    let parts = log.session.messages.iter().flat_map(|message| match message {
+        Message::Assistant(message) => &message.parts,
+        Message::User(message) => &message.parts,
+    });
+    let mut calls = parts.filter(|part| matches!(part, Part::Call(_)));
+    calls.nth(step - 1).unwrap().id()
+}
+
+#[test]
+fn reasoning_behind_a_change_is_stale_and_what_comes_later_is_not() {
+    let mut log = Log { thinks: true, ..Log::new() };
+    let step = (10, vec![5_000], false);
+    log.prompt(10);
+    for _ in 0..4 {
+        log.step(&step, Some(100));
+    }
+    assert_eq!(thoughts(&log), ["1", "2", "3", "4"]);
+    let clear = |log: &mut Log, step| {
+        let calls = vec![call_of(log, step)];
+        log.push(Record::ContextCleared(ContextCleared { calls, ..ContextCleared::default() }));
+    };
+    // The reasoning of a step stands before the result of its call.
+    clear(&mut log, 3);
+    assert_eq!(thoughts(&log), ["1", "2", "3", "4 stale"]);
+    log.step(&step, Some(100));
+    log.step(&step, Some(100));
+    clear(&mut log, 5);
+    clear(&mut log, 1);
+    log.step(&step, Some(100));
+    assert_eq!(
+        thoughts(&log),
+        ["1", "2 stale", "3 stale", "4 stale", "5 stale", "6 stale", "7"],
+        "the change that lies furthest to the front counts"
+    );
+    let from = log.session.messages.len() - 2;
+    let room = Room { most: 1_000_000, pending: 0 };
+    log.leave_out(from, &room, Some("what was done"));
+    assert_eq!(thoughts(&log), ["6 stale", "7 stale"]);
+    log.step(&step, Some(100));
+    assert_eq!(thoughts(&log), ["6 stale", "7 stale", "8"]);
+}
+
+#[test]
+fn the_text_of_the_step_limit_stays_in_the_history() {
+    let mut log = Log::new();
+    log.prompt(10);
+    log.step(&(10, vec![20], false), Some(100));
+    let before = log.session.messages.len();
+    log.step_of(&(10, vec![], false), Some(100), true);
+    log.end_turn();
+    log.prompt(10);
+    let text = |message: &ChatMessage| serde_json::to_string(message).unwrap();
+    let whole = log.read();
+    let at: Vec<usize> =
+        (0..whole.len()).filter(|place| text(&whole[*place]).contains("step limit of this turn")).collect();
+    assert_eq!(at, [2], "behind the results that the last step has read");
+    // It is the same in pieces: what the last request held, and what came after it.
+    let (mut pieces, end) = (Vec::new(), log.session.messages.len());
+    log.session.read(0..before, &model(), &mut pieces);
+    assert_eq!(pieces, whole[..3]);
+    log.session.read(before..before, &model(), &mut pieces);
+    log.session.read(before..end, &model(), &mut pieces);
+    assert_eq!(pieces, whole);
 }

@@ -8,7 +8,7 @@ use playhouse_protocol::message::{Attachment, CallResult};
 use playhouse_protocol::{ModelRef, Seq};
 
 use super::{Context, LINE_BYTES, Shown, texts};
-use crate::chat;
+use crate::chat::{self, Thoughts};
 use crate::fold::Session;
 
 impl Context {
@@ -42,14 +42,22 @@ impl Session {
             begins = compacted.from;
         }
         let rest = self.messages.get(begins..range.end).unwrap_or_default();
-        for message in rest {
-            chat::translate_in(message, reader, &self.context, out);
+        for (place, message) in (begins..).zip(rest) {
+            // A range that goes on behind another one begins with a message that the other one led up to.
+            if (range.start == 0 || place > range.start) && self.context.is_reminded(message.id()) {
+                chat::remind(out);
+            }
+            chat::translate_in(message, reader, &self.context, self.context.thoughts(place), out);
+        }
+        let next = self.messages.get(range.end).filter(|_| !rest.is_empty());
+        if next.is_some_and(|next| self.context.is_reminded(next.id())) {
+            chat::remind(out);
         }
     }
 
     fn read_one(&self, place: Option<usize>, reader: &ModelRef, out: &mut Vec<ChatMessage>) {
         if let Some(message) = place.and_then(|place| self.messages.get(place)) {
-            chat::translate_in(message, reader, &self.context, out);
+            chat::translate_in(message, reader, &self.context, Thoughts::Stale, out);
         }
     }
 

@@ -63,8 +63,32 @@ impl Session {
     }
 
     pub(super) fn context_cleared(&mut self, cleared: &ContextCleared, at: Seq) {
+        let holds = |part: &Part| {
+            let is_it = |call| part.id() == call;
+            cleared.calls.iter().copied().any(is_it)
+                || cleared.shortened.iter().any(|short| is_it(short.call))
+        };
+        let changed = |message: &Message| match message {
+            Message::Assistant(message) => message.parts.iter().any(holds),
+            Message::User(_) => false,
+        };
+        // The reasoning of the answer that made the call stands before the call's result.
+        if let Some(first) = self.messages.iter().position(changed) {
+            self.outdate_from(first + 1);
+        }
         self.context.clear(cleared, at);
         self.room_was_made();
+    }
+
+    /// What is read changed in front of the answers from this place on, but for one that is still asked for.
+    fn outdate_from(&mut self, place: usize) {
+        let end = self.messages.len().saturating_sub(usize::from(self.is_step_open()));
+        self.context.outdate(place.min(end)..end);
+    }
+
+    fn is_step_open(&self) -> bool {
+        let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
+        step.is_some_and(|step| !matches!(step.phase, StepPhase::Finished { .. }))
     }
 
     /// Messages that it names and that there are not are those that a reader of the newest ones has forgotten.
@@ -75,6 +99,7 @@ impl Session {
         let (first, prompt) = (place(compacted.first), place(compacted.prompt));
         let from = place(compacted.kept_from).unwrap_or(self.messages.len());
         let (how, text) = (compacted.how, compacted.text.clone());
+        self.outdate_from(from);
         self.context.compact(Compacted { how, text, first, prompt, from }, entry.seq);
         let (agent, model) = match &self.turn {
             Some(turn) => (turn.agent.clone(), turn.model.clone()),
@@ -93,8 +118,7 @@ impl Session {
             summary: None,
         });
         // The answer of a step that is attempted again must stay the last message.
-        let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
-        match step.is_some_and(|step| !matches!(step.phase, StepPhase::Finished { .. })) {
+        match self.is_step_open() {
             true => self.messages.insert(self.messages.len().saturating_sub(1), tells),
             false => self.messages.push(tells),
         }

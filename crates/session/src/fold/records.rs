@@ -257,6 +257,9 @@ impl Session {
                     totals: Totals::default(),
                     phase,
                 });
+                if started.last {
+                    self.context.remind(started.step);
+                }
                 let (agent, model) = (started.agent.clone(), started.model.clone());
                 self.push_assistant(started.step, started.turn, at, agent, model);
             }

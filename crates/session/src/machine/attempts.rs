@@ -93,7 +93,7 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         let used = usage_of_failure(&failed, open.estimated_input);
-        let FailedAttempt { error, parts, .. } = failed;
+        let FailedAttempt { error, parts, adjusted, .. } = failed;
         if self.live.abort.is_some() {
             self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, used, None, stamp)?;
             return self.finish_step(step, parts, FinishReason::Aborted, None, stamp);
@@ -106,6 +106,10 @@ impl Machine {
         self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
         // It was not sent, as it did not fit: now that its size is known, `next_attempt` makes room, or ends the turn.
         if error.code == ErrorCode::PromptTooLong {
+            return Ok(());
+        }
+        // Each adjustment is made once, and there are only so many.
+        if adjusted {
             return Ok(());
         }
         // It is attempted again when there is more room: see `next_attempt`.

@@ -346,6 +346,7 @@ impl Harness {
             usage: None,
             streamed_bytes: text.len() as u64,
             may_have_used: true,
+            adjusted: false,
         })
     }
 

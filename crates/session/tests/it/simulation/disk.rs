@@ -167,11 +167,8 @@ impl Disk {
 
 /// As the session's actor reports an attempt that it never began.
 fn never_left() -> AttemptReport {
-    AttemptReport::Failed(FailedAttempt {
-        error: ErrorInfo::new(ErrorCode::Internal, "the turn was aborted"),
-        parts: Vec::new(),
-        usage: None,
-        streamed_bytes: 0,
-        may_have_used: false,
-    })
+    AttemptReport::Failed(FailedAttempt::without_answer(
+        ErrorInfo::new(ErrorCode::Internal, "the turn was aborted"),
+        false,
+    ))
 }

@@ -1,0 +1,418 @@
+//! Optional parameters that a server refuses: what a refusal names, and how requests do without.
+//!
+//! A request that is refused because of an optional parameter is sent again without it, or in its other form.
+//! [`Findings::learn`] reads such a refusal and keeps what it says for that provider and model; [`Findings::of`] gives it to
+//! all later requests ([`Head::adjustments`]). What carries meaning (messages, tools) is never left out, and a request never
+//! leaves without a limit of its output.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use playhouse_protocol::capability::{Effort, Thinking};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef};
+use serde_json::Value;
+
+use crate::dialect::DialectKind;
+use crate::head::{Head, OutputLimitField, Reasoning};
+
+/// An optional parameter of requests, whatever its name in a dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Parameter {
+    /// How much the model thinks.
+    Reasoning,
+    /// What becomes of reasoning that does not hold any more.
+    BlockBinding,
+    /// The sampling temperature.
+    Temperature,
+    /// Nucleus sampling.
+    TopP,
+    /// Usage at the end of a stream.
+    StreamOptions,
+    /// The key of the prompt cache.
+    CacheKey,
+    /// Marks up to where the prompt cache reaches.
+    CacheControl,
+    /// Whether tools may be called.
+    ToolChoice,
+    /// Encrypted reasoning in the answer.
+    Include,
+    /// That schemas of tools need not be strict.
+    Strict,
+}
+
+impl Parameter {
+    /// Each with the names that refusals give it, in lower case.
+    const NAMES: [(Self, &'static [&'static str]); 10] = [
+        (Self::BlockBinding, &["block_binding", "prefix_mismatch_behavior", "thinking-binding-controls"]),
+        (Self::CacheControl, &["cache_control"]),
+        (Self::StreamOptions, &["stream_options", "include_usage"]),
+        (Self::CacheKey, &["prompt_cache_key"]),
+        (Self::ToolChoice, &["tool_choice", "toolconfig", "tool_config", "functioncallingconfig"]),
+        (Self::Include, &["include", "reasoning.encrypted_content"]),
+        (Self::Temperature, &["temperature"]),
+        (Self::TopP, &["top_p", "topp"]),
+        (Self::Strict, &["strict"]),
+        (
+            Self::Reasoning,
+            &[
+                "reasoning_effort",
+                "thinkingconfig",
+                "thinking_config",
+                "thinkinglevel",
+                "thinking_level",
+                "thinkingbudget",
+                "thinking_budget",
+                "enable_thinking",
+                "output_config",
+                "reasoning",
+                "thinking",
+                "effort",
+            ],
+        ),
+    ];
+
+    /// Its usual name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reasoning => "reasoning",
+            Self::BlockBinding => "block_binding",
+            Self::Temperature => "temperature",
+            Self::TopP => "top_p",
+            Self::StreamOptions => "stream_options",
+            Self::CacheKey => "prompt_cache_key",
+            Self::CacheControl => "cache_control",
+            Self::ToolChoice => "tool_choice",
+            Self::Include => "include",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+/// Keywords of a schema that only narrow it: without them a model is told less, and the tool still checks its arguments.
+const KEYWORDS: [&str; 20] = [
+    "$schema",
+    "additionalProperties",
+    "default",
+    "examples",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "propertyNames",
+    "title",
+    "uniqueItems",
+];
+
+/// Names of the limit of an answer.
+const OUTPUT_LIMITS: [&str; 4] =
+    ["max_completion_tokens", "max_output_tokens", "maxoutputtokens", "max_tokens"];
+
+/// The least limit of an answer that is believed.
+const LEAST_OUTPUT: u64 = 16;
+
+/// What one refusal says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Finding {
+    /// The parameter is left out.
+    Without(Parameter),
+    /// The model is told outright not to think: it refuses tools otherwise.
+    NoReasoning,
+    /// The model thinks in levels, and refuses budgets.
+    Adaptive,
+    /// The limit of the answer goes by its other name.
+    OtherLimitField(OutputLimitField),
+    /// An answer may have so many tokens at most.
+    MostOutput(u64),
+    /// The keyword is left out of schemas.
+    WithoutKeyword(&'static str),
+}
+
+impl Finding {
+    /// The line of the configuration that says the same, where there is one.
+    pub fn configuration(&self, model: &ModelRef) -> Option<String> {
+        let ModelRef { provider, model } = model;
+        let of_model = |line: &str| format!("[providers.{provider}.models.\"{model}\"] {line}");
+        Some(match self {
+            Self::NoReasoning => of_model("reasoning = \"none\""),
+            Self::MostOutput(tokens) => of_model(&format!("output = {tokens}")),
+            Self::OtherLimitField(field) => {
+                let name = serde_json::to_value(field).unwrap_or(Value::Null);
+                format!("[providers.{provider}] output_limit_field = {name}")
+            }
+            Self::Without(Parameter::StreamOptions) => {
+                format!("[providers.{provider}] stream_options = false")
+            }
+            Self::Without(_) | Self::Adaptive | Self::WithoutKeyword(_) => return None,
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Without(parameter) => write!(f, "`{}` is left out", parameter.name()),
+            Self::NoReasoning => f.write_str("the reasoning effort is `none`"),
+            Self::Adaptive => f.write_str("thinking is told as a level, not as a budget"),
+            Self::OtherLimitField(field) => {
+                let name = match field {
+                    OutputLimitField::MaxTokens => "max_tokens",
+                    OutputLimitField::MaxCompletionTokens => "max_completion_tokens",
+                };
+                write!(f, "the limit of the answer is sent as `{name}`")
+            }
+            Self::MostOutput(tokens) => write!(f, "an answer has at most {tokens} tokens"),
+            Self::WithoutKeyword(keyword) => write!(f, "`{keyword}` is left out of the schemas of tools"),
+        }
+    }
+}
+
+/// What [`Findings::learn`] read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// The finding.
+    pub finding: Finding,
+    /// Whether it was not known before, from another request to the same model.
+    pub is_new: bool,
+}
+
+/// All that was found of one provider and model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adjustments(BTreeSet<Finding>);
+
+impl Adjustments {
+    /// Whether the parameter is left out.
+    pub(crate) fn omits(&self, parameter: Parameter) -> bool {
+        self.0.contains(&Finding::Without(parameter))
+    }
+
+    /// Whether schemas of tools are written otherwise.
+    fn change_tools(&self) -> bool {
+        self.omits(Parameter::Strict)
+            || self.omits(Parameter::CacheControl)
+            || self.keywords().next().is_some()
+    }
+
+    fn keywords(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().filter_map(|finding| match finding {
+            Finding::WithoutKeyword(keyword) => Some(*keyword),
+            _ => None,
+        })
+    }
+
+    /// Each finding.
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        self.0.iter()
+    }
+}
+
+/// What refusals have said, by provider and model, until the program ends.
+#[derive(Debug, Default)]
+pub struct Findings(Mutex<HashMap<ModelRef, Adjustments>>);
+
+impl Findings {
+    /// What was found of `model`.
+    pub fn of(&self, model: &ModelRef) -> Adjustments {
+        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get(model).cloned().unwrap_or_default()
+    }
+
+    /// Reads the refusal of a request with this head, which was sent in `dialect`. `None` where it names no optional
+    /// parameter that the request had: then it is final. Else later heads of the model are made accordingly, and the same
+    /// request may be sent once more.
+    pub fn learn(
+        &self,
+        model: &ModelRef,
+        dialect: DialectKind,
+        head: &Head,
+        error: &ErrorInfo,
+    ) -> Option<Learned> {
+        if error.code != ErrorCode::BadRequest || !matches!(error.status, Some(400 | 422)) {
+            return None;
+        }
+        let finding = read(dialect, head, &error.message)?;
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = found.entry(model.clone()).or_default().0.insert(finding.clone());
+        Some(Learned { finding, is_new })
+    }
+}
+
+impl Head {
+    /// Takes over what was found of the model.
+    #[must_use]
+    pub fn adjusted(mut self, adjustments: Adjustments) -> Self {
+        for finding in &adjustments.0 {
+            match finding {
+                Finding::NoReasoning => {
+                    (self.reasoning, self.reasoning_form) = (Some(Reasoning::Effort(Effort::None)), None);
+                }
+                Finding::Adaptive => {
+                    if let Some(form) = &mut self.reasoning_form {
+                        form.budget = None;
+                    }
+                }
+                Finding::OtherLimitField(field) => self.chat.output_limit_field = *field,
+                Finding::MostOutput(tokens) => self.max_output = self.max_output.min(*tokens),
+                Finding::Without(Parameter::StreamOptions) => self.chat.stream_options = false,
+                Finding::Without(Parameter::CacheKey) => self.cache_key = None,
+                Finding::Without(Parameter::BlockBinding) => self.drop_stale_reasoning = false,
+                Finding::Without(Parameter::Temperature) => self.temperature = None,
+                Finding::Without(Parameter::TopP) => self.top_p = None,
+                Finding::Without(_) | Finding::WithoutKeyword(_) => {}
+            }
+        }
+        let keywords: Vec<&str> = adjustments.keywords().collect();
+        // The bytes that are kept of the tools are those of requests with all of it.
+        if adjustments.change_tools() {
+            let mut tools: Vec<_> = self.tools.iter().cloned().collect();
+            tools.iter_mut().for_each(|tool| strip(&mut tool.parameters, &keywords, false));
+            self.tools = tools.into();
+        }
+        self.adjustments = adjustments;
+        self
+    }
+}
+
+/// Takes keywords out of a schema. The names of properties are no keywords.
+fn strip(schema: &mut Value, keywords: &[&str], names: bool) {
+    match schema {
+        Value::Object(members) => {
+            if !names {
+                members.retain(|name, _| !keywords.contains(&name.as_str()));
+            }
+            for (name, member) in members {
+                let named = !names && matches!(name.as_str(), "properties" | "$defs" | "definitions");
+                strip(member, keywords, named);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| strip(item, keywords, false)),
+        _ => {}
+    }
+}
+
+/// What a refusal names, of what the request had.
+fn read(dialect: DialectKind, head: &Head, message: &str) -> Option<Finding> {
+    let text = message.to_ascii_lowercase();
+    // A place in the conversation is not an optional parameter, whatever its words are.
+    if ["messages.", "messages[", "input[", "input.", "contents[", "contents."]
+        .iter()
+        .any(|at| text.contains(at))
+        && !has_word(&text, "cache_control")
+    {
+        return None;
+    }
+    if OUTPUT_LIMITS.iter().any(|name| has_word(&text, name)) {
+        return limit(dialect, head, &text);
+    }
+    let places = Parameter::NAMES.into_iter().filter_map(|(parameter, names)| {
+        Some((names.iter().filter_map(|name| place(&text, name)).min()?, parameter))
+    });
+    let (thinking, others): (Vec<_>, Vec<_>) =
+        places.partition(|(_, parameter)| *parameter == Parameter::Reasoning);
+    // Names of others may hold its words, and what is refused may be refused because of it.
+    let others = others.into_iter().filter(|(_, parameter)| sends(dialect, head, *parameter));
+    if let Some((_, parameter)) = others.min() {
+        return Some(Finding::Without(parameter));
+    }
+    if !thinking.is_empty() {
+        return reasoning(dialect, head, &text);
+    }
+    let speaks_of_schema = ["schema", "tools", "function", "parameters", "properties"];
+    let has = |keyword: &&'static str| {
+        !head.adjustments.0.contains(&Finding::WithoutKeyword(keyword))
+            && head.tools.iter().any(|tool| holds(&tool.parameters, keyword, false))
+            && has_word(message, keyword)
+    };
+    let keyword = KEYWORDS.into_iter().find(has)?;
+    speaks_of_schema.iter().any(|word| text.contains(word)).then_some(Finding::WithoutKeyword(keyword))
+}
+
+/// What a refusal says that names the limit of the answer.
+fn limit(dialect: DialectKind, head: &Head, text: &str) -> Option<Finding> {
+    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != ',').filter_map(|number| {
+        let number: u64 = number.replace(',', "").parse().ok()?;
+        (LEAST_OUTPUT..head.max_output).contains(&number).then_some(number)
+    });
+    if let Some(most) = numbers.max() {
+        return Some(Finding::MostOutput(most));
+    }
+    let (sent, other) = match head.chat.output_limit_field {
+        OutputLimitField::MaxTokens => ("max_tokens", OutputLimitField::MaxCompletionTokens),
+        OutputLimitField::MaxCompletionTokens => ("max_completion_tokens", OutputLimitField::MaxTokens),
+    };
+    if dialect != DialectKind::OpenaiChat || !has_word(text, sent) {
+        return None;
+    }
+    // Both names were refused: no request leaves without a limit.
+    let tried = |finding: &Finding| matches!(finding, Finding::OtherLimitField(_));
+    (!head.adjustments.0.iter().any(tried)).then_some(Finding::OtherLimitField(other))
+}
+
+/// What a refusal says that names how much the model is to think.
+fn reasoning(dialect: DialectKind, head: &Head, text: &str) -> Option<Finding> {
+    let adjustments = &head.adjustments;
+    let adaptive = text.contains("adaptive") && !adjustments.0.contains(&Finding::Adaptive);
+    if dialect == DialectKind::Anthropic && adaptive && text.contains("enabled") {
+        return Some(Finding::Adaptive);
+    }
+    if !adjustments.omits(Parameter::Reasoning) && sends(dialect, head, Parameter::Reasoning) {
+        return Some(Finding::Without(Parameter::Reasoning));
+    }
+    // It is demanded rather than refused.
+    let demanded = dialect == DialectKind::OpenaiChat && !adjustments.0.contains(&Finding::NoReasoning);
+    demanded.then_some(Finding::NoReasoning)
+}
+
+/// Whether requests of this head have the parameter.
+fn sends(dialect: DialectKind, head: &Head, parameter: Parameter) -> bool {
+    let openai = matches!(dialect, DialectKind::OpenaiChat | DialectKind::OpenaiResponses);
+    let has = match parameter {
+        Parameter::Reasoning => head.reasoning.is_some() || head.rules.thinking != Thinking::OnRequest,
+        Parameter::BlockBinding => head.drop_stale_reasoning,
+        Parameter::Temperature => head.temperature.is_some(),
+        Parameter::TopP => head.top_p.is_some(),
+        Parameter::StreamOptions => dialect == DialectKind::OpenaiChat && head.chat.stream_options,
+        Parameter::CacheKey => openai && head.cache_key.is_some(),
+        Parameter::CacheControl => dialect == DialectKind::Anthropic,
+        Parameter::ToolChoice => !head.tools.is_empty(),
+        Parameter::Include => dialect == DialectKind::OpenaiResponses,
+        Parameter::Strict => dialect == DialectKind::OpenaiResponses && !head.tools.is_empty(),
+    };
+    has && !head.adjustments.omits(parameter)
+}
+
+/// Whether a schema has the keyword anywhere.
+fn holds(schema: &Value, keyword: &str, names: bool) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().any(|(name, member)| {
+            let named = !names && matches!(name.as_str(), "properties" | "$defs" | "definitions");
+            (!names && name == keyword) || holds(member, keyword, named)
+        }),
+        Value::Array(items) => items.iter().any(|item| holds(item, keyword, false)),
+        _ => false,
+    }
+}
+
+/// Where `word` stands in `text`, not as a part of a longer name.
+fn place(text: &str, word: &str) -> Option<usize> {
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    text.match_indices(word).map(|(at, _)| at).find(|at| {
+        !is_part(text[..*at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next())
+    })
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    place(text, word).is_some()
+}
+
+#[cfg(test)]
+mod tests;

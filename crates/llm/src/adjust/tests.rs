@@ -1,0 +1,203 @@
+//! Refusals in the words of providers, and what requests do without after them.
+
+use playhouse_protocol::capability::{BudgetRange, ReasoningForm};
+use playhouse_protocol::chat::ToolSpec;
+use serde_json::json;
+
+use super::*;
+use crate::{ToolChoice, Transcript};
+
+fn head() -> Head {
+    let parameters = json!({"type": "object", "properties": {"format": {"type": "string", "pattern": "^a"}},
+        "additionalProperties": false});
+    Head {
+        model: "m".into(),
+        system: "Be brief.".into(),
+        max_output: 64_000,
+        temperature: Some(0.5),
+        top_p: Some(0.9),
+        reasons: true,
+        reasoning: Some(Reasoning::Effort(Effort::High)),
+        cache_key: Some("ses".into()),
+        tools: vec![ToolSpec { name: "read".into(), description: "Reads.".into(), parameters }].into(),
+        ..Head::default()
+    }
+}
+
+fn refusal(message: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::BadRequest, message).with_status(400)
+}
+
+fn model() -> ModelRef {
+    ModelRef::new("acme", "m")
+}
+
+#[test]
+fn a_refusal_in_the_words_of_providers_names_what_to_leave_out() {
+    use DialectKind::{Anthropic, Gemini, OpenaiChat, OpenaiResponses};
+    for (dialect, message, finding) in [
+        (
+            OpenaiChat,
+            "Unsupported parameter: 'temperature' is not supported with this model. (invalid_request_error)",
+            Some(Finding::Without(Parameter::Temperature)),
+        ),
+        (
+            OpenaiChat,
+            "Function tools with reasoning_effort are not supported for gpt-5.5 in /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'.",
+            Some(Finding::Without(Parameter::Reasoning)),
+        ),
+        (
+            OpenaiChat,
+            "body.stream_options: Extra inputs are not permitted",
+            Some(Finding::Without(Parameter::StreamOptions)),
+        ),
+        (OpenaiChat, "wrong value [prompt_cache_key]", Some(Finding::Without(Parameter::CacheKey))),
+        (
+            OpenaiChat,
+            "Unrecognized request argument supplied: tool_choice",
+            Some(Finding::Without(Parameter::ToolChoice)),
+        ),
+        (
+            OpenaiChat,
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            Some(Finding::OtherLimitField(OutputLimitField::MaxCompletionTokens)),
+        ),
+        (
+            OpenaiChat,
+            "max_tokens is too large: 64000. This model supports at most 16384 completion tokens",
+            Some(Finding::MostOutput(16_384)),
+        ),
+        (
+            OpenaiChat,
+            "Invalid schema for function 'read': 'pattern' is not permitted",
+            Some(Finding::WithoutKeyword("pattern")),
+        ),
+        (OpenaiChat, "Invalid schema for function 'read': 'allOf' is not permitted", None),
+        (OpenaiResponses, "Unsupported parameter: 'top_p' [top_p]", Some(Finding::Without(Parameter::TopP))),
+        (OpenaiResponses, "Unknown parameter: 'tools[0].strict'.", Some(Finding::Without(Parameter::Strict))),
+        (
+            OpenaiResponses,
+            "Unsupported value: 'reasoning.encrypted_content' in include",
+            Some(Finding::Without(Parameter::Include)),
+        ),
+        (OpenaiResponses, "input[3].content: unsupported reasoning item", None),
+        (
+            Anthropic,
+            "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\" to control thinking behavior.",
+            Some(Finding::Adaptive),
+        ),
+        (Anthropic, "thinking: Extra inputs are not permitted", Some(Finding::Without(Parameter::Reasoning))),
+        (
+            Anthropic,
+            "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation.",
+            None,
+        ),
+        (
+            Anthropic,
+            "messages.0.content.0.text.cache_control: Extra inputs are not permitted",
+            Some(Finding::Without(Parameter::CacheControl)),
+        ),
+        (
+            Anthropic,
+            "max_tokens: 64000 > 32,000, which is the maximum allowed number of output tokens for m",
+            Some(Finding::MostOutput(32_000)),
+        ),
+        (
+            Gemini,
+            "Unknown name \"thinkingConfig\" at 'generation_config': Cannot find field.",
+            Some(Finding::Without(Parameter::Reasoning)),
+        ),
+        (OpenaiChat, "the messages are wrong: tools must follow calls", None),
+        (OpenaiChat, "no more was said", None),
+    ] {
+        let found = Findings::default().learn(&model(), dialect, &head(), &refusal(message));
+        assert_eq!(found.map(|learned| learned.finding), finding, "{dialect:?}: {message}");
+    }
+}
+
+#[test]
+fn only_a_refused_request_teaches() {
+    let message = "Unsupported parameter: 'temperature'";
+    let learn = |error: ErrorInfo| {
+        Findings::default().learn(&model(), DialectKind::OpenaiChat, &head(), &error).is_some()
+    };
+    assert!(learn(refusal(message)) && learn(refusal(message).with_status(422)));
+    assert!(!learn(refusal(message).with_status(404)));
+    assert!(!learn(ErrorInfo::new(ErrorCode::ContextOverflow, message).with_status(400)));
+}
+
+/// What is found when a server says the same of each request that follows from the finding before.
+fn until_final(dialect: DialectKind, head: &Head, message: &str) -> Vec<Finding> {
+    let findings = Findings::default();
+    let mut found = Vec::new();
+    for _ in 0..10 {
+        let adjusted = head.clone().adjusted(findings.of(&model()));
+        match findings.learn(&model(), dialect, &adjusted, &refusal(message)) {
+            Some(learned) => found.push(learned.finding),
+            None => return found,
+        }
+    }
+    panic!("it never ends: {found:?}")
+}
+
+#[test]
+fn the_same_refusal_again_is_final_or_has_one_more_answer() {
+    let chat = |message| until_final(DialectKind::OpenaiChat, &head(), message);
+    assert_eq!(chat("temperature is not supported"), [Finding::Without(Parameter::Temperature)]);
+    // Left out first; a server that refuses tools even then wants to be told so.
+    let effort = chat("tools are not supported with reasoning_effort");
+    assert_eq!(effort, [Finding::Without(Parameter::Reasoning), Finding::NoReasoning]);
+    // A request never leaves without a limit of its output.
+    let limit = chat("unknown argument max_tokens, and no max_completion_tokens either");
+    assert_eq!(limit, [Finding::OtherLimitField(OutputLimitField::MaxCompletionTokens)]);
+    let claude = "thinking.type.enabled is not supported, use thinking.type.adaptive";
+    let form = Some(ReasoningForm { efforts: vec![Effort::High], budget: Some(BudgetRange::default()) });
+    let claude = until_final(DialectKind::Anthropic, &Head { reasoning_form: form, ..head() }, claude);
+    assert_eq!(claude, [Finding::Adaptive, Finding::Without(Parameter::Reasoning)]);
+}
+
+fn sent(dialect: DialectKind, findings: &[Finding]) -> Value {
+    let head = head().adjusted(Adjustments(findings.iter().cloned().collect()));
+    let mut transcript = Transcript::new(dialect, &head);
+    transcript.push(
+        &playhouse_protocol::chat::ChatMessage::User {
+            parts: vec![playhouse_protocol::chat::UserPart::Text { text: "hi".into() }],
+        },
+        &|_| None,
+    );
+    serde_json::from_slice(&transcript.request(ToolChoice::None)).unwrap()
+}
+
+#[test]
+fn requests_go_without_what_was_refused() {
+    use DialectKind::{Anthropic, OpenaiChat, OpenaiResponses};
+    for (dialect, parameter, pointer) in [
+        (OpenaiChat, Parameter::Temperature, "/temperature"),
+        (OpenaiChat, Parameter::TopP, "/top_p"),
+        (OpenaiChat, Parameter::StreamOptions, "/stream_options"),
+        (OpenaiChat, Parameter::CacheKey, "/prompt_cache_key"),
+        (OpenaiChat, Parameter::ToolChoice, "/tool_choice"),
+        (OpenaiChat, Parameter::Reasoning, "/reasoning_effort"),
+        (OpenaiResponses, Parameter::Include, "/include"),
+        (OpenaiResponses, Parameter::Strict, "/tools/0/strict"),
+        (OpenaiResponses, Parameter::Reasoning, "/reasoning"),
+        (Anthropic, Parameter::CacheControl, "/system/0/cache_control"),
+        (Anthropic, Parameter::CacheControl, "/tools/0/cache_control"),
+        (Anthropic, Parameter::CacheControl, "/messages/0/content/0/cache_control"),
+        (Anthropic, Parameter::Reasoning, "/thinking"),
+    ] {
+        assert!(sent(dialect, &[]).pointer(pointer).is_some(), "{dialect:?} {pointer}");
+        assert!(
+            sent(dialect, &[Finding::Without(parameter)]).pointer(pointer).is_none(),
+            "{dialect:?} {pointer}"
+        );
+    }
+    let limit = Finding::OtherLimitField(OutputLimitField::MaxCompletionTokens);
+    let request = sent(OpenaiChat, &[limit, Finding::MostOutput(100), Finding::NoReasoning]);
+    assert_eq!((&request["max_completion_tokens"], &request["max_tokens"]), (&json!(100), &Value::Null));
+    assert_eq!(request["reasoning_effort"], "none");
+    let request = sent(OpenaiChat, &[Finding::WithoutKeyword("pattern"), Finding::WithoutKeyword("format")]);
+    let parameters = &request["tools"][0]["function"]["parameters"];
+    let property = json!({"type": "string"});
+    assert_eq!(parameters["properties"]["format"], property, "a property of that name stays");
+}
