@@ -67,8 +67,8 @@ async fn update(common: &Common, source: &str) -> CommandResult {
     } else {
         read(Path::new(source))?
     };
-    let catalogue = Catalogue::from_models_dev(&text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", shown(source))))?;
+    let catalogue =
+        Catalogue::read(&text).map_err(|error| Failure::usage(format!("{}: {error}", shown(source))))?;
     keep_catalogue(&file, &catalogue)?;
     let loaded: Vec<(&ModelRef, &ModelFacts)> = catalogue.loaded().collect();
     let mut providers: Vec<&str> = loaded.iter().map(|(model, _)| model.provider.as_str()).collect();

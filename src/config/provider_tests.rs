@@ -288,7 +288,7 @@ fn a_catalogue_that_was_kept_is_found_again() {
     let file = Settings::catalogue_file(Some(&config), &|_| None).unwrap();
     assert_eq!(file, folder.path().join("deep").join(CATALOGUE_FILE));
     for _ in 0..2 {
-        keep_catalogue(&file, &Catalogue::from_models_dev(json).unwrap()).unwrap();
+        keep_catalogue(&file, &Catalogue::read(json).unwrap()).unwrap();
     }
     let (_folder, settings) = with_catalogue(&fs_err::read_to_string(&file).unwrap());
     let settings = settings.unwrap();

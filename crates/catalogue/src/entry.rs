@@ -18,43 +18,43 @@ use crate::facts::ModelFacts;
 pub(crate) struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) aliases: Vec<String>,
-    context: u64,
+    pub(crate) context: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    input: Option<u64>,
-    output: u64,
+    pub(crate) input: Option<u64>,
+    pub(crate) output: u64,
     #[serde(default)]
-    prices: Prices,
+    pub(crate) prices: Prices,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    long: Vec<LongContext>,
+    pub(crate) long: Vec<LongContext>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    multiples: BTreeMap<String, Decimal>,
+    pub(crate) multiples: BTreeMap<String, Decimal>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    off_peak: Vec<OffPeak>,
+    pub(crate) off_peak: Vec<OffPeak>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    attachments: Vec<Attachment>,
+    pub(crate) attachments: Vec<Attachment>,
     #[serde(default, skip_serializing_if = "is_no")]
-    reasoning: bool,
+    pub(crate) reasoning: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    efforts: Option<Vec<Effort>>,
+    pub(crate) efforts: Option<Vec<Effort>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    budget: Option<BudgetRange>,
+    pub(crate) budget: Option<BudgetRange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    reasoning_field: Option<ReasoningField>,
+    pub(crate) reasoning_field: Option<ReasoningField>,
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    text: bool,
+    pub(crate) text: bool,
     #[serde(default, skip_serializing_if = "is_usual")]
-    rules: RequestRules,
+    pub(crate) rules: RequestRules,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    ends: Option<Day>,
+    pub(crate) ends: Option<Day>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    successor: Option<String>,
+    pub(crate) successor: Option<String>,
     /// The form of three rules in files of version 2.
     #[serde(default, skip_serializing)]
-    temperature: Option<bool>,
+    pub(crate) temperature: Option<bool>,
     #[serde(default, skip_serializing)]
-    prefill: Option<bool>,
+    pub(crate) prefill: Option<bool>,
     #[serde(default, skip_serializing)]
-    responses: Option<bool>,
+    pub(crate) responses: Option<bool>,
 }
 
 fn yes() -> bool {
@@ -77,7 +77,7 @@ fn is_usual(rules: &RequestRules) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Attachment {
+pub(crate) enum Attachment {
     Image,
     Pdf,
 }

@@ -8,6 +8,14 @@ pub enum CatalogueError {
     /// It is not JSON.
     #[error("not JSON: {0}")]
     Json(String),
+    /// It is not a file in the form of `models.toml`.
+    #[error("line {line}: {message}")]
+    Toml {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
     /// A value is not what it should be.
     #[error("{path}: {message}")]
     Value {

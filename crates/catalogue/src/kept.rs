@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Entry;
 use crate::error::CatalogueError;
 use crate::facts::ModelFacts;
+use crate::loaded::{Loaded, MODELS_DEV};
 
 /// Says whose file it is.
 const FORMAT: &str = "playhouse-models";
@@ -30,12 +31,21 @@ struct Mark {
 struct File<'a> {
     format: &'a str,
     version: u64,
+    /// The catalogue from which the models came. Files of version 2 do not tell.
+    #[serde(default = "models_dev")]
+    source: String,
     models: BTreeMap<String, BTreeMap<String, Entry>>,
 }
 
-pub(crate) fn write(models: &BTreeMap<ModelRef, ModelFacts>) -> String {
-    let mut file = File { format: FORMAT, version: VERSION, models: BTreeMap::new() };
-    for (model, facts) in models {
+fn models_dev() -> String {
+    MODELS_DEV.to_owned()
+}
+
+/// The file with these models.
+pub(crate) fn write(loaded: &Loaded) -> String {
+    let source = loaded.source.clone();
+    let mut file = File { format: FORMAT, version: VERSION, source, models: BTreeMap::new() };
+    for (model, facts) in &loaded.models {
         let siblings = file.models.entry(model.provider.clone()).or_default();
         siblings.insert(model.model.clone(), Entry::from(facts));
     }
@@ -43,7 +53,8 @@ pub(crate) fn write(models: &BTreeMap<ModelRef, ModelFacts>) -> String {
     serde_json::to_string(&file).unwrap_or_default()
 }
 
-pub(crate) fn read(text: &str) -> Result<BTreeMap<ModelRef, ModelFacts>, CatalogueError> {
+/// Reads a file that [`write`] made.
+pub(crate) fn read(text: &str) -> Result<Loaded, CatalogueError> {
     let foreign = |error: serde_json::Error| CatalogueError::Foreign(error.to_string());
     let file = match serde_json::from_str::<File<'_>>(text) {
         Ok(file) if file.format == FORMAT && (OLDEST..=VERSION).contains(&file.version) => file,
@@ -67,7 +78,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<ModelRef, ModelFacts>, Catalog
             .into_iter()
             .map(move |(model, entry)| (ModelRef::new(&provider, model), ModelFacts::from(entry)))
     });
-    Ok(models.collect())
+    Ok(Loaded { source: file.source, models: models.collect() })
 }
 
 #[cfg(test)]
@@ -76,8 +87,8 @@ mod tests {
 
     use super::*;
 
-    fn models() -> BTreeMap<ModelRef, ModelFacts> {
-        crate::builtin::builtin().models.clone()
+    fn models() -> Loaded {
+        Loaded { source: "litellm".to_owned(), models: crate::builtin::builtin().models.clone() }
     }
 
     #[test]
@@ -92,7 +103,8 @@ mod tests {
         let text = r#"{"format":"playhouse-models","version":2,"models":{"openai":{"gpt-5-pro":{
             "context":400000,"input":272000,"output":128000,"prices":{"input":"15","output":"120"},
             "attachments":["image"],"reasoning":true,"efforts":["high"],"temperature":false,"responses":true}}}}"#;
-        let (_, facts) = read(text).unwrap().pop_first().unwrap();
+        let (_, facts) = read(text).unwrap().models.pop_first().unwrap();
+        assert_eq!(read(text).unwrap().source, MODELS_DEV);
         assert_eq!((facts.rules.sampling, facts.rules.responses), (Sampling::Never, true));
         assert_eq!(facts.prices.usual.output, Some("120".parse().unwrap()));
     }

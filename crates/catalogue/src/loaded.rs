@@ -1,0 +1,166 @@
+//! A whole catalogue that was loaded, in one of three formats.
+
+use std::collections::BTreeMap;
+
+use playhouse_protocol::capability::Sampling;
+use playhouse_protocol::{ModelRef, Prices};
+use serde_json::Value;
+
+use crate::builtin::{self, builtin};
+use crate::error::CatalogueError;
+use crate::facts::ModelFacts;
+use crate::family::{self, Family};
+use crate::{litellm, models_dev};
+
+/// The name of a catalogue in the format of models.dev.
+pub(crate) const MODELS_DEV: &str = "models.dev";
+
+/// The name of a table of litellm.
+const LITELLM: &str = "litellm";
+
+/// The name of a file in the form of our own, before its version.
+const MODELS_TOML: &str = "models.toml";
+
+/// The models of a catalogue that was loaded.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Loaded {
+    /// The catalogue's name, and its version where it has one.
+    pub(crate) source: String,
+    pub(crate) models: BTreeMap<ModelRef, ModelFacts>,
+}
+
+impl Loaded {
+    /// Reads a catalogue in any of the formats, which is recognised by its content. Facts that its format cannot tell are
+    /// those of the built-in model, else those of the model that it follows.
+    pub(crate) fn read(text: &str) -> Result<Self, CatalogueError> {
+        if is_toml(text) {
+            return Self::read_toml(text);
+        }
+        let root: Value =
+            serde_json::from_str(text).map_err(|error| CatalogueError::Json(error.to_string()))?;
+        let (source, models) = match root.as_object() {
+            Some(rows) if litellm::recognises(rows) => (LITELLM, litellm::read(&root)?),
+            _ => (MODELS_DEV, models_dev::read(&root)?),
+        };
+        let mut loaded = Self { source: source.to_owned(), models };
+        loaded.follow();
+        loaded.complete();
+        Ok(loaded)
+    }
+
+    fn read_toml(text: &str) -> Result<Self, CatalogueError> {
+        let file = builtin::read(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            CatalogueError::Toml { line, message: error.message().to_owned() }
+        })?;
+        let wrong = |path: &str, message: &str| CatalogueError::Value {
+            path: path.escape_debug().to_string(),
+            message: message.to_owned(),
+        };
+        if file.models.is_empty() {
+            return Err(wrong("models", "there is no model in it"));
+        }
+        for model in file.models.keys() {
+            let name = model.to_string();
+            if model.model.is_empty() || name.len() > 512 || name.contains(char::is_control) {
+                return Err(wrong(&name, "a name must have 1 to 256 bytes and no control characters"));
+            }
+            if model.provider.is_empty() || model.provider.contains('/') {
+                return Err(wrong(&name, "the name of a provider cannot be empty or hold a slash"));
+            }
+        }
+        Ok(Self { source: format!("{MODELS_TOML} {}", file.version), models: file.models })
+    }
+
+    /// Completes each model that is built in with what its format does not tell: its rules, and prices that go with the
+    /// same price of input.
+    pub(crate) fn complete(&mut self) {
+        if self.source.starts_with(MODELS_TOML) {
+            return;
+        }
+        for (model, facts) in &mut self.models {
+            let Some(known) = builtin().models.get(model) else { continue };
+            let sampling = facts.rules.sampling;
+            facts.rules = known.rules;
+            if known.rules.sampling == Sampling::Always {
+                facts.rules.sampling = sampling;
+            }
+            facts.ends = facts.ends.or(known.ends);
+            if facts.successor.is_none() {
+                facts.successor.clone_from(&known.successor);
+            }
+            complete_reasoning(facts, known);
+            let (prices, known) = (&mut facts.prices, &known.prices);
+            if prices.usual.input == known.usual.input {
+                if prices.multiples.is_empty() {
+                    prices.multiples.clone_from(&known.multiples);
+                    prices.off_peak.clone_from(&known.off_peak);
+                }
+                complete_prices(&mut prices.usual, &known.usual);
+            }
+            for step in &mut prices.long {
+                if let Some(known) = known.long.iter().find(|known| known.above == step.above) {
+                    complete_prices(&mut step.prices, &known.prices);
+                }
+            }
+        }
+    }
+
+    /// Gives each model that is not built in the rules of the vendor's model that it is, or follows.
+    fn follow(&mut self) {
+        let known = &builtin().models;
+        let members: Vec<(Family, &ModelRef)> = family::members(known.keys()).collect();
+        for (model, facts) in &mut self.models {
+            if known.contains_key(model) {
+                continue;
+            }
+            let Some(wanted) = Family::of(family::bare(&model.model)) else { continue };
+            let Some(followed) = family::predecessor(&wanted, &members) else { continue };
+            let followed = &known[followed];
+            let told = facts.rules;
+            facts.rules = followed.rules;
+            if told.sampling != Sampling::Always {
+                facts.rules.sampling = told.sampling;
+            }
+            if self.source == LITELLM {
+                // That table tells of the others.
+                facts.rules = told;
+                facts.rules.prefix_check |= followed.rules.prefix_check;
+                facts.rules.system_in_input |= followed.rules.system_in_input;
+            }
+            facts.rules.responses |= told.responses;
+            facts.rules.chat &= told.chat;
+            facts.rules.prefill &= model.provider == wanted.vendor;
+            complete_reasoning(facts, followed);
+        }
+    }
+}
+
+/// Fills in how the model is told how much to reason.
+fn complete_reasoning(facts: &mut ModelFacts, known: &ModelFacts) {
+    match (&mut facts.reasoning_form, &known.reasoning_form) {
+        (form @ None, known) if facts.reasoning => form.clone_from(known),
+        // Only some formats tell of budgets.
+        (Some(form), Some(known)) if form.budget.is_none() && form.efforts == known.efforts => {
+            form.budget = known.budget;
+        }
+        _ => {}
+    }
+    facts.reasoning_field = facts.reasoning_field.or(known.reasoning_field);
+}
+
+/// Fills in classes that a format cannot tell, where the price of input is the same.
+fn complete_prices(prices: &mut Prices, known: &Prices) {
+    if prices.input == known.input {
+        prices.cache_write_30m = prices.cache_write_30m.or(known.cache_write_30m);
+        prices.cache_write_1h = prices.cache_write_1h.or(known.cache_write_1h);
+        prices.cache_write_12h = prices.cache_write_12h.or(known.cache_write_12h);
+    }
+}
+
+/// Whether a text is TOML of ours and not JSON: a line of it begins with the key `version` or a table of models.
+fn is_toml(text: &str) -> bool {
+    !text.trim_start().starts_with('{')
+        && text.lines().any(|line| line.starts_with("version =") || line.starts_with("[models."))
+}
