@@ -1,4 +1,4 @@
-//! `playhouse models`: what is known of models, and loading a whole catalogue of them.
+//! `playhouse models`: what is known of models, of one model in full, and loading a whole catalogue of them.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -6,24 +6,27 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use playhouse_catalogue::{Catalogue, LongContext, ModelFacts, Source};
+use playhouse_catalogue::{Catalogue, Known, LongContext, ModelFacts, Source};
 use playhouse_llm::{address, fetch};
-use playhouse_protocol::capability::Sampling;
+use playhouse_protocol::capability::{RequestRules, Sampling, Thinking};
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{ModelRef, PriceList, Prices};
+use playhouse_protocol::{Day, ModelRef, PriceList, Prices};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::sessions::ListFormat;
 use super::{CommandResult, Common, Exit, Failure, print, variable};
 use crate::config::{Settings, keep_catalogue};
-use crate::mock;
+use crate::{clock, mock};
 
-/// The most bytes of a catalogue, in the format of models.dev.
+/// The most bytes of a catalogue.
 const MOST_BYTES: usize = 64 << 20;
 
 /// How long a catalogue may take to arrive.
 const FETCH_TIME: Duration = Duration::from_secs(120);
+
+/// How many days before its end a model is marked in the list.
+const NOTICE: u64 = 30;
 
 /// Options of `playhouse models`.
 #[derive(Debug, Args)]
@@ -40,7 +43,17 @@ pub(super) struct ModelsArguments {
 
 #[derive(Debug, Subcommand)]
 enum ModelsCommand {
-    /// Load a whole catalogue in the format of models.dev, and keep it beside the configuration
+    /// Show all that is known of one model: limits, rules of its server, prices, where that comes from, and when it ends
+    Show {
+        /// The model, which need not be configured
+        #[arg(value_name = "PROVIDER/MODEL")]
+        model: ModelRef,
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+        format: ListFormat,
+    },
+    /// Load a whole catalogue, and keep it beside the configuration: api.json of models.dev, litellm's table of models, or a
+    /// file as the project's models.toml
     Update {
         /// The catalogue: a file, or an address as https://models.dev/api.json
         #[arg(value_name = "FILE|URL")]
@@ -51,6 +64,7 @@ enum ModelsCommand {
 pub(super) async fn models(common: &Common, arguments: ModelsArguments) -> CommandResult {
     match arguments.command {
         Some(ModelsCommand::Update { source }) => update(common, &source).await,
+        Some(ModelsCommand::Show { model, format }) => show(&common.settings()?, &model, format),
         None => list(&common.settings()?, arguments.provider.as_deref(), arguments.format),
     }
 }
@@ -170,6 +184,7 @@ fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> Comman
             )));
         }
     };
+    let today = today();
     let mut out = String::new();
     if format == ListFormat::Table {
         out.push_str("Prices are US dollars per million tokens; - is not known.\n");
@@ -177,9 +192,9 @@ fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> Comman
     for provider in providers {
         let key = KeyState::of(settings, provider);
         match format {
-            ListFormat::Table => table(catalogue, provider, &key, &mut out),
+            ListFormat::Table => table(catalogue, provider, &key, today, &mut out),
             ListFormat::Json => {
-                for (name, facts) in catalogue.models(provider) {
+                for (name, facts) in current(catalogue, provider, today) {
                     let model = ModelRef::new(provider, name);
                     // Writing to a String cannot fail.
                     let _ = writeln!(out, "{}", object(&model, facts, catalogue.source(&model), &key));
@@ -191,9 +206,18 @@ fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> Comman
     Ok(Exit::Completed)
 }
 
+/// The models of a provider that have not ended.
+fn current<'a>(
+    catalogue: &'a Catalogue,
+    provider: &str,
+    today: Day,
+) -> impl Iterator<Item = (&'a str, &'a ModelFacts)> {
+    catalogue.models(provider).filter(move |(_, facts)| facts.ends.is_none_or(|ends| ends > today))
+}
+
 /// One provider with its models, for people.
-fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, out: &mut String) {
-    let models: Vec<(&str, &ModelFacts)> = catalogue.models(provider).collect();
+fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, today: Day, out: &mut String) {
+    let models: Vec<(&str, &ModelFacts)> = current(catalogue, provider, today).collect();
     let _ = writeln!(out, "\n{provider} ({})", key.describe());
     if models.is_empty() {
         let _ = writeln!(out, "  no model is known: configure one in [providers.{provider}.models.NAME]");
@@ -206,37 +230,55 @@ fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, out: &mut String
         "MODEL", "CONTEXT", "OUTPUT", "$ INPUT", "$ CACHED", "$ WRITE", "$ OUTPUT", "REASONING"
     );
     for (name, facts) in models {
-        row(&facts.prices.usual, (name, width), Some(facts), out);
+        let soon = facts.ends.filter(|ends| ends.0 <= today.0.saturating_add(NOTICE));
+        let note = soon.map(|ends| format!("; {}", end(ends, facts))).unwrap_or_default();
+        row(&facts.prices.usual, (name, width), Some((facts, &note)), out);
         for LongContext { above, prices } in &facts.prices.long {
-            row(prices, (&format!("  above {} of input", thousands(*above)), width), None, out);
+            row(prices, (&step(*above), width), None, out);
         }
     }
 }
 
-/// One line of a table; without `facts` it goes on about the line before.
-fn row(prices: &Prices, (name, width): (&str, usize), facts: Option<&ModelFacts>, out: &mut String) {
-    let price = |price: Option<Decimal>| price.map_or("-".to_owned(), |price| price.normalize().to_string());
+/// The name of the prices of requests with more input than `above`.
+fn step(above: u64) -> String {
+    format!("  above {} of input", thousands(above))
+}
+
+/// When a model ends, and which one is to be used then.
+fn end(ends: Day, facts: &ModelFacts) -> String {
+    let successor = facts.successor.as_ref().map(|successor| format!(": use {successor}"));
+    format!("ends {ends}{}", successor.unwrap_or_default())
+}
+
+/// A price for people.
+fn price(price: Option<Decimal>) -> String {
+    price.map_or("-".to_owned(), |price| price.normalize().to_string())
+}
+
+/// One line of a table; without facts and a note it goes on about the line before.
+fn row(prices: &Prices, (name, width): (&str, usize), facts: Option<(&ModelFacts, &str)>, out: &mut String) {
     let tokens = |count: Option<u64>| match count {
         Some(0) => "-".to_owned(),
         Some(count) => thousands(count),
         None => String::new(),
     };
-    let reads = |facts: &ModelFacts| {
-        let kinds = std::iter::once("text").chain(facts.modalities.names());
-        kinds.collect::<Vec<_>>().join(", ")
-    };
     let line = format!(
         "  {name:width$}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:9}  {}",
-        tokens(facts.map(|facts| facts.context)),
-        tokens(facts.map(|facts| facts.output)),
+        tokens(facts.map(|(facts, _)| facts.context)),
+        tokens(facts.map(|(facts, _)| facts.output)),
         price(prices.input),
         price(prices.cache_read),
         price(prices.cache_write),
         price(prices.output),
-        facts.map_or("", |facts| if facts.reasoning { "yes" } else { "no" }),
-        facts.map(reads).unwrap_or_default(),
+        facts.map_or("", |(facts, _)| if facts.reasoning { "yes" } else { "no" }),
+        facts.map(|(facts, note)| format!("{}{note}", reads(facts))).unwrap_or_default(),
     );
     let _ = writeln!(out, "{}", line.trim_end());
+}
+
+/// The kinds of content that a model reads.
+fn reads(facts: &ModelFacts) -> String {
+    std::iter::once("text").chain(facts.modalities.names()).collect::<Vec<_>>().join(", ")
 }
 
 /// A count of tokens for people: `1,048,576`.
@@ -257,21 +299,220 @@ fn object(model: &ModelRef, facts: &ModelFacts, source: Option<Source>, key: &Ke
     json!({
         "provider": model.provider,
         "model": model.model,
-        "source": match source {
-            Some(Source::Configured) => "configured",
-            Some(Source::Loaded) => "loaded",
-            Some(Source::Builtin) | None => "built in",
-        },
+        "source": source_name(source),
         "key": key.name(),
         "context": facts.context,
         "input": facts.input,
         "output": facts.output,
         "prices": facts.prices.usual,
         "long": facts.prices.long,
+        "multiples": facts.prices.multiples,
         "attachments": facts.modalities.names().collect::<Vec<_>>(),
         "reasoning": facts.reasoning,
         "temperature": facts.rules.sampling != Sampling::Never,
+        "ends": facts.ends,
+        "successor": facts.successor,
     })
+}
+
+fn source_name(source: Option<Source>) -> &'static str {
+    match source {
+        Some(Source::Configured) => "configured",
+        Some(Source::Loaded) => "loaded",
+        Some(Source::Builtin) | None => "built in",
+    }
+}
+
+/// Today, in UTC.
+fn today() -> Day {
+    Day::of(clock::now())
+}
+
+/// All that is known of one model.
+fn show(settings: &Settings, model: &ModelRef, format: ListFormat) -> CommandResult {
+    let catalogue = &settings.catalogue;
+    let known = catalogue.find(model).ok_or_else(|| {
+        let nearest = catalogue.nearest(model);
+        Failure::usage(format!(
+            "unknown model \"{}\"{}",
+            model.to_string().escape_debug(),
+            did_you_mean(&model.to_string(), nearest.iter().map(String::as_str))
+        ))
+    })?;
+    let key = KeyState::of(settings, &model.provider);
+    let of = known.inherited_from.as_ref().unwrap_or(model);
+    let (source, version) = (catalogue.source(of), catalogue.version_for(of));
+    let text = match format {
+        ListFormat::Table => described(model, &known, (source, version), &key),
+        ListFormat::Json => {
+            let facts = &known.facts;
+            let mut shown = object(model, facts, source, &key);
+            shown["version"] = json!(version);
+            shown["inherited_from"] = json!(known.inherited_from.as_ref().map(ToString::to_string));
+            shown["off_peak"] = json!(facts.prices.off_peak);
+            shown["efforts"] = json!(facts.reasoning_form.as_ref().map(|form| &form.efforts));
+            shown["budget"] = json!(facts.reasoning_form.as_ref().and_then(|form| form.budget));
+            shown["reasoning_field"] = json!(facts.reasoning_field);
+            let rules = rules(&facts.rules).map(|(name, value, _)| (name.to_owned(), value));
+            shown["rules"] = Value::Object(rules.into_iter().collect());
+            format!("{shown}\n")
+        }
+    };
+    print(&text)?;
+    Ok(Exit::Completed)
+}
+
+/// One model in full, for people.
+fn described(
+    model: &ModelRef,
+    known: &Known<'_>,
+    (source, version): (Option<Source>, Option<String>),
+    key: &KeyState,
+) -> String {
+    let facts = &known.facts;
+    let mut out = format!("{model}\n");
+    // Writing to a String cannot fail.
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(out, "  {name:15} {value}");
+    };
+    let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+    line("source", &format!("{}{version}", source_name(source)));
+    if let Some(from) = &known.inherited_from {
+        line("inherited from", &format!("{from}: all but its prices"));
+    }
+    line("key", &key.describe());
+    line("context", &format!("{} tokens", thousands(facts.context)));
+    if let Some(input) = facts.input {
+        line("input", &format!("{} tokens at most", thousands(input)));
+    }
+    line("output", &format!("{} tokens at most", thousands(facts.output)));
+    line("reads", &reads(facts));
+    line("reasoning", &reasoning(facts));
+    if let Some(ends) = facts.ends {
+        line("end", &end(ends, facts));
+    }
+    let unusual = rules(&facts.rules).into_iter().filter_map(|(_, _, meaning)| meaning);
+    for (index, meaning) in unusual.enumerate() {
+        line(if index == 0 { "rules" } else { "" }, meaning);
+    }
+    price_table(&facts.prices, &mut out);
+    out
+}
+
+/// How much a model can be told to reason.
+fn reasoning(facts: &ModelFacts) -> String {
+    let Some(form) = facts.reasoning_form.as_ref().filter(|_| facts.reasoning) else {
+        return if facts.reasoning { "yes" } else { "no" }.to_owned();
+    };
+    let efforts: Vec<&str> = form.efforts.iter().map(|effort| effort.name()).collect();
+    let budget = form.budget.map(|budget| match budget.max {
+        Some(max) => format!("a budget of {} to {} tokens", thousands(budget.min), thousands(max)),
+        None => format!("a budget from {} tokens", thousands(budget.min)),
+    });
+    let told: Vec<String> =
+        Some(efforts.join(", ")).filter(|efforts| !efforts.is_empty()).into_iter().chain(budget).collect();
+    if told.is_empty() { "yes, as much as it likes".to_owned() } else { format!("yes: {}", told.join("; ")) }
+}
+
+/// The prices by class, with steps and factors. Classes without a price are left out.
+fn price_table(prices: &PriceList, out: &mut String) {
+    let rows: Vec<(String, &Prices)> = std::iter::once(("usual".to_owned(), &prices.usual))
+        .chain(prices.long.iter().map(|long| (step(long.above).trim_start().to_owned(), &long.prices)))
+        .collect();
+    let priced = |class: &&str| rows.iter().any(|(_, prices)| prices.known().any(|(name, _)| name == *class));
+    let classes: Vec<&str> = CLASSES.into_iter().filter(priced).collect();
+    if classes.is_empty() {
+        out.push_str("\n  No price is known.\n");
+        return;
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let _ = write!(out, "\n  US dollars per million tokens\n  {:width$}", "");
+    for class in &classes {
+        let _ = write!(out, "  {class:>8}");
+    }
+    out.push('\n');
+    for (name, prices) in &rows {
+        let _ = write!(out, "  {name:width$}");
+        for class in &classes {
+            let known = prices.known().find(|(name, _)| name == class).map(|(_, price)| price);
+            let _ = write!(out, "  {:>1$}", price(known), class.len().max(8));
+        }
+        out.push('\n');
+    }
+    for (name, factor) in &prices.multiples {
+        let hours: Vec<String> = prices.off_peak.iter().map(ToString::to_string).collect();
+        let hours = match name == PriceList::OFF_PEAK {
+            true => format!(" ({} UTC)", hours.join(", ")),
+            false => String::new(),
+        };
+        let _ = writeln!(out, "  {name}: times {}{hours}", factor.normalize());
+    }
+}
+
+/// The classes of prices, in the order of their columns.
+const CLASSES: [&str; 8] = [
+    "input",
+    "cache_read",
+    "cache_write",
+    "cache_write_30m",
+    "cache_write_1h",
+    "cache_write_12h",
+    "output",
+    "reasoning",
+];
+
+/// Each rule with its value, and with its meaning where it is not what most servers do.
+fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 10] {
+    let RequestRules {
+        thinking,
+        display,
+        prefix_check,
+        sampling,
+        forced_tool_choice,
+        prefill,
+        parallel_calls,
+        system_messages,
+        responses,
+        system_in_input,
+    } = *rules;
+    let thinks = match thinking {
+        Thinking::OnRequest => None,
+        Thinking::ByDefault => Some("thinks unless a request turns it off"),
+        Thinking::Always => Some("always thinks"),
+    };
+    let samples = match sampling {
+        Sampling::Always => None,
+        Sampling::WithoutReasoning => Some("takes temperature and top_p only with the effort none"),
+        Sampling::Never => Some("refuses temperature and top_p"),
+    };
+    [
+        ("thinking", json!(thinking), thinks),
+        ("display", json!(display), display.then_some("shows its thinking only if asked")),
+        (
+            "prefix_check",
+            json!(prefix_check),
+            prefix_check.then_some("refuses or drops thinking behind a change of what stood before it"),
+        ),
+        ("sampling", json!(sampling), samples),
+        (
+            "forced_tool_choice",
+            json!(forced_tool_choice),
+            (!forced_tool_choice).then_some("refuses a request that demands a call"),
+        ),
+        ("prefill", json!(prefill), prefill.then_some("goes on with an answer that the request begins")),
+        ("parallel_calls", json!(parallel_calls), (!parallel_calls).then_some("makes one call at a time")),
+        (
+            "system_messages",
+            json!(system_messages),
+            system_messages.then_some("takes system messages in the middle of a conversation"),
+        ),
+        ("responses", json!(responses), responses.then_some("takes tools on OpenAI's Responses wire only")),
+        (
+            "system_in_input",
+            json!(system_in_input),
+            system_in_input.then_some("caches a system prompt only at the head of the input"),
+        ),
+    ]
 }
 
 #[cfg(test)]

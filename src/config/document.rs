@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use playhouse_protocol::Prices;
 use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::usage::LongContext;
 use rust_decimal::Decimal;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
@@ -56,6 +58,8 @@ pub(super) enum Value {
     /// What the environment variable of this name holds.
     Variable(String),
     Texts(Vec<Entry>),
+    /// By rising threshold.
+    Steps(Vec<LongContext>),
 }
 
 /// One text of a table of texts.
@@ -194,6 +198,7 @@ impl Walk<'_> {
                 Some(text) => Some(Value::Text(text.to_owned())),
                 None => variable(found).map(Value::Variable),
             },
+            Kind::Steps => self.steps(found)?.map(Value::Steps),
             Kind::Actions => match found.as_str() {
                 Some(text) => Some(Value::Text(text.to_owned())),
                 None => self.texts(found)?.map(Value::Texts),
@@ -223,6 +228,65 @@ impl Walk<'_> {
             )),
         };
         items.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The steps of a list, by rising threshold; `None` for a value that is no list.
+    fn steps(&mut self, value: &DeValue<'_>) -> Result<Option<Vec<LongContext>>, ConfigError> {
+        let Some(items) = value.as_array() else { return Ok(None) };
+        let mut steps: Vec<LongContext> = Vec::new();
+        for item in items {
+            let Some(table) = item.get_ref().as_table() else {
+                let message = format!(
+                    "`{}` holds {}, expected steps only, as `{{ above = 200000, input = 4, output = 18 }}`",
+                    self.shown.join("."),
+                    found(item.get_ref())
+                );
+                return Err(self.lines.error(item.span().start, message));
+            };
+            let step = self.step(item.span().start, table)?;
+            if steps.iter().any(|other| other.above == step.above) {
+                let message = format!("`{}` has two steps of the same threshold", self.shown.join("."));
+                return Err(self.lines.error(item.span().start, message));
+            }
+            steps.push(step);
+        }
+        steps.sort_by_key(|step| step.above);
+        Ok(Some(steps))
+    }
+
+    /// One step: `above` or `from`, and prices by class.
+    fn step(&mut self, offset: usize, table: &DeTable<'_>) -> Result<LongContext, ConfigError> {
+        let (mut above, mut prices) = (None, Prices::default());
+        for (key, value) in table {
+            let (name, at, value): (&str, usize, _) = (key.get_ref(), key.span().start, value.get_ref());
+            self.shown.push(shown(name));
+            if let Some(inclusive) = STEP_BOUNDS.iter().position(|bound| *bound == name) {
+                let least = inclusive as u64;
+                let tokens = value.as_integer().and_then(whole).filter(|tokens| *tokens >= least);
+                let Some(tokens) = tokens else {
+                    return Err(self.mismatch(at, &format!("a whole number from {least}"), value));
+                };
+                if above.replace(tokens - least).is_some() {
+                    let message =
+                        format!("`{}`: a step has `above` or `from`, not both", self.shown.join("."));
+                    return Err(self.lines.error(at, message));
+                }
+            } else if let Some(class) = class(&mut prices, name) {
+                let Some(price) = number(value) else {
+                    return Err(self.mismatch(at, "a number from 0", value));
+                };
+                *class = Some(price);
+            } else {
+                let known = STEP_BOUNDS.into_iter().chain(PRICE_CLASSES).collect();
+                return Err(self.unknown(at, name, &known));
+            }
+            self.shown.pop();
+        }
+        let missing = || {
+            let message = format!("`{}` has a step without `above` or `from`", self.shown.join("."));
+            self.lines.error(offset, message)
+        };
+        Ok(LongContext { above: above.ok_or_else(missing)?, prices })
     }
 
     /// The entries of a table; `None` for a value that is no table.
@@ -256,6 +320,38 @@ impl Walk<'_> {
         );
         self.lines.error(offset, message)
     }
+}
+
+/// The keys of a step's threshold. The first is exclusive, the second inclusive.
+const STEP_BOUNDS: [&str; 2] = ["above", "from"];
+
+/// The classes of prices.
+const PRICE_CLASSES: [&str; 8] = [
+    "input",
+    "output",
+    "cache_read",
+    "cache_write",
+    "cache_write_30m",
+    "cache_write_1h",
+    "cache_write_12h",
+    "reasoning",
+];
+
+/// The price of the class called `name`; `None` for a name that is not in [`PRICE_CLASSES`].
+fn class<'p>(prices: &'p mut Prices, name: &str) -> Option<&'p mut Option<Decimal>> {
+    let Prices {
+        input,
+        output,
+        cache_read,
+        cache_write,
+        cache_write_30m,
+        cache_write_1h,
+        cache_write_12h,
+        reasoning,
+    } = prices;
+    let classes =
+        [input, output, cache_read, cache_write, cache_write_30m, cache_write_1h, cache_write_12h, reasoning];
+    PRICE_CLASSES.into_iter().zip(classes).find_map(|(class, price)| (class == name).then_some(price))
 }
 
 /// A message that begins with the setting's key.

@@ -37,6 +37,8 @@ pub enum Kind {
     TextOrWhole,
     /// Text, or `{ env = "VARIABLE" }` for what an environment variable holds.
     TextOrVariable,
+    /// A list of tables, each with a threshold of input tokens and the prices of requests beyond it.
+    Steps,
     /// `allow`, `ask` or `deny`, or a table of patterns with one for each, in which the order counts.
     Actions,
 }
@@ -51,6 +53,7 @@ impl fmt::Display for Kind {
             Self::List => "a list of texts",
             Self::TextOrWhole => "text or a whole number from 0",
             Self::TextOrVariable => "text or `{ env = \"VARIABLE\" }`",
+            Self::Steps => "a list of steps, as `[{ above = 200000, input = 4, output = 18 }]`",
             Self::Actions => "allow, ask or deny, or a table of patterns with one for each",
         })
     }
@@ -293,7 +296,19 @@ keys! {
     CostCacheRead = "providers.NAME.models.NAME.cost.cache_read", Number, "unknown", false,
         "US dollars per million tokens read from the prompt cache.";
     CostCacheWrite = "providers.NAME.models.NAME.cost.cache_write", Number, "unknown", false,
-        "US dollars per million tokens written to the prompt cache.";
+        "US dollars per million tokens written to the prompt cache, for five minutes or the server's usual time.";
+    CostCacheWrite30m = "providers.NAME.models.NAME.cost.cache_write_30m", Number, "unknown", false,
+        "US dollars per million tokens written to a cache that keeps them for 30 minutes.";
+    CostCacheWrite1h = "providers.NAME.models.NAME.cost.cache_write_1h", Number, "unknown", false,
+        "US dollars per million tokens written to a cache that keeps them for an hour.";
+    CostCacheWrite12h = "providers.NAME.models.NAME.cost.cache_write_12h", Number, "unknown", false,
+        "US dollars per million tokens written to a cache that keeps them for twelve hours.";
+    CostReasoning = "providers.NAME.models.NAME.cost.reasoning", Number, "that of output", false,
+        "US dollars per million tokens of reasoning.";
+    CostLong = "providers.NAME.models.NAME.cost.long", Steps, "none if another price is set", false,
+        "The prices of long requests, for the whole request. Each step has `above` (more input tokens than this) or `from` (this many or more), and prices by class (`input`, `output`, `cache_read`, `cache_write`, …); a class that it does not name is unknown in it.";
+    CostMultiple = "providers.NAME.models.NAME.cost.multiples.NAME", Number, "unknown", false,
+        "A factor on all prices of requests that are served in this way: a service tier (`batch`, `flex`, `priority`), a speed (`fast`, `ultrafast`), a region (`us`, `eu`), as in `multiples = { flex = 0.5 }`.";
     Prefill = "providers.NAME.models.NAME.prefill", Boolean, "`false`", false,
         "Whether the model goes on with an answer that the request begins for it.";
     Attachments = "providers.NAME.models.NAME.attachments", List, "none", false,

@@ -84,10 +84,11 @@ fn ollama_needs_no_key_and_its_models_must_be_told() {
 fn models_that_need_responses_are_asked_there() {
     let key = &[("OPENAI_API_KEY", "k")];
     let dialect = |text: &str, model: &str| resolve(&settings(text), model, key).unwrap().endpoint.dialect;
-    assert_eq!(dialect("", "openai/gpt-5.4"), DialectKind::OpenaiChat);
+    assert_eq!(dialect("", "openai/gpt-5.2"), DialectKind::OpenaiChat);
     assert_eq!(dialect("", "openai/gpt-5.3-codex"), DialectKind::OpenaiResponses);
+    assert_eq!(dialect("", "openai/gpt-5.4"), DialectKind::OpenaiResponses);
     let chosen = "[providers.openai]\ndialect = \"openai-responses\"";
-    assert_eq!(dialect(chosen, "openai/gpt-5.4"), DialectKind::OpenaiResponses);
+    assert_eq!(dialect(chosen, "openai/gpt-5.2"), DialectKind::OpenaiResponses);
     let chosen = "[providers.openai]\ndialect = \"openai-chat\"";
     assert_eq!(dialect(chosen, "openai/gpt-5.3-codex"), DialectKind::OpenaiChat);
 }

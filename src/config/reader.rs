@@ -10,8 +10,9 @@ use playhouse_llm::{
     CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
 };
 use playhouse_prompts::{Reasoning, RulesFile, rules};
-use playhouse_protocol::ModelRef;
 use playhouse_protocol::capability::ReasoningField;
+use playhouse_protocol::usage::LongContext;
+use playhouse_protocol::{ModelRef, PriceList};
 use playhouse_tools::bash::BashOptions;
 use rust_decimal::prelude::ToPrimitive as _;
 
@@ -71,6 +72,8 @@ struct Limits {
 struct ModelDraft {
     line: usize,
     facts: ModelFacts,
+    /// The steps that the file sets. They hold whatever stands after them.
+    long: Option<Vec<LongContext>>,
     preferences: ModelPreferences,
 }
 
@@ -103,7 +106,10 @@ impl Reader<'_> {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
         }
-        for (model, ModelDraft { line, facts, preferences }) in models {
+        for (model, ModelDraft { line, mut facts, long, preferences }) in models {
+            if let Some(long) = long {
+                facts.prices.long = long;
+            }
             check_facts(&model, &facts).map_err(|message| self.error(line, message))?;
             self.settings.preferences.insert(model.clone(), preferences);
             self.settings.catalogue.insert(model, facts);
@@ -182,6 +188,10 @@ impl Reader<'_> {
                 sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
             }
             (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
+            (KeyName::CostMultiple, [provider, model, name]) => {
+                let draft = models.entry(ModelRef::new(provider, model)).or_default();
+                set_multiple(name, value, &mut draft.facts.prices)
+            }
             (key, [provider, model, ..]) => {
                 set_model(key, value, models.entry(ModelRef::new(provider, model)).or_default())
             }
@@ -521,7 +531,7 @@ pub(super) fn at_least_one(count: u64) -> Result<u32, String> {
 }
 
 fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), String> {
-    let ModelDraft { facts, preferences, .. } = draft;
+    let ModelDraft { facts, long, preferences, .. } = draft;
     match (key, value) {
         (KeyName::Context, Value::Whole(tokens)) => {
             facts.context = *tokens;
@@ -546,8 +556,9 @@ fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), 
             preferences.top_p =
                 Some(fits.ok_or_else(|| format!("is {number}, expected a number above 0, up to 1"))?);
         }
+        (KeyName::CostLong, Value::Steps(steps)) => *long = Some(steps.clone()),
         (_, Value::Number(price)) => {
-            // Whoever sets a price means it for every request.
+            // Whoever sets a price means it for every request, but for the steps that the file sets.
             facts.prices.long.clear();
             let prices = &mut facts.prices.usual;
             match key {
@@ -555,11 +566,22 @@ fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), 
                 KeyName::CostOutput => prices.output = Some(*price),
                 KeyName::CostCacheRead => prices.cache_read = Some(*price),
                 KeyName::CostCacheWrite => prices.cache_write = Some(*price),
+                KeyName::CostCacheWrite30m => prices.cache_write_30m = Some(*price),
+                KeyName::CostCacheWrite1h => prices.cache_write_1h = Some(*price),
+                KeyName::CostCacheWrite12h => prices.cache_write_12h = Some(*price),
+                KeyName::CostReasoning => prices.reasoning = Some(*price),
                 _ => return Err("does not belong here".to_owned()),
             }
         }
         _ => return Err("does not belong here".to_owned()),
     }
+    Ok(())
+}
+
+/// A factor on all prices of requests that are served in the way called `name`.
+fn set_multiple(name: &str, value: &Value, prices: &mut PriceList) -> Result<(), String> {
+    let Value::Number(factor) = value else { return Err("does not belong here".to_owned()) };
+    prices.multiples.insert(name.to_owned(), *factor);
     Ok(())
 }
 

@@ -116,6 +116,65 @@ fn a_provider_is_configured_and_resolved() {
 }
 
 #[test]
+fn prices_have_classes_steps_and_factors() {
+    let facts = |model: &str, cost: &str| {
+        let place = Place::new();
+        let text = format!(
+            "[providers.openai.models.\"{model}\"]\ncontext = 9000\noutput = 10\ncost = {{ {cost} }}\n"
+        );
+        let settings = place.write("operator/config.toml", text).load().unwrap();
+        settings.catalogue.get(&ModelRef::new("openai", model)).unwrap().prices.clone()
+    };
+    let price = |text: &str| Some(text.parse().unwrap());
+    let classes = "cache_write_30m = 1, cache_write_1h = 2, cache_write_12h = 3, reasoning = 4";
+    let long =
+        "long = [{ from = 200_000, input = 8, reasoning = 9 }, { above = 100, output = 7 }], input = 5";
+    let prices = facts("mine", &format!("{classes}, {long}, multiples = {{ flex = 0.5, night = 0.25 }}"));
+    let usual = prices.usual;
+    assert_eq!((usual.cache_write_30m, usual.cache_write_1h), (price("1"), price("2")));
+    assert_eq!((usual.cache_write_12h, usual.reasoning, usual.input), (price("3"), price("4"), price("5")));
+    assert_eq!((prices.at(100).input, prices.at(101).output), (price("5"), price("7")));
+    assert_eq!((prices.at(199_999).input, prices.at(200_000).input), (None, price("8")));
+    assert_eq!(prices.at(200_000).reasoning, price("9"));
+    let multiples: Vec<String> = prices.multiples.iter().map(|(name, by)| format!("{name} {by}")).collect();
+    assert_eq!(multiples, ["flex 0.5", "night 0.25"]);
+    // A price holds for every request, unless steps are set; factors that are known stay.
+    let known = facts("gpt-6.1-sol", "cache_write_12h = 6");
+    assert!(known.long.is_empty() && known.multiples.contains_key("flex"));
+    assert_eq!(facts("gpt-6.1-sol", "multiples = { flex = 0.4 }").multiples["flex"].to_string(), "0.4");
+    assert_eq!(facts("gpt-6.1-sol", "long = []").long, []);
+}
+
+#[test]
+fn steps_that_are_wrong_are_named() {
+    let shown = each(
+        &[
+            "1",
+            "[1]",
+            "[{ input = 1 }]",
+            "[{ above = 1, from = 3 }]",
+            "[{ from = 0 }]",
+            "[{ above = -1 }]",
+            "[{ above = 1, input = \"2\" }]",
+            "[{ above = 1, inptu = 2 }]",
+            "[{ above = 1 }, { from = 2 }]",
+        ],
+        |long| operator(&format!("providers.openai.models.m.cost.long = {long}")),
+    );
+    assert_snapshot!(shown, @r#"
+    operator/config.toml:1: `providers.openai.models.m.cost.long` is the whole number 1, expected a list of steps, as `[{ above = 200000, input = 4, output = 18 }]`
+    operator/config.toml:1: `providers.openai.models.m.cost.long` holds the whole number 1, expected steps only, as `{ above = 200000, input = 4, output = 18 }`
+    operator/config.toml:1: `providers.openai.models.m.cost.long` has a step without `above` or `from`
+    operator/config.toml:1: `providers.openai.models.m.cost.long.from`: a step has `above` or `from`, not both
+    operator/config.toml:1: `providers.openai.models.m.cost.long.from` is the whole number 0, expected a whole number from 1
+    operator/config.toml:1: `providers.openai.models.m.cost.long.above` is the whole number -1, expected a whole number from 0
+    operator/config.toml:1: `providers.openai.models.m.cost.long.input` is text, expected a number from 0
+    operator/config.toml:1: unknown key `providers.openai.models.m.cost.long.inptu`; known here are above, cache_read, cache_write, cache_write_12h, cache_write_1h, cache_write_30m, from, input, output, reasoning; did you mean "input"?
+    operator/config.toml:1: `providers.openai.models.m.cost.long` has two steps of the same threshold
+    "#);
+}
+
+#[test]
 fn the_name_of_the_scripted_model_is_taken() {
     let text = "[providers.mock]\ndialect = \"anthropic\"\nbase_url = \"http://a\"\n";
     assert_eq!(
@@ -270,7 +329,7 @@ fn unknown_keys_name_line_and_nearest_key() {
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
-    operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, input, output; did you mean "input"?
+    operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, cache_write_12h, cache_write_1h, cache_write_30m, input, long, multiples, output, reasoning; did you mean "input"?
     operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, context, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, store, tasks, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
@@ -531,7 +590,7 @@ fn a_workspace_chooses_only_among_what_there_is() {
         "rules = [\".playhouse\"]",
     ], workspace), @r#"
     workspace/.playhouse/config.toml:1: `model`: unknown provider "local"; there are alibaba, anthropic, deepseek, google, groq, mistral, ollama, openai, openrouter, xai (a workspace may choose among the models that the operator has)
-    workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"? (a workspace may choose among the models that the operator has)
+    workspace/.playhouse/config.toml:1: `model`: unknown model "anthropic/claude-sonet-5"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-sonet-5"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-5-5"? (a workspace may choose among the models that the operator has)
     workspace/.playhouse/config.toml:1: `model` is the whole number 3, expected text
     workspace/.playhouse/config.toml:2: `agent`: there is no agent "root"; there are atlas, build, explore, general, hephaestus, plan, sisyphus
     workspace/.playhouse/config.toml:1: `rules`: "../../secret.md" is not a path inside of the workspace: write it relative to the workspace, without `..`
@@ -597,7 +656,7 @@ fn what_cannot_be_resolved_says_what_to_do() {
     unknown provider "locl"; there are alibaba, anthropic, deepseek, google, groq, local, mistral, ollama, openai, openrouter, xai; did you mean "local"?
     unknown provider "zzz"; there are alibaba, anthropic, deepseek, google, groq, local, mistral, ollama, openai, openrouter, xai
     unknown model "local/qwen3-codr"; a model that is not known needs `context` and `output` in [providers.local.models."qwen3-codr"]; did you mean "local/qwen3-coder"?
-    unknown model "anthropic/claude-5-sonnet"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-5-sonnet"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-4-0"?
+    unknown model "anthropic/claude-5-sonnet"; a model that is not known needs `context` and `output` in [providers.anthropic.models."claude-5-sonnet"]; did you mean "anthropic/claude-sonnet-5", "anthropic/claude-sonnet-4-5" or "anthropic/claude-sonnet-5-5"?
     unknown model "local/zzz"; a model that is not known needs `context` and `output` in [providers.local.models."zzz"]
     no key for provider anthropic: ANTHROPIC_API_KEY is not set; set it to the key (`export ANTHROPIC_API_KEY=…`), or name another variable as `api_key_env` of [providers.anthropic]
     no key for provider local: LOCAL_KEY is empty; set it to the key (`export LOCAL_KEY=…`), or name another variable as `api_key_env` of [providers.local]
@@ -641,6 +700,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::WebSearchUrl => "\"http://127.0.0.1:8080\"",
             KeyName::WebSearchTool | KeyName::WebCodeTool => "\"find\"",
             KeyName::ModelReasoning => "\"low\"",
+            KeyName::CostLong => "[{ from = 200_000, input = 4 }]",
             KeyName::Permission => "{ \"x *\" = \"deny\" }",
             KeyName::Sandbox => "\"required\"",
             KeyName::Store => "\"redb\"",

@@ -127,17 +127,36 @@ pub(crate) fn members<'a>(
 ///
 /// 1. the newest of its tier that is not newer than it,
 /// 2. else the newest of its tier,
-/// 3. else the newest of its line.
+/// 3. else the newest of its line; `None` where its tier seems to be a known one, mistyped.
 ///
 /// A newer model follows the newest rules, never the oldest.
 pub(crate) fn predecessor<'a>(wanted: &Family, members: &[(Family, &'a ModelRef)]) -> Option<&'a ModelRef> {
-    let siblings = members.iter().filter(|(family, _)| family.line == wanted.line);
-    let best = siblings.max_by_key(|(family, model)| {
+    let siblings = || members.iter().filter(|(family, _)| family.line == wanted.line);
+    let known = siblings().any(|(family, _)| family.tier == wanted.tier);
+    if !known && siblings().any(|(family, _)| is_mistyped(&family.tier, &wanted.tier)) {
+        return None;
+    }
+    let best = siblings().max_by_key(|(family, model)| {
         let same_tier = family.tier == wanted.tier;
         // Of two of one version the first by name is taken.
         (same_tier, same_tier && family.version <= wanted.version, family.version, Reverse(&model.model))
     });
     best.map(|(_, model)| *model)
+}
+
+/// Whether two names of at least three letters differ by one letter: added, left out, changed, or swapped with the next.
+fn is_mistyped(left: &str, right: &str) -> bool {
+    if left.len().min(right.len()) < 3 || left == right {
+        return false;
+    }
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let begin = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+    let (left, right) = (&left[begin..], &right[begin..]);
+    let end = left.iter().rev().zip(right.iter().rev()).take_while(|(left, right)| left == right).count();
+    match (&left[..left.len() - end], &right[..right.len() - end]) {
+        ([first, second], [third, fourth]) => first == fourth && second == third,
+        (left, right) => left.len() <= 1 && right.len() <= 1,
+    }
 }
 
 /// Whether OpenAI serves a model with tools on its Responses wire only: `gpt-5.4` and up, and the `-pro`, `-codex` and
@@ -254,6 +273,9 @@ mod tests {
         assert_eq!(follows("claude-opus-4-1"), Some("claude-opus-5-5"), "all of its tier are newer");
         assert_eq!(follows("claude-saga-6"), Some("claude-opus-5-5"), "no model of its tier is known");
         assert_eq!(follows("gpt-7"), None);
+        for name in ["claude-sonet-6", "claude-opsu-6", "claude-opuss-6", "claude-fablo-6"] {
+            assert_eq!(follows(name), None, "{name} is mistyped");
+        }
     }
 
     #[test]

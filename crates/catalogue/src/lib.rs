@@ -153,7 +153,7 @@ impl Catalogue {
     /// - else, at any provider, those of the vendor's model of the same name (after the last slash);
     /// - else those of the newest model of its family that is not newer than it, else of the newest one. Families are read
     ///   from names: `claude-<tier>-<version>`, `gpt-<version>-<tier>`, and those of Gemini, DeepSeek, Kimi, GLM, Qwen and
-    ///   Grok.
+    ///   Grok. A name that seems mistyped (`claude-sonet-5`) follows none.
     ///
     /// Facts of another model come without prices, which are unknown, and without an end.
     ///
