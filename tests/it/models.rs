@@ -1,4 +1,4 @@
-//! `playhouse models`: the list, and loading a whole catalogue.
+//! `playhouse models`: the list, one model in full, and loading a whole catalogue.
 
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,9 @@ fn the_list_tells_limits_prices_and_who_has_a_key() {
             "context": 1_050_000, "input": 922_000, "output": 128_000,
             "prices": {"input": "2.5", "output": "15", "cache_read": "0.25"},
             "long": [{"above": 272_000, "prices": {"input": "5", "output": "22.5", "cache_read": "0.5"}}],
-            "attachments": ["image", "pdf"], "reasoning": true, "temperature": false,
+            "multiples": {"batch": "0.5", "eu": "1.1", "flex": "0.5", "priority": "2", "us": "1.1"},
+            "attachments": ["image", "pdf"], "reasoning": true, "temperature": true,
+            "ends": null, "successor": null,
         })
     );
     assert!(lines.iter().all(|line| line["provider"] == "openai"));
@@ -78,6 +80,112 @@ fn the_list_tells_limits_prices_and_who_has_a_key() {
         .playhouse(["models", "opena"])
         .is(2)
         .says(["unknown provider \"opena\"; there are ", "did you mean \"openai\""]);
+}
+
+/// A day so many days from today, in UTC.
+fn day(days: i64) -> String {
+    let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+    time.strftime("%Y-%m-%d").to_string()
+}
+
+#[test]
+fn models_that_ended_are_left_out_and_those_that_end_soon_are_marked() {
+    let stage = Stage::new(Model::new());
+    let mut text = "version = \"2026-11-26\"\n".to_owned();
+    for (name, days) in [("gone", 0), ("going", 3), ("staying", 40)] {
+        text += &format!(
+            "[models.acme.{name}]\ncontext = 9000\noutput = 900\nends = \"{}\"\nsuccessor = \"new\"\n",
+            day(days)
+        );
+    }
+    update(&stage, file(&stage, &text)).is(0).shows(["kept 3 models of 1 providers"]);
+    let listed = stage.playhouse(["models", "acme"]).is(0);
+    let listed = listed.shows([&format!("text; ends {}: use new\n", day(3)), "staying "]);
+    assert!(!listed.stdout.contains("gone ") && !listed.stdout.contains(&day(40)), "{}", listed.stdout);
+    let lines = stage.playhouse(["models", "acme", "--format", "json"]).is(0).lines();
+    let ends: Vec<&Value> = lines.iter().map(|line| &line["ends"]).collect();
+    assert_eq!(ends, [&json!(day(3)), &json!(day(40))]);
+    // Whoever names it is told of it.
+    stage.playhouse(["models", "show", "acme/gone"]).is(0).shows([
+        "source          loaded (models.toml 2026-11-26)\n",
+        &format!("end             ends {}: use new\n", day(0)),
+        "No price is known.",
+    ]);
+}
+
+#[test]
+fn one_model_is_shown_in_full() {
+    let stage = Stage::new(Model::new());
+    stage.playhouse(["models", "show", "openai/gpt-6.2-sol"]).is(0).shows([
+        "openai/gpt-6.2-sol\n  source          built in (builtin-",
+        "context         1,050,000 tokens\n",
+        "input           922,000 tokens at most\n",
+        "reads           text, image, pdf\n",
+        "reasoning       yes: low, medium, high, xhigh, max\n",
+        "rules           refuses or drops thinking behind a change of what stood before it\n",
+        "                refuses temperature and top_p\n",
+        "input  cache_read  cache_write_30m  cache_write_12h    output\n",
+        "usual                          2         0.1              2.5                5        10\n",
+        "above 272,000 of input         4         0.2                5               10        15\n",
+        "ultrafast: times 3\n",
+    ]);
+    stage.playhouse(["models", "show", "deepseek/deepseek-v4-pro"]).is(0).shows([
+        "reasoning       yes: high, max\n",
+        "off_peak: times 0.5 (1-5 00:00-01:00, 1-5 04:00-06:00, 1-5 10:00-24:00, 6-7 00:00-24:00 UTC)\n",
+    ]);
+    stage.playhouse(["models", "show", "anthropic/claude-haiku-4-5"]).is(0).shows([
+        "reasoning       yes: a budget from 1,024 tokens\n",
+        "rules           goes on with an answer that the request begins\n",
+    ]);
+    stage.playhouse(["models", "show", "gateway/anthropic/claude-opus-6"]).is(0).shows([
+        "inherited from  anthropic/claude-opus-5-5: all but its prices\n",
+        "key             not configured\n",
+        "rules           always thinks\n",
+        "No price is known.",
+    ]);
+    let shown = stage.playhouse(["models", "show", "openai/gpt-6.3-sol", "--format", "json"]).is(0).lines();
+    let [shown] = shown.as_slice() else { panic!("{shown:?}") };
+    assert_eq!(
+        (&shown["model"], &shown["inherited_from"]),
+        (&json!("gpt-6.3-sol"), &json!("openai/gpt-6.2-sol"))
+    );
+    assert_eq!((&shown["prices"], &shown["multiples"]), (&json!({}), &json!({})));
+    assert_eq!(
+        shown["rules"],
+        json!({
+            "thinking": "on_request", "display": false, "prefix_check": true, "sampling": "never",
+            "forced_tool_choice": true, "prefill": false, "parallel_calls": true, "system_messages": false,
+            "responses": true, "system_in_input": true,
+        })
+    );
+    stage
+        .playhouse(["models", "show", "anthropic/claude-sonet-5"])
+        .is(2)
+        .says(["unknown model \"anthropic/claude-sonet-5\"; did you mean \"anthropic/claude-sonnet-5\""]);
+    stage.playhouse(["models", "show", "claude"]).is(2).says(["PROVIDER/MODEL"]);
+    stage.playhouse(["models", "show"]).is(2).says(["PROVIDER/MODEL"]);
+}
+
+#[test]
+fn each_format_is_loaded_and_named() {
+    let stage = Stage::new(Model::new());
+    let litellm = json!({"xai/grok-9": {
+        "litellm_provider": "xai", "mode": "chat", "max_input_tokens": 9000, "max_output_tokens": 900,
+        "input_cost_per_token": 2e-06,
+    }});
+    let toml = "version = \"2026-11-26\"\n[models.xai.\"grok-9\"]\ncontext = 9000\noutput = 900\n";
+    for (text, name) in [(litellm.to_string(), "(litellm)"), (toml.to_owned(), "(models.toml 2026-11-26)")] {
+        update(&stage, file(&stage, &text)).is(0).shows(["kept 1 models of 1 providers"]);
+        stage.playhouse(["models", "show", "xai/grok-9"]).is(0).shows(["source          loaded ", name]);
+    }
+    update(&stage, file(&stage, &format!("{toml}colour = 1\n")))
+        .is(2)
+        .says(["api.json: line 5: unknown field"]);
+    let mut wrong = litellm;
+    wrong["xai/grok-9"]["max_input_tokens"] = "many".into();
+    update(&stage, file(&stage, &wrong.to_string()))
+        .is(2)
+        .says(["api.json: \"xai/grok-9\".max_input_tokens: is text, expected a whole number from 0"]);
 }
 
 #[test]
