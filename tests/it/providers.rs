@@ -50,7 +50,7 @@ fn providers() -> [Provider; 13] {
         path: "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
         wire: Wire::Gemini,
     };
-    let openai = chat("openai/gpt-5.4", "OPENAI_BASE_URL", "OPENAI_API_KEY");
+    let openai = chat("openai/gpt-5.2", "OPENAI_BASE_URL", "OPENAI_API_KEY");
     let groq = chat("groq/openai/gpt-oss-20b", "GROQ_BASE_URL", "GROQ_API_KEY");
     let ollama = chat("ollama/qwen3-coder:30b", "OLLAMA_HOST", "");
     [
