@@ -368,7 +368,7 @@ impl SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return mock::facts().modalities;
         }
-        self.settings.catalogue.get(model).map(|facts| facts.modalities).unwrap_or_default()
+        self.settings.catalogue.find(model).map(|known| known.facts.modalities).unwrap_or_default()
     }
 }
 
@@ -521,7 +521,7 @@ impl Directory for SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return mock::facts_of(&model.model).prices;
         }
-        self.settings.catalogue.get(model).map(|facts| facts.prices.clone()).unwrap_or_default()
+        self.settings.catalogue.find(model).map(|known| known.facts.prices.clone()).unwrap_or_default()
     }
 
     fn tier(&self, model: &ModelRef) -> Tier {
@@ -536,7 +536,7 @@ impl Directory for SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return Some(mock::facts().context);
         }
-        let facts = self.settings.catalogue.get(model)?;
+        let facts = self.settings.catalogue.find(model)?.facts;
         Some(facts.input.unwrap_or(facts.context)).filter(|tokens| *tokens > 0)
     }
 

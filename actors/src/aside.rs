@@ -170,8 +170,11 @@ async fn ask(
     let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
     let ended = exchange(&profile, body, order, progress, shared, text).await;
     tell_limiter(&profile.limiter, &ended, shared);
-    // The next title or summary goes without what was refused.
-    ended.inspect_err(|error| drop(learn(&profile, &order.model, error)))
+    if let Err(error) = &ended {
+        // The next title or summary goes without what was refused.
+        learn(&profile, &order.model, error);
+    }
+    ended
 }
 
 async fn exchange(

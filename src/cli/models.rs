@@ -462,7 +462,7 @@ const CLASSES: [&str; 8] = [
 ];
 
 /// Each rule with its value, and with its meaning where it is not what most servers do.
-fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 10] {
+fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 11] {
     let RequestRules {
         thinking,
         display,
@@ -473,6 +473,7 @@ fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 
         parallel_calls,
         system_messages,
         responses,
+        chat,
         system_in_input,
     } = *rules;
     let thinks = match thinking {
@@ -507,6 +508,7 @@ fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 
             system_messages.then_some("takes system messages in the middle of a conversation"),
         ),
         ("responses", json!(responses), responses.then_some("takes tools on OpenAI's Responses wire only")),
+        ("chat", json!(chat), (!chat).then_some("does not answer on Chat Completions")),
         (
             "system_in_input",
             json!(system_in_input),

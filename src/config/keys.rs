@@ -310,11 +310,11 @@ keys! {
     CostMultiple = "providers.NAME.models.NAME.cost.multiples.NAME", Number, "unknown", false,
         "A factor on all prices of requests that are served in this way: a service tier (`batch`, `flex`, `priority`), a speed (`fast`, `ultrafast`), a region (`us`, `eu`), as in `multiples = { flex = 0.5 }`.";
     Prefill = "providers.NAME.models.NAME.prefill", Boolean, "`false`", false,
-        "Whether the model goes on with an answer that the request begins for it.";
+        "Without effect: the text of the step limit stands behind the last result. Kept so that configurations of before are read.";
     Attachments = "providers.NAME.models.NAME.attachments", List, "none", false,
         "What the model reads beside text: `image`, `pdf`.";
     ModelReasoning = "providers.NAME.models.NAME.reasoning", TextOrWhole, "the model's own", false,
-        "How much it thinks before it answers: `low`, `medium`, `high`, or the most tokens to think with. An agent's own stands before this.";
+        "How much it thinks before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`, or the most tokens to think with. A level that the model lacks becomes the next higher one that it has, else its highest. An agent's own stands before this.";
     Temperature = "providers.NAME.models.NAME.temperature", Number, "the server's own", false,
         "Sampling temperature, 0 to 2. An agent's own stands before this.";
     TopP = "providers.NAME.models.NAME.top_p", Number, "the server's own", false,

@@ -154,7 +154,8 @@ impl Reader<'_> {
                         return Err(self.error(section.line, message.to_owned()));
                     }
                     let model = ModelRef::new(provider, model);
-                    let facts = self.settings.catalogue.get(&model).cloned().unwrap_or_default();
+                    let known = self.settings.catalogue.find(&model);
+                    let facts = known.map(|known| known.facts.into_owned()).unwrap_or_default();
                     models.insert(model, ModelDraft { line: section.line, facts, ..ModelDraft::default() });
                 }
                 _ => {}

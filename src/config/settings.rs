@@ -293,7 +293,7 @@ impl Settings {
         variables: Variables<'_>,
     ) -> Result<ResolvedModel, ConfigError> {
         let (provider, facts) = self.facts(model)?;
-        let dialect = provider.dialect_for(facts);
+        let dialect = provider.dialect_for(&facts);
         let mut endpoint = Endpoint::new(&model.provider, dialect, &provider.base_url);
         endpoint.usage = provider.usage.unwrap_or(endpoint.usage);
         endpoint.connections = Connections { connect: self.connect, ..provider.connections };
@@ -315,7 +315,7 @@ impl Settings {
             cache_key: provider.cache_key.contains(&dialect),
             quota: provider.quota,
             limits: self.limits,
-            facts: facts.clone(),
+            facts: facts.into_owned(),
             preferences: self.preferences.get(model).copied().unwrap_or_default(),
         })
     }
@@ -337,7 +337,10 @@ impl Settings {
     }
 
     /// The provider of a model and what is known of it, or what was probably meant.
-    pub(super) fn facts(&self, model: &ModelRef) -> Result<(&ProviderSettings, &ModelFacts), ConfigError> {
+    pub(super) fn facts(
+        &self,
+        model: &ModelRef,
+    ) -> Result<(&ProviderSettings, Cow<'_, ModelFacts>), ConfigError> {
         let Some(provider) = self.providers.get(&model.provider) else {
             let names = || self.providers.keys().map(String::as_str);
             return Err(ConfigError::UnknownProvider {
@@ -349,7 +352,7 @@ impl Settings {
         if let Some(error) = &provider.wrong_address {
             return Err(error.clone());
         }
-        let facts = self.catalogue.get(model).ok_or_else(|| {
+        let facts = self.catalogue.find(model).map(|known| known.facts).ok_or_else(|| {
             let nearest = self.catalogue.nearest(model);
             let meant = did_you_mean(&model.to_string(), nearest.iter().map(String::as_str));
             ConfigError::UnknownModel {

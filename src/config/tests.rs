@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use super::*;
 
 mod permissions;
+mod prices;
+mod reference;
 
 /// An operator's folder and a workspace.
 struct Place {
@@ -113,65 +115,6 @@ fn a_provider_is_configured_and_resolved() {
     let price = |text: &str| Some(text.parse().unwrap());
     assert_eq!((facts.prices.usual.input, facts.prices.usual.output), (price("0.2"), price("0.8")));
     assert_eq!((facts.prices.usual.cache_read, facts.prices.usual.cache_write), (price("0.02"), price("0")));
-}
-
-#[test]
-fn prices_have_classes_steps_and_factors() {
-    let facts = |model: &str, cost: &str| {
-        let place = Place::new();
-        let text = format!(
-            "[providers.openai.models.\"{model}\"]\ncontext = 9000\noutput = 10\ncost = {{ {cost} }}\n"
-        );
-        let settings = place.write("operator/config.toml", text).load().unwrap();
-        settings.catalogue.get(&ModelRef::new("openai", model)).unwrap().prices.clone()
-    };
-    let price = |text: &str| Some(text.parse().unwrap());
-    let classes = "cache_write_30m = 1, cache_write_1h = 2, cache_write_12h = 3, reasoning = 4";
-    let long =
-        "long = [{ from = 200_000, input = 8, reasoning = 9 }, { above = 100, output = 7 }], input = 5";
-    let prices = facts("mine", &format!("{classes}, {long}, multiples = {{ flex = 0.5, night = 0.25 }}"));
-    let usual = prices.usual;
-    assert_eq!((usual.cache_write_30m, usual.cache_write_1h), (price("1"), price("2")));
-    assert_eq!((usual.cache_write_12h, usual.reasoning, usual.input), (price("3"), price("4"), price("5")));
-    assert_eq!((prices.at(100).input, prices.at(101).output), (price("5"), price("7")));
-    assert_eq!((prices.at(199_999).input, prices.at(200_000).input), (None, price("8")));
-    assert_eq!(prices.at(200_000).reasoning, price("9"));
-    let multiples: Vec<String> = prices.multiples.iter().map(|(name, by)| format!("{name} {by}")).collect();
-    assert_eq!(multiples, ["flex 0.5", "night 0.25"]);
-    // A price holds for every request, unless steps are set; factors that are known stay.
-    let known = facts("gpt-6.1-sol", "cache_write_12h = 6");
-    assert!(known.long.is_empty() && known.multiples.contains_key("flex"));
-    assert_eq!(facts("gpt-6.1-sol", "multiples = { flex = 0.4 }").multiples["flex"].to_string(), "0.4");
-    assert_eq!(facts("gpt-6.1-sol", "long = []").long, []);
-}
-
-#[test]
-fn steps_that_are_wrong_are_named() {
-    let shown = each(
-        &[
-            "1",
-            "[1]",
-            "[{ input = 1 }]",
-            "[{ above = 1, from = 3 }]",
-            "[{ from = 0 }]",
-            "[{ above = -1 }]",
-            "[{ above = 1, input = \"2\" }]",
-            "[{ above = 1, inptu = 2 }]",
-            "[{ above = 1 }, { from = 2 }]",
-        ],
-        |long| operator(&format!("providers.openai.models.m.cost.long = {long}")),
-    );
-    assert_snapshot!(shown, @r#"
-    operator/config.toml:1: `providers.openai.models.m.cost.long` is the whole number 1, expected a list of steps, as `[{ above = 200000, input = 4, output = 18 }]`
-    operator/config.toml:1: `providers.openai.models.m.cost.long` holds the whole number 1, expected steps only, as `{ above = 200000, input = 4, output = 18 }`
-    operator/config.toml:1: `providers.openai.models.m.cost.long` has a step without `above` or `from`
-    operator/config.toml:1: `providers.openai.models.m.cost.long.from`: a step has `above` or `from`, not both
-    operator/config.toml:1: `providers.openai.models.m.cost.long.from` is the whole number 0, expected a whole number from 1
-    operator/config.toml:1: `providers.openai.models.m.cost.long.above` is the whole number -1, expected a whole number from 0
-    operator/config.toml:1: `providers.openai.models.m.cost.long.input` is text, expected a number from 0
-    operator/config.toml:1: unknown key `providers.openai.models.m.cost.long.inptu`; known here are above, cache_read, cache_write, cache_write_12h, cache_write_1h, cache_write_30m, from, input, output, reasoning; did you mean "input"?
-    operator/config.toml:1: `providers.openai.models.m.cost.long` has two steps of the same threshold
-    "#);
 }
 
 #[test]
@@ -671,90 +614,4 @@ fn a_server_without_a_key_needs_none() {
     let settings = place.write("operator/config.toml", text).load().unwrap();
     let resolved = settings.resolve_model(&"local/qwen3-coder".parse().unwrap(), &|_| None).unwrap();
     assert!(resolved.endpoint.key.is_none());
-}
-
-#[test]
-fn every_key_can_be_set_and_is_in_the_reference() {
-    let reference = playhouse_config_reference();
-    let place = Place::new();
-    place.write("operator/a.md", "rules");
-    let base = "providers.n.dialect = \"anthropic\"\nproviders.n.base_url = \"http://a\"\n\
-                providers.n.models.m.context = 9\nproviders.n.models.m.output = 1\n";
-    for key in KEYS {
-        assert!(reference.contains(&format!("| `{}` |", key.path)), "{}", key.path);
-        let value = match key.name {
-            KeyName::Model | KeyName::SmallModel => "\"n/m\"",
-            KeyName::ContextKeep => "40",
-            KeyName::Agent => "\"plan\"",
-            KeyName::Rules => "[\"a.md\"]",
-            KeyName::PromptAppend => "\"Be kind.\"",
-            KeyName::Attachments => "[\"pdf\"]",
-            KeyName::ApiKeyEnv => "\"N_KEY\"",
-            KeyName::OutputLimitField => "\"max_completion_tokens\"",
-            KeyName::Usage => "\"anthropic\"",
-            KeyName::Http2 => "\"prior-knowledge\"",
-            KeyName::CallIds => "\"nine-alphanumeric\"",
-            KeyName::Header | KeyName::WebSearchHeader => "{ env = \"N_HEADER\" }",
-            KeyName::WebAllowPrivate => "[\"10.0.0.0/8\"]",
-            KeyName::WebSearch => "\"exa\"",
-            KeyName::WebSearchUrl => "\"http://127.0.0.1:8080\"",
-            KeyName::WebSearchTool | KeyName::WebCodeTool => "\"find\"",
-            KeyName::ModelReasoning => "\"low\"",
-            KeyName::CostLong => "[{ from = 200_000, input = 4 }]",
-            KeyName::Permission => "{ \"x *\" = \"deny\" }",
-            KeyName::Sandbox => "\"required\"",
-            KeyName::Store => "\"redb\"",
-            KeyName::Resume => "\"manual\"",
-            KeyName::Moderate => "\"allow\"",
-            KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
-            KeyName::BillingLight => "[\"*-mini\"]",
-            KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
-            KeyName::SinkUrl => "\"http://s\"",
-            KeyName::SinkKey => "\"N_SINK\"",
-            KeyName::SinkFolder => "\"usage\"",
-            KeyName::SinkSource | KeyName::SinkEvent | KeyName::SinkOrganization => "\"n\"",
-            KeyName::SinkStart => "\"now\"",
-            KeyName::MetricsAccess => "\"open\"",
-            KeyName::MetricsToken => "\"N_TOKEN\"",
-            KeyName::ServerListen => "\"0.0.0.0:80\"",
-            KeyName::ServerRoots => "[\"/srv\"]",
-            KeyName::ServerHosts => "[\"play.example.org\"]",
-            KeyName::ServerOrigins => "[\"https://app.example.org\"]",
-            KeyName::BashProcesses
-            | KeyName::BashMemory
-            | KeyName::BashOpenFiles
-            | KeyName::BashSessionProcesses
-            | KeyName::BashSessionMemory => "64",
-            KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output | KeyName::SinkType => {
-                continue;
-            }
-            _ if key.kind == Kind::Number => "0.5",
-            _ if key.kind == Kind::Whole => "7",
-            _ => "true",
-        };
-        let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);
-        let sink = match key.name {
-            KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
-            KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
-            name if key.path.starts_with("sinks.") => of_sink(name),
-            _ => "",
-        };
-        place.write("operator/config.toml", format!("{path} = {value}\n{base}{sink}"));
-        assert!(place.load().is_ok(), "{path}: {:?}", place.load().err());
-    }
-    assert_snapshot!("reference", reference);
-}
-
-/// What a sink needs beside this key.
-fn of_sink(key: KeyName) -> &'static str {
-    match key {
-        KeyName::SinkFolder => "sinks.n.kind = \"file\"",
-        KeyName::SinkRotateBytes | KeyName::SinkRotateSeconds => {
-            "sinks.n.kind = \"file\"\nsinks.n.folder = \"usage\""
-        }
-        KeyName::SinkUrl => "sinks.n.kind = \"report\"",
-        KeyName::SinkKey => "sinks.n.kind = \"webhook\"\nsinks.n.url = \"http://s\"",
-        KeyName::SinkSource => "sinks.n.kind = \"cloudevents\"\nsinks.n.url = \"http://s\"",
-        _ => "sinks.n.kind = \"polar\"\nsinks.n.key_env = \"N_SINK\"",
-    }
 }

@@ -63,11 +63,15 @@ fn numbered(text: &str, line: &str) -> Option<((u32, u32), String)> {
     Some(((digits(major)?, digits(&minor)?), tier.to_owned()))
 }
 
-/// Version and tier of `<tier>-<major>[-<minor>]`, or of the older `<major>[-<minor>]-<tier>`.
+/// Version and tier of `<tier>-<major>[-<minor>]`, or of `<major>[-<minor>]-<tier>` up to the third generation.
 fn claude(text: &str) -> Option<((u32, u32), String)> {
     let parts: Vec<&str> = text.split('-').collect();
     let numbers: Vec<u32> =
         parts.iter().skip_while(|part| digits(part).is_none()).map_while(|part| digits(part)).collect();
+    let begins = parts.first().and_then(|part| digits(part));
+    if begins.is_some_and(|major| major > 3) {
+        return None;
+    }
     let tier: Vec<&str> = parts.into_iter().filter(|part| digits(part).is_none()).collect();
     match *numbers.as_slice() {
         _ if tier.is_empty() => None,
@@ -127,11 +131,17 @@ pub(crate) fn members<'a>(
 ///
 /// 1. the newest of its tier that is not newer than it,
 /// 2. else the newest of its tier,
-/// 3. else the newest of its line; `None` where its tier seems to be a known one, mistyped.
+/// 3. else the newest of its line.
+///
+/// `None` where its tier seems to be a known one, mistyped, and where all that is known of its line is newer: rules of older
+/// models are not those of newer ones.
 ///
 /// A newer model follows the newest rules, never the oldest.
 pub(crate) fn predecessor<'a>(wanted: &Family, members: &[(Family, &'a ModelRef)]) -> Option<&'a ModelRef> {
     let siblings = || members.iter().filter(|(family, _)| family.line == wanted.line);
+    if siblings().all(|(family, _)| family.version > wanted.version) {
+        return None;
+    }
     let known = siblings().any(|(family, _)| family.tier == wanted.tier);
     if !known && siblings().any(|(family, _)| is_mistyped(&family.tier, &wanted.tier)) {
         return None;
@@ -145,7 +155,7 @@ pub(crate) fn predecessor<'a>(wanted: &Family, members: &[(Family, &'a ModelRef)
 }
 
 /// Whether two names of at least three letters differ by one letter: added, left out, changed, or swapped with the next.
-fn is_mistyped(left: &str, right: &str) -> bool {
+pub(crate) fn is_mistyped(left: &str, right: &str) -> bool {
     if left.len().min(right.len()) < 3 || left == right {
         return false;
     }
@@ -162,7 +172,8 @@ fn is_mistyped(left: &str, right: &str) -> bool {
 /// Whether OpenAI serves a model with tools on its Responses wire only: `gpt-5.4` and up, and the `-pro`, `-codex` and
 /// research models.
 pub(crate) fn needs_responses(model: &str) -> bool {
-    !answers_on_chat(model) || Family::of(model).is_some_and(|family| family.line == "gpt" && family.version >= (5, 4))
+    !answers_on_chat(model)
+        || Family::of(model).is_some_and(|family| family.line == "gpt" && family.version >= (5, 4))
 }
 
 /// Whether OpenAI serves a model on Chat Completions at all.
@@ -270,7 +281,7 @@ mod tests {
         };
         assert_eq!(follows("claude-opus-6"), Some("claude-opus-5-5"));
         assert_eq!(follows("claude-opus-5-1"), Some("claude-opus-5"));
-        assert_eq!(follows("claude-opus-4-1"), Some("claude-opus-5-5"), "all of its tier are newer");
+        assert_eq!(follows("claude-opus-4-1"), None, "all that is known is newer");
         assert_eq!(follows("claude-saga-6"), Some("claude-opus-5-5"), "no model of its tier is known");
         assert_eq!(follows("gpt-7"), None);
         for name in ["claude-sonet-6", "claude-opsu-6", "claude-opuss-6", "claude-fablo-6"] {

@@ -39,8 +39,8 @@ mod loaded;
 mod models_dev;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use playhouse_protocol::nearest::nearest;
 use playhouse_protocol::{ModelRef, PriceList};
@@ -81,7 +81,12 @@ pub struct Catalogue {
     configured: Arc<BTreeMap<ModelRef, ModelFacts>>,
     /// Models of a catalogue that was loaded. They stand before built-in ones of the same name.
     loaded: Option<Arc<Loaded>>,
+    /// Models that are not known, each with the one that it follows.
+    followed: Arc<Mutex<HashMap<ModelRef, Option<ModelRef>>>>,
 }
+
+/// The most models of which it is kept what they follow.
+const MOST_FOLLOWED: usize = 1_000;
 
 impl Catalogue {
     /// The models that Playhouse knows by itself.
@@ -134,7 +139,7 @@ impl Catalogue {
     }
 
     fn with(loaded: Loaded) -> Self {
-        Self { configured: Arc::default(), loaded: Some(Arc::new(loaded)) }
+        Self { loaded: Some(Arc::new(loaded)), ..Self::default() }
     }
 
     /// The day of the state of the built-in facts, as `YYYY-MM-DD`.
@@ -169,7 +174,7 @@ impl Catalogue {
         if let Some((_, facts)) = self.own(model) {
             return Some(Known { facts: Cow::Borrowed(facts), inherited_from: None });
         }
-        let from = self.vendors_own(model).or_else(|| self.predecessor(model))?;
+        let from = self.followed(model)?;
         let (_, facts) = self.own(&from)?;
         let mut facts = facts.clone();
         facts.prices = PriceList::default();
@@ -177,6 +182,28 @@ impl Catalogue {
         // A gateway need not take what the vendor takes.
         facts.rules.prefill &= model.provider == from.provider;
         Some(Known { facts: Cow::Owned(facts), inherited_from: Some(from) })
+    }
+
+    /// The model that `model` follows. Looked for once: that reads the names of all models.
+    fn followed(&self, model: &ModelRef) -> Option<ModelRef> {
+        let lock = || self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(model) {
+            return known.clone();
+        }
+        // One letter less or more than the name of a model of this provider; another number is another version.
+        let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+        let is_mistyped = |sibling: &str| {
+            family::is_mistyped(sibling, &model.model) && letters(sibling) != letters(&model.model)
+        };
+        let mistyped = || self.models(&model.provider).any(|(sibling, _)| is_mistyped(sibling));
+        let from = self.vendors_own(model).or_else(|| self.predecessor(model).filter(|_| !mistyped()));
+        let mut known = lock();
+        // Whoever may name a model may name many.
+        if known.len() >= MOST_FOLLOWED {
+            known.clear();
+        }
+        known.insert(model.clone(), from.clone());
+        from
     }
 
     /// The facts of `model` itself: by its own name, an alias, or the name of the model of which it is a dated snapshot.
@@ -225,6 +252,7 @@ impl Catalogue {
     /// Adds a model, or replaces what was known of it.
     pub fn insert(&mut self, model: ModelRef, facts: ModelFacts) {
         Arc::make_mut(&mut self.configured).insert(model, facts);
+        self.followed = Arc::default();
     }
 
     /// The names of all providers that have a model here.
@@ -390,7 +418,6 @@ mod tests {
             ("anthropic/claude-opus-6", "anthropic/claude-opus-5-5"),
             ("anthropic/claude-opus-5-20260301", "itself"),
             ("anthropic/claude-opus-6-20270301", "anthropic/claude-opus-5-5"),
-            ("anthropic/claude-3-5-haiku-20241022", "anthropic/claude-haiku-5-5"),
             ("openrouter/anthropic/claude-opus-4.5", "anthropic/claude-opus-4-5"),
             ("openrouter/anthropic/claude-sonnet-5", "itself"),
             ("gateway/gpt-4o", "openai/gpt-4o"),
@@ -400,11 +427,17 @@ mod tests {
             ("zai/glm-6", "zai/glm-5.3"),
             ("alibaba/qwen4-max", "alibaba/qwen3.8-max"),
             ("xai/grok-5", "xai/grok-4.7"),
-            ("xai/grok-4.20", "xai/grok-4.7"),
         ] {
             assert_eq!(follows(&catalogue, model).as_deref(), Some(from), "{model}");
         }
-        for model in ["local/llama-3", "groq/llama-4", "ollama/qwen3:8b", "openai/whisper", "a/b"] {
+        for model in [
+            "anthropic/claude-3-5-haiku-20241022",
+            "local/llama-3",
+            "groq/llama-4",
+            "ollama/qwen3:8b",
+            "openai/whisper",
+            "a/b",
+        ] {
             assert_eq!(follows(&catalogue, model), None, "{model}");
         }
         // What an operator knows stands before what is built in, and is followed too.

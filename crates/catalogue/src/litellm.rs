@@ -194,6 +194,7 @@ impl Row<'_> {
             _ => Sampling::Always,
         };
         let denied = |name| Ok::<_, CatalogueError>(self.flag(name)? == Some(false));
+        let shaped = self.at.field("mode").text()? == Some("responses");
         Ok(RequestRules {
             thinking,
             display: adaptive,
@@ -203,8 +204,8 @@ impl Row<'_> {
             prefill: self.provider == "anthropic" && self.is("supports_assistant_prefill")?,
             parallel_calls: !denied("supports_parallel_function_calling")?,
             system_messages: self.is("supports_mid_conversation_system")?,
-            responses: self.at.field("mode").text()? == Some("responses")
-                || openai && family::needs_responses(self.name),
+            responses: shaped || openai && family::needs_responses(self.name),
+            chat: !shaped && (!openai || family::answers_on_chat(self.name)),
             ..RequestRules::default()
         })
     }

@@ -50,7 +50,7 @@ fn facts(provider: &str, model: &str, at: &At<'_>) -> Result<ModelFacts, Catalog
     let prices = at.field("cost").present().map(|cost| costs(&cost)).transpose()?.unwrap_or_default();
     let (shaped, openai) = (shape == Some("responses"), provider == "openai");
     let responses = shaped || (openai && family::needs_responses(model));
-    let chat = !shaped && !(openai && !family::answers_on_chat(model));
+    let chat = !shaped && (!openai || family::answers_on_chat(model));
     let sampling = match at.field("temperature").boolean()? {
         Some(false) => Sampling::Never,
         _ => Sampling::Always,

@@ -1,0 +1,89 @@
+//! Every key, as the reference lists it and as a file sets it.
+
+use super::*;
+
+#[test]
+fn every_key_can_be_set_and_is_in_the_reference() {
+    let reference = playhouse_config_reference();
+    let place = Place::new();
+    place.write("operator/a.md", "rules");
+    let base = "providers.n.dialect = \"anthropic\"\nproviders.n.base_url = \"http://a\"\n\
+                providers.n.models.m.context = 9\nproviders.n.models.m.output = 1\n";
+    for key in KEYS {
+        assert!(reference.contains(&format!("| `{}` |", key.path)), "{}", key.path);
+        let value = match key.name {
+            KeyName::Model | KeyName::SmallModel => "\"n/m\"",
+            KeyName::ContextKeep => "40",
+            KeyName::Agent => "\"plan\"",
+            KeyName::Rules => "[\"a.md\"]",
+            KeyName::PromptAppend => "\"Be kind.\"",
+            KeyName::Attachments => "[\"pdf\"]",
+            KeyName::ApiKeyEnv => "\"N_KEY\"",
+            KeyName::OutputLimitField => "\"max_completion_tokens\"",
+            KeyName::Usage => "\"anthropic\"",
+            KeyName::Http2 => "\"prior-knowledge\"",
+            KeyName::CallIds => "\"nine-alphanumeric\"",
+            KeyName::Header | KeyName::WebSearchHeader => "{ env = \"N_HEADER\" }",
+            KeyName::WebAllowPrivate => "[\"10.0.0.0/8\"]",
+            KeyName::WebSearch => "\"exa\"",
+            KeyName::WebSearchUrl => "\"http://127.0.0.1:8080\"",
+            KeyName::WebSearchTool | KeyName::WebCodeTool => "\"find\"",
+            KeyName::ModelReasoning => "\"low\"",
+            KeyName::CostLong => "[{ from = 200_000, input = 4 }]",
+            KeyName::Permission => "{ \"x *\" = \"deny\" }",
+            KeyName::Sandbox => "\"required\"",
+            KeyName::Store => "\"redb\"",
+            KeyName::Resume => "\"manual\"",
+            KeyName::Moderate => "\"allow\"",
+            KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
+            KeyName::BillingLight => "[\"*-mini\"]",
+            KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
+            KeyName::SinkUrl => "\"http://s\"",
+            KeyName::SinkKey => "\"N_SINK\"",
+            KeyName::SinkFolder => "\"usage\"",
+            KeyName::SinkSource | KeyName::SinkEvent | KeyName::SinkOrganization => "\"n\"",
+            KeyName::SinkStart => "\"now\"",
+            KeyName::MetricsAccess => "\"open\"",
+            KeyName::MetricsToken => "\"N_TOKEN\"",
+            KeyName::ServerListen => "\"0.0.0.0:80\"",
+            KeyName::ServerRoots => "[\"/srv\"]",
+            KeyName::ServerHosts => "[\"play.example.org\"]",
+            KeyName::ServerOrigins => "[\"https://app.example.org\"]",
+            KeyName::BashProcesses
+            | KeyName::BashMemory
+            | KeyName::BashOpenFiles
+            | KeyName::BashSessionProcesses
+            | KeyName::BashSessionMemory => "64",
+            KeyName::Dialect | KeyName::BaseUrl | KeyName::Context | KeyName::Output | KeyName::SinkType => {
+                continue;
+            }
+            _ if key.kind == Kind::Number => "0.5",
+            _ if key.kind == Kind::Whole => "7",
+            _ => "true",
+        };
+        let path = key.path.replacen("NAME", "n", 1).replacen("NAME", "m", 1);
+        let sink = match key.name {
+            KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
+            KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
+            name if key.path.starts_with("sinks.") => of_sink(name),
+            _ => "",
+        };
+        place.write("operator/config.toml", format!("{path} = {value}\n{base}{sink}"));
+        assert!(place.load().is_ok(), "{path}: {:?}", place.load().err());
+    }
+    assert_snapshot!("reference", reference);
+}
+
+/// What a sink needs beside this key.
+fn of_sink(key: KeyName) -> &'static str {
+    match key {
+        KeyName::SinkFolder => "sinks.n.kind = \"file\"",
+        KeyName::SinkRotateBytes | KeyName::SinkRotateSeconds => {
+            "sinks.n.kind = \"file\"\nsinks.n.folder = \"usage\""
+        }
+        KeyName::SinkUrl => "sinks.n.kind = \"report\"",
+        KeyName::SinkKey => "sinks.n.kind = \"webhook\"\nsinks.n.url = \"http://s\"",
+        KeyName::SinkSource => "sinks.n.kind = \"cloudevents\"\nsinks.n.url = \"http://s\"",
+        _ => "sinks.n.kind = \"polar\"\nsinks.n.key_env = \"N_SINK\"",
+    }
+}
