@@ -33,6 +33,7 @@ mod providers;
 mod questions;
 mod reconcile;
 mod resume;
+mod rules;
 mod run;
 mod serve;
 mod sessions;

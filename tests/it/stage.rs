@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use fs_err as fs;
-use mock_llm::{Entry, Mock, Model, Script, Server};
+use mock_llm::{Entry, Mock, MockOptions, Model, Rules, Script, Server};
 use playhouse::protocol::{Event, Record, SessionId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -96,7 +96,18 @@ impl Stage {
         Self::speaking(Dialect::OpenaiChat, Script::new().model("m", model))
     }
 
+    /// With a model that refuses what the providers of these models refuse. The configuration is the test's to write.
+    pub(crate) fn with_rules(script: Script, options: MockOptions, rules: Rules) -> Self {
+        let mock = Mock::with_rules(script.clone(), options, rules).unwrap();
+        Self::asking(Dialect::OpenaiChat, script, mock)
+    }
+
     pub(crate) fn speaking(dialect: Dialect, script: Script) -> Self {
+        let mock = Mock::new(script.clone());
+        Self::asking(dialect, script, mock)
+    }
+
+    fn asking(dialect: Dialect, script: Script, mock: Mock) -> Self {
         let root = tempfile::tempdir().unwrap();
         let place = fs::canonicalize(root.path()).unwrap();
         let [workspace, data, config] = ["workspace", "data", "config.toml"].map(|name| place.join(name));
@@ -105,8 +116,7 @@ impl Stage {
         }
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let names: Vec<String> = script.models.keys().cloned().collect();
-        let mock = Mock::new(script);
+        let names: Vec<String> = script.models.into_keys().collect();
         let server =
             runtime.block_on(async { mock.serve(TcpListener::bind("127.0.0.1:0").await.unwrap()).unwrap() });
         let path = if dialect == Dialect::OpenaiChat { "/v1" } else { "" };

@@ -1,6 +1,6 @@
 //! A client of the native API, as anybody would write one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -193,6 +193,8 @@ pub(crate) struct Known {
     pub(crate) parts: HashMap<String, String>,
     /// Text of finished steps by part.
     pub(crate) finished: HashMap<String, String>,
+    /// Parts that were open when the last connection ended, and of which this one has told nothing yet.
+    left_open: HashSet<String>,
     pub(crate) deltas: usize,
     pub(crate) snapshots: usize,
     pub(crate) resyncs: usize,
@@ -210,6 +212,12 @@ impl Known {
         }
     }
 
+    /// Notes that what follows comes by another connection.
+    pub(crate) fn comes_back(&mut self) {
+        let open = self.parts.keys().filter(|part| !self.finished.contains_key(*part));
+        self.left_open = open.cloned().collect();
+    }
+
     /// Takes one event in.
     pub(crate) fn take(&mut self, event: &Value) {
         let data = &event["data"];
@@ -218,6 +226,7 @@ impl Known {
             "part.started" => drop(self.parts.insert(text("part"), String::new())),
             "part.snapshot" => {
                 self.snapshots += 1;
+                self.left_open.remove(&text("part"));
                 self.parts.insert(text("part"), text("text"));
             }
             "part.delta" => {
@@ -244,6 +253,11 @@ impl Known {
                     for part in data["parts"].as_array().unwrap() {
                         if part["type"] == "text" {
                             let (id, text) = (part["id"].as_str().unwrap(), part["text"].as_str().unwrap());
+                            // It was finished while nobody listened: its end comes with the step.
+                            if self.left_open.remove(id) {
+                                assert!(text.starts_with(&self.parts[id]), "{id}");
+                                self.parts.insert(id.to_owned(), text.to_owned());
+                            }
                             self.finished.insert(id.to_owned(), text.to_owned());
                         }
                     }

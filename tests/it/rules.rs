@@ -1,0 +1,138 @@
+//! Long sessions with today's models: a mock that refuses what their providers refuse never does.
+
+use std::fmt::Write as _;
+
+use fs_err as fs;
+use mock_llm::{MockOptions, Model, RefusalShape, Rules, RulesReport, Script, reasoning, text};
+use playhouse::protocol::Record;
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+/// A model of a provider, and what it is spoken to in.
+struct Asked {
+    provider: &'static str,
+    dialect: &'static str,
+    model: &'static str,
+    /// Another model of the family, to switch to and back.
+    sibling: &'static str,
+}
+
+const ASKED: [Asked; 7] = [
+    Asked { provider: "a", dialect: "openai-responses", model: "gpt-6.2-sol", sibling: "gpt-6.1-sol" },
+    Asked { provider: "b", dialect: "openai-responses", model: "gpt-5.5", sibling: "gpt-5.4" },
+    Asked { provider: "c", dialect: "anthropic", model: "claude-opus-5-5", sibling: "claude-sonnet-5-5" },
+    Asked { provider: "d", dialect: "anthropic", model: "claude-sonnet-4-6", sibling: "claude-opus-4-6" },
+    Asked { provider: "e", dialect: "gemini", model: "gemini-3.8-flash", sibling: "gemini-3.7-flash" },
+    Asked { provider: "f", dialect: "openai-chat", model: "deepseek-v4-pro", sibling: "deepseek-v4-flash" },
+    Asked { provider: "g", dialect: "openai-chat", model: "plain-1", sibling: "plain-2" },
+];
+
+/// The window: small, so that results are cleared and the history is compacted more than once.
+const WINDOW: &str = "context = 40000\noutput = 4000\nreasoning = \"high\"\ntemperature = 0.5\n";
+
+/// A model that thinks and reads one file after the other, and stops when it may not call.
+fn reading() -> Model {
+    (0..150).fold(Model::new().cycle(), |model, number| {
+        let input = json!({"filePath": format!("f{number}.txt")});
+        model
+            .step(reasoning(format!("Thought {number}.")).text(format!("File {number}.")).call("read", input))
+    })
+}
+
+/// A mock that knows all of these models, a configuration with a provider for each, and a workspace of files.
+fn stage(rules: Rules) -> Stage {
+    let names = || ASKED.iter().flat_map(|asked| [asked.model, asked.sibling]);
+    let script = names().fold(Script::new(), |script, name| script.model(name, reading()));
+    let stage = Stage::with_rules(script, MockOptions::default(), rules);
+    let url = stage.url();
+    let mut config = "model = \"a/gpt-6.2-sol\"\n".to_owned();
+    for Asked { provider, dialect, model, sibling } in &ASKED {
+        let path = if dialect.starts_with("openai") { "/v1" } else { "" };
+        writeln!(config, "[providers.{provider}]\ndialect = \"{dialect}\"\nbase_url = \"{url}{path}\"")
+            .unwrap();
+        for name in [model, sibling] {
+            writeln!(config, "[providers.{provider}.models.\"{name}\"]\n{WINDOW}").unwrap();
+        }
+    }
+    fs::write(&stage.config, config).unwrap();
+    for number in 0..150 {
+        stage.write(&format!("f{number}.txt"), format!("{number} {}\n", "words of a file ".repeat(120)));
+    }
+    stage
+}
+
+/// A long turn to its step limit, a next one, a switch to a sibling and to another family and back, and a fork.
+fn drive(stage: &Stage, asked: &Asked) {
+    let own = format!("{}/{}", asked.provider, asked.model);
+    let sibling = format!("{}/{}", asked.provider, asked.sibling);
+    let other = if asked.dialect == "anthropic" { "a/gpt-6.2-sol" } else { "c/claude-opus-5-5" };
+    stage.run(["-m", &own, "--steps", "140", "Read it all."]).is(4);
+    let session = stage.session();
+    for (model, steps) in [(own.as_str(), "12"), (&sibling, "4"), (&own, "4"), (other, "4"), (&own, "30")] {
+        stage.run(["-s", &session, "-m", model, "--steps", steps, "Go on."]).is(4);
+    }
+    let records = stage.records(&session);
+    let count = |is_it: fn(&Record) -> bool| records.iter().filter(|record| is_it(record)).count();
+    let cleared = count(|record| matches!(record, Record::ContextCleared(_)));
+    let compacted = count(|record| matches!(record, Record::ContextCompacted(_)));
+    assert!(cleared > 1 && compacted > 0, "{own}: {cleared} times cleared, {compacted} times compacted");
+    stage.run(["-s", &session, "--fork", "-m", &own, "--steps", "4", "And now?"]).is(4);
+}
+
+fn check(report: &RulesReport, name: &str) {
+    for (model, counts) in &report.models {
+        assert_eq!(counts.refused, 0, "{name}: {model}: {:?}", counts.messages);
+        assert_eq!((counts.stale, counts.missing), (0, 0), "{name}: {model}: {counts:?}");
+    }
+}
+
+#[test]
+fn two_hundred_steps_are_refused_by_no_model_and_leave_nothing_behind_that_could_come_back() {
+    for asked in &ASKED {
+        let stage = stage(Rules::default());
+        drive(&stage, asked);
+        let requests = stage.requests();
+        assert!(requests.len() >= 200, "{}: {} requests", asked.model, requests.len());
+        let report = stage.mock.rules_report();
+        check(&report, asked.model);
+        let valid = report.models.get(asked.model).map_or(0, |counts| counts.valid);
+        // A server that is just compatible has no rules, and Claude's and GPT's own reasoning came back.
+        assert_eq!(valid > 0, asked.model != "plain-1", "{}: {valid} came back", asked.model);
+    }
+}
+
+#[test]
+fn a_provider_that_drops_stale_reasoning_finds_none() {
+    let stage = stage(Rules { drop_stale_thinking: true, ..Rules::default() });
+    drive(&stage, &ASKED[2]);
+    check(&stage.mock.rules_report(), "claude-opus-5-5");
+}
+
+#[test]
+fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
+    for shape in [RefusalShape::Param, RefusalShape::Path, RefusalShape::Prose] {
+        let refused = ["reasoning_effort", "stream_options", "temperature"];
+        let rules = Rules {
+            refused_fields: refused.map(str::to_owned).to_vec(),
+            refusal_shape: shape,
+            ..Rules::default()
+        };
+        let script = Script::new().model("plain-1", Model::new().step(text("Done.")));
+        let stage = Stage::with_rules(script, MockOptions::default(), rules);
+        let config = format!(
+            "model = \"g/plain-1\"\n[providers.g]\ndialect = \"openai-chat\"\nbase_url = \"{}/v1\"\n\
+             [providers.g.models.plain-1]\n{WINDOW}",
+            stage.url()
+        );
+        fs::write(&stage.config, config).unwrap();
+        stage.run(["Hello."]).is(0);
+        let requests = stage.requests();
+        assert_eq!(requests.len(), refused.len() + 1, "{shape:?}: one more for each parameter");
+        let last = requests.last().unwrap();
+        for name in refused {
+            assert!(requests[0].get(name).is_some() && last.get(name).is_none(), "{shape:?}: {name}");
+        }
+        assert_ne!(last["messages"], Value::Null);
+    }
+}
