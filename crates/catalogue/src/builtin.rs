@@ -52,8 +52,8 @@ pub(crate) fn read(text: &str) -> Result<Builtin, toml::de::Error> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_protocol::Day;
     use playhouse_protocol::capability::{Effort, Sampling, Thinking};
+    use playhouse_protocol::{Day, Tokens};
 
     use super::*;
 
@@ -238,5 +238,91 @@ mod tests {
     fn an_unknown_key_in_the_file_is_an_error() {
         let text = "version = \"2026-01\"\n[models.a.b]\ncontext = 1\noutput = 1\nprices = {}\ncolour = 1\n";
         assert!(read(text).err().unwrap().message().contains("colour"));
+    }
+
+    /// Usage as providers report it, by class, and what that costs by their price lists.
+    #[test]
+    fn requests_cost_what_the_price_lists_say() {
+        let none = Tokens::default();
+        let opus = Tokens {
+            input: 1_000,
+            cache_read: 40_000,
+            cache_write_5m: 3_000,
+            cache_write_1h: 5_000,
+            output: 500,
+            ..none
+        };
+        let short = Tokens { input: 1_000, output: 500, ..none };
+        for (model, tokens, served, dollars) in [
+            (
+                "openai/gpt-6.1-sol",
+                vec![Tokens {
+                    input: 10_000,
+                    cache_read: 60_000,
+                    cache_write_30m: 30_000,
+                    output: 2_000,
+                    ..none
+                }],
+                &[][..],
+                "0.121",
+            ),
+            // Above 272,000 tokens of input, cached or not, each class costs more.
+            (
+                "openai/gpt-6.1-sol",
+                vec![Tokens { input: 100_000, cache_read: 200_000, output: 1_000, ..none }],
+                &[],
+                "0.455",
+            ),
+            (
+                "openai/gpt-6-luna",
+                vec![Tokens {
+                    input: 5_000,
+                    cache_write_30m: 10_000,
+                    cache_write_12h: 20_000,
+                    output: 1_000,
+                    ..none
+                }],
+                &[],
+                "0.00725",
+            ),
+            (
+                "openai/gpt-5.5",
+                vec![Tokens { input: 20_000, cache_read: 80_000, output: 3_000, ..none }],
+                &["flex"],
+                "0.115",
+            ),
+            ("anthropic/claude-opus-5-5", vec![opus], &[], "0.077"),
+            // A compaction inside of the answer is an iteration of its own.
+            (
+                "anthropic/claude-opus-5-5",
+                vec![opus, Tokens { input: 20_000, output: 1_000, ..none }],
+                &[],
+                "0.177",
+            ),
+            ("anthropic/claude-opus-5-5", vec![short], &["fast", "us"], "0.0308"),
+            (
+                "anthropic/claude-haiku-5-5",
+                vec![Tokens { input: 50_000, cache_read: 60_000, output: 1_000, ..none }],
+                &["standard"],
+                "0.0305",
+            ),
+            (
+                "google/gemini-3.8-flash",
+                vec![Tokens { input: 2_500, cache_read: 18_000, output: 800, reasoning: 300, ..none }],
+                &[],
+                "0.00735",
+            ),
+            (
+                "deepseek/deepseek-v4-pro",
+                vec![Tokens { input: 2_000, cache_read: 18_000, output: 1_000, ..none }],
+                &[],
+                "0.007392",
+            ),
+        ] {
+            let prices = &builtin().models[&model.parse().unwrap()].prices;
+            let costs = tokens.iter().map(|tokens| prices.cost_served(tokens, served).unwrap().0);
+            let sum: rust_decimal::Decimal = costs.sum();
+            assert_eq!(sum.normalize().to_string(), dollars, "{model} {served:?}");
+        }
     }
 }
