@@ -352,7 +352,7 @@ pub(crate) fn learn(profile: &Profile, model: &ModelRef, error: &ErrorInfo) -> O
     let Learned { finding, is_new } = findings.learn(model, endpoint.dialect, head, error)?;
     if is_new {
         let line = finding.configuration(model);
-        let configuration = line.as_deref().unwrap_or("there is no key for it");
+        let configuration = line.as_deref().unwrap_or("no configuration key does the same");
         tracing::warn!(
             %model, %finding, configuration,
             "a provider refused an optional parameter: from now on requests to this model are made accordingly"

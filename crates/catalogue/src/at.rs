@@ -47,7 +47,7 @@ impl<'a> At<'a> {
         CatalogueError::Value { path: path.to_owned(), message: message.into() }
     }
 
-    /// What `read` makes of the value, which must be there.
+    /// Reads the value with `read`. Fails where it is missing.
     pub(crate) fn read<T>(
         &self,
         expected: &str,
@@ -101,7 +101,7 @@ fn shown(name: &str) -> String {
     format!("\"{}\"", short.escape_debug())
 }
 
-/// What a value is, for people.
+/// Description of a value, for messages.
 fn found(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

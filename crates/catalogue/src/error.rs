@@ -8,12 +8,12 @@ pub enum CatalogueError {
     /// It is not JSON.
     #[error("not JSON: {0}")]
     Json(String),
-    /// It is not a file in the form of `models.toml`.
+    /// Not a file in the form of `models.toml`.
     #[error("line {line}: {message}")]
     Toml {
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Description of the fault.
         message: String,
     },
     /// A value is not what it should be.

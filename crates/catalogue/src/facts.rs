@@ -35,7 +35,7 @@ pub struct ModelFacts {
     pub reasoning_form: Option<ReasoningForm>,
     /// The field in which its server wants its reasoning back, on Chat Completions.
     pub reasoning_field: Option<ReasoningField>,
-    /// What its server accepts and refuses.
+    /// Rules of its server for requests.
     pub rules: RequestRules,
     /// The day from which its provider does not serve it any more, where one is announced.
     pub ends: Option<Day>,

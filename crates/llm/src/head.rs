@@ -36,7 +36,7 @@ pub struct Head {
     /// In which words the model takes that; `None` where it is not known: then in the words that most models of the
     /// dialect take.
     pub reasoning_form: Option<ReasoningForm>,
-    /// What its server accepts and refuses.
+    /// Rules of its server for requests.
     pub rules: RequestRules,
     /// Whether its provider is asked to leave out reasoning that does not hold any more instead of refusing the request. For
     /// the provider's own server only: others may not know the field.

@@ -7,7 +7,6 @@
 //! - [`RulesFile`]: `AGENTS.md` and the like, capped, and never read from outside of the workspace by its own doing.
 //! - [`Skills`]: folders with instructions for one kind of work, to be loaded when they are needed.
 //! - [`system_prompt`]: puts them together, in one order, so that what changes most comes last.
-//! - [`MAX_STEPS`]: what a model reads when it may call nothing more.
 //!
 //! Built-in texts are part of the program. Files are read only in [`rules`], [`skills`] and [`inside`]; clock, platform and
 //! version control arrive as data in [`Environment`].
@@ -54,7 +53,7 @@ pub use families::Family;
 pub use reasoning::Reasoning;
 pub use rules::RulesFile;
 pub use skills::{Skill, SkillOwner, Skills};
-pub use system::{Additions, Environment, GitState, MAX_STEPS, list_of, lists_skills, system_prompt};
+pub use system::{Additions, Environment, GitState, list_of, lists_skills, system_prompt};
 pub use template::Template;
 
 /// A text that cannot be used: which file, where in it, and why.

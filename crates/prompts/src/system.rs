@@ -11,9 +11,6 @@ use crate::rules::RulesFile;
 use crate::skills::Skill;
 use crate::template::Template;
 
-/// What a model reads when the step limit is reached and it may call nothing more.
-pub const MAX_STEPS: &str = include_str!("../../../prompts/max-steps.md");
-
 /// The most of a list of what there is and what it is for, in bytes. Those after it are named without what they are for.
 const MOST_OF_LIST: usize = 16 * 1024;
 /// The most bytes of those names.

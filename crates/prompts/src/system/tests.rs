@@ -80,11 +80,6 @@ fn everything_in_its_order() {
 }
 
 #[test]
-fn the_text_of_the_last_step() {
-    insta::assert_snapshot!("max_steps", MAX_STEPS);
-}
-
-#[test]
 fn what_git_says_is_one_line() {
     let line = |git| {
         let rendered = Environment { git, ..environment(MODELS[0].1) }.render();
