@@ -368,7 +368,7 @@ impl SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return mock::facts().modalities;
         }
-        self.settings.catalogue.find(model).map(|known| known.facts.modalities).unwrap_or_default()
+        self.settings.catalogue.now().find(model).map(|known| known.facts.modalities).unwrap_or_default()
     }
 }
 
@@ -521,7 +521,7 @@ impl Directory for SettingsDirectory {
         if model.provider == mock::PROVIDER {
             return mock::facts_of(&model.model).prices;
         }
-        self.settings.catalogue.find(model).map(|known| known.facts.prices.clone()).unwrap_or_default()
+        self.settings.catalogue.now().find(model).map(|known| known.facts.prices.clone()).unwrap_or_default()
     }
 
     fn tier(&self, model: &ModelRef) -> Tier {
@@ -529,14 +529,15 @@ impl Directory for SettingsDirectory {
     }
 
     fn catalogue(&self, model: &ModelRef) -> Option<String> {
-        self.settings.catalogue.version_for(model)
+        self.settings.catalogue.now().version_for(model)
     }
 
     fn window(&self, model: &ModelRef) -> Option<u64> {
         if model.provider == mock::PROVIDER {
             return Some(mock::facts().context);
         }
-        let facts = self.settings.catalogue.find(model)?.facts;
+        let catalogue = self.settings.catalogue.now();
+        let facts = catalogue.find(model)?.facts;
         Some(facts.input.unwrap_or(facts.context)).filter(|tokens| *tokens > 0)
     }
 

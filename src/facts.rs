@@ -88,10 +88,9 @@ impl Facts for SettingsDirectory {
     }
 
     fn providers(&self) -> Vec<ProviderView> {
+        let catalogue = self.settings.catalogue.now();
         let providers = self.settings.providers.iter().map(|(id, provider)| {
-            let models: Vec<ModelView> = self
-                .settings
-                .catalogue
+            let models: Vec<ModelView> = catalogue
                 .models(id)
                 .filter(|(_, facts)| facts.text && facts.context > 0 && facts.output > 0)
                 .map(|(model, facts)| view(ModelRef::new(id, model), facts))

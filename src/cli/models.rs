@@ -161,7 +161,7 @@ impl KeyState {
 }
 
 fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> CommandResult {
-    let catalogue = &settings.catalogue;
+    let catalogue = &settings.catalogue.now();
     let providers: Vec<&str> = match wanted {
         None => settings.providers.keys().map(String::as_str).collect(),
         Some(wanted) if settings.providers.contains_key(wanted) => vec![wanted],
@@ -330,7 +330,7 @@ fn today() -> Day {
 
 /// All that is known of one model.
 fn show(settings: &Settings, model: &ModelRef, format: ListFormat) -> CommandResult {
-    let catalogue = &settings.catalogue;
+    let catalogue = &settings.catalogue.now();
     let known = catalogue.find(model).ok_or_else(|| {
         let nearest = catalogue.nearest(model);
         Failure::usage(format!(

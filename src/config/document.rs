@@ -24,6 +24,7 @@ pub(super) struct Document {
 }
 
 /// One key with its value.
+#[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The key.
     pub(super) key: &'static Key,
@@ -38,6 +39,7 @@ pub(super) struct Setting {
 }
 
 /// One table that stands for a `NAME`.
+#[derive(Clone, Debug)]
 pub(super) struct Section {
     /// Its path, as in [`KEYS`].
     pub(super) path: String,

@@ -26,6 +26,7 @@ mod error;
 mod fingerprint;
 mod keys;
 mod metrics;
+mod models;
 mod operator;
 mod permission_names;
 mod permissions;
@@ -46,7 +47,7 @@ mod workspace;
 
 pub use billing::BillingSettings;
 pub use budgets::BudgetSettings;
-pub use catalogue::{CATALOGUE_FILE, keep_catalogue};
+pub use catalogue::{CATALOGUE_FILE, LiveCatalogue, keep_catalogue};
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};

@@ -295,8 +295,42 @@ fn a_catalogue_that_was_kept_is_found_again() {
     let settings = settings.unwrap();
     let resolved = resolve(&settings, "acme/one", &[]).unwrap();
     assert_eq!(resolved.facts.context, 1_000);
-    assert_eq!(settings.catalogue.source(&"acme/one".parse().unwrap()), Some(Source::Loaded));
+    assert_eq!(settings.catalogue.now().source(&"acme/one".parse().unwrap()), Some(Source::Loaded));
     assert_snapshot!(resolve(&settings, "acme/mute", &[]).unwrap_err(), @r#"unknown model "acme/mute": the catalogue does not tell how much it reads or writes; set `context` and `output` in [providers.acme.models."mute"]"#);
+}
+
+#[test]
+fn a_catalogue_that_changes_is_read_again_with_what_is_configured_on_top() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let text = "[providers.acme]\ndialect = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
+                [providers.acme.models.one]\ncost.output = 7\n";
+    fs_err::write(&config, text).unwrap();
+    let file = folder.path().join(CATALOGUE_FILE);
+    let keep = |context: u64, price: u64| {
+        let json = format!(
+            r#"{{"acme": {{"models": {{"one": {{"limit": {{"context": {context}, "output": 5}}, "cost": {{"input": {price}, "output": 1}}}}}}}}}}"#
+        );
+        keep_catalogue(&file, &Catalogue::read(&json).unwrap()).unwrap();
+    };
+    keep(1_000, 3);
+    let settings = Settings::load(Some(&config), &|_| None).unwrap();
+    let known = || {
+        let facts = settings.catalogue.now().get(&"acme/one".parse().unwrap()).unwrap().clone();
+        let number = |price: Option<rust_decimal::Decimal>| price.unwrap().to_string();
+        (facts.context, number(facts.prices.usual.input), number(facts.prices.usual.output))
+    };
+    assert_eq!(known(), (1_000, "3".to_owned(), "7".to_owned()));
+    keep(2_000, 4);
+    let new = (2_000, "4".to_owned(), "7".to_owned());
+    assert_eq!(known(), new);
+    // One that cannot be used, or that lacks what the configuration counts on, changes nothing.
+    fs_err::write(&file, "{").unwrap();
+    assert_eq!(known(), new);
+    fs_err::remove_file(&file).unwrap();
+    assert_eq!(known(), new);
+    keep(3_000, 4);
+    assert_eq!(known().0, 3_000);
 }
 
 #[test]

@@ -5,16 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use playhouse_actors::Resume;
-use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{
     CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
 };
-use playhouse_prompts::{Reasoning, RulesFile, rules};
+use playhouse_prompts::{RulesFile, rules};
 use playhouse_protocol::capability::ReasoningField;
-use playhouse_protocol::usage::LongContext;
-use playhouse_protocol::{ModelRef, PriceList};
 use playhouse_tools::bash::BashOptions;
-use rust_decimal::prelude::ToPrimitive as _;
 
 use super::billing;
 use super::budgets;
@@ -24,10 +20,11 @@ use super::document::{Document, Setting, Value, keyed};
 use super::error::ConfigError;
 use super::keys::KeyName;
 use super::metrics;
+use super::models::ConfiguredModels;
 use super::permissions;
 use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server;
-use super::settings::{ModelPreferences, Settings, Variables};
+use super::settings::{Settings, Variables};
 use super::sinks::{self, SinkDraft};
 use super::walls;
 
@@ -67,18 +64,7 @@ struct Limits {
     streams_per_connection: Option<usize>,
 }
 
-/// A model as far as it is known so far.
-#[derive(Default)]
-struct ModelDraft {
-    line: usize,
-    facts: ModelFacts,
-    /// The steps that the file sets. They hold whatever stands after them.
-    long: Option<Vec<LongContext>>,
-    preferences: ModelPreferences,
-}
-
 type Providers = BTreeMap<String, Draft>;
-type Models = BTreeMap<ModelRef, ModelDraft>;
 type Sinks = BTreeMap<String, SinkDraft>;
 
 /// Carries a document over into settings.
@@ -92,9 +78,9 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     pub(super) fn read(mut self) -> Result<(), ConfigError> {
-        let (mut providers, mut models, mut sinks) = self.sections()?;
+        let (mut providers, mut sinks) = self.sections()?;
         for setting in &self.document.settings {
-            self.set(setting, &mut providers, &mut models, &mut sinks)
+            self.set(setting, &mut providers, &mut sinks)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
         let permissions = permissions::read(self.document, self.settings.home.as_deref(), &|_| Ok(()))?;
@@ -106,14 +92,9 @@ impl Reader<'_> {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
         }
-        for (model, ModelDraft { line, mut facts, long, preferences }) in models {
-            if let Some(long) = long {
-                facts.prices.long = long;
-            }
-            check_facts(&model, &facts).map_err(|message| self.error(line, message))?;
-            self.settings.preferences.insert(model.clone(), preferences);
-            self.settings.catalogue.insert(model, facts);
-        }
+        let models = ConfiguredModels::of(self.document);
+        self.settings.preferences = models.preferences()?;
+        self.settings.catalogue.configure(models)?;
         for (name, draft) in sinks {
             let sink = draft.finish(&name, &self.document.file)?;
             // All tenants are in it.
@@ -127,9 +108,9 @@ impl Reader<'_> {
         ConfigError::line(&self.document.file, line, message)
     }
 
-    /// An empty draft for each provider and sink, and what is known already for each model.
-    fn sections(&self) -> Result<(Providers, Models, Sinks), ConfigError> {
-        let (mut providers, mut models, mut sinks) = (Providers::new(), Models::new(), Sinks::new());
+    /// An empty draft for each provider and sink.
+    fn sections(&self) -> Result<(Providers, Sinks), ConfigError> {
+        let (mut providers, mut sinks) = (Providers::new(), Sinks::new());
         for section in &self.document.sections {
             match section.names.as_slice() {
                 [name] if section.path == sinks::PATH => {
@@ -147,30 +128,13 @@ impl Reader<'_> {
                     provider::check_name(name).map_err(|message| self.error(section.line, message))?;
                     providers.insert(name.clone(), Draft { line: section.line, ..Draft::default() });
                 }
-                [provider, model] => {
-                    if model.is_empty() || model.contains(char::is_control) {
-                        let message =
-                            "this is not a name for a model: it is empty or holds control characters";
-                        return Err(self.error(section.line, message.to_owned()));
-                    }
-                    let model = ModelRef::new(provider, model);
-                    let known = self.settings.catalogue.find(&model);
-                    let facts = known.map(|known| known.facts.into_owned()).unwrap_or_default();
-                    models.insert(model, ModelDraft { line: section.line, facts, ..ModelDraft::default() });
-                }
                 _ => {}
             }
         }
-        Ok((providers, models, sinks))
+        Ok((providers, sinks))
     }
 
-    fn set(
-        &mut self,
-        setting: &Setting,
-        providers: &mut Providers,
-        models: &mut Models,
-        sinks: &mut Sinks,
-    ) -> Result<(), String> {
+    fn set(&mut self, setting: &Setting, providers: &mut Providers, sinks: &mut Sinks) -> Result<(), String> {
         let value = &setting.value;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
@@ -189,13 +153,8 @@ impl Reader<'_> {
                 sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
             }
             (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
-            (KeyName::CostMultiple, [provider, model, name]) => {
-                let draft = models.entry(ModelRef::new(provider, model)).or_default();
-                set_multiple(name, value, &mut draft.facts.prices)
-            }
-            (key, [provider, model, ..]) => {
-                set_model(key, value, models.entry(ModelRef::new(provider, model)).or_default())
-            }
+            // Models are read together, on top of what the catalogue knows.
+            (_, [_, _, ..]) => Ok(()),
         };
         set.map_err(|message| keyed(setting, &message))
     }
@@ -529,90 +488,4 @@ pub(super) fn at_least_one(count: u64) -> Result<u32, String> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| format!("is {count}, expected a whole number from 1 to {}", u32::MAX))
-}
-
-fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), String> {
-    let ModelDraft { facts, long, preferences, .. } = draft;
-    match (key, value) {
-        (KeyName::Context, Value::Whole(tokens)) => {
-            facts.context = *tokens;
-            // A limit of its own that is known of a built-in model need not hold for another window.
-            facts.input = None;
-        }
-        (KeyName::Output, Value::Whole(tokens)) => facts.output = *tokens,
-        (KeyName::Prefill, Value::Boolean(prefill)) => facts.rules.prefill = *prefill,
-        (KeyName::Attachments, Value::List(names)) => facts.modalities = modalities(names)?,
-        (KeyName::ModelReasoning, Value::Text(_) | Value::Whole(_)) => {
-            preferences.reasoning = Some(reasoning(value)?);
-            // Whoever sets it knows that the model can.
-            facts.reasoning = true;
-        }
-        (KeyName::Temperature, Value::Number(number)) => {
-            let fits = number.to_f64().filter(|number| (0.0..=2.0).contains(number));
-            preferences.temperature =
-                Some(fits.ok_or_else(|| format!("is {number}, expected a number from 0 to 2"))?);
-        }
-        (KeyName::TopP, Value::Number(number)) => {
-            let fits = number.to_f64().filter(|number| *number > 0.0 && *number <= 1.0);
-            preferences.top_p =
-                Some(fits.ok_or_else(|| format!("is {number}, expected a number above 0, up to 1"))?);
-        }
-        (KeyName::CostLong, Value::Steps(steps)) => *long = Some(steps.clone()),
-        (_, Value::Number(price)) => {
-            // Whoever sets a price means it for every request, but for the steps that the file sets.
-            facts.prices.long.clear();
-            let prices = &mut facts.prices.usual;
-            match key {
-                KeyName::CostInput => prices.input = Some(*price),
-                KeyName::CostOutput => prices.output = Some(*price),
-                KeyName::CostCacheRead => prices.cache_read = Some(*price),
-                KeyName::CostCacheWrite => prices.cache_write = Some(*price),
-                KeyName::CostCacheWrite30m => prices.cache_write_30m = Some(*price),
-                KeyName::CostCacheWrite1h => prices.cache_write_1h = Some(*price),
-                KeyName::CostCacheWrite12h => prices.cache_write_12h = Some(*price),
-                KeyName::CostReasoning => prices.reasoning = Some(*price),
-                _ => return Err("does not belong here".to_owned()),
-            }
-        }
-        _ => return Err("does not belong here".to_owned()),
-    }
-    Ok(())
-}
-
-/// A factor on all prices of requests that are served in the way called `name`.
-fn set_multiple(name: &str, value: &Value, prices: &mut PriceList) -> Result<(), String> {
-    let Value::Number(factor) = value else { return Err("does not belong here".to_owned()) };
-    prices.multiples.insert(name.to_owned(), *factor);
-    Ok(())
-}
-
-fn modalities(names: &[String]) -> Result<Modalities, String> {
-    names.iter().try_fold(Modalities::default(), |modalities, name| {
-        modalities.named(name).ok_or_else(|| {
-            format!("unknown kind \"{}\"; there are {}", name.escape_debug(), Modalities::NAMES.join(", "))
-        })
-    })
-}
-
-fn reasoning(value: &Value) -> Result<Reasoning, String> {
-    match value {
-        Value::Text(text) => text.parse(),
-        Value::Whole(tokens) => tokens.to_string().parse(),
-        _ => Err("does not belong here".to_owned()),
-    }
-}
-
-fn check_facts(model: &ModelRef, facts: &ModelFacts) -> Result<(), String> {
-    for (key, tokens) in [("context", facts.context), ("output", facts.output)] {
-        if tokens == 0 {
-            return Err(format!("model \"{model}\" has no `{key}`: give it in tokens"));
-        }
-    }
-    if facts.output > facts.context {
-        return Err(format!(
-            "model \"{model}\": `output` ({}) is larger than `context` ({}), which holds it",
-            facts.output, facts.context
-        ));
-    }
-    Ok(())
 }

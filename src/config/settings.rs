@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_actors::{Moderate, Resume, TaskLimits};
-use playhouse_catalogue::{Catalogue, ModelFacts};
+use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
 use playhouse_prompts::{Agent, AgentPart, Agents, PromptError, Reasoning, RulesFile};
@@ -21,6 +21,7 @@ use secrecy::SecretString;
 
 use super::billing::BillingSettings;
 use super::budgets::BudgetSettings;
+use super::catalogue::LiveCatalogue;
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::fingerprint;
@@ -52,7 +53,7 @@ pub struct Settings {
     /// Built-in and configured providers by name.
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Built-in, loaded and configured models.
-    pub catalogue: Catalogue,
+    pub catalogue: LiveCatalogue,
     /// What is wanted of single models.
     pub preferences: BTreeMap<ModelRef, ModelPreferences>,
     /// When a failed request is made again.
@@ -179,7 +180,7 @@ impl Settings {
             context_keep: 30,
             agent: None,
             providers: builtin::providers(variables),
-            catalogue: kept.map_or(Ok(Catalogue::builtin()), |file| catalogue::load(&file))?,
+            catalogue: LiveCatalogue::load(kept)?,
             preferences: BTreeMap::new(),
             retry: RetryPolicy::default(),
             connect: Connections::default().connect,
@@ -315,7 +316,7 @@ impl Settings {
             cache_key: provider.cache_key.contains(&dialect),
             quota: provider.quota,
             limits: self.limits,
-            facts: facts.into_owned(),
+            facts,
             preferences: self.preferences.get(model).copied().unwrap_or_default(),
         })
     }
@@ -337,10 +338,7 @@ impl Settings {
     }
 
     /// The provider of a model and what is known of it, or what was probably meant.
-    pub(super) fn facts(
-        &self,
-        model: &ModelRef,
-    ) -> Result<(&ProviderSettings, Cow<'_, ModelFacts>), ConfigError> {
+    pub(super) fn facts(&self, model: &ModelRef) -> Result<(&ProviderSettings, ModelFacts), ConfigError> {
         let Some(provider) = self.providers.get(&model.provider) else {
             let names = || self.providers.keys().map(String::as_str);
             return Err(ConfigError::UnknownProvider {
@@ -352,8 +350,9 @@ impl Settings {
         if let Some(error) = &provider.wrong_address {
             return Err(error.clone());
         }
-        let facts = self.catalogue.find(model).map(|known| known.facts).ok_or_else(|| {
-            let nearest = self.catalogue.nearest(model);
+        let catalogue = self.catalogue.now();
+        let facts = catalogue.find(model).map(|known| known.facts.into_owned()).ok_or_else(|| {
+            let nearest = catalogue.nearest(model);
             let meant = did_you_mean(&model.to_string(), nearest.iter().map(String::as_str));
             ConfigError::UnknownModel {
                 model: model.to_string().escape_debug().to_string(),

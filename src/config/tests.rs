@@ -173,10 +173,11 @@ fn a_builtin_provider_is_changed_in_part() {
     assert_eq!(openai.base_url, "https://gateway.example/v1");
     assert_eq!(openai.keys[0].name, "GATEWAY_KEY");
     assert_eq!(openai.chat.output_limit_field, OutputLimitField::MaxCompletionTokens);
-    let known = settings.catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
+    let catalogue = settings.catalogue.now();
+    let known = catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
     assert_eq!((known.context, known.prices.usual.output), (1_050_000, Some("15".parse().unwrap())));
     assert_eq!(known.prices.at(900_000).input, Some("1".parse().unwrap()));
-    assert!(settings.catalogue.get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
+    assert!(settings.catalogue.now().get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
 }
 
 #[test]

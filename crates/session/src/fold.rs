@@ -156,12 +156,23 @@ pub struct Turn {
     pub handed: Option<Box<HandedOver>>,
     /// What its attempts used.
     pub totals: Totals,
+    /// The prices of all its attempts: those of its first one.
+    pub pricing: Option<Box<Pricing>>,
     /// Whether its calls changed files.
     pub changed: bool,
     /// Work that its calls handed over and that no call waits for.
     pub begun: Vec<Delegate>,
     /// The step under way, or the last one.
     pub step: Option<Step>,
+}
+
+/// What attempts cost, and which catalogue says so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pricing {
+    /// The prices.
+    pub prices: PriceList,
+    /// The version of the catalogue; `None` for what the operator wrote.
+    pub catalogue: Option<String>,
 }
 
 impl Turn {

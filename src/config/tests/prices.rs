@@ -13,7 +13,7 @@ fn prices_have_classes_steps_and_factors() {
             "[providers.openai.models.\"{model}\"]\ncontext = 9000\noutput = 10\ncost = {{ {cost} }}\n"
         );
         let settings = place.write("operator/config.toml", text).load().unwrap();
-        settings.catalogue.get(&ModelRef::new("openai", model)).unwrap().prices.clone()
+        settings.catalogue.now().get(&ModelRef::new("openai", model)).unwrap().prices.clone()
     };
     let price = |text: &str| Some(text.parse().unwrap());
     let classes = "cache_write_30m = 1, cache_write_1h = 2, cache_write_12h = 3, reasoning = 4";

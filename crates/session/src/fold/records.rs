@@ -17,7 +17,7 @@ use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestam
 
 use super::size::{answer_bytes, user_bytes};
 use super::{
-    CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, QueuedPrompt, REMEMBERED, Session,
+    CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt, REMEMBERED, Session,
     SettledRequest, Step, StepPhase, Turn, rules_in_prompt,
 };
 
@@ -184,6 +184,7 @@ impl Session {
             tools: prompt.tools.clone(),
             handed: prompt.handed.clone(),
             totals: Totals::default(),
+            pricing: None,
             changed: false,
             begun: Vec::new(),
             step: None,
@@ -227,6 +228,9 @@ impl Session {
         if turn.id != started.turn {
             return Err(format!("turn {} runs", turn.id));
         }
+        turn.pricing.get_or_insert_with(|| {
+            Box::new(Pricing { prices: started.price_list(), catalogue: started.catalogue.clone() })
+        });
         let phase = StepPhase::Attempting(OpenAttempt {
             id: started.attempt,
             estimated_input: started.estimated_input,

@@ -7,11 +7,11 @@ use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, StepFinished, StepPart,
 };
 use playhouse_protocol::usage::PriceList;
-use playhouse_protocol::{ErrorCode, ErrorInfo, Message, Record, Usage};
+use playhouse_protocol::{ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage};
 
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
-use crate::fold::{FoldError, OpenAttempt, QueuedPrompt, StepPhase};
+use crate::fold::{FoldError, OpenAttempt, Pricing, QueuedPrompt, StepPhase};
 use crate::settle::{usage_of_answer, usage_of_failure};
 
 /// What follows from a failed attempt.
@@ -193,13 +193,23 @@ impl Machine {
         self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()).is_some_and(|step| step.last)
     }
 
+    /// What an attempt costs: in a turn, what its model cost when it began.
+    pub(super) fn pricing(&self, model: &ModelRef, stamp: &Stamp<'_>) -> Pricing {
+        let running = self.session.turn.as_ref().filter(|turn| turn.model == *model);
+        running.and_then(|turn| turn.pricing.as_deref()).cloned().unwrap_or_else(|| Pricing {
+            prices: stamp.facts.prices(model),
+            catalogue: stamp.facts.catalogue(model),
+        })
+    }
+
     pub(super) fn start_attempt(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimated_input(stamp);
-        let PriceList { usual: prices, long: long_prices, .. } = stamp.facts.prices(&turn.model);
-        let (tier, catalogue) = (stamp.facts.tier(&turn.model), stamp.facts.catalogue(&turn.model));
+        let Pricing { prices: PriceList { usual: prices, long: long_prices, .. }, catalogue } =
+            self.pricing(&turn.model, stamp);
+        let tier = stamp.facts.tier(&turn.model);
         let purpose = match self.session.summary.parent {
             Some(_) => Purpose::Subagent,
             None => Purpose::Turn,

@@ -15,7 +15,7 @@ use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, R
 use super::Machine;
 use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
 use crate::effect::{AsideOrder, AttemptReport, Effect, Stamp, StepAnswer, SystemMade, Ticket};
-use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
+use crate::fold::{FoldError, Pricing, QueuedPrompt, Session, StepPhase};
 use crate::settle::{BYTES_PER_TOKEN, estimated_usage, usage_of_answer, usage_of_failure};
 
 /// So often room is made before an answer comes.
@@ -237,7 +237,8 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<AttemptId, FoldError> {
         let estimated_input = (text.len() as u64).div_ceil(BYTES_PER_TOKEN);
-        let PriceList { usual: prices, long: long_prices, .. } = stamp.facts.prices(&model);
+        let Pricing { prices: PriceList { usual: prices, long: long_prices, .. }, catalogue } =
+            self.pricing(&model, stamp);
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
         let started = AttemptStarted {
             attempt,
@@ -249,7 +250,7 @@ impl Machine {
             model: model.clone(),
             purpose,
             tier: stamp.facts.tier(&model),
-            catalogue: stamp.facts.catalogue(&model),
+            catalogue,
             estimated_input,
             prices,
             long_prices,

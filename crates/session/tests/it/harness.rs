@@ -32,11 +32,14 @@ pub(crate) struct TestFacts {
     pub(crate) room: Option<u64>,
     /// Whether models are asked for titles and summaries.
     pub(crate) asides: bool,
+    /// Whether a new catalogue with twice the prices is in force.
+    pub(crate) dearer: bool,
 }
 
 impl Facts for TestFacts {
     fn prices(&self, _: &ModelRef) -> PriceList {
-        let usual = Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() };
+        let (input, output) = if self.dearer { (2, 4) } else { (1, 2) };
+        let usual = Prices { input: Some(input.into()), output: Some(output.into()), ..Prices::default() };
         let double = Prices { input: Some(2.into()), output: Some(4.into()), ..Prices::default() };
         let long = vec![LongContext { above: 200_000, prices: double }];
         PriceList { usual, long, ..PriceList::default() }
@@ -44,6 +47,10 @@ impl Facts for TestFacts {
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
         100
+    }
+
+    fn catalogue(&self, _: &ModelRef) -> Option<String> {
+        Some(if self.dearer { "new" } else { "old" }.to_owned())
     }
 
     fn room(&self, _: &ModelRef) -> Option<u64> {
@@ -92,12 +99,12 @@ impl Harness {
 
     /// One without a title whose model has little room, and that asks for titles and summaries.
     pub(crate) fn cramped() -> Self {
-        Self::with(UNTITLED, TestFacts { room: Some(1_200), asides: true })
+        Self::with(UNTITLED, TestFacts { room: Some(1_200), asides: true, ..TestFacts::default() })
     }
 
     /// One that asks for summaries, and whose model has room enough.
     pub(crate) fn roomy() -> Self {
-        Self::with("a title", TestFacts { room: None, asides: true })
+        Self::with("a title", TestFacts { asides: true, ..TestFacts::default() })
     }
 
     fn with(title: &str, facts: TestFacts) -> Self {

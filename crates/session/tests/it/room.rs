@@ -12,7 +12,7 @@ use crate::harness::{Harness, TestFacts, model};
 /// With room for 4,000 tokens, of which 100 are taken.
 fn narrow(asides: bool) -> Harness {
     let mut h = Harness::new();
-    h.facts = TestFacts { room: Some(4_000), asides };
+    h.facts = TestFacts { room: Some(4_000), asides, ..TestFacts::default() };
     h.silent = true;
     h
 }

@@ -41,6 +41,28 @@ fn a_prompt_runs_until_the_model_stops() {
 }
 
 #[test]
+fn a_turn_keeps_the_prices_that_it_began_with() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    h.facts.dearer = true;
+    h.answer("let me look", &["read"]);
+    h.prepared("read", Effect::None);
+    h.crash();
+    h.done("read");
+    h.answer("done", &[]);
+    h.prompt("go on");
+    let started = h.log.iter().filter_map(|entry| match &entry.record {
+        Record::AttemptStarted(started) => Some(started),
+        _ => None,
+    });
+    let priced: Vec<(String, &str)> = started
+        .map(|started| (started.prices.input.unwrap().to_string(), started.catalogue.as_deref().unwrap()))
+        .collect();
+    let (old, new) = (("1".to_owned(), "old"), ("2".to_owned(), "new"));
+    assert_eq!(priced, [old.clone(), old, new]);
+}
+
+#[test]
 fn a_request_is_charged_as_long_by_what_was_reported_and_not_by_what_was_expected() {
     let mut h = Harness::new();
     h.prompt("go");
