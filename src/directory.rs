@@ -22,7 +22,9 @@ use playhouse_protocol::message::CallInput;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::template::TemplateList;
-use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, IdGenerator, ModelRef, PriceList};
+use playhouse_protocol::{
+    CommandError, Day, EndOfLife, ErrorCode, ErrorInfo, IdGenerator, ModelRef, PriceList,
+};
 use playhouse_tools::{Registry, Tool};
 
 use crate::clock::now;
@@ -64,7 +66,7 @@ pub(crate) struct Resources {
     /// Models of the same provider that make calls by hand.
     pub(crate) by_hand: ByHand,
     limiters: Limiters,
-    findings: Arc<Findings>,
+    pub(crate) findings: Arc<Findings>,
     /// All tools.
     pub(crate) tools: Registry,
 }
@@ -538,7 +540,9 @@ impl Directory for SettingsDirectory {
         }
         let catalogue = self.settings.catalogue.now();
         let facts = catalogue.find(model)?.facts;
-        Some(facts.input.unwrap_or(facts.context)).filter(|tokens| *tokens > 0)
+        let known = facts.input.unwrap_or(facts.context);
+        let found = self.findings.of(model).window();
+        Some(found.map_or(known, |found| found.min(known))).filter(|tokens| *tokens > 0)
     }
 
     fn room(&self, model: &ModelRef) -> Option<u64> {
@@ -607,6 +611,9 @@ impl Directory for SettingsDirectory {
             tracing::warn!(session = %request.session, %problem, "left out of a system prompt");
         }
         let Server { facts, preferences, .. } = server;
+        let is_over = |on: &Day| *on <= Day::of(now());
+        let successor = facts.successor.clone();
+        let ended = facts.ends.filter(is_over).map(|on| EndOfLife { on, successor });
         // What is known of the server stands before what its models want on other servers.
         let reasoning_field = server.chat.reasoning_field.or(facts.reasoning_field);
         let (limiter, limits) = (self.limiters.of(&server.endpoint, server.quota), server.limits);
@@ -629,12 +636,18 @@ impl Directory for SettingsDirectory {
             adjustments: Adjustments::default(),
             cache_key: server.cache_key.then(|| request.session.to_string()),
         };
+        if let Some((wanted, sent)) = head.mapped_effort(endpoint.dialect)
+            && self.findings.is_first_mapping(&request.model, wanted)
+        {
+            let (model, wanted, sent) = (&request.model, wanted.name(), sent.name());
+            tracing::warn!(%model, wanted, sent, "the model lacks this level of reasoning: the nearest is asked for");
+        }
         let head = head.adjusted(self.findings.of(&request.model));
         if head.drop_stale_reasoning {
             endpoint.ask_for_drop();
         }
         let (transport, findings) = (server.transport, Arc::clone(&self.findings));
-        Ok(Profile { endpoint, transport, limiter, limits, head, findings })
+        Ok(Profile { endpoint, transport, limiter, limits, head, findings, ended })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What clients of the server may know of agents, tools and models.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use playhouse_catalogue::ModelFacts;
@@ -8,7 +9,8 @@ use playhouse_protocol::capability::Sampling;
 use playhouse_protocol::consent::Action;
 use playhouse_protocol::{ModelRef, PermissionRule};
 use playhouse_server::{
-    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, ModelView, ProviderView, RefusedAgent, ToolView,
+    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, Found, ModelView, ProviderView, RefusedAgent,
+    ToolView,
 };
 
 use crate::directory::SettingsDirectory;
@@ -100,6 +102,17 @@ impl Facts for SettingsDirectory {
             ProviderView { id: id.clone(), connected, models }
         });
         providers.collect()
+    }
+
+    fn findings(&self) -> BTreeMap<String, Vec<Found>> {
+        let found = self.findings.all().into_iter().map(|(model, adjustments)| {
+            let found = adjustments.iter().map(|finding| Found {
+                finding: finding.to_string(),
+                configuration: finding.configuration(&model),
+            });
+            (model.to_string(), found.collect())
+        });
+        found.collect()
     }
 
     fn default_model(&self) -> Option<ModelRef> {

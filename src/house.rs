@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
 use playhouse_llm::Credentials;
-use playhouse_protocol::{CommandError, Sandbox};
+use playhouse_protocol::{CommandError, Day, Sandbox};
 use playhouse_server::{Facts, Keys, Operations, Operator};
 use playhouse_store::{Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
+use crate::clock::now;
 use crate::config::{ConfigError, Settings};
 use crate::directory::{SettingsDirectory, Variables};
 use crate::operations::HouseOperations;
@@ -288,6 +289,7 @@ impl HouseBuilder {
         settings.sandbox = sandbox.unwrap_or(settings.sandbox);
         settings.walls.network = network.unwrap_or(settings.walls.network);
         tell_of_missing(&settings);
+        tell_of_endings(&settings);
         let store = match &data {
             Some(data) => {
                 Store::open_with(data, &StoreOptions { backend: settings.store, ..StoreOptions::default() })?
@@ -380,6 +382,13 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
         }
     }
     path.to_owned()
+}
+
+/// Names the models of the configuration that end soon or have ended.
+fn tell_of_endings(settings: &Settings) {
+    for ending in settings.endings(Day::of(now())) {
+        tracing::warn!(%ending, "a model of the configuration is not served for long");
+    }
 }
 
 /// Directories that are not there are left out by the walls: perhaps somebody misspelt them.

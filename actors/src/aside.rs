@@ -169,10 +169,11 @@ async fn ask(
     }
     let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
     let ended = exchange(&profile, body, order, progress, shared, text).await;
+    let ended = ended.map_err(|error| error.of_ended(profile.ended.clone()));
     tell_limiter(&profile.limiter, &ended, shared);
     if let Err(error) = &ended {
         // The next title or summary goes without what was refused.
-        learn(&profile, &order.model, error);
+        learn(&profile, &order.model, error, shared);
     }
     ended
 }

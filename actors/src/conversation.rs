@@ -35,6 +35,8 @@ pub(crate) struct Conversation {
     pub(crate) tools: Option<Vec<String>>,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,
+    /// With how many messages the server refused the reasoning in them: it is left out when the conversation begins anew.
+    refused: Option<usize>,
     /// Made when it is first needed.
     ready: Option<Ready>,
 }
@@ -50,7 +52,7 @@ struct Ready {
 
 impl Conversation {
     pub(crate) fn new(agent: String, model: ModelRef, revision: Seq, tools: Option<Vec<String>>) -> Self {
-        Self { agent, model, revision, tools, messages: 0, ready: None }
+        Self { agent, model, revision, tools, messages: 0, refused: None, ready: None }
     }
 
     /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
@@ -69,6 +71,7 @@ impl Conversation {
         let tenant = request.tenant.clone();
         // An abort drops this future while it waits for the pool, and the transcript with it: then it holds nothing.
         self.messages = 0;
+        let unreasoned = self.ready.is_none() && self.refused.is_some();
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
@@ -113,7 +116,12 @@ impl Conversation {
                 }
             };
             for mut message in new {
-                outdate(&mut message, &ready.head);
+                // Of an older version it does not say after what it was made.
+                let checks = ready.profile.head.rules.prefix_check;
+                let holds = |made_under: Option<&str>| {
+                    made_under.map_or(!checks, |made_under| made_under == ready.head)
+                };
+                check_reasoning(&mut message, unreasoned, holds);
                 ready.transcript.push(&message, &load);
             }
             ready
@@ -126,6 +134,17 @@ impl Conversation {
     /// Has it begin anew with the next request.
     pub(crate) fn forget(&mut self) {
         (self.ready, self.messages) = (None, 0);
+    }
+
+    /// Has it begin anew without the reasoning in it, where that is what the server refused. `false` where the same was refused
+    /// without it.
+    pub(crate) fn leave_out_reasoning(&mut self, error: &ErrorInfo) -> bool {
+        if !playhouse_llm::refuses_reasoning(error) || self.refused == Some(self.messages) {
+            return false;
+        }
+        self.refused = Some(self.messages);
+        self.forget();
+        true
     }
 
     /// A hash of the system prompt and the tools, in hexadecimal digits; empty before [`Self::extend`].
@@ -162,13 +181,16 @@ fn hash_of(head: &Head) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Marks reasoning that was made after another system prompt or other tools than this `head`.
-fn outdate(message: &mut ChatMessage, head: &str) {
+/// Marks reasoning that does not hold by the hash of the system prompt and the tools after which it was made. With
+/// `unreasoned` its server gets nothing of it back but its text.
+fn check_reasoning(message: &mut ChatMessage, unreasoned: bool, holds: impl Fn(Option<&str>) -> bool) {
     let ChatMessage::Assistant { parts } = message else { return };
     for part in parts {
-        if let AssistantPart::Reasoning { opaque: Some(opaque), stale, .. } = part {
-            let made_under = opaque.get(MADE_UNDER).and_then(Value::as_str);
-            *stale |= made_under.is_some_and(|made_under| made_under != head);
+        if let AssistantPart::Reasoning { opaque, stale, .. } = part {
+            opaque.take_if(|_| unreasoned);
+            if let Some(opaque) = opaque {
+                *stale |= !holds(opaque.get(MADE_UNDER).and_then(Value::as_str));
+            }
         }
     }
 }

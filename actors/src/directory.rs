@@ -10,7 +10,7 @@ use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
-    CommandError, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
+    CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
 };
 
 use crate::templates::FilledTemplate;
@@ -71,6 +71,8 @@ pub struct Profile {
     pub head: Head,
     /// Where it is kept what the model's server was found to refuse.
     pub findings: Arc<Findings>,
+    /// When the model ended, where it is known that it has.
+    pub ended: Option<EndOfLife>,
 }
 
 /// Who is asked for a title or a summary.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Finding, Hold, Learned, Limiter, Permit, Repair, Repairs};
+use playhouse_llm::{AnswerStream, Hold, Learned, Limiter, Permit, Repair};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
@@ -187,7 +187,7 @@ async fn run(work: StepWork) {
                     answer.repairs.note(Repair::ArgumentsNotAnObject);
                 }
             }
-            log(&answer.repairs, of_session, &order);
+            log(&answer, of_session, &order);
             AttemptReport::Finished(StepAnswer {
                 parts,
                 calls,
@@ -227,11 +227,16 @@ async fn run(work: StepWork) {
     drop(session.send_message(message));
 }
 
-/// An answer that had to be repaired is one that the provider's people should hear of.
-fn log(repairs: &Repairs, session: SessionId, order: &AttemptOrder) {
-    for (repair, times) in repairs.iter() {
-        let (model, attempt) = (&order.model, order.attempt);
+/// An answer that had to be repaired is one that the provider's people should hear of; and what a provider leaves out of a
+/// request, this engine should have left out itself.
+fn log(answer: &playhouse_llm::Answer, session: SessionId, order: &AttemptOrder) {
+    let (model, attempt) = (&order.model, order.attempt);
+    for (repair, times) in answer.repairs.iter() {
         tracing::warn!(%session, %attempt, %model, times, %repair, "an answer was repaired");
+    }
+    if !answer.removals.is_empty() {
+        let removals = &answer.removals;
+        tracing::warn!(%session, %attempt, %model, %removals, "the provider left reasoning out of a request");
     }
 }
 
@@ -335,30 +340,42 @@ async fn attempt(
         }
     };
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
+    let ended = ended.map_err(|error| error.of_ended(profile.ended.clone()));
     tell_limiter(&profile.limiter, &ended, shared);
-    if let Err(error) = &ended
-        && learn(&profile, &order.model, error).is_some()
-    {
-        // Its beginning has to be written anew.
-        conversation.forget();
-        progress.adjusted = true;
+    if let Err(error) = &ended {
+        if learn(&profile, &order.model, error, shared) {
+            // Its beginning has to be written anew.
+            conversation.forget();
+            progress.adjusted = true;
+        } else if conversation.leave_out_reasoning(error) {
+            let (attempt, model) = (order.attempt, &order.model);
+            tracing::warn!(%attempt, %model, %error, "the server refused earlier reasoning: it is left out from here on");
+            progress.adjusted = true;
+        }
     }
     ended
 }
 
-/// Reads from a refusal what requests to the model are to do without. `None` where it is final.
-pub(crate) fn learn(profile: &Profile, model: &ModelRef, error: &ErrorInfo) -> Option<Finding> {
+/// Reads from a refusal what holds for later requests to the model. Whether the same request may be sent again without what
+/// was refused; otherwise the refusal is final.
+pub(crate) fn learn(profile: &Profile, model: &ModelRef, error: &ErrorInfo, shared: &Shared) -> bool {
     let Profile { findings, endpoint, head, .. } = profile;
-    let Learned { finding, is_new } = findings.learn(model, endpoint.dialect, head, error)?;
+    let known = shared.directory.window(model).unwrap_or(u64::MAX);
+    let refused = findings.learn(model, endpoint.dialect, head, error);
+    let again = refused.is_some();
+    let Some(Learned { finding, is_new }) = refused.or_else(|| findings.learn_window(model, error, known))
+    else {
+        return false;
+    };
     if is_new {
         let line = finding.configuration(model);
         let configuration = line.as_deref().unwrap_or("no configuration key does the same");
         tracing::warn!(
             %model, %finding, configuration,
-            "a provider refused an optional parameter: from now on requests to this model are made accordingly"
+            "a provider refused a request: from now on requests to this model are made accordingly"
         );
     }
-    Some(finding)
+    again
 }
 
 /// Tells those who wait for the same server and key how a request ended.

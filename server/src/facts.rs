@@ -1,12 +1,13 @@
 //! What clients may know of agents, tools and models.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices};
 use playhouse_protocol::{ModelRef, PermissionRule};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 /// Where an agent may be used.
@@ -143,6 +144,16 @@ fn price_list<S: Serializer>(list: &PriceList, serializer: S) -> Result<S::Ok, S
     Written { usual: &list.usual, long: &list.long }.serialize(serializer)
 }
 
+/// Something that a running engine found a provider to refuse: requests go without it until the engine ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// What it is, in words.
+    pub finding: String,
+    /// The line of the configuration that says the same, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
+}
+
 /// A provider, as clients may know it: no address, no key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProviderView {
@@ -154,7 +165,8 @@ pub struct ProviderView {
     pub models: Vec<ModelView>,
 }
 
-/// What clients may know of agents, tools and models. Its methods are fast and do no I/O, unless they say so.
+/// What clients may know of agents, tools and models. Its methods are fast, and do no I/O beyond a look whether a file has
+/// changed, unless they say so.
 pub trait Facts: Send + Sync {
     /// The agents that there are in every workspace, hidden ones included, the usual one first.
     fn agents(&self) -> Vec<AgentFacts>;
@@ -168,6 +180,11 @@ pub trait Facts: Send + Sync {
 
     /// The providers that are known.
     fn providers(&self) -> Vec<ProviderView>;
+
+    /// What was found of requests to models, by `PROVIDER/MODEL`, since the engine began.
+    fn findings(&self) -> BTreeMap<String, Vec<Found>> {
+        BTreeMap::new()
+    }
 
     /// The model of sessions that name none.
     fn default_model(&self) -> Option<ModelRef>;

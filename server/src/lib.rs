@@ -36,7 +36,8 @@ mod wire;
 
 pub use app::App;
 pub use facts::{
-    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, ModelView, ProviderView, RefusedAgent, ToolView,
+    AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, Found, ModelView, ProviderView, RefusedAgent,
+    ToolView,
 };
 pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};

@@ -1,6 +1,7 @@
 //! `playhouse doctor`: what is in force on this machine, and what to do about what is not.
 
 mod begin;
+mod online;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +46,9 @@ pub(super) struct DoctorArguments {
     /// How to print it
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     format: ListFormat,
+    /// Ask OpenAI and Anthropic, as far as their keys are set, whether they serve the models of the configuration
+    #[arg(long)]
+    online: bool,
     #[command(flatten)]
     walls: WallsArguments,
 }
@@ -111,6 +115,9 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
             }
             findings.push(network(arguments.walls.network || settings.walls.network));
             findings.push(keys(&settings));
+            if arguments.online {
+                findings.extend(online::online(&settings).await);
+            }
             findings.extend(sinks(&settings));
             findings.push(connections(settings.server.connections, getrlimit(Resource::Nofile).maximum));
         }

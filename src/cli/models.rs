@@ -1,8 +1,10 @@
 //! `playhouse models`: what is known of models, of one model in full, and loading a whole catalogue of them.
 
+pub(super) mod online;
+
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -11,12 +13,13 @@ use playhouse_llm::{address, fetch};
 use playhouse_protocol::capability::{RequestRules, Sampling, Thinking};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{Day, ModelRef, PriceList, Prices};
+use playhouse_server::Found;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::sessions::ListFormat;
 use super::{CommandResult, Common, Exit, Failure, print, variable};
-use crate::config::{Settings, keep_catalogue};
+use crate::config::{NOTICE, Settings, keep_catalogue, load_catalogue};
 use crate::{clock, mock};
 
 /// The most bytes of a catalogue.
@@ -24,9 +27,6 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// How long a catalogue may take to arrive.
 const FETCH_TIME: Duration = Duration::from_secs(120);
-
-/// How many days before its end a model is marked in the list.
-const NOTICE: u64 = 30;
 
 /// Options of `playhouse models`.
 #[derive(Debug, Args)]
@@ -56,26 +56,67 @@ enum ModelsCommand {
     /// file as the project's models.toml
     Update {
         /// The catalogue: a file, or an address as https://models.dev/api.json
-        #[arg(value_name = "FILE|URL")]
-        source: String,
+        #[arg(value_name = "FILE|URL", required_unless_present = "online")]
+        source: Option<String>,
+        /// Ask OpenAI and Anthropic, as far as their keys are set, for limits, abilities and ends of their models, and keep
+        /// that beside the catalogue
+        #[arg(long)]
+        online: bool,
     },
 }
 
 pub(super) async fn models(common: &Common, arguments: ModelsArguments) -> CommandResult {
     match arguments.command {
-        Some(ModelsCommand::Update { source }) => update(common, &source).await,
-        Some(ModelsCommand::Show { model, format }) => show(&common.settings()?, &model, format),
+        Some(ModelsCommand::Update { source, online }) => {
+            if let Some(source) = &source {
+                update(common, source).await?;
+            }
+            if online { update_online(common).await } else { Ok(Exit::Completed) }
+        }
+        Some(ModelsCommand::Show { model, format }) => show(common, &model, format).await,
         None => list(&common.settings()?, arguments.provider.as_deref(), arguments.format),
     }
 }
 
-/// Needs no configuration that can be read: it also mends a catalogue that cannot be.
-async fn update(common: &Common, source: &str) -> CommandResult {
-    let file = Settings::catalogue_file(common.config.as_deref(), &variable).ok_or_else(|| {
+/// Where a loaded catalogue is kept.
+fn kept_file(common: &Common) -> Result<PathBuf, Failure> {
+    Settings::catalogue_file(common.config.as_deref(), &variable).ok_or_else(|| {
         Failure::usage(
             "there is no home directory: name a configuration file with --config, to keep it beside that",
         )
-    })?;
+    })
+}
+
+/// Asks the providers for what they tell of their models, and keeps that.
+async fn update_online(common: &Common) -> CommandResult {
+    let file = kept_file(common)?;
+    let answers = online::ask(&common.settings()?, today()).await;
+    if answers.is_empty() {
+        return Err(Failure::usage(
+            "there is no key of OpenAI or Anthropic: set OPENAI_API_KEY or ANTHROPIC_API_KEY",
+        ));
+    }
+    let mut catalogue = load_catalogue(&file)?;
+    let (mut told, mut failed) = (Vec::new(), Vec::new());
+    for online::Told { provider, listing } in answers {
+        match listing {
+            Ok(listing) => {
+                told.push(format!("{provider} lists {} models", listing.len()));
+                catalogue = catalogue.told(&provider, listing);
+            }
+            Err(error) => failed.push(format!("{provider}: {error}")),
+        }
+    }
+    if !told.is_empty() {
+        keep_catalogue(&file, &catalogue)?;
+        print(&format!("{}; kept what that tells in {}\n", told.join(", "), file.display()))?;
+    }
+    if failed.is_empty() { Ok(Exit::Completed) } else { Err(Failure::failed(failed.join("; "))) }
+}
+
+/// Needs no configuration that can be read: it also mends a catalogue that cannot be.
+async fn update(common: &Common, source: &str) -> CommandResult {
+    let file = kept_file(common)?;
     let text = if source.contains("://") {
         fetch(source, MOST_BYTES, FETCH_TIME).await.map_err(Failure::failed)?
     } else {
@@ -83,6 +124,11 @@ async fn update(common: &Common, source: &str) -> CommandResult {
     };
     let catalogue =
         Catalogue::read(&text).map_err(|error| Failure::usage(format!("{}: {error}", shown(source))))?;
+    // What providers told holds for any catalogue.
+    let catalogue = match load_catalogue(&file) {
+        Ok(before) => catalogue.told_as(&before),
+        Err(_) => catalogue,
+    };
     keep_catalogue(&file, &catalogue)?;
     let loaded: Vec<(&ModelRef, &ModelFacts)> = catalogue.loaded().collect();
     let mut providers: Vec<&str> = loaded.iter().map(|(model, _)| model.provider.as_str()).collect();
@@ -319,6 +365,7 @@ fn source_name(source: Option<Source>) -> &'static str {
     match source {
         Some(Source::Configured) => "configured",
         Some(Source::Loaded) => "loaded",
+        Some(Source::Provider) => "told by its provider",
         Some(Source::Builtin) | None => "built in",
     }
 }
@@ -328,8 +375,18 @@ fn today() -> Day {
     Day::of(clock::now())
 }
 
+/// What a running engine found of the model's requests, where one serves the data directory.
+async fn findings(common: &Common, model: &ModelRef) -> Vec<Found> {
+    let Some(client) = super::reach::running(common).await else { return Vec::new() };
+    // An older engine has no such member.
+    let Ok(mut answer) = client.get("/v1/models").await else { return Vec::new() };
+    serde_json::from_value(answer["findings"][model.to_string()].take()).unwrap_or_default()
+}
+
 /// All that is known of one model.
-fn show(settings: &Settings, model: &ModelRef, format: ListFormat) -> CommandResult {
+async fn show(common: &Common, model: &ModelRef, format: ListFormat) -> CommandResult {
+    let settings = &common.settings()?;
+    let findings = findings(common, model).await;
     let catalogue = &settings.catalogue.now();
     let known = catalogue.find(model).ok_or_else(|| {
         let nearest = catalogue.nearest(model);
@@ -343,11 +400,15 @@ fn show(settings: &Settings, model: &ModelRef, format: ListFormat) -> CommandRes
     let of = known.inherited_from.as_ref().unwrap_or(model);
     let (source, version) = (catalogue.source(of), catalogue.version_for(of));
     let text = match format {
-        ListFormat::Table => described(model, &known, (source, version), &key),
+        ListFormat::Table => {
+            described(model, &known, (source, version), catalogue.is_told(of), &key, &findings)
+        }
         ListFormat::Json => {
             let facts = &known.facts;
             let mut shown = object(model, facts, source, &key);
             shown["version"] = json!(version);
+            shown["told_by_provider"] = json!(catalogue.is_told(of));
+            shown["findings"] = json!(findings);
             shown["inherited_from"] = json!(known.inherited_from.as_ref().map(ToString::to_string));
             shown["off_peak"] = json!(facts.prices.off_peak);
             shown["efforts"] = json!(facts.reasoning_form.as_ref().map(|form| &form.efforts));
@@ -367,7 +428,9 @@ fn described(
     model: &ModelRef,
     known: &Known<'_>,
     (source, version): (Option<Source>, Option<String>),
+    is_told: bool,
     key: &KeyState,
+    findings: &[Found],
 ) -> String {
     let facts = &known.facts;
     let mut out = format!("{model}\n");
@@ -376,7 +439,8 @@ fn described(
         let _ = writeln!(out, "  {name:15} {value}");
     };
     let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
-    line("source", &format!("{}{version}", source_name(source)));
+    let told = if is_told { "; limits, abilities or end as its provider lists them" } else { "" };
+    line("source", &format!("{}{version}{told}", source_name(source)));
     if let Some(from) = &known.inherited_from {
         line("inherited from", &format!("{from}: all but its prices"));
     }
@@ -394,6 +458,10 @@ fn described(
     let unusual = rules(&facts.rules).into_iter().filter_map(|(_, _, meaning)| meaning);
     for (index, meaning) in unusual.enumerate() {
         line(if index == 0 { "rules" } else { "" }, meaning);
+    }
+    for (index, Found { finding, configuration }) in findings.iter().enumerate() {
+        let advice = configuration.as_ref().map(|line| format!("; to say so: {line}"));
+        line(if index == 0 { "found" } else { "" }, &format!("{finding}{}", advice.unwrap_or_default()));
     }
     price_table(&facts.prices, &mut out);
     out

@@ -43,7 +43,7 @@ impl LiveCatalogue {
     /// The catalogue that is kept in `file`, or the built-in one where there is no such file.
     pub(super) fn load(file: Option<PathBuf>) -> Result<Self, ConfigError> {
         let stamp = file.as_deref().and_then(stamp);
-        let catalogue = file.as_deref().map_or(Ok(Catalogue::builtin()), load)?;
+        let catalogue = file.as_deref().map_or(Ok(Catalogue::builtin()), load_catalogue)?;
         let configured = ConfiguredModels::default();
         Ok(Self(Arc::new(Followed { file, configured, read: Mutex::new((stamp, catalogue)) })))
     }
@@ -68,7 +68,7 @@ impl LiveCatalogue {
         let found = stamp(file);
         if found != read.0 {
             read.0 = found;
-            match load(file).and_then(|catalogue| configured.apply(catalogue)) {
+            match load_catalogue(file).and_then(|catalogue| configured.apply(catalogue)) {
                 Ok(catalogue) => {
                     let models = catalogue.loaded().count();
                     tracing::info!(file = %file.display(), models, "the catalogue of models was read again");
@@ -92,7 +92,10 @@ fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 /// The catalogue that is kept in `file`, or the built-in one where there is no such file.
-fn load(file: &Path) -> Result<Catalogue, ConfigError> {
+///
+/// # Errors
+/// The file cannot be read, or is not what [`keep_catalogue`] wrote.
+pub fn load_catalogue(file: &Path) -> Result<Catalogue, ConfigError> {
     let bytes = match fs_err::read(file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Catalogue::builtin()),

@@ -6,6 +6,7 @@ use std::path::Path;
 use playhouse_workspace::process::PASSED_DOWN;
 use sha2::{Digest as _, Sha256};
 
+use super::catalogue::CATALOGUE_FILE;
 use super::provider::HeaderSource;
 use super::settings::{Settings, Variables};
 
@@ -22,7 +23,9 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
         hash.update((piece.len() as u64).to_be_bytes());
         hash.update(piece);
     };
-    for path in &settings.own {
+    // A running engine follows the catalogue by itself.
+    let catalogue = Some(std::ffi::OsStr::new(CATALOGUE_FILE));
+    for path in settings.own.iter().filter(|path| path.file_name() != catalogue) {
         add_file(path, &mut add);
     }
     for rules in &settings.rules {
@@ -110,6 +113,12 @@ mod tests {
         };
         assert_eq!(with_path("/bin"), with_path("/bin"));
         assert_ne!(with_path("/bin"), with_path("/usr/bin"));
+        fs_err::write(
+            folder.path().join(CATALOGUE_FILE),
+            r#"{"format":"playhouse-models","version":3,"models":{}}"#,
+        )
+        .unwrap();
+        assert_eq!(plain, of("", None), "an engine that runs takes a new catalogue");
         fs_err::create_dir(folder.path().join("agents")).unwrap();
         fs_err::write(folder.path().join("agents/a.md"), "---\ndescription: An agent.\n---\nBe quick.")
             .unwrap();

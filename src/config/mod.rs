@@ -41,13 +41,14 @@ mod settings;
 mod sinks;
 #[cfg(test)]
 mod tests;
+mod upcoming;
 mod walls;
 mod web;
 mod workspace;
 
 pub use billing::BillingSettings;
 pub use budgets::BudgetSettings;
-pub use catalogue::{CATALOGUE_FILE, LiveCatalogue, keep_catalogue};
+pub use catalogue::{CATALOGUE_FILE, LiveCatalogue, keep_catalogue, load_catalogue};
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
@@ -57,4 +58,5 @@ pub use provider::{HeaderSource, ProviderSettings};
 pub use server::ServerSettings;
 pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
 pub use sinks::SinkSettings;
+pub(crate) use upcoming::NOTICE;
 pub use web::{SearchKind, WebSettings};

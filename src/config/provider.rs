@@ -51,7 +51,7 @@ impl ProviderSettings {
     }
 
     /// Whether this is a host of OpenAI's own, of any region.
-    fn is_openai(&self) -> bool {
+    pub(super) fn is_openai(&self) -> bool {
         let authority = self.base_url.split_once("://").map_or("", |(_, rest)| rest);
         let host = authority.split(['/', ':']).next().unwrap_or_default();
         host == "api.openai.com" || host.ends_with(".api.openai.com")

@@ -22,8 +22,18 @@ fn it_says_what_is_in_force() {
     let ended = stage.playhouse(["doctor", "--format", "json"]).is(0);
     let lines = ended.lines();
     let checks: Vec<&str> = lines.iter().map(|line| line["check"].as_str().unwrap()).collect();
-    let parts =
-        ["configuration", "agents", "model", "sandbox", "walls", "network", "keys", "connections", "data"];
+    let parts = [
+        "configuration",
+        "agents",
+        "model",
+        "lifecycle",
+        "sandbox",
+        "walls",
+        "network",
+        "keys",
+        "connections",
+        "data",
+    ];
     let machine = ["limits", "ends", "memory", "bash", "git", "bwrap"];
     assert_eq!(checks, parts.into_iter().chain(machine).collect::<Vec<_>>());
     for line in &lines {

@@ -25,6 +25,7 @@ mod full_disk;
 mod going_on;
 mod interrupt;
 mod killed;
+mod lifecycle;
 mod long;
 mod metrics;
 mod models;

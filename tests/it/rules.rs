@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use fs_err as fs;
-use mock_llm::{MockOptions, Model, RefusalShape, Rules, RulesReport, Script, reasoning, text};
+use mock_llm::{Mock, MockOptions, Model, RefusalShape, Rules, RulesReport, Script, reasoning, text};
 use playhouse::protocol::Record;
 use serde_json::{Value, json};
 
@@ -134,5 +134,25 @@ fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
             assert!(requests[0].get(name).is_some() && last.get(name).is_none(), "{shape:?}: {name}");
         }
         assert_ne!(last["messages"], Value::Null);
+    }
+}
+
+#[test]
+fn reasoning_that_a_server_does_not_take_back_is_left_out_and_the_turn_goes_on() {
+    for Asked { provider, model, .. } in ASKED.iter().filter(|asked| asked.model != "plain-1") {
+        let mut stage = stage(Rules::default());
+        // A server whose signatures are no others'.
+        stage.goes_on_before(Mock::new(Script::new().model(*model, reading())));
+        stage.run(["-m", &format!("{provider}/{model}"), "--steps", "3", "Read."]).is(4);
+        let session = stage.session();
+        let script = Script::new().model(*model, reading());
+        stage.goes_on_before(Mock::with_rules(script, MockOptions::default(), Rules::default()).unwrap());
+        stage.run(["-s", &session, "--steps", "4", "Go on."]).is(4);
+        let report = stage.mock.rules_report();
+        let counts = &report.models[*model];
+        // DeepSeek's is text, which any server takes.
+        let refused = u64::from(*model != "deepseek-v4-pro");
+        assert_eq!(counts.refused, refused, "{model}: {:?}", counts.messages);
+        assert!(counts.refused == 0 || counts.valid > 0, "{model}: what is made afterwards comes back");
     }
 }

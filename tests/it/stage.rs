@@ -137,8 +137,13 @@ impl Stage {
 
     /// From now on this is the whole of what the model `local/m` says, its turns so far included; what it was asked is forgotten.
     pub(crate) fn goes_on_with(&mut self, model: Model) {
+        self.goes_on_before(Mock::new(Script::new().model("m", model)));
+    }
+
+    /// From now on its models are those of `mock`.
+    pub(crate) fn goes_on_before(&mut self, mock: Mock) {
         let before = self.url();
-        self.mock = Mock::new(Script::new().model("m", model));
+        self.mock = mock;
         let listening = async { self.mock.serve(TcpListener::bind("127.0.0.1:0").await.unwrap()).unwrap() };
         self.server = self.runtime.block_on(listening);
         let text = fs::read_to_string(&self.config).unwrap();

@@ -20,7 +20,7 @@ use playhouse_llm::{
 use playhouse_policy::{Access, Action, Rule, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
-use playhouse_protocol::ledger::Purpose;
+use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::{
     CommandError, ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
@@ -203,12 +203,16 @@ impl Directory for TestDirectory {
         if model.model == "priceless" {
             return PriceList::default();
         }
+        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
+    }
+
+    fn tier(&self, _: &ModelRef) -> Tier {
         let left = self.panics_in_session.load(Ordering::SeqCst);
         if left > 0 {
             self.panics_in_session.store(left - 1, Ordering::SeqCst);
-            panic!("the price list is on fire");
+            panic!("the list of tiers is on fire");
         }
-        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
+        Tier::default()
     }
 
     fn window(&self, _: &ModelRef) -> Option<u64> {
@@ -271,6 +275,7 @@ impl Directory for TestDirectory {
             }
         }
         Ok(Profile {
+            ended: None,
             endpoint: self.endpoint(&request.model.provider),
             transport: self.transport(&request.model.provider),
             limiter: self.limiter.clone(),

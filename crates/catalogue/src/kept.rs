@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::error::CatalogueError;
 use crate::facts::ModelFacts;
 use crate::loaded::{Loaded, MODELS_DEV};
+use crate::told::Told;
 
 /// Says whose file it is.
 const FORMAT: &str = "playhouse-models";
@@ -35,6 +36,9 @@ struct File<'a> {
     #[serde(default = "models_dev")]
     source: String,
     models: BTreeMap<String, BTreeMap<String, Entry>>,
+    /// What providers told of their own models.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    told: BTreeMap<String, BTreeMap<String, Told>>,
 }
 
 fn models_dev() -> String {
@@ -44,7 +48,12 @@ fn models_dev() -> String {
 /// The file with these models.
 pub(crate) fn write(loaded: &Loaded) -> String {
     let source = loaded.source.clone();
-    let mut file = File { format: FORMAT, version: VERSION, source, models: BTreeMap::new() };
+    let mut file =
+        File { format: FORMAT, version: VERSION, source, models: BTreeMap::new(), told: BTreeMap::new() };
+    for (model, told) in &loaded.told {
+        let siblings = file.told.entry(model.provider.clone()).or_default();
+        siblings.insert(model.model.clone(), told.clone());
+    }
     for (model, facts) in &loaded.models {
         let siblings = file.models.entry(model.provider.clone()).or_default();
         siblings.insert(model.model.clone(), Entry::from(facts));
@@ -78,7 +87,10 @@ pub(crate) fn read(text: &str) -> Result<Loaded, CatalogueError> {
             .into_iter()
             .map(move |(model, entry)| (ModelRef::new(&provider, model), ModelFacts::from(entry)))
     });
-    Ok(Loaded { source: file.source, models: models.collect() })
+    let told = file.told.into_iter().flat_map(|(provider, models)| {
+        models.into_iter().map(move |(model, told)| (ModelRef::new(&provider, model), told))
+    });
+    Ok(Loaded { source: file.source, models: models.collect(), told: told.collect() })
 }
 
 #[cfg(test)]
@@ -88,7 +100,8 @@ mod tests {
     use super::*;
 
     fn models() -> Loaded {
-        Loaded { source: "litellm".to_owned(), models: crate::builtin::builtin().models.clone() }
+        let models = crate::builtin::builtin().models.clone();
+        Loaded { source: "litellm".to_owned(), models, told: BTreeMap::new() }
     }
 
     #[test]

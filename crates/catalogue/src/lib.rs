@@ -4,6 +4,7 @@
 //! - [`Catalogue`]: all models that are known, in three layers: those of the project's own file `models.toml`, which is
 //!   part of the program and read when the first model is looked up; before them a whole catalogue that was loaded
 //!   ([`Catalogue::read`]); before that what an operator configured.
+//! - [`Listing`]: what a provider tells of its own models; it stands before a catalogue that was loaded.
 //! - [`Known`]: the facts of a model, its own or those of the model that it follows ([`Catalogue::find`]).
 //! - [`generate`]: makes `models.toml` from litellm's table and from `overlay.toml`, which is written by hand.
 //! - [`CatalogueError`]: what is wrong with a catalogue, and where in it.
@@ -37,6 +38,7 @@ mod kept;
 mod litellm;
 mod loaded;
 mod models_dev;
+mod told;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,12 +54,15 @@ pub use error::CatalogueError;
 pub use facts::ModelFacts;
 pub use playhouse_protocol::capability::Modalities;
 pub use playhouse_protocol::usage::LongContext;
+pub use told::Listing;
 
 /// Where what is known of a model comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The operator's configuration.
     Configured,
+    /// What its provider told of it.
+    Provider,
     /// A catalogue that was loaded.
     Loaded,
     /// The program.
@@ -81,6 +86,8 @@ pub struct Catalogue {
     configured: Arc<BTreeMap<ModelRef, ModelFacts>>,
     /// Models of a catalogue that was loaded. They stand before built-in ones of the same name.
     loaded: Option<Arc<Loaded>>,
+    /// Models of which providers told something, with that. They stand before those that were loaded.
+    told: Arc<BTreeMap<ModelRef, ModelFacts>>,
     /// Models that are not known, each with the one that it follows.
     followed: Arc<Mutex<HashMap<ModelRef, Option<ModelRef>>>>,
 }
@@ -134,12 +141,43 @@ impl Catalogue {
 
     /// The models that were loaded, as a text that is read again several times as fast as the one they came from.
     pub fn keep(&self) -> String {
-        let nothing = Loaded { source: String::new(), models: BTreeMap::new() };
-        kept::write(self.loaded.as_deref().unwrap_or(&nothing))
+        kept::write(self.loaded.as_deref().unwrap_or(&Loaded::default()))
     }
 
     fn with(loaded: Loaded) -> Self {
-        Self { loaded: Some(Arc::new(loaded)), ..Self::default() }
+        let mut catalogue = Self { loaded: Some(Arc::new(loaded)), ..Self::default() };
+        catalogue.apply_told();
+        catalogue
+    }
+
+    /// The same with what `provider` tells of its models. Prices stay as they are known. Of models that are not known, nor
+    /// follow one that is, nothing is taken over.
+    #[must_use]
+    pub fn told(self, provider: &str, listing: Listing) -> Self {
+        let mut loaded = self.loaded.as_deref().cloned().unwrap_or_default();
+        loaded.told.retain(|model, _| model.provider != provider);
+        let told = listing.0.into_iter().filter(|(_, told)| !told.is_empty());
+        loaded.told.extend(told.map(|(model, told)| (ModelRef::new(provider, model), told)));
+        Self { configured: self.configured, ..Self::with(loaded) }
+    }
+
+    /// The same with what providers told `other` of their models.
+    #[must_use]
+    pub fn told_as(self, other: &Self) -> Self {
+        let mut loaded = self.loaded.as_deref().cloned().unwrap_or_default();
+        loaded.told = other.loaded.as_deref().map(|other| other.told.clone()).unwrap_or_default();
+        Self { configured: self.configured, ..Self::with(loaded) }
+    }
+
+    fn apply_told(&mut self) {
+        let Some(loaded) = self.loaded.clone() else { return };
+        let told = loaded.told.iter().filter_map(|(model, told)| {
+            let mut facts = self.find(model)?.facts.into_owned();
+            told.apply(&mut facts);
+            Some((model.clone(), facts))
+        });
+        self.told = Arc::new(told.collect());
+        self.followed = Arc::default();
     }
 
     /// The day of the state of the built-in facts, as `YYYY-MM-DD`.
@@ -238,15 +276,31 @@ impl Catalogue {
     /// the one that was loaded; `None` for what the operator wrote, and for a model that is not known.
     pub fn version_for(&self, model: &ModelRef) -> Option<String> {
         match self.source(model)? {
-            Source::Configured => None,
+            Source::Configured | Source::Provider => None,
             Source::Loaded => self.loaded.as_deref().map(|loaded| loaded.source.clone()),
             Source::Builtin => Some(format!("builtin-{}", builtin::builtin().version)),
         }
     }
 
-    /// Where that comes from.
+    /// Where that comes from, but for what its provider told ([`Catalogue::is_told`]); `None` for a model of which only
+    /// the provider told.
     pub fn source(&self, model: &ModelRef) -> Option<Source> {
-        self.own(model).map(|(source, _)| source)
+        let named = |model: &ModelRef| {
+            let mut layers = self.layers().filter(|(source, _)| *source != Source::Provider);
+            layers.find_map(|(source, models)| models.contains_key(model).then_some(source))
+        };
+        named(model).or_else(|| named(&ModelRef::new(&model.provider, family::undated(&model.model)?)))
+    }
+
+    /// Whether its provider told something of the model.
+    pub fn is_told(&self, model: &ModelRef) -> bool {
+        self.told.contains_key(model)
+    }
+
+    /// The same without what the operator configured.
+    #[must_use]
+    pub fn without_configured(self) -> Self {
+        Self { configured: Arc::default(), followed: Arc::default(), ..self }
     }
 
     /// Adds a model, or replaces what was known of it.
@@ -277,9 +331,10 @@ impl Catalogue {
     /// All models by layer; an earlier layer stands before a later one.
     fn layers(&self) -> impl Iterator<Item = (Source, &BTreeMap<ModelRef, ModelFacts>)> {
         let configured = (Source::Configured, &*self.configured);
+        let told = (Source::Provider, &*self.told);
         let loaded = self.loaded.as_deref().map(|loaded| (Source::Loaded, &loaded.models));
         let builtin = std::iter::once_with(|| (Source::Builtin, &builtin::builtin().models));
-        std::iter::once(configured).chain(loaded).chain(builtin)
+        [configured, told].into_iter().chain(loaded).chain(builtin)
     }
 
     /// Up to three known models that `model` was probably meant to be, as `PROVIDER/MODEL`, the best first. Models of

@@ -10,6 +10,7 @@ use crate::builtin::{self, builtin};
 use crate::error::CatalogueError;
 use crate::facts::ModelFacts;
 use crate::family::{self, Family};
+use crate::told::Told;
 use crate::{litellm, models_dev};
 
 /// The name of a catalogue in the format of models.dev.
@@ -22,11 +23,13 @@ const LITELLM: &str = "litellm";
 const MODELS_TOML: &str = "models.toml";
 
 /// The models of a catalogue that was loaded.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Loaded {
     /// The catalogue's name, and its version where it has one.
     pub(crate) source: String,
     pub(crate) models: BTreeMap<ModelRef, ModelFacts>,
+    /// What providers told of their own models.
+    pub(crate) told: BTreeMap<ModelRef, Told>,
 }
 
 impl Loaded {
@@ -42,7 +45,7 @@ impl Loaded {
             Some(rows) if litellm::recognises(rows) => (LITELLM, litellm::read(&root)?),
             _ => (MODELS_DEV, models_dev::read(&root)?),
         };
-        let mut loaded = Self { source: source.to_owned(), models };
+        let mut loaded = Self { source: source.to_owned(), models, told: BTreeMap::new() };
         loaded.follow();
         loaded.complete();
         Ok(loaded)
@@ -70,7 +73,8 @@ impl Loaded {
                 return Err(wrong(&name, "the name of a provider cannot be empty or hold a slash"));
             }
         }
-        Ok(Self { source: format!("{MODELS_TOML} {}", file.version), models: file.models })
+        let source = format!("{MODELS_TOML} {}", file.version);
+        Ok(Self { source, models: file.models, told: BTreeMap::new() })
     }
 
     /// Completes each model that is built in with what its format does not tell: its rules, and prices that go with the

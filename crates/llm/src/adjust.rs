@@ -5,7 +5,7 @@
 //! all later requests ([`Head::adjustments`]). What carries meaning (messages, tools) is never left out, and a request never
 //! leaves without a limit of its output.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -120,6 +120,21 @@ const OUTPUT_LIMITS: [&str; 4] =
 /// The least limit of an answer that is believed.
 const LEAST_OUTPUT: u64 = 16;
 
+/// The least context window that is believed.
+const LEAST_WINDOW: u64 = 1_024;
+
+/// What stands before the size of a context window.
+const WINDOWS: [&str; 8] = [
+    "context length",
+    "context window",
+    "context size",
+    "context limit",
+    "maximum prompt length",
+    "maximum model length",
+    "maximum number of tokens allowed",
+    "token limit",
+];
+
 /// What one refusal says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
@@ -135,6 +150,8 @@ pub enum Finding {
     MostOutput(u64),
     /// The keyword is left out of schemas.
     WithoutKeyword(&'static str),
+    /// A request may have so many tokens at most.
+    Window(u64),
 }
 
 impl Finding {
@@ -145,6 +162,7 @@ impl Finding {
         Some(match self {
             Self::NoReasoning => of_model("reasoning = \"none\""),
             Self::MostOutput(tokens) => of_model(&format!("output = {tokens}")),
+            Self::Window(tokens) => of_model(&format!("context = {tokens}")),
             Self::OtherLimitField(field) => {
                 let name = serde_json::to_value(field).unwrap_or(Value::Null);
                 format!("[providers.{provider}] output_limit_field = {name}")
@@ -172,6 +190,7 @@ impl fmt::Display for Finding {
             }
             Self::MostOutput(tokens) => write!(f, "an answer has at most {tokens} tokens"),
             Self::WithoutKeyword(keyword) => write!(f, "`{keyword}` is left out of the schemas of tools"),
+            Self::Window(tokens) => write!(f, "the context window has {tokens} tokens"),
         }
     }
 }
@@ -213,17 +232,58 @@ impl Adjustments {
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.0.iter()
     }
+
+    /// The most tokens of a request, where a refusal said so.
+    pub fn window(&self) -> Option<u64> {
+        let windows = self.0.iter().filter_map(|finding| match finding {
+            Finding::Window(tokens) => Some(*tokens),
+            _ => None,
+        });
+        windows.min()
+    }
 }
 
 /// What refusals have said, by provider and model, until the program ends.
 #[derive(Debug, Default)]
-pub struct Findings(Mutex<HashMap<ModelRef, Adjustments>>);
+pub struct Findings {
+    found: Mutex<HashMap<ModelRef, Adjustments>>,
+    /// Reasoning that a model was wanted to do and that is sent as another level: it is logged once.
+    mapped: Mutex<HashSet<(ModelRef, Effort)>>,
+}
 
 impl Findings {
     /// What was found of `model`.
     pub fn of(&self, model: &ModelRef) -> Adjustments {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get(model).cloned().unwrap_or_default()
+    }
+
+    /// All models of which something was found.
+    pub fn all(&self) -> Vec<(ModelRef, Adjustments)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.iter().map(|(model, adjustments)| (model.clone(), adjustments.clone())).collect()
+    }
+
+    /// Whether this is the first time that `model` is wanted to think at a level that it lacks.
+    pub fn is_first_mapping(&self, model: &ModelRef, wanted: Effort) -> bool {
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.insert((model.clone(), wanted))
+    }
+
+    fn insert(&self, model: &ModelRef, finding: Finding) -> Learned {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = found.entry(model.clone()).or_default().0.insert(finding.clone());
+        Learned { finding, is_new }
+    }
+
+    /// Reads how much a model takes from the refusal of a request that was too long for it. `None` where it does not say so,
+    /// or no less than `known`, in tokens.
+    pub fn learn_window(&self, model: &ModelRef, error: &ErrorInfo, known: u64) -> Option<Learned> {
+        if error.code != ErrorCode::ContextOverflow {
+            return None;
+        }
+        let tokens = window(&error.message).filter(|tokens| (LEAST_WINDOW..known).contains(tokens))?;
+        Some(self.insert(model, Finding::Window(tokens)))
     }
 
     /// Reads the refusal of a request with this head, which was sent in `dialect`. `None` where it names no optional
@@ -239,10 +299,7 @@ impl Findings {
         if error.code != ErrorCode::BadRequest || !matches!(error.status, Some(400 | 422)) {
             return None;
         }
-        let finding = read(dialect, head, &error.message)?;
-        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = found.entry(model.clone()).or_default().0.insert(finding.clone());
-        Some(Learned { finding, is_new })
+        Some(self.insert(model, read(dialect, head, &error.message)?))
     }
 }
 
@@ -267,7 +324,7 @@ impl Head {
                 Finding::Without(Parameter::BlockBinding) => self.drop_stale_reasoning = false,
                 Finding::Without(Parameter::Temperature) => self.temperature = None,
                 Finding::Without(Parameter::TopP) => self.top_p = None,
-                Finding::Without(_) | Finding::WithoutKeyword(_) => {}
+                Finding::Without(_) | Finding::WithoutKeyword(_) | Finding::Window(_) => {}
             }
         }
         let keywords: Vec<&str> = adjustments.keywords().collect();
@@ -334,6 +391,36 @@ fn read(dialect: DialectKind, head: &Head, message: &str) -> Option<Finding> {
     };
     let keyword = KEYWORDS.into_iter().find(has)?;
     speaks_of_schema.iter().any(|word| text.contains(word)).then_some(Finding::WithoutKeyword(keyword))
+}
+
+/// Whether a request was refused because of reasoning that it brought back: it does not hold any more, or was made for
+/// somebody else.
+pub fn refuses_reasoning(error: &ErrorInfo) -> bool {
+    let text = error.message.to_ascii_lowercase();
+    let refused = error.code == ErrorCode::BadRequest && matches!(error.status, Some(400 | 422));
+    let anthropic = text.contains("thinking` block")
+        && (text.contains("invalid `") || text.contains("cannot be modified"));
+    let openai = text.contains("invalid_encrypted_content") || text.contains("encrypted content");
+    refused && (anthropic || openai || text.contains("thought signature"))
+}
+
+/// The size of a context window that a refusal tells: `maximum context length is 4096 tokens`, or `210000 > 200000`.
+fn window(message: &str) -> Option<u64> {
+    let text = message.to_ascii_lowercase();
+    let number = |text: &str| {
+        let digits: String = text.chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+        digits.replace(',', "").parse::<u64>().ok()
+    };
+    let compared = text.rsplit_once("> ").and_then(|(_, rest)| number(rest));
+    let named = || {
+        WINDOWS.iter().find_map(|name| {
+            let (_, rest) = text.split_once(name)?;
+            let rest = rest.trim_start_matches([' ', ':', '(', '=', '\'', '`']);
+            let rest = ["is ", "of "].iter().find_map(|word| rest.strip_prefix(word)).unwrap_or(rest);
+            number(rest)
+        })
+    };
+    compared.or_else(named)
 }
 
 /// What a refusal says that names the limit of the answer.

@@ -1,10 +1,12 @@
 //! From the events of a stream to the pieces and the end of an answer.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
+use serde_json::Value;
 
 use crate::repair::{Repair, Repairs};
 
@@ -63,6 +65,52 @@ pub struct Answer {
     pub model: Option<String>,
     /// What was made good in it: to be logged.
     pub repairs: Repairs,
+    /// What the provider left out of the request before the model read it, in its own words: to be logged.
+    pub removals: Removals,
+}
+
+/// What a provider left out of a request, by kind and reason, and how often.
+///
+/// ```
+/// use playhouse_llm::Removals;
+/// let told = serde_json::json!([
+///     {"type": "thinking_dropped", "reason": "prefix_binding_mismatch"},
+///     {"type": "reasoning", "action": "removed", "reason": "prefix_mismatch", "id": "rs_1"},
+///     {"type": "reasoning", "action": "removed", "reason": "prefix_mismatch", "id": "rs_2"},
+///     3,
+/// ]);
+/// let removals = Removals::read(told.as_array().unwrap());
+/// assert_eq!(removals.to_string(), "reasoning (prefix_mismatch) × 2, thinking_dropped (prefix_binding_mismatch) × 1");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removals(BTreeMap<(String, String), u32>);
+
+impl Removals {
+    /// Reads the member `input_transformations` of an answer. Entries of another shape are left out.
+    pub fn read(transformations: &[Value]) -> Self {
+        let mut removals = BTreeMap::new();
+        for entry in transformations {
+            let text = |name: &str| entry[name].as_str().map(str::to_owned);
+            let Some(kind) = text("type") else { continue };
+            *removals.entry((kind, text("reason").unwrap_or_default())).or_insert(0) += 1;
+        }
+        Self(removals)
+    }
+
+    /// Whether nothing was left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Removals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, ((kind, reason), times)) in self.0.iter().enumerate() {
+            let before = if index == 0 { "" } else { ", " };
+            write!(f, "{before}{kind} ({reason}) × {times}")?;
+        }
+        Ok(())
+    }
 }
 
 /// An attempt that failed.

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url, redirect};
+use secrecy::ExposeSecret as _;
 
 use crate::connections::{CONNECT_TIMEOUT, innermost};
+use crate::dialect::DialectKind;
+use crate::endpoint::Endpoint;
 use crate::transport::address;
 
-/// How many redirects are followed with https. Nothing that is secret goes along.
+/// How many redirects are followed with https. A request that carries a key follows none.
 const REDIRECTS: usize = 5;
 
 /// The text at `url` (`http` or `https`), of at most `most` bytes, within `time`.
@@ -17,26 +21,61 @@ const REDIRECTS: usize = 5;
 /// Says what went wrong and where, in a fragment that names the address without credentials and query. A status other
 /// than success is an error.
 pub async fn fetch(url: &str, most: usize, time: Duration) -> Result<String, String> {
+    read(url, HeaderMap::new(), most, time).await
+}
+
+/// The models that a provider lists, as it tells them (`GET /v1/models` of OpenAI's and Anthropic's APIs).
+///
+/// # Errors
+/// As [`fetch`]; the key and the values of headers are in no message.
+pub async fn fetch_models(endpoint: &Endpoint, most: usize, time: Duration) -> Result<String, String> {
+    let base = endpoint.base_url.trim_end_matches('/');
+    // Unlike OpenAI's, the addresses of this dialect end before the version; and its lists have pages.
+    let url = match endpoint.dialect {
+        DialectKind::Anthropic => {
+            format!("{}/v1/models?limit=1000", base.strip_suffix("/v1").unwrap_or(base))
+        }
+        _ => format!("{base}/models"),
+    };
+    endpoint.check_key().map_err(|error| error.message)?;
+    let own = endpoint.dialect.dialect().headers(endpoint.key.as_ref());
+    let configured = endpoint.headers.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    let mut headers = HeaderMap::new();
+    for (name, value) in own.into_iter().chain(configured) {
+        let wrong = |_| format!("the header {name} cannot be sent");
+        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(wrong)?;
+        value.set_sensitive(true);
+        headers.insert(
+            HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| format!("the header {name} cannot be sent"))?,
+            value,
+        );
+    }
+    read(&url, headers, most, time).await.map_err(|error| endpoint.without_secrets(error))
+}
+
+async fn read(url: &str, headers: HeaderMap, most: usize, time: Duration) -> Result<String, String> {
     let place = address(url);
-    match tokio::time::timeout(time, exchange(url, &place, most)).await {
+    match tokio::time::timeout(time, exchange(url, headers, &place, most)).await {
         Ok(result) => result,
         Err(_) => Err(format!("{place} was not read within {} s", time.as_secs_f64())),
     }
 }
 
-async fn exchange(url: &str, place: &str, most: usize) -> Result<String, String> {
+async fn exchange(url: &str, headers: HeaderMap, place: &str, most: usize) -> Result<String, String> {
     let url = Url::parse(url).map_err(|error| format!("\"{place}\" is not an address: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("\"{place}\" begins with {}: use http or https", url.scheme()));
     }
     let secure = url.scheme() == "https";
     // Loading the machine's certificates takes milliseconds.
-    let client = tokio::task::spawn_blocking(move || client(secure)).await;
+    let redirects = if headers.is_empty() { REDIRECTS } else { 0 };
+    let client = tokio::task::spawn_blocking(move || client(secure, redirects)).await;
     let client = client
         .map_err(|error| error.to_string())
         .and_then(|client| client.map_err(|error| innermost(&error)))
         .map_err(|error| format!("no HTTP client: {error}"))?;
-    let answer = client.get(url).header("accept", "application/json").send().await;
+    let answer = client.get(url).headers(headers).header("accept", "application/json").send().await;
     let answer = answer.map_err(|error| format!("{place} cannot be reached: {}", innermost(&error)))?;
     if answer.status().is_redirection() {
         return Err(format!("{place} leads elsewhere (status {}): try https", answer.status()));
@@ -58,12 +97,12 @@ async fn exchange(url: &str, place: &str, most: usize) -> Result<String, String>
 
 /// With https no redirect leads out of it. Without it no certificates are needed, which a machine may lack; then a
 /// redirect, which mostly leads to https, is not followed.
-fn client(secure: bool) -> Result<Client, reqwest::Error> {
+fn client(secure: bool, redirects: usize) -> Result<Client, reqwest::Error> {
     let builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));
     match secure {
-        true => builder.redirect(redirect::Policy::limited(REDIRECTS)).https_only(true),
+        true => builder.redirect(redirect::Policy::limited(redirects)).https_only(true),
         false => builder.redirect(redirect::Policy::none()).tls_certs_only([]),
     }
     .build()

@@ -1,11 +1,12 @@
 //! What a request holds beside the conversation.
 
 use playhouse_protocol::capability::{
-    BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm, RequestRules, Sampling,
+    BudgetRange, Effort, Modalities, ReasoningField, ReasoningForm, RequestRules, Sampling, Thinking,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::adjust::{Adjustments, Parameter};
+use crate::dialect::DialectKind;
 use crate::toolset::Toolset;
 
 /// What stays the same in all requests of one agent and model.
@@ -134,6 +135,18 @@ impl Head {
         let room = self.max_output.saturating_sub(ROOM_FOR_THE_ANSWER);
         let budget = range.nearest(wanted.budget()).min(room);
         (budget >= range.min.max(1)).then_some(Reasoning::Budget(budget))
+    }
+
+    /// The level that is wanted and the one that the model has in its place, where these are not the same.
+    pub fn mapped_effort(&self, dialect: DialectKind) -> Option<(Effort, Effort)> {
+        let Reasoning::Effort(wanted) = self.reasoning? else { return None };
+        // Anthropic has another word for that.
+        let can_be_off = dialect == DialectKind::Anthropic && self.rules.thinking != Thinking::Always;
+        if wanted == Effort::None && can_be_off {
+            return None;
+        }
+        let nearest = self.reasoning_form.as_ref()?.nearest(wanted)?;
+        (nearest != wanted).then_some((wanted, nearest))
     }
 
     /// Temperature and nucleus sampling, as far as the server takes them in a request that is `told` to think so much.

@@ -57,14 +57,14 @@ mod transcript;
 mod transport;
 mod usage;
 
-pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter};
+pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter, refuses_reasoning};
 pub use answer::{AnswerStream, Limits, send, send_held};
 pub use connections::{Connections, Http2};
 pub use credentials::Credentials;
-pub use decode::{Answer, Failure, StreamEvent};
+pub use decode::{Answer, Failure, Removals, StreamEvent};
 pub use dialect::DialectKind;
 pub use endpoint::Endpoint;
-pub use fetch::fetch;
+pub use fetch::{fetch, fetch_models};
 pub use head::{CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, ToolChoice};
 pub use hold::{Hold, Opening};
 pub use limiter::{Limiter, Limiters, Permit, Quota};

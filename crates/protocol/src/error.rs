@@ -1,8 +1,11 @@
 //! Errors as data: what went wrong, for records, events, replies and exit codes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::day::Day;
 use crate::model::ModelRef;
 
 /// A class of errors that a program can tell apart. New ones are added; old ones keep their meaning.
@@ -112,12 +115,32 @@ pub struct ErrorInfo {
     /// The model that was asked, where one was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
+    /// When the model ended, where it is known that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Box<EndOfLife>>,
+}
+
+/// The end of a model: from then on its provider does not serve it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndOfLife {
+    /// The first day without it.
+    pub on: Day,
+    /// The model that its provider names to be used then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
+}
+
+impl fmt::Display for EndOfLife {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.on)?;
+        self.successor.as_ref().map_or(Ok(()), |successor| write!(f, ": use {successor}"))
+    }
 }
 
 impl ErrorInfo {
     /// An error of class `code`.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), status: None, retry_after_ms: None, model: None }
+        Self { code, message: message.into(), status: None, retry_after_ms: None, model: None, ended: None }
     }
 
     /// The same error for a tenant who is not the operator: what failed and what to do, and neither how the provider is reached
@@ -138,6 +161,10 @@ impl ErrorInfo {
             }
             (ErrorCode::Authentication, _) => {
                 format!("{provider} accepts no key of this server{status}: ask the operator")
+            }
+            (ErrorCode::UnknownModel, _) if self.ended.is_some() => {
+                let ended = self.ended.as_ref().map(|ended| ended.to_string()).unwrap_or_default();
+                format!("{model} ended on {ended}")
             }
             (ErrorCode::UnknownModel, _) => {
                 format!("{model} cannot be used here{status}: choose another model, or ask the operator")
@@ -193,6 +220,18 @@ impl ErrorInfo {
     #[must_use]
     pub fn of_model(mut self, model: &ModelRef) -> Self {
         self.model = Some(model.clone());
+        self
+    }
+
+    /// The same error, where a provider does not know a model that has ended: then it says so.
+    #[must_use]
+    pub fn of_ended(mut self, ended: Option<EndOfLife>) -> Self {
+        if self.code == ErrorCode::UnknownModel
+            && let Some(ended) = ended
+        {
+            self.message = format!("{}; the model ended on {ended}", self.message);
+            self.ended = Some(Box::new(ended));
+        }
         self
     }
 

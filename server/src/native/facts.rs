@@ -1,12 +1,14 @@
 //! Agents, tools and models.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use playhouse_protocol::ModelRef;
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
-use crate::facts::{AgentList, ProviderView, ToolView};
+use crate::facts::{AgentList, Found, ProviderView, ToolView};
 use crate::native::extract::Search;
 use crate::native::sessions::blocking;
 use crate::principal::Principal;
@@ -50,9 +52,14 @@ pub(crate) struct Models {
     /// The model of sessions that name none.
     default: Option<ModelRef>,
     providers: Vec<ProviderView>,
+    /// What was found of requests to models, for those without a key: names of models may say who else asked them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    findings: BTreeMap<String, Vec<Found>>,
 }
 
 /// `GET /v1/models`
-pub(crate) async fn models(State(app): State<App>, _: Principal) -> Json<Models> {
-    Json(Models { default: app.facts().default_model(), providers: app.facts().providers() })
+pub(crate) async fn models(State(app): State<App>, principal: Principal) -> Json<Models> {
+    let facts = app.facts();
+    let findings = if principal.reads_all() { facts.findings() } else { BTreeMap::new() };
+    Json(Models { default: facts.default_model(), providers: facts.providers(), findings })
 }

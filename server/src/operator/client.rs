@@ -142,6 +142,19 @@ impl OperatorClient {
         Ok(OperatorEvents::new(self.clone(), session, after, body))
     }
 
+    /// The answer of `GET path`, an operation of the native API.
+    ///
+    /// # Errors
+    /// The engine refused it, or went away.
+    pub async fn get(&self, path: &str) -> Result<Value, OperatorError> {
+        let asked = Request::builder().uri(path).header(HOST, "localhost").body(Full::default());
+        let answer = self.send(asked.map_err(|error| gone(&error))?).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(refused(answer).await);
+        }
+        read(answer).await
+    }
+
     async fn stream(&self, session: SessionId, after: Seq) -> Result<Incoming, OperatorError> {
         let path = format!("/v1/sessions/{session}/events?after={after}");
         let asked = Request::builder().uri(path).header(HOST, "localhost").body(Full::default());

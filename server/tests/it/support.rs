@@ -165,6 +165,7 @@ impl Directory for TestDirectory {
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
         Ok(Profile {
+            ended: None,
             endpoint: Endpoint::new("mock", DialectKind::Anthropic, "mock:"),
             transport: Arc::clone(&self.transport),
             limiter: self.limiter.clone(),

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use playhouse_prompts::{Agent, Agents};
-use playhouse_protocol::ModelRef;
+use playhouse_protocol::{Day, ModelRef};
 use playhouse_tools::Registry;
 
 use super::{Finding, Status};
 use crate::cli::variable;
-use crate::config::{ConfigError, Settings, check_agent};
-use crate::mock;
+use crate::config::{ConfigError, NOTICE, Settings, check_agent};
+use crate::{clock, mock};
 
 /// `settings` are the operator's with what the workspace `root` chose.
 pub(super) fn begin(settings: &Settings, root: &Path, tools: &Registry) -> Vec<Finding> {
@@ -24,7 +24,32 @@ pub(super) fn begin(settings: &Settings, root: &Path, tools: &Registry) -> Vec<F
             .advice("set `model = \"PROVIDER/MODEL\"` in the configuration, or name one with -m each time"),
     });
     findings.extend(settings.small_model.as_ref().map(|small| model("small model", settings, small)));
+    findings.push(ends(settings, Day::of(clock::now())));
+    findings.extend(refusals(settings));
     findings
+}
+
+/// Which models of the configuration end soon.
+fn ends(settings: &Settings, today: Day) -> Finding {
+    let endings = settings.endings(today);
+    if endings.is_empty() {
+        let detail = format!("no model of the configuration ends within {NOTICE} days, as far as is known");
+        return Finding::new("lifecycle", Status::Ok, detail);
+    }
+    let told: Vec<String> = endings.iter().map(ToString::to_string).collect();
+    Finding::new("lifecycle", Status::Weak, told.join("; "))
+        .advice("name the successor in the configuration, or another one that `playhouse models` lists")
+}
+
+/// Which models will refuse what they are asked in the dialect that the configuration names.
+fn refusals(settings: &Settings) -> Vec<Finding> {
+    let finding = |(provider, models): (String, Vec<String>)| {
+        let detail = format!("{provider}: in `openai-chat` these refuse tools: {}", models.join(", "));
+        Finding::new("dialect", Status::Weak, detail).advice(format!(
+            "take `dialect` out of [providers.{provider}], or choose models that are not named here"
+        ))
+    };
+    settings.refusing_dialects().into_iter().map(finding).collect()
 }
 
 fn of_agents(settings: &Settings, agents: &Agents, usual: &Result<&Agent, String>) -> Finding {

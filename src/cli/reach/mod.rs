@@ -27,7 +27,7 @@ use crate::house::House;
 
 pub(super) use background::keep_log_short;
 pub(super) use open::{
-    SOCKET, any_or_start, ask_key, ask_store, make_way, open, or_start, outside_if_fit, salvage,
+    SOCKET, any_or_start, ask_key, ask_store, make_way, open, or_start, outside_if_fit, running, salvage,
 };
 
 /// How long sinks may deliver what there is when a command ends: nobody shall notice. What is left goes out the next time.

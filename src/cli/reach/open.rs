@@ -253,6 +253,11 @@ fn socket(data: &Path) -> PathBuf {
     data.join(SOCKET)
 }
 
+/// The engine that another process runs on the data directory, if any. Nothing is said of one that cannot be asked.
+pub(in crate::cli) async fn running(common: &Common) -> Option<OperatorClient> {
+    connect(&common.data().ok()?).await.ok().flatten()
+}
+
 /// The engine that serves the data directory.
 pub(super) async fn connect(data: &Path) -> Result<Option<OperatorClient>, Failure> {
     check(data)?;

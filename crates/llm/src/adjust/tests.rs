@@ -24,6 +24,82 @@ fn head() -> Head {
     }
 }
 
+#[test]
+fn a_window_is_learned_from_the_words_of_providers() {
+    for (message, tokens) in [
+        (
+            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+            Some(4_096),
+        ),
+        ("prompt is too long: 210000 tokens > 200000 maximum", Some(200_000)),
+        (
+            "input length and `max_tokens` exceed context limit: 190000 + 64000 > 200000, decrease",
+            Some(200_000),
+        ),
+        (
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            Some(1_048_576),
+        ),
+        (
+            "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
+            Some(131_072),
+        ),
+        ("the request exceeds the available context size (8,192 tokens), try increasing it", Some(8_192)),
+        (
+            "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)",
+            Some(262_144),
+        ),
+        ("Your input exceeds the context window of this model.", None),
+        ("maximum context length is 12 tokens", None),
+        ("maximum context length is 2000000 tokens", None),
+    ] {
+        let findings = Findings::default();
+        let error = ErrorInfo::new(ErrorCode::ContextOverflow, message).with_status(400);
+        let learned = findings.learn_window(&model(), &error, 2_000_000);
+        assert_eq!(learned.map(|learned| learned.finding), tokens.map(Finding::Window), "{message}");
+        assert_eq!(findings.of(&model()).window(), tokens, "{message}");
+    }
+    let findings = Findings::default();
+    assert!(findings.learn_window(&model(), &refusal("maximum context length is 4096"), 9_000).is_none());
+}
+
+#[test]
+fn refusals_of_reasoning_are_told_from_others() {
+    for (message, refused) in [
+        (
+            "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation.",
+            true,
+        ),
+        ("messages.3.content.0: Invalid `data` in `redacted_thinking` block", true),
+        ("messages.1.content.0: `thinking` or `redacted_thinking` blocks cannot be modified.", true),
+        ("The encrypted content for item rs_1 could not be verified. (invalid_encrypted_content)", true),
+        ("Corrupted thought signature.", true),
+        ("Invalid thought signature.", true),
+        ("\"thinking.type.enabled\" is not supported for this model.", false),
+        ("messages.1.content.0: text content blocks must be non-empty", false),
+    ] {
+        assert_eq!(refuses_reasoning(&refusal(message)), refused, "{message}");
+    }
+    let later = ErrorInfo::new(ErrorCode::ProviderUnavailable, "Invalid thought signature.").with_status(500);
+    assert!(!refuses_reasoning(&later));
+}
+
+#[test]
+fn a_level_that_a_model_lacks_is_mapped_and_told() {
+    let mut head = head();
+    assert_eq!(head.mapped_effort(DialectKind::OpenaiChat), None);
+    head.reasoning_form = Some(ReasoningForm { efforts: vec![Effort::Low, Effort::Medium], budget: None });
+    assert_eq!(head.mapped_effort(DialectKind::OpenaiChat), Some((Effort::High, Effort::Medium)));
+    head.reasoning = Some(Reasoning::Effort(Effort::Low));
+    assert_eq!(head.mapped_effort(DialectKind::OpenaiChat), None);
+    head.reasoning = Some(Reasoning::Effort(Effort::None));
+    assert_eq!(head.mapped_effort(DialectKind::OpenaiChat), Some((Effort::None, Effort::Low)));
+    assert_eq!(head.mapped_effort(DialectKind::Anthropic), None, "it is turned off");
+    let findings = Findings::default();
+    let first = |effort| findings.is_first_mapping(&model(), effort);
+    assert_eq!([first(Effort::High), first(Effort::High), first(Effort::Max)], [true, false, true]);
+}
+
 fn refusal(message: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::BadRequest, message).with_status(400)
 }

@@ -5,7 +5,7 @@ use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
 use crate::failure;
 use crate::form::Form;
 use crate::json::{Text, text};
@@ -33,6 +33,8 @@ pub(super) struct Decoder {
     stop_reason: Option<String>,
     /// The model that says it answers.
     model: Option<String>,
+    /// What the provider changed in the request.
+    transformations: Vec<Value>,
 }
 
 struct Block {
@@ -66,6 +68,7 @@ struct MessageStart {
 struct StartedMessage {
     model: Option<String>,
     usage: Option<Map<String, Value>>,
+    input_transformations: Option<Vec<Value>>,
 }
 
 #[derive(Deserialize)]
@@ -165,7 +168,8 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let usage = self.usage.usage().filter(|_| self.usage_is_final);
-        Ok(Answer { finish, usage, model: self.model.take(), repairs: self.parts.take_repairs() })
+        let (model, repairs) = (self.model.take(), self.parts.take_repairs());
+        Ok(Answer { finish, usage, model, repairs, removals: Removals::read(&self.transformations) })
     }
 }
 
@@ -182,6 +186,7 @@ impl Decoder {
             usage_is_final: false,
             stop_reason: None,
             model: None,
+            transformations: Vec::new(),
         }
     }
 
@@ -217,6 +222,7 @@ impl Decoder {
             return Err(bad("message_start came twice"));
         }
         self.model = start.message.model;
+        self.transformations = start.message.input_transformations.unwrap_or_default();
         self.usage.merge(start.message.usage.unwrap_or_default());
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
 use crate::failure;
 use crate::json::{Text, text};
 use crate::usage::{Reported, UsageConvention};
@@ -168,7 +168,8 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let usage = self.usage.usage().filter(|_| self.usage_is_final);
-        Ok(Answer { finish, usage, model: self.model.take(), repairs: self.parts.take_repairs() })
+        let (model, repairs) = (self.model.take(), self.parts.take_repairs());
+        Ok(Answer { finish, usage, model, repairs, removals: Removals::default() })
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::content::Content;
 use super::details::{self, Details};
-use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
 use crate::failure;
 use crate::form::Form;
 use crate::json::{Text, text};
@@ -199,7 +199,7 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
-        Ok(Answer { finish, usage: self.usage(), model, repairs })
+        Ok(Answer { finish, usage: self.usage(), model, repairs, removals: Removals::default() })
     }
 }
 

@@ -5,7 +5,7 @@ use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Answer, Batch, Decode, Parts, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
 use crate::failure;
 use crate::json::{Text, text};
 use crate::usage::{Reported, UsageConvention};
@@ -29,6 +29,8 @@ pub(super) struct Decoder {
     usage: Reported,
     /// The model that says it answers.
     model: Option<String>,
+    /// What the provider changed in the request.
+    transformations: Vec<Value>,
 }
 
 struct Item {
@@ -110,6 +112,7 @@ struct Response {
     usage: Option<Map<String, Value>>,
     error: Option<Value>,
     incomplete_details: Option<IncompleteDetails>,
+    input_transformations: Option<Vec<Value>>,
 }
 
 #[derive(Deserialize)]
@@ -175,7 +178,8 @@ impl Decode for Decoder {
         };
         let finish = self.parts.settle(finish, reported)?;
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
-        Ok(Answer { finish, usage: self.usage.usage(), model, repairs })
+        let removals = Removals::read(&self.transformations);
+        Ok(Answer { finish, usage: self.usage.usage(), model, repairs, removals })
     }
 }
 
@@ -189,6 +193,7 @@ impl Decoder {
             ended: None,
             usage: Reported::new(usage),
             model: None,
+            transformations: Vec::new(),
         }
     }
 
@@ -304,6 +309,7 @@ impl Decoder {
     fn finished(&mut self, event: &str, response: Response, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
         self.usage.merge(response.usage.unwrap_or_default());
         self.model = response.model;
+        self.transformations = response.input_transformations.unwrap_or_default();
         if event == "response.failed" {
             return Err(failure::in_stream(&response.error.unwrap_or_default()));
         }

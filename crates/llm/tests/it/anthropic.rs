@@ -166,6 +166,18 @@ async fn blocks_of_an_unknown_kind_are_passed_over() {
 }
 
 #[tokio::test]
+async fn what_the_provider_left_out_of_the_request_is_told() {
+    let mut began = start();
+    let dropped = json!({"type": "thinking_dropped", "reason": "prefix_binding_mismatch"});
+    began["message"]["input_transformations"] = json!([dropped, dropped]);
+    let mut events = vec![began];
+    events.extend(text_block(0, "found"));
+    events.extend(stop("end_turn"));
+    let (_, answer) = run(DialectKind::Anthropic, Scripted::stream([stream(&events)])).await;
+    assert_eq!(answer.unwrap().removals.to_string(), "thinking_dropped (prefix_binding_mismatch) × 2");
+}
+
+#[tokio::test]
 async fn a_stream_that_is_out_of_order_is_refused_and_says_where() {
     let open = || begin(0, json!({"type": "text", "text": ""}));
     let cases: Vec<(Vec<Value>, &str)> = vec![

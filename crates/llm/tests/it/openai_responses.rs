@@ -131,6 +131,18 @@ async fn decode(
 }
 
 #[tokio::test]
+async fn what_the_provider_left_out_of_the_request_is_told() {
+    let mut events = created();
+    events.extend(message(0, &["Hi."]));
+    let mut end = completed();
+    end["response"]["input_transformations"] =
+        json!([{"type": "reasoning", "id": "rs_1", "action": "removed", "reason": "prefix_mismatch"}]);
+    events.push(end);
+    let (_, answer) = decode(&events).await;
+    assert_eq!(answer.unwrap().removals.to_string(), "reasoning (prefix_mismatch) × 1");
+}
+
+#[tokio::test]
 async fn reasoning_text_and_calls_are_decoded_in_one_batch() {
     let answer = ask(DialectKind::OpenaiResponses, &Scripted::stream([everything()])).await.unwrap();
     let (batches, end) = read(answer).await;

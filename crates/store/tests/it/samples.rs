@@ -371,6 +371,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         unreachable!("an object literal")
     };
     let error = ErrorInfo {
+        ended: None,
         code: ErrorCode::RateLimited,
         message: "the provider asks for less traffic".to_owned(),
         status: Some(429),
