@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("protocol", &[]),
+    ("tls", &[]),
     ("policy", &["protocol"]),
     ("catalogue", &["protocol"]),
     ("prompts", &["protocol"]),
@@ -18,9 +19,9 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("workspace", &["protocol", "policy"]),
     ("store", &["protocol"]),
     ("billing", &["protocol"]),
-    ("exporters", &["protocol", "store", "billing"]),
-    ("llm", &["protocol"]),
-    ("tools", &["protocol", "policy", "prompts", "workspace"]),
+    ("exporters", &["protocol", "tls", "store", "billing"]),
+    ("llm", &["protocol", "tls"]),
+    ("tools", &["protocol", "tls", "policy", "prompts", "workspace"]),
     ("mock-llm", &["protocol"]),
     ("actors", &["protocol", "policy", "session", "workspace", "store", "billing", "llm", "tools"]),
     ("server", &["protocol", "policy", "session", "store", "tools", "actors"]),

@@ -147,8 +147,8 @@ async fn more_answers_at_once_than_a_connection_carries_open_others() {
 /// Passes on what comes over TLS, decrypted, to `to`. `certificate` and `key` are DER.
 async fn terminate_tls(listener: TcpListener, certificate: Vec<u8>, key: Vec<u8>, to: std::net::SocketAddr) {
     use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-    use tokio_rustls::rustls::{ServerConfig, crypto::aws_lc_rs};
-    let provider = std::sync::Arc::new(aws_lc_rs::default_provider());
+    use tokio_rustls::rustls::{ServerConfig, crypto::ring};
+    let provider = std::sync::Arc::new(ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use playhouse_billing::export::{Answer, Answers, Item, Request, Shape};
+use playhouse_tls::Trust;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url, redirect};
 
@@ -43,7 +44,8 @@ pub(crate) fn client(url: &Url) -> Result<Client, String> {
         .pool_idle_timeout(IDLE)
         .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));
     // Certificates are loaded for addresses with TLS only: it takes a while, and a machine may have none.
-    let builder = if url.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
+    let trust = if url.scheme() == "https" { Trust::Machine } else { Trust::Nobody };
+    let builder = builder.tls_backend_preconfigured(playhouse_tls::client_config(trust)?);
     builder.build().map_err(|error| innermost(&error))
 }
 

@@ -29,13 +29,14 @@ use hyper_util::client::legacy::{Client as Pool, Error as PoolError};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
+use playhouse_tls::Trust;
 use reqwest::{Url, redirect};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use crate::connections::{Connections, Http2, blocking, cryptography, innermost};
+use crate::connections::{Connections, Http2, blocking, innermost};
 use crate::driven::{Driven, Drivers};
 use crate::hold::{HeldBody, Hold};
 use crate::paced::{Pace, Paced};
@@ -108,7 +109,7 @@ impl Client {
         });
         let uri = Uri::try_from(url.as_str()).map_err(|error| error.to_string())?;
         if Matcher::from_system().intercept(&uri).is_some() {
-            return proxied(tls, connections).map(Self::Proxied).map_err(|error| innermost(&error));
+            return proxied(tls, connections).map(Self::Proxied);
         }
         straight(tls, connections, pace).map(|pool| Self::Straight(Arc::new(pool)))
     }
@@ -158,7 +159,7 @@ impl Client {
     }
 }
 
-fn proxied(tls: Option<ClientConfig>, connections: Connections) -> Result<reqwest::Client, reqwest::Error> {
+fn proxied(tls: Option<ClientConfig>, connections: Connections) -> Result<reqwest::Client, String> {
     let builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .connect_timeout(connections.connect)
@@ -167,15 +168,14 @@ fn proxied(tls: Option<ClientConfig>, connections: Connections) -> Result<reqwes
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .user_agent(AGENT);
-    let builder = match tls {
-        None => builder.tls_certs_only([]),
-        Some(tls) => builder.tls_backend_preconfigured(tls),
-    };
+    let tls = tls.map_or_else(|| playhouse_tls::client_config(Trust::Nobody), Ok)?;
+    let builder = builder.tls_backend_preconfigured(tls);
     match connections.http2 {
         Http2::Negotiated => builder,
         Http2::PriorKnowledge => builder.http2_prior_knowledge(),
     }
     .build()
+    .map_err(|error| innermost(&error))
 }
 
 fn straight(
@@ -183,14 +183,7 @@ fn straight(
     connections: Connections,
     pace: &Pace,
 ) -> Result<Pool<Connector, HeldBody>, String> {
-    let tls = match tls {
-        Some(tls) => tls,
-        None => ClientConfig::builder_with_provider(cryptography())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
-    };
+    let tls = tls.map_or_else(|| playhouse_tls::client_config(Trust::Nobody), Ok)?;
     let mut http = HttpConnector::new_with_resolver(Names);
     http.enforce_http(false);
     http.set_nodelay(true);

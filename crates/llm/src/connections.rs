@@ -10,10 +10,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use playhouse_tls::Trust;
 use reqwest::Url;
 use rustls::ClientConfig;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use tokio::task::JoinError;
@@ -136,15 +135,7 @@ impl Lanes {
 
 /// TLS with the certificates that the machine trusts. Loads them off the runtime's workers: it takes milliseconds.
 async fn trusting_the_machine() -> Result<ClientConfig, String> {
-    let load = || {
-        let config =
-            ClientConfig::builder_with_provider(cryptography()).with_safe_default_protocol_versions()?;
-        Ok(config.with_platform_verifier()?.with_no_client_auth())
-    };
-    let loaded = blocking(load).await.map_err(|error| error.to_string())?;
-    loaded.map_err(|error: rustls::Error| {
-        format!("TLS cannot be set up ({error}): are the machine's CA certificates installed?")
-    })
+    blocking(|| playhouse_tls::client_config(Trust::Machine)).await.map_err(|error| error.to_string())?
 }
 
 /// What comes of work that blocks, or its panic. Where the runtime is shut down before it begins there is neither: that is no
@@ -156,11 +147,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Err(error) if error.is_cancelled() => std::future::pending().await,
         result => result,
     }
-}
-
-/// What the process chose, else the one that is built in.
-pub(crate) fn cryptography() -> Arc<CryptoProvider> {
-    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()))
 }
 
 /// The innermost reason: outer ones repeat the address.

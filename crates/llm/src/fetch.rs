@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use playhouse_tls::Trust;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url, redirect};
 use secrecy::ExposeSecret as _;
@@ -73,7 +74,7 @@ async fn exchange(url: &str, headers: HeaderMap, place: &str, most: usize) -> Re
     let client = tokio::task::spawn_blocking(move || client(secure, redirects)).await;
     let client = client
         .map_err(|error| error.to_string())
-        .and_then(|client| client.map_err(|error| innermost(&error)))
+        .and_then(|client| client)
         .map_err(|error| format!("no HTTP client: {error}"))?;
     let answer = client.get(url).headers(headers).header("accept", "application/json").send().await;
     let answer = answer.map_err(|error| format!("{place} cannot be reached: {}", innermost(&error)))?;
@@ -97,15 +98,18 @@ async fn exchange(url: &str, headers: HeaderMap, place: &str, most: usize) -> Re
 
 /// With https no redirect leads out of it. Without it no certificates are needed, which a machine may lack; then a
 /// redirect, which mostly leads to https, is not followed.
-fn client(secure: bool, redirects: usize) -> Result<Client, reqwest::Error> {
+fn client(secure: bool, redirects: usize) -> Result<Client, String> {
+    let trust = if secure { Trust::Machine } else { Trust::Nobody };
     let builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
+        .tls_backend_preconfigured(playhouse_tls::client_config(trust)?)
         .user_agent(concat!("playhouse/", env!("CARGO_PKG_VERSION")));
     match secure {
         true => builder.redirect(redirect::Policy::limited(redirects)).https_only(true),
-        false => builder.redirect(redirect::Policy::none()).tls_certs_only([]),
+        false => builder.redirect(redirect::Policy::none()),
     }
     .build()
+    .map_err(|error| innermost(&error))
 }
 
 #[cfg(test)]

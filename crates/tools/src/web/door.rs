@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use playhouse_tls::Trust;
 use playhouse_workspace::blocking;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
@@ -323,7 +324,9 @@ impl Door {
     async fn connect(&self) -> Result<Client, DoorError> {
         let guard = Guard { resolver: self.shared.resolver.clone(), rules: self.shared.rules.clone() };
         let build = move || {
+            let tls = playhouse_tls::client_config(Trust::Machine)?;
             Client::builder()
+                .tls_backend_preconfigured(tls)
                 .no_proxy()
                 .redirect(redirect::Policy::none())
                 .referer(false)
@@ -333,11 +336,10 @@ impl Door {
                 .pool_max_idle_per_host(2)
                 .user_agent(USER_AGENT)
                 .build()
+                .map_err(|error| innermost(&error))
         };
         let failed = |reason: String| DoorError::Unreachable { url: "the network".into(), reason };
-        blocking(build)
-            .await
-            .map_err(|error| failed(format!("{} (are CA certificates installed?)", innermost(&error))))
+        blocking(build).await.map_err(failed)
     }
 }
 
