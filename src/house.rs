@@ -387,7 +387,7 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
 /// Names the models of the configuration that end soon or have ended.
 fn tell_of_endings(settings: &Settings) {
     for ending in settings.endings(Day::of(now())) {
-        tracing::warn!(%ending, "a model of the configuration is not served for long");
+        tracing::warn!("{ending}: name another model in the configuration");
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use playhouse_llm::{StreamEvent, ToolChoice, Toolset, Transcript};
+use playhouse_llm::{Finding, Learned, SentTools, StreamEvent, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::record::StepPart;
 use playhouse_protocol::usage::Quality;
@@ -18,11 +18,12 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::budget::{Before, Purse};
+use crate::conversation::tell;
 use crate::directory::{Directory, Profile, ProfileRequest};
 use crate::measure::gen_ai_provider;
 use crate::session::SessionMessage;
 use crate::shared::{Child, Ids, Shared, begins, now};
-use crate::step::{Progress, learn, most_tokens, record, send, tell_limiter};
+use crate::step::{Progress, most_tokens, record, send, tell_limiter};
 
 /// All that such an attempt needs.
 pub(crate) struct AsideWork {
@@ -135,7 +136,10 @@ async fn run(work: AsideWork) {
     drop(session.send_message(SessionMessage::Attempt(attempt, Box::new(report), None)));
 }
 
-/// Sends the one request, and reads the answer into `text`.
+/// So often a request is sent again at most without what was refused.
+const MOST_ADJUSTED: u32 = 4;
+
+/// Sends the request, and reads the answer into `text`.
 async fn ask(
     order: &AsideOrder,
     mut request: ProfileRequest,
@@ -152,30 +156,55 @@ async fn ask(
         request.settled = directory.aside(purpose, &model).map(|aside| aside.system);
         directory.profile(&request)
     };
-    let mut profile = shared.pool.run(profile).await?;
-    let head = &mut profile.head;
-    head.tools = Toolset::default();
-    head.max_output = head.max_output.min(order.most_output);
-    // Its request shares nothing with those of the session.
-    head.cache_key = None;
-    let mut transcript = Transcript::new(profile.endpoint.dialect, head);
-    let parts = vec![UserPart::Text { text: order.text.clone() }];
-    transcript.push(&ChatMessage::User { parts }, &|_| None);
-    let body = transcript.request(ToolChoice::Auto);
-    if let Some((purse, before)) = purse {
-        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
-        let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
-        purse.reserve(shared, of, before, most, |_| ()).await?;
+    let made = shared.pool.run(profile).await?;
+    let mut reserve = purse;
+    let mut adjusted = 0;
+    loop {
+        let mut profile = made.clone();
+        let head = &mut profile.head;
+        head.tools = Toolset::default();
+        // Its request shares nothing with those of the session.
+        head.cache_key = None;
+        let mut head = std::mem::take(head).adjusted(profile.findings.of(&order.model));
+        head.max_output = head.max_output.min(order.most_output);
+        profile.head = head;
+        let mut transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
+        let parts = vec![UserPart::Text { text: order.text.clone() }];
+        transcript.push(&ChatMessage::User { parts }, &|_| None);
+        let body = transcript.request(ToolChoice::Auto);
+        if let Some((purse, before)) = reserve.take() {
+            let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+            let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
+            purse.reserve(shared, of, before, most, |_| ()).await?;
+        }
+        let ended = {
+            let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
+            exchange(&profile, body, order, progress, shared, text).await
+        };
+        tell_limiter(&profile.limiter, &ended, shared);
+        let error = match ended {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        // A request that was refused used nothing: it is sent again without what was refused.
+        let Profile { findings, endpoint, head, .. } = &profile;
+        let learned = findings.learn(&order.model, endpoint.dialect, head, &SentTools::default(), &error);
+        match learned {
+            // The limit of this one is smaller than those of others.
+            Some(Learned { finding: finding @ Finding::MostOutput(_), .. }) => {
+                findings.forget(&order.model, [finding]);
+            }
+            Some(Learned { finding, is_new }) if adjusted < MOST_ADJUSTED => {
+                adjusted += 1;
+                if is_new {
+                    tell(&order.model, &finding);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        return Err(ErrorInfo { said: None, ..error.of_ended(profile.ended.clone()) });
     }
-    let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;
-    let ended = exchange(&profile, body, order, progress, shared, text).await;
-    let ended = ended.map_err(|error| error.of_ended(profile.ended.clone()));
-    tell_limiter(&profile.limiter, &ended, shared);
-    if let Err(error) = &ended {
-        // The next title or summary goes without what was refused.
-        learn(&profile, &order.model, error, shared);
-    }
-    ended
 }
 
 async fn exchange(

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_llm::{Head, ToolChoice, Toolset, Transcript};
+use playhouse_llm::{Finding, Head, Learned, SentTools, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
@@ -37,6 +37,8 @@ pub(crate) struct Conversation {
     pub(crate) messages: usize,
     /// With how many messages the server refused the reasoning in them: it is left out when the conversation begins anew.
     refused: Option<usize>,
+    /// Findings of requests since the last answer: whether they help is not known yet.
+    unproved: Vec<Finding>,
     /// Made when it is first needed.
     ready: Option<Ready>,
 }
@@ -47,12 +49,13 @@ struct Ready {
     preceding: u64,
     /// A hash of that, in hexadecimal digits.
     head: String,
+    sent: SentTools,
     transcript: Transcript,
 }
 
 impl Conversation {
     pub(crate) fn new(agent: String, model: ModelRef, revision: Seq, tools: Option<Vec<String>>) -> Self {
-        Self { agent, model, revision, tools, messages: 0, refused: None, ready: None }
+        Self { agent, model, revision, tools, messages: 0, refused: None, unproved: Vec::new(), ready: None }
     }
 
     /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
@@ -97,10 +100,10 @@ impl Conversation {
                 // A session that is gone settles nothing.
                 drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
-                let head = hash_of(&profile.head);
+                let (head, sent) = (hash_of(&profile.head), SentTools::of(&profile.head));
                 // They stand in the transcript now, and there may be thousands of these.
                 (profile.head.system, profile.head.tools) = (String::new(), Toolset::default());
-                Ready { profile: Arc::new(profile), preceding, head, transcript }
+                Ready { profile: Arc::new(profile), preceding, head, sent, transcript }
             }
         };
         let large = new.iter().map(size).sum::<usize>() > LARGE || new.iter().any(holds_files);
@@ -131,14 +134,49 @@ impl Conversation {
         Ok(())
     }
 
+    /// Reads from the error of the request what holds for later requests to the model. Whether the same request may be sent again,
+    /// without what was refused; otherwise the error is final. What was found on the way to a refusal that is final is taken back.
+    pub(crate) fn learn(&mut self, error: &ErrorInfo, known_window: u64) -> bool {
+        let Some(Ready { profile, sent, .. }) = &self.ready else { return false };
+        let Profile { findings, endpoint, head, .. } = &**profile;
+        if let Some(Learned { finding, is_new }) =
+            findings.learn(&self.model, endpoint.dialect, head, sent, error)
+        {
+            self.unproved.extend(is_new.then_some(finding));
+            // Its beginning has to be written anew.
+            self.forget();
+            return true;
+        }
+        if let Some(Learned { finding, is_new: true }) =
+            findings.learn_window(&self.model, error, known_window)
+        {
+            tell(&self.model, &finding);
+        }
+        if error.code == ErrorCode::BadRequest {
+            findings.forget(&self.model, self.unproved.drain(..));
+        }
+        if self.leave_out_reasoning(error) {
+            tracing::warn!(model = %self.model, %error, "the server refused earlier reasoning: it is left out from here on");
+            return true;
+        }
+        false
+    }
+
+    /// A request was answered: what was found before holds.
+    pub(crate) fn answered(&mut self) {
+        for finding in self.unproved.drain(..) {
+            tell(&self.model, &finding);
+        }
+    }
+
     /// Has it begin anew with the next request.
-    pub(crate) fn forget(&mut self) {
+    fn forget(&mut self) {
         (self.ready, self.messages) = (None, 0);
     }
 
     /// Has it begin anew without the reasoning in it, where that is what the server refused. `false` where the same was refused
     /// without it.
-    pub(crate) fn leave_out_reasoning(&mut self, error: &ErrorInfo) -> bool {
+    fn leave_out_reasoning(&mut self, error: &ErrorInfo) -> bool {
         if !playhouse_llm::refuses_reasoning(error) || self.refused == Some(self.messages) {
             return false;
         }
@@ -163,6 +201,16 @@ impl Conversation {
         let choice = if last { ToolChoice::None } else { ToolChoice::Auto };
         Some((Arc::clone(&ready.profile), ready.transcript.request(choice)))
     }
+}
+
+/// Says once what was found of a model.
+pub(crate) fn tell(model: &ModelRef, finding: &Finding) {
+    let line = finding.configuration(model);
+    let configuration = line.as_deref().unwrap_or("no configuration key does the same");
+    tracing::warn!(
+        %model, %finding, configuration,
+        "a provider refused a request: later requests to this model are made as `finding` says"
+    );
 }
 
 /// The member of what goes back with reasoning that says after which system prompt and tools it was made. Dialects pass it over.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Hold, Learned, Limiter, Permit, Repair};
+use playhouse_llm::{AnswerStream, Hold, Limiter, Permit, Repair};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
@@ -340,42 +340,18 @@ async fn attempt(
         }
     };
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
-    let ended = ended.map_err(|error| error.of_ended(profile.ended.clone()));
     tell_limiter(&profile.limiter, &ended, shared);
-    if let Err(error) = &ended {
-        if learn(&profile, &order.model, error, shared) {
-            // Its beginning has to be written anew.
-            conversation.forget();
-            progress.adjusted = true;
-        } else if conversation.leave_out_reasoning(error) {
-            let (attempt, model) = (order.attempt, &order.model);
-            tracing::warn!(%attempt, %model, %error, "the server refused earlier reasoning: it is left out from here on");
-            progress.adjusted = true;
+    match ended {
+        Ok(answer) => {
+            conversation.answered();
+            Ok(answer)
+        }
+        Err(error) => {
+            let known = shared.directory.window(&order.model).unwrap_or(u64::MAX);
+            progress.adjusted = conversation.learn(&error, known);
+            Err(ErrorInfo { said: None, ..error.of_ended(profile.ended.clone()) })
         }
     }
-    ended
-}
-
-/// Reads from a refusal what holds for later requests to the model. Whether the same request may be sent again without what
-/// was refused; otherwise the refusal is final.
-pub(crate) fn learn(profile: &Profile, model: &ModelRef, error: &ErrorInfo, shared: &Shared) -> bool {
-    let Profile { findings, endpoint, head, .. } = profile;
-    let known = shared.directory.window(model).unwrap_or(u64::MAX);
-    let refused = findings.learn(model, endpoint.dialect, head, error);
-    let again = refused.is_some();
-    let Some(Learned { finding, is_new }) = refused.or_else(|| findings.learn_window(model, error, known))
-    else {
-        return false;
-    };
-    if is_new {
-        let line = finding.configuration(model);
-        let configuration = line.as_deref().unwrap_or("no configuration key does the same");
-        tracing::warn!(
-            %model, %finding, configuration,
-            "a provider refused a request: from now on requests to this model are made accordingly"
-        );
-    }
-    again
 }
 
 /// Tells those who wait for the same server and key how a request ended.

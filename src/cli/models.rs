@@ -269,7 +269,9 @@ fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, today: Day, out:
         let _ = writeln!(out, "  no model is known: configure one in [providers.{provider}.models.NAME]");
         return;
     }
-    let width = models.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default().max(20);
+    let steps = models.iter().flat_map(|(_, facts)| facts.prices.long.iter().map(|long| step(long.above)));
+    let names = models.iter().map(|(name, _)| name.chars().count());
+    let width = names.chain(steps.map(|step| step.len())).max().unwrap_or_default().max(20);
     let _ = writeln!(
         out,
         "  {:width$}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:9}  READS",
@@ -293,7 +295,8 @@ fn step(above: u64) -> String {
 /// When a model ends, and which one is to be used then.
 fn end(ends: Day, facts: &ModelFacts) -> String {
     let successor = facts.successor.as_ref().map(|successor| format!(": use {successor}"));
-    format!("ends {ends}{}", successor.unwrap_or_default())
+    let verb = if ends <= today() { "ended" } else { "ends" };
+    format!("{verb} {ends}{}", successor.unwrap_or_default())
 }
 
 /// A price for people.
@@ -314,7 +317,7 @@ fn row(prices: &Prices, (name, width): (&str, usize), facts: Option<(&ModelFacts
         tokens(facts.map(|(facts, _)| facts.output)),
         price(prices.input),
         price(prices.cache_read),
-        price(prices.cache_write),
+        price(prices.cache_write.or(prices.cache_write_30m)),
         price(prices.output),
         facts.map_or("", |(facts, _)| if facts.reasoning { "yes" } else { "no" }),
         facts.map(|(facts, note)| format!("{}{note}", reads(facts))).unwrap_or_default(),
@@ -401,13 +404,13 @@ async fn show(common: &Common, model: &ModelRef, format: ListFormat) -> CommandR
     let (source, version) = (catalogue.source(of), catalogue.version_for(of));
     let text = match format {
         ListFormat::Table => {
-            described(model, &known, (source, version), catalogue.is_told(of), &key, &findings)
+            described(model, &known, (source, version), catalogue.is_told(model), &key, &findings)
         }
         ListFormat::Json => {
             let facts = &known.facts;
             let mut shown = object(model, facts, source, &key);
             shown["version"] = json!(version);
-            shown["told_by_provider"] = json!(catalogue.is_told(of));
+            shown["told_by_provider"] = json!(catalogue.is_told(model));
             shown["findings"] = json!(findings);
             shown["inherited_from"] = json!(known.inherited_from.as_ref().map(ToString::to_string));
             shown["off_peak"] = json!(facts.prices.off_peak);
@@ -460,7 +463,7 @@ fn described(
         line(if index == 0 { "rules" } else { "" }, meaning);
     }
     for (index, Found { finding, configuration }) in findings.iter().enumerate() {
-        let advice = configuration.as_ref().map(|line| format!("; to say so: {line}"));
+        let advice = configuration.as_ref().map(|line| format!("; to make this permanent, add: {line}"));
         line(if index == 0 { "found" } else { "" }, &format!("{finding}{}", advice.unwrap_or_default()));
     }
     price_table(&facts.prices, &mut out);

@@ -310,7 +310,7 @@ keys! {
     CostMultiple = "providers.NAME.models.NAME.cost.multiples.NAME", Number, "unknown", false,
         "A factor on all prices of requests that are served in this way: a service tier (`batch`, `flex`, `priority`), a speed (`fast`, `ultrafast`), a region (`us`, `eu`), as in `multiples = { flex = 0.5 }`.";
     Prefill = "providers.NAME.models.NAME.prefill", Boolean, "`false`", false,
-        "Without effect: the text of the step limit stands behind the last result. Kept so that configurations of before are read.";
+        "Ignored; accepted so that older configurations can be read.";
     Attachments = "providers.NAME.models.NAME.attachments", List, "none", false,
         "What the model reads beside text: `image`, `pdf`.";
     ModelReasoning = "providers.NAME.models.NAME.reasoning", TextOrWhole, "the model's own", false,

@@ -114,7 +114,7 @@ fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), 
             facts.input = None;
         }
         (KeyName::Output, Value::Whole(tokens)) => facts.output = *tokens,
-        (KeyName::Prefill, Value::Boolean(prefill)) => facts.rules.prefill = *prefill,
+        (KeyName::Prefill, Value::Boolean(_)) => {}
         (KeyName::Attachments, Value::List(names)) => facts.modalities = modalities(names)?,
         (KeyName::ModelReasoning, Value::Text(_) | Value::Whole(_)) => {
             preferences.reasoning = Some(reasoning(value)?);

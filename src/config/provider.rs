@@ -52,8 +52,7 @@ impl ProviderSettings {
 
     /// Whether this is a host of OpenAI's own, of any region.
     pub(super) fn is_openai(&self) -> bool {
-        let authority = self.base_url.split_once("://").map_or("", |(_, rest)| rest);
-        let host = authority.split(['/', ':']).next().unwrap_or_default();
+        let host = playhouse_llm::host(&self.base_url);
         host == "api.openai.com" || host.ends_with(".api.openai.com")
     }
 }

@@ -62,7 +62,7 @@ impl Settings {
             provider.wrong_address.is_none()
                 && (matches!(name.as_str(), "openai" | "anthropic")
                     || provider.is_openai()
-                    || provider.base_url.starts_with("https://api.anthropic.com"))
+                    || playhouse_llm::host(&provider.base_url) == "api.anthropic.com")
         };
         self.providers.iter().filter(lists).map(|(name, _)| name.as_str())
     }

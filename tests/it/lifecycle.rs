@@ -63,7 +63,7 @@ fn what_a_running_engine_found_is_shown() {
         acme(&stage);
         load(&stage, 3);
         stage.run(["-m", "acme/one", "Go."]).is(0);
-        let line = "`stream_options` is left out; to say so: [providers.acme] stream_options = false\n";
+        let line = "`stream_options` is left out; to make this permanent, add: [providers.acme] stream_options = false\n";
         stage.playhouse(["models", "show", "acme/one"]).is(0).shows(["found           ", line]);
         let lines = stage.playhouse(["models", "show", "acme/one", "--format", "json"]).is(0).lines();
         assert_eq!(lines[0]["findings"][0]["configuration"], "[providers.acme] stream_options = false");

@@ -108,7 +108,7 @@ fn models_that_ended_are_left_out_and_those_that_end_soon_are_marked() {
     // Whoever names it is told of it.
     stage.playhouse(["models", "show", "acme/gone"]).is(0).shows([
         "source          loaded (models.toml 2026-11-26)\n",
-        &format!("end             ends {}: use new\n", day(0)),
+        &format!("end             ended {}: use new\n", day(0)),
         "No price is known.",
     ]);
 }

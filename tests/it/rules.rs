@@ -8,6 +8,7 @@ use playhouse::protocol::Record;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
+use crate::tap::Tap;
 
 /// A model of a provider, and what it is spoken to in.
 struct Asked {
@@ -112,7 +113,7 @@ fn a_provider_that_drops_stale_reasoning_finds_none() {
 #[test]
 fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
     for shape in [RefusalShape::Param, RefusalShape::Path, RefusalShape::Prose] {
-        let refused = ["reasoning_effort", "stream_options", "temperature"];
+        let refused = ["reasoning_effort", "stream_options", "temperature", "max_tokens", "tool_choice"];
         let rules = Rules {
             refused_fields: refused.map(str::to_owned).to_vec(),
             refusal_shape: shape,
@@ -126,7 +127,8 @@ fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
             stage.url()
         );
         fs::write(&stage.config, config).unwrap();
-        stage.run(["Hello."]).is(0);
+        // The last step says that nothing may be called.
+        stage.run(["--steps", "1", "Hello."]).is(4);
         let requests = stage.requests();
         assert_eq!(requests.len(), refused.len() + 1, "{shape:?}: one more for each parameter");
         let last = requests.last().unwrap();
@@ -134,6 +136,7 @@ fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
             assert!(requests[0].get(name).is_some() && last.get(name).is_none(), "{shape:?}: {name}");
         }
         assert_ne!(last["messages"], Value::Null);
+        assert_eq!(last["max_completion_tokens"], requests[0]["max_tokens"], "{shape:?}: the same limit");
     }
 }
 
@@ -155,4 +158,27 @@ fn reasoning_that_a_server_does_not_take_back_is_left_out_and_the_turn_goes_on()
         assert_eq!(counts.refused, refused, "{model}: {:?}", counts.messages);
         assert!(counts.refused == 0 || counts.valid > 0, "{model}: what is made afterwards comes back");
     }
+}
+
+#[test]
+fn what_did_not_help_is_taken_back_and_the_refusal_is_final() {
+    let stage = Stage::new(Model::new());
+    let body = json!({"error": {"type": "invalid_request_error", "param": null,
+        "message": "Invalid schema for function 'read': 'minimum' is not permitted, nor is anything else."}});
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.to_string().len()
+    );
+    let tap = Tap::answering(answer);
+    stage.configure(&format!(
+        "[providers.g]\ndialect = \"openai-chat\"\nbase_url = \"{}/v1\"\n[providers.g.models.plain-1]\n{WINDOW}",
+        tap.url()
+    ));
+    let posts = || tap.heard().matches("POST /v1/chat/completions ").count();
+    stage.run(["-m", "g/plain-1", "Hello."]).is(1).says(["'minimum' is not permitted"]);
+    let first = posts();
+    assert!(first > 1, "the request is sent again without the keyword: {first}");
+    assert!(first < 30, "{first}");
+    stage.run(["-m", "g/plain-1", "Hello."]).is(1);
+    assert_eq!(posts(), 2 * first, "nothing of it is kept");
 }

@@ -103,7 +103,8 @@ impl Stage {
     }
 
     pub(crate) fn speaking(dialect: Dialect, script: Script) -> Self {
-        let mock = Mock::new(script.clone());
+        // Models that it knows by name refuse what their providers refuse.
+        let mock = Mock::with_rules(script.clone(), MockOptions::default(), Rules::default()).unwrap();
         Self::asking(dialect, script, mock)
     }
 

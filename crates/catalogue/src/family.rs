@@ -127,6 +127,19 @@ pub(crate) fn members<'a>(
     })
 }
 
+/// Words of names of models that hold no conversation.
+const OTHER_KINDS: [&str; 9] =
+    ["audio", "embedding", "image", "live", "moderation", "realtime", "search", "transcribe", "tts"];
+
+/// Lines whose weights anybody may serve, with a window of their own choice.
+const OPEN_LINES: [&str; 4] = ["deepseek", "glm", "kimi", "qwen"];
+
+/// Whether the limits of a model at `provider` may be others than those that its vendor has.
+pub(crate) fn has_own_limits(model: &str, provider: &str) -> bool {
+    Family::of(bare(model))
+        .is_some_and(|family| family.vendor != provider && OPEN_LINES.contains(&family.line))
+}
+
 /// The model among `members` whose rules `wanted` follows:
 ///
 /// 1. the newest of its tier that is not newer than it,
@@ -138,6 +151,9 @@ pub(crate) fn members<'a>(
 ///
 /// A newer model follows the newest rules, never the oldest.
 pub(crate) fn predecessor<'a>(wanted: &Family, members: &[(Family, &'a ModelRef)]) -> Option<&'a ModelRef> {
+    if wanted.tier.split('-').any(|word| OTHER_KINDS.contains(&word)) {
+        return None;
+    }
     let siblings = || members.iter().filter(|(family, _)| family.line == wanted.line);
     if siblings().all(|(family, _)| family.version > wanted.version) {
         return None;

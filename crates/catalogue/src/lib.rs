@@ -194,9 +194,11 @@ impl Catalogue {
     ///
     /// - its own facts, by its name or by that of the model of which it is a dated snapshot;
     /// - else, at any provider, those of the vendor's model of the same name (after the last slash);
-    /// - else those of the newest model of its family that is not newer than it, else of the newest one. Families are read
-    ///   from names: `claude-<tier>-<version>`, `gpt-<version>-<tier>`, and those of Gemini, DeepSeek, Kimi, GLM, Qwen and
-    ///   Grok. A name that seems mistyped (`claude-sonet-5`) follows none.
+    /// - else those of the newest model of its family that is not newer than it, else of the newest one, of its tier if
+    ///   there is one. Families are read from names: `claude-<tier>-<version>`, `gpt-<version>-<tier>`, and those of Gemini,
+    ///   DeepSeek, Kimi, GLM, Qwen and Grok. A name that seems mistyped (`claude-sonet-5`) follows none, nor does one of a
+    ///   model for embeddings, images or speech. Where anybody may serve the model (DeepSeek, Kimi, GLM, Qwen) and this is
+    ///   not its vendor, its limits stay unknown (0).
     ///
     /// Facts of another model come without prices, which are unknown, and without an end.
     ///
@@ -209,8 +211,10 @@ impl Catalogue {
     /// assert!(catalogue.find(&"gateway/llama-3".parse().unwrap()).is_none());
     /// ```
     pub fn find(&self, model: &ModelRef) -> Option<Known<'_>> {
-        if let Some((_, facts)) = self.own(model) {
-            return Some(Known { facts: Cow::Borrowed(facts), inherited_from: None });
+        if let Some((source, facts)) = self.own(model) {
+            let only_told = source == Source::Provider && self.source(model) == Some(Source::Provider);
+            let inherited_from = only_told.then(|| self.followed(model)).flatten();
+            return Some(Known { facts: Cow::Borrowed(facts), inherited_from });
         }
         let from = self.followed(model)?;
         let (_, facts) = self.own(&from)?;
@@ -219,6 +223,9 @@ impl Catalogue {
         (facts.ends, facts.successor) = (None, None);
         // A gateway need not take what the vendor takes.
         facts.rules.prefill &= model.provider == from.provider;
+        if from.model != family::bare(&model.model) && family::has_own_limits(&model.model, &model.provider) {
+            (facts.context, facts.input, facts.output) = (0, None, 0);
+        }
         Some(Known { facts: Cow::Owned(facts), inherited_from: Some(from) })
     }
 
@@ -282,14 +289,16 @@ impl Catalogue {
         }
     }
 
-    /// Where that comes from, but for what its provider told ([`Catalogue::is_told`]); `None` for a model of which only
-    /// the provider told.
+    /// Where that comes from, but for what its provider told ([`Catalogue::is_told`]): [`Source::Provider`] only where
+    /// nobody else knows the model.
     pub fn source(&self, model: &ModelRef) -> Option<Source> {
         let named = |model: &ModelRef| {
             let mut layers = self.layers().filter(|(source, _)| *source != Source::Provider);
             layers.find_map(|(source, models)| models.contains_key(model).then_some(source))
         };
-        named(model).or_else(|| named(&ModelRef::new(&model.provider, family::undated(&model.model)?)))
+        named(model)
+            .or_else(|| named(&ModelRef::new(&model.provider, family::undated(&model.model)?)))
+            .or_else(|| self.is_told(model).then_some(Source::Provider))
     }
 
     /// Whether its provider told something of the model.

@@ -61,10 +61,14 @@ impl Loaded {
             path: path.escape_debug().to_string(),
             message: message.to_owned(),
         };
+        let mut file = file;
+        if file.version.contains(char::is_control) {
+            return Err(wrong("version", "holds control characters"));
+        }
         if file.models.is_empty() {
             return Err(wrong("models", "there is no model in it"));
         }
-        for model in file.models.keys() {
+        for (model, facts) in &mut file.models {
             let name = model.to_string();
             if model.model.is_empty() || name.len() > 512 || name.contains(char::is_control) {
                 return Err(wrong(&name, "a name must have 1 to 256 bytes and no control characters"));
@@ -72,6 +76,18 @@ impl Loaded {
             if model.provider.is_empty() || model.provider.contains('/') {
                 return Err(wrong(&name, "the name of a provider cannot be empty or hold a slash"));
             }
+            if facts.successor.as_ref().is_some_and(|successor| successor.contains(char::is_control)) {
+                return Err(wrong(&name, "`successor` holds control characters"));
+            }
+            if facts.output > facts.context || facts.input.is_some_and(|input| input > facts.context) {
+                return Err(wrong(&name, "`input` or `output` is larger than `context`, which holds it"));
+            }
+            let lists =
+                std::iter::once(&facts.prices.usual).chain(facts.prices.long.iter().map(|step| &step.prices));
+            if lists.flat_map(Prices::known).any(|(_, price)| price.is_sign_negative()) {
+                return Err(wrong(&name, "a price is below 0"));
+            }
+            facts.prices.long.sort_by_key(|step| step.above);
         }
         let source = format!("{MODELS_TOML} {}", file.version);
         Ok(Self { source, models: file.models, told: BTreeMap::new() })

@@ -40,8 +40,8 @@ struct ToldThinking {
     supported: bool,
     /// Whether it takes budgets.
     budgets: bool,
-    /// Whether thinking can be turned off.
-    off: bool,
+    /// Whether thinking can be turned off, where that is told.
+    off: Option<bool>,
     /// The levels that it takes.
     efforts: Vec<Effort>,
 }
@@ -126,7 +126,7 @@ impl Told {
             facts.context = context;
             facts.input = facts.input.filter(|input| *input < context);
         }
-        facts.output = self.output.unwrap_or(facts.output);
+        facts.output = self.output.unwrap_or(facts.output).min(facts.context);
         facts.modalities.image = self.image.unwrap_or(facts.modalities.image);
         facts.modalities.pdf = self.pdf.unwrap_or(facts.modalities.pdf);
         match &self.end {
@@ -149,9 +149,9 @@ impl Told {
             (false, _) => None,
         };
         facts.rules.thinking = match (thinking.off, facts.rules.thinking) {
-            (false, _) => Thinking::Always,
-            (true, Thinking::Always) => Thinking::ByDefault,
-            (true, known) => known,
+            (Some(false), _) => Thinking::Always,
+            (Some(true), Thinking::Always) => Thinking::ByDefault,
+            (_, known) => known,
         };
         if form.efforts.is_empty() && form.budget.is_none() {
             facts.reasoning_form = Some(ReasoningForm::default());
@@ -171,8 +171,7 @@ impl ToldThinking {
         let effort = capabilities.field("effort");
         let levels = Effort::ALL.into_iter().filter(|level| *level != Effort::None);
         let efforts = levels.filter(|level| self::supported(&effort.field(level.name())).unwrap_or(false));
-        // A list that does not know the type says nothing of it.
-        let off = self::supported(&types.field("disabled")).unwrap_or(!has("adaptive") || has("enabled"));
+        let off = self::supported(&types.field("disabled"));
         Some(Self { supported, budgets: has("enabled"), off, efforts: efforts.collect() })
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use playhouse_protocol::capability::{Effort, Thinking};
-use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, ProviderWords};
 use serde_json::Value;
 
 use crate::dialect::DialectKind;
@@ -282,7 +282,8 @@ impl Findings {
         if error.code != ErrorCode::ContextOverflow {
             return None;
         }
-        let tokens = window(&error.message).filter(|tokens| (LEAST_WINDOW..known).contains(tokens))?;
+        let tokens = window(&error.said.as_deref()?.message)
+            .filter(|tokens| (LEAST_WINDOW..known).contains(tokens))?;
         Some(self.insert(model, Finding::Window(tokens)))
     }
 
@@ -294,12 +295,41 @@ impl Findings {
         model: &ModelRef,
         dialect: DialectKind,
         head: &Head,
+        sent: &SentTools,
         error: &ErrorInfo,
     ) -> Option<Learned> {
         if error.code != ErrorCode::BadRequest || !matches!(error.status, Some(400 | 422)) {
             return None;
         }
-        Some(self.insert(model, read(dialect, head, &error.message)?))
+        let said = error.said.as_deref()?;
+        Some(self.insert(model, Refused { dialect, head, sent, said }.read()?))
+    }
+
+    /// Takes findings back that did not help.
+    pub fn forget(&self, model: &ModelRef, findings: impl IntoIterator<Item = Finding>) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(adjustments) = found.get_mut(model) else { return };
+        for finding in findings {
+            adjustments.0.remove(&finding);
+        }
+    }
+}
+
+/// What a request told of tools, as far as a refusal can name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentTools {
+    /// Whether there were any.
+    any: bool,
+    /// The keywords of their schemas that can be left out.
+    keywords: Vec<&'static str>,
+}
+
+impl SentTools {
+    /// The tools of `head`.
+    pub fn of(head: &Head) -> Self {
+        let has =
+            |keyword: &&'static str| head.tools.iter().any(|tool| holds(&tool.parameters, keyword, false));
+        Self { any: !head.tools.is_empty(), keywords: KEYWORDS.into_iter().filter(has).collect() }
     }
 }
 
@@ -356,41 +386,167 @@ fn strip(schema: &mut Value, keywords: &[&str], names: bool) {
     }
 }
 
-/// What a refusal names, of what the request had.
-fn read(dialect: DialectKind, head: &Head, message: &str) -> Option<Finding> {
-    let text = message.to_ascii_lowercase();
-    // A place in the conversation is not an optional parameter, whatever its words are.
-    if ["messages.", "messages[", "input[", "input.", "contents[", "contents."]
-        .iter()
-        .any(|at| text.contains(at))
-        && !has_word(&text, "cache_control")
-    {
-        return None;
+/// A refused request.
+struct Refused<'a> {
+    dialect: DialectKind,
+    head: &'a Head,
+    sent: &'a SentTools,
+    said: &'a ProviderWords,
+}
+
+impl Refused<'_> {
+    /// The optional parameter that the refusal names, of those that the request had.
+    fn read(&self) -> Option<Finding> {
+        let ProviderWords { message, parameter } = self.said;
+        let (text, parameter) = (message.to_ascii_lowercase(), parameter.to_ascii_lowercase());
+        // A place in the conversation is not an optional parameter, whatever its words are.
+        let is_of_conversation = |text: &str| CONVERSATION.iter().any(|place| text.contains(place));
+        if (is_of_conversation(&text) || is_of_conversation(&parameter)) && !has_word(&text, "cache_control")
+        {
+            return None;
+        }
+        if SCHEMA.iter().any(|words| text.contains(words)) {
+            return self.keyword(message);
+        }
+        // What stands beside the message is a name, whatever it is like.
+        let named = format!("{text} `{parameter}`");
+        if OUTPUT_LIMITS.iter().any(|name| has_word(&named, name)) {
+            return self.limit(&text);
+        }
+        let places = Parameter::NAMES.into_iter().filter_map(|(parameter, names)| {
+            Some((names.iter().filter_map(|name| named_at(&named, name)).min()?, parameter))
+        });
+        let (thinking, others): (Vec<_>, Vec<_>) =
+            places.partition(|(_, parameter)| *parameter == Parameter::Reasoning);
+        // Names of others may hold its words, and what is refused may be refused because of it.
+        let others = others.into_iter().filter(|(_, parameter)| self.sends(*parameter));
+        if let Some((_, parameter)) = others.min() {
+            return Some(Finding::Without(parameter));
+        }
+        if !thinking.is_empty() {
+            return self.reasoning(&text);
+        }
+        let may_be_of_tools = ["tools", "function", "parameters", "properties"];
+        may_be_of_tools.iter().any(|word| text.contains(word)).then(|| self.keyword(message)).flatten()
     }
-    if OUTPUT_LIMITS.iter().any(|name| has_word(&text, name)) {
-        return limit(dialect, head, &text);
+
+    /// The keyword of a schema that the refusal names.
+    fn keyword(&self, message: &str) -> Option<Finding> {
+        let is_sent =
+            |keyword: &&'static str| !self.head.adjustments.0.contains(&Finding::WithoutKeyword(keyword));
+        let mut keywords = self.sent.keywords.iter().copied().filter(is_sent);
+        keywords.find(|keyword| has_word(message, keyword)).map(Finding::WithoutKeyword)
     }
-    let places = Parameter::NAMES.into_iter().filter_map(|(parameter, names)| {
-        Some((names.iter().filter_map(|name| place(&text, name)).min()?, parameter))
-    });
-    let (thinking, others): (Vec<_>, Vec<_>) =
-        places.partition(|(_, parameter)| *parameter == Parameter::Reasoning);
-    // Names of others may hold its words, and what is refused may be refused because of it.
-    let others = others.into_iter().filter(|(_, parameter)| sends(dialect, head, *parameter));
-    if let Some((_, parameter)) = others.min() {
-        return Some(Finding::Without(parameter));
+
+    /// What a refusal says that names the limit of the answer.
+    fn limit(&self, text: &str) -> Option<Finding> {
+        let (sent, name) = match self.head.chat.output_limit_field {
+            OutputLimitField::MaxTokens => ("max_tokens", OutputLimitField::MaxCompletionTokens),
+            OutputLimitField::MaxCompletionTokens => ("max_completion_tokens", OutputLimitField::MaxTokens),
+        };
+        let other = if sent == "max_tokens" { "max_completion_tokens" } else { "max_tokens" };
+        // Both names were refused: no request leaves without a limit.
+        let is_tried =
+            self.head.adjustments.0.iter().any(|finding| matches!(finding, Finding::OtherLimitField(_)));
+        let swap = (self.dialect == DialectKind::OpenaiChat && has_word(text, sent) && !is_tried)
+            .then_some(Finding::OtherLimitField(name));
+        if swap.is_some() && has_word(text, other) {
+            return swap;
+        }
+        let range = LEAST_OUTPUT..self.head.max_output;
+        let most = numbers(text).filter(|number| range.contains(number)).max();
+        let is_bound = BOUNDS.iter().any(|words| text.contains(words));
+        most.filter(|_| is_bound).map(Finding::MostOutput).or(swap)
     }
-    if !thinking.is_empty() {
-        return reasoning(dialect, head, &text);
+
+    /// What a refusal says that names how much the model is to think.
+    fn reasoning(&self, text: &str) -> Option<Finding> {
+        let adjustments = &self.head.adjustments;
+        let adaptive = text.contains("adaptive") && !adjustments.0.contains(&Finding::Adaptive);
+        if self.dialect == DialectKind::Anthropic && adaptive && text.contains("enabled") {
+            return Some(Finding::Adaptive);
+        }
+        if self.sends(Parameter::Reasoning) {
+            return Some(Finding::Without(Parameter::Reasoning));
+        }
+        // It is demanded rather than refused.
+        let demanded =
+            self.dialect == DialectKind::OpenaiChat && !adjustments.0.contains(&Finding::NoReasoning);
+        demanded.then_some(Finding::NoReasoning)
     }
-    let speaks_of_schema = ["schema", "tools", "function", "parameters", "properties"];
-    let has = |keyword: &&'static str| {
-        !head.adjustments.0.contains(&Finding::WithoutKeyword(keyword))
-            && head.tools.iter().any(|tool| holds(&tool.parameters, keyword, false))
-            && has_word(message, keyword)
-    };
-    let keyword = KEYWORDS.into_iter().find(has)?;
-    speaks_of_schema.iter().any(|word| text.contains(word)).then_some(Finding::WithoutKeyword(keyword))
+
+    /// Whether the request had the parameter.
+    fn sends(&self, parameter: Parameter) -> bool {
+        let Self { dialect, head, sent, .. } = self;
+        let openai = matches!(dialect, DialectKind::OpenaiChat | DialectKind::OpenaiResponses);
+        let has = match parameter {
+            Parameter::Reasoning => head.reasoning.is_some() || head.rules.thinking != Thinking::OnRequest,
+            Parameter::BlockBinding => head.drop_stale_reasoning,
+            Parameter::Temperature => head.temperature.is_some(),
+            Parameter::TopP => head.top_p.is_some(),
+            Parameter::StreamOptions => *dialect == DialectKind::OpenaiChat && head.chat.stream_options,
+            Parameter::CacheKey => openai && head.cache_key.is_some(),
+            Parameter::CacheControl => *dialect == DialectKind::Anthropic,
+            Parameter::ToolChoice => sent.any,
+            Parameter::Include => *dialect == DialectKind::OpenaiResponses,
+            Parameter::Strict => *dialect == DialectKind::OpenaiResponses && sent.any,
+        };
+        has && !head.adjustments.omits(parameter)
+    }
+}
+
+/// Places in a conversation, by their beginnings.
+const CONVERSATION: [&str; 6] = ["messages.", "messages[", "input[", "input.", "contents[", "contents."];
+
+/// Words of refusals that are about the schema of a tool.
+const SCHEMA: [&str; 4] = ["invalid schema", "json schema", "input_schema", "in context="];
+
+/// Words with which a refusal names a bound.
+const BOUNDS: [&str; 13] = [
+    " > ",
+    "<=",
+    "at most",
+    "exceed",
+    "less than",
+    "limit",
+    "maximum",
+    "no more than",
+    "range",
+    "supports",
+    "too high",
+    "too large",
+    "up to",
+];
+
+/// Names of parameters that are words of the language as well: they count where they are written as a name.
+const PLAIN_WORDS: [&str; 5] = ["effort", "include", "reasoning", "strict", "thinking"];
+
+/// Where a parameter is named. A plain word counts in quotes, as a part of a path, before a colon at the beginning, or after
+/// a word for a parameter; not as the type of an item.
+fn named_at(text: &str, name: &str) -> Option<usize> {
+    if !PLAIN_WORDS.contains(&name) {
+        return place(text, name);
+    }
+    const BEFORE: [&str; 5] = ["parameter: ", "parameter ", "argument ", "supplied: ", "field "];
+    places(text, name).find(|at| {
+        let (before, after) = (&text[..*at], &text[at + name.len()..]);
+        let quoted = before.ends_with(['\'', '"', '`'])
+            && !before.trim_end_matches(['\'', '"', '`']).ends_with("type ");
+        let path = before.ends_with('.') || after.starts_with(['.', '[']) && !after.starts_with(". ");
+        let heads = before.is_empty() && after.starts_with(':');
+        quoted || path || heads || BEFORE.iter().any(|words| before.ends_with(words))
+    })
+}
+
+/// The whole numbers in a text that stand by themselves: none of a name, a date or a version.
+fn numbers(text: &str) -> impl Iterator<Item = u64> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ','))).filter_map(
+        |word| {
+            let word = word.trim_matches(['.', ',']);
+            let digits = word.replace(',', "");
+            digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+        },
+    )
 }
 
 /// Whether a request was refused because of reasoning that it brought back: it does not hold any more, or was made for
@@ -423,60 +579,6 @@ fn window(message: &str) -> Option<u64> {
     compared.or_else(named)
 }
 
-/// What a refusal says that names the limit of the answer.
-fn limit(dialect: DialectKind, head: &Head, text: &str) -> Option<Finding> {
-    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != ',').filter_map(|number| {
-        let number: u64 = number.replace(',', "").parse().ok()?;
-        (LEAST_OUTPUT..head.max_output).contains(&number).then_some(number)
-    });
-    if let Some(most) = numbers.max() {
-        return Some(Finding::MostOutput(most));
-    }
-    let (sent, other) = match head.chat.output_limit_field {
-        OutputLimitField::MaxTokens => ("max_tokens", OutputLimitField::MaxCompletionTokens),
-        OutputLimitField::MaxCompletionTokens => ("max_completion_tokens", OutputLimitField::MaxTokens),
-    };
-    if dialect != DialectKind::OpenaiChat || !has_word(text, sent) {
-        return None;
-    }
-    // Both names were refused: no request leaves without a limit.
-    let tried = |finding: &Finding| matches!(finding, Finding::OtherLimitField(_));
-    (!head.adjustments.0.iter().any(tried)).then_some(Finding::OtherLimitField(other))
-}
-
-/// What a refusal says that names how much the model is to think.
-fn reasoning(dialect: DialectKind, head: &Head, text: &str) -> Option<Finding> {
-    let adjustments = &head.adjustments;
-    let adaptive = text.contains("adaptive") && !adjustments.0.contains(&Finding::Adaptive);
-    if dialect == DialectKind::Anthropic && adaptive && text.contains("enabled") {
-        return Some(Finding::Adaptive);
-    }
-    if !adjustments.omits(Parameter::Reasoning) && sends(dialect, head, Parameter::Reasoning) {
-        return Some(Finding::Without(Parameter::Reasoning));
-    }
-    // It is demanded rather than refused.
-    let demanded = dialect == DialectKind::OpenaiChat && !adjustments.0.contains(&Finding::NoReasoning);
-    demanded.then_some(Finding::NoReasoning)
-}
-
-/// Whether requests of this head have the parameter.
-fn sends(dialect: DialectKind, head: &Head, parameter: Parameter) -> bool {
-    let openai = matches!(dialect, DialectKind::OpenaiChat | DialectKind::OpenaiResponses);
-    let has = match parameter {
-        Parameter::Reasoning => head.reasoning.is_some() || head.rules.thinking != Thinking::OnRequest,
-        Parameter::BlockBinding => head.drop_stale_reasoning,
-        Parameter::Temperature => head.temperature.is_some(),
-        Parameter::TopP => head.top_p.is_some(),
-        Parameter::StreamOptions => dialect == DialectKind::OpenaiChat && head.chat.stream_options,
-        Parameter::CacheKey => openai && head.cache_key.is_some(),
-        Parameter::CacheControl => dialect == DialectKind::Anthropic,
-        Parameter::ToolChoice => !head.tools.is_empty(),
-        Parameter::Include => dialect == DialectKind::OpenaiResponses,
-        Parameter::Strict => dialect == DialectKind::OpenaiResponses && !head.tools.is_empty(),
-    };
-    has && !head.adjustments.omits(parameter)
-}
-
 /// Whether a schema has the keyword anywhere.
 fn holds(schema: &Value, keyword: &str, names: bool) -> bool {
     match schema {
@@ -489,12 +591,16 @@ fn holds(schema: &Value, keyword: &str, names: bool) -> bool {
     }
 }
 
-/// Where `word` stands in `text`, not as a part of a longer name.
-fn place(text: &str, word: &str) -> Option<usize> {
+/// The places of `word` in `text`, not as a part of a longer name.
+fn places(text: &str, word: &str) -> impl Iterator<Item = usize> {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-    text.match_indices(word).map(|(at, _)| at).find(|at| {
+    text.match_indices(word).map(|(at, _)| at).filter(move |at| {
         !is_part(text[..*at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next())
     })
+}
+
+fn place(text: &str, word: &str) -> Option<usize> {
+    places(text, word).next()
 }
 
 fn has_word(text: &str, word: &str) -> bool {

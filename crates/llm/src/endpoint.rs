@@ -109,7 +109,7 @@ impl Endpoint {
 }
 
 /// The host that a base URL names.
-pub(crate) fn host(base_url: &str) -> &str {
+pub fn host(base_url: &str) -> &str {
     let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
     authority.split(['/', ':']).next().unwrap_or_default()
 }

@@ -57,13 +57,13 @@ mod transcript;
 mod transport;
 mod usage;
 
-pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter, refuses_reasoning};
+pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter, SentTools, refuses_reasoning};
 pub use answer::{AnswerStream, Limits, send, send_held};
 pub use connections::{Connections, Http2};
 pub use credentials::Credentials;
 pub use decode::{Answer, Failure, Removals, StreamEvent};
 pub use dialect::DialectKind;
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, host};
 pub use fetch::{fetch, fetch_models};
 pub use head::{CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, ReasoningWords, ToolChoice};
 pub use hold::{Hold, Opening};

@@ -118,6 +118,18 @@ pub struct ErrorInfo {
     /// When the model ended, where it is known that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Box<EndOfLife>>,
+    /// The provider's own words, while the error is being handled. In no record.
+    #[serde(skip)]
+    pub said: Option<Box<ProviderWords>>,
+}
+
+/// The words in which a provider refused a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderWords {
+    /// The message, on one line.
+    pub message: String,
+    /// The parameter of the request that it names beside the message; empty where it names none.
+    pub parameter: String,
 }
 
 /// The end of a model: from then on its provider does not serve it.
@@ -140,7 +152,15 @@ impl fmt::Display for EndOfLife {
 impl ErrorInfo {
     /// An error of class `code`.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), status: None, retry_after_ms: None, model: None, ended: None }
+        Self {
+            code,
+            message: message.into(),
+            status: None,
+            retry_after_ms: None,
+            model: None,
+            ended: None,
+            said: None,
+        }
     }
 
     /// The same error for a tenant who is not the operator: what failed and what to do, and neither how the provider is reached

@@ -64,7 +64,7 @@ pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use damage::Damage;
 pub use day::Day;
 pub use delegate::{Delegate, Delegation, HandedOver, Mandate, tools_of};
-pub use error::{EndOfLife, ErrorCode, ErrorInfo};
+pub use error::{EndOfLife, ErrorCode, ErrorInfo, ProviderWords};
 pub use event::{Event, EventBody, EventId};
 pub use id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId, SessionId};
 pub use ledger::LedgerRow;

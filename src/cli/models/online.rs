@@ -7,7 +7,7 @@ use playhouse_protocol::{Day, ModelRef};
 
 use super::{FETCH_TIME, MOST_BYTES};
 use crate::cli::variable;
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
 
 /// The answer of one provider, or why there is none: a fragment that names no key.
 pub(in crate::cli) struct Told {
@@ -19,21 +19,23 @@ pub(in crate::cli) struct Told {
 pub(in crate::cli) async fn ask(settings: &Settings, today: Day) -> Vec<Told> {
     let asked = settings.listing_providers().filter_map(|provider| {
         // Any model has the provider's address and key.
-        let model = settings
-            .catalogue
-            .now()
-            .models(provider)
-            .next()
-            .map(|(name, _)| ModelRef::new(provider, name))?;
-        let endpoint = settings.resolve_model(&model, &variable).ok()?.endpoint;
+        let catalogue = settings.catalogue.now();
+        let (name, _) = catalogue.models(provider).next()?;
+        let endpoint = match settings.resolve_model(&ModelRef::new(provider, name), &variable) {
+            Ok(resolved) => Ok(resolved.endpoint),
+            Err(ConfigError::MissingKey { .. }) => return None,
+            Err(error) => Err(error.to_string()),
+        };
         Some(ask_one(provider.to_owned(), endpoint, today))
     });
     join_all(asked).await
 }
 
-async fn ask_one(provider: String, endpoint: Endpoint, today: Day) -> Told {
-    let listing = fetch_models(&endpoint, MOST_BYTES, FETCH_TIME)
-        .await
-        .and_then(|text| Listing::read(&text, today).map_err(|error| error.to_string()));
-    Told { provider, listing }
+async fn ask_one(provider: String, endpoint: Result<Endpoint, String>, today: Day) -> Told {
+    let listing = match endpoint {
+        Ok(endpoint) => fetch_models(&endpoint, MOST_BYTES, FETCH_TIME).await,
+        Err(error) => Err(error),
+    };
+    let read = |text: String| Listing::read(&text, today).map_err(|error| error.to_string());
+    Told { provider, listing: listing.and_then(read) }
 }

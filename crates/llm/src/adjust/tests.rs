@@ -54,13 +54,14 @@ fn a_window_is_learned_from_the_words_of_providers() {
         ("maximum context length is 2000000 tokens", None),
     ] {
         let findings = Findings::default();
-        let error = ErrorInfo::new(ErrorCode::ContextOverflow, message).with_status(400);
+        let error = ErrorInfo { code: ErrorCode::ContextOverflow, ..refusal(message) };
         let learned = findings.learn_window(&model(), &error, 2_000_000);
         assert_eq!(learned.map(|learned| learned.finding), tokens.map(Finding::Window), "{message}");
         assert_eq!(findings.of(&model()).window(), tokens, "{message}");
     }
     let findings = Findings::default();
-    assert!(findings.learn_window(&model(), &refusal("maximum context length is 4096"), 9_000).is_none());
+    let other = ErrorInfo { code: ErrorCode::BadRequest, ..refusal("maximum context length is 4096") };
+    assert!(findings.learn_window(&model(), &other, 9_000).is_none());
 }
 
 #[test]
@@ -100,8 +101,22 @@ fn a_level_that_a_model_lacks_is_mapped_and_told() {
     assert_eq!([first(Effort::High), first(Effort::High), first(Effort::Max)], [true, false, true]);
 }
 
+/// The error of a 400 with this message, as the client makes it. `[name]` at its end stands for the member `param`.
 fn refusal(message: &str) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::BadRequest, message).with_status(400)
+    let param = message.strip_suffix(']').and_then(|text| text.rsplit_once(" [")).map(|(_, param)| param);
+    let body =
+        json!({"error": {"message": message, "type": "invalid_request_error", "param": param}}).to_string();
+    let endpoint = crate::Endpoint::new("deep-thinking", DialectKind::OpenaiChat, "http://a");
+    let refusal = crate::failure::Refusal {
+        endpoint: &endpoint,
+        // Words and numbers of names say nothing.
+        model: "m-reasoning-2025-08-07",
+        address: "http://a/v1/chat/completions",
+        status: 400,
+        headers: &[],
+        body: body.as_bytes(),
+    };
+    refusal.error()
 }
 
 fn model() -> ModelRef {
@@ -183,23 +198,69 @@ fn a_refusal_in_the_words_of_providers_names_what_to_leave_out() {
             "Unknown name \"thinkingConfig\" at 'generation_config': Cannot find field.",
             Some(Finding::Without(Parameter::Reasoning)),
         ),
+        (
+            OpenaiChat,
+            "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+            Some(Finding::OtherLimitField(OutputLimitField::MaxCompletionTokens)),
+        ),
+        (
+            OpenaiChat,
+            "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+            Some(Finding::MostOutput(8_192)),
+        ),
+        (
+            OpenaiChat,
+            "`max_tokens` must be less than or equal to `32768`, the maximum value for `max_tokens`",
+            Some(Finding::MostOutput(32_768)),
+        ),
+        (OpenaiChat, "`reasoning_content` in the thinking mode must be passed back to the API.", None),
+        (OpenaiChat, "the thinking of this model is strict, and includes much reasoning effort", None),
+        (OpenaiChat, "Unsupported parameter: reasoning", Some(Finding::Without(Parameter::Reasoning))),
+        (
+            OpenaiResponses,
+            "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+            None,
+        ),
+        (OpenaiResponses, "Invalid schema for function 'grep': In context=('properties','include')", None),
         (OpenaiChat, "the messages are wrong: tools must follow calls", None),
         (OpenaiChat, "no more was said", None),
     ] {
-        let found = Findings::default().learn(&model(), dialect, &head(), &refusal(message));
+        let found =
+            Findings::default().learn(&model(), dialect, &head(), &SentTools::of(&head()), &refusal(message));
         assert_eq!(found.map(|learned| learned.finding), finding, "{dialect:?}: {message}");
     }
+}
+
+#[test]
+fn what_did_not_help_is_taken_back() {
+    let findings = Findings::default();
+    let learn = |message| {
+        let learned = findings.learn(
+            &model(),
+            DialectKind::OpenaiChat,
+            &head(),
+            &SentTools::of(&head()),
+            &refusal(message),
+        );
+        learned.unwrap().finding
+    };
+    let kept = learn("Unsupported parameter: 'temperature'");
+    let taken = learn("Unsupported parameter: 'top_p'");
+    findings.forget(&model(), [taken]);
+    assert_eq!(findings.of(&model()).iter().collect::<Vec<_>>(), [&kept]);
 }
 
 #[test]
 fn only_a_refused_request_teaches() {
     let message = "Unsupported parameter: 'temperature'";
     let learn = |error: ErrorInfo| {
-        Findings::default().learn(&model(), DialectKind::OpenaiChat, &head(), &error).is_some()
+        Findings::default()
+            .learn(&model(), DialectKind::OpenaiChat, &head(), &SentTools::of(&head()), &error)
+            .is_some()
     };
     assert!(learn(refusal(message)) && learn(refusal(message).with_status(422)));
     assert!(!learn(refusal(message).with_status(404)));
-    assert!(!learn(ErrorInfo::new(ErrorCode::ContextOverflow, message).with_status(400)));
+    assert!(!learn(ErrorInfo { code: ErrorCode::ContextOverflow, ..refusal(message) }));
 }
 
 /// What is found when a server says the same of each request that follows from the finding before.
@@ -208,7 +269,7 @@ fn until_final(dialect: DialectKind, head: &Head, message: &str) -> Vec<Finding>
     let mut found = Vec::new();
     for _ in 0..10 {
         let adjusted = head.clone().adjusted(findings.of(&model()));
-        match findings.learn(&model(), dialect, &adjusted, &refusal(message)) {
+        match findings.learn(&model(), dialect, &adjusted, &SentTools::of(&adjusted), &refusal(message)) {
             Some(learned) => found.push(learned.finding),
             None => return found,
         }

@@ -41,6 +41,7 @@ pub(crate) fn in_good_body(body: &[u8]) -> Option<ErrorInfo> {
     let mut error = ErrorInfo::new(code, format!("the answer is an error: {}", said.text()));
     error.status = said.status;
     error.retry_after_ms = said.retry_after_ms;
+    error.said = Some(said.words());
     Some(error)
 }
 
@@ -122,6 +123,7 @@ impl Refusal<'_> {
         };
         let mut error = ErrorInfo::new(code, endpoint.without_secrets(message)).with_status(*status);
         error.retry_after_ms = wait;
+        error.said = Some(said.words());
         error
     }
 

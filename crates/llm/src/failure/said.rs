@@ -1,5 +1,6 @@
 //! What a provider says when it refuses or fails, and the class of error that it is.
 
+use playhouse_protocol::ProviderWords;
 use playhouse_protocol::error::ErrorCode;
 use serde_json::Value;
 
@@ -164,6 +165,11 @@ impl Said {
             }
             _ => Self { message: describe_body(body), ..Self::default() },
         }
+    }
+
+    /// Message and parameter.
+    pub(super) fn words(&self) -> Box<ProviderWords> {
+        Box::new(ProviderWords { message: self.message.clone(), parameter: self.parameter.clone() })
     }
 
     /// Type and message as one text.

@@ -20,6 +20,9 @@ enum Retry {
     GiveUp { advice: Option<String> },
 }
 
+/// After so many failed attempts a step is not attempted at once any more without what was refused.
+const MOST_ADJUSTED: u32 = 10;
+
 impl Machine {
     pub(super) fn on_attempt(
         &mut self,
@@ -108,8 +111,14 @@ impl Machine {
         if error.code == ErrorCode::PromptTooLong {
             return Ok(());
         }
-        // Each adjustment is made once, and there are only so many.
-        if adjusted {
+        if adjusted
+            && self
+                .session
+                .turn
+                .as_ref()
+                .and_then(|turn| turn.step.as_ref())
+                .is_some_and(|step| step.failures <= MOST_ADJUSTED)
+        {
             return Ok(());
         }
         // It is attempted again when there is more room: see `next_attempt`.

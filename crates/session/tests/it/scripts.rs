@@ -41,6 +41,23 @@ fn a_prompt_runs_until_the_model_stops() {
 }
 
 #[test]
+fn a_step_is_not_adjusted_for_ever() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    for attempt in 1..100 {
+        let AttemptReport::Failed(failed) = h.failed(ErrorCode::BadRequest, "") else { panic!("it failed") };
+        let attempted = *h.attempts.last().unwrap();
+        let failed = playhouse_session::FailedAttempt { adjusted: true, ..failed };
+        h.on(Input::Attempt(attempted, AttemptReport::Failed(failed)));
+        if h.machine.session().is_idle() {
+            assert_eq!(attempt, 11);
+            return;
+        }
+    }
+    panic!("the turn never ends");
+}
+
+#[test]
 fn a_turn_keeps_the_prices_that_it_began_with() {
     let mut h = Harness::new();
     h.prompt("go");

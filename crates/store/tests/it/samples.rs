@@ -372,6 +372,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
     };
     let error = ErrorInfo {
         ended: None,
+        said: None,
         code: ErrorCode::RateLimited,
         message: "the provider asks for less traffic".to_owned(),
         status: Some(429),
