@@ -1,4 +1,4 @@
-//! The numbers that the README states, measured.
+//! The numbers that `benches/RESULTS.md` states, measured.
 //!
 //! `cargo bench --bench engine` prints all of them; `-- tokens step` only these cases; `-- --json FILE` also writes them
 //! as JSON. Without `--bench`, as in `cargo test --benches`, every case makes one short run.

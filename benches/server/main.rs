@@ -1,4 +1,4 @@
-//! The numbers of the server that the README states, measured.
+//! The numbers of the server that `benches/RESULTS.md` states, measured.
 //!
 //! `cargo bench --bench server` prints all of them; `-- page tokens` only these cases; `-- --json FILE` also writes them
 //! as JSON. Without `--bench`, as in `cargo test --benches`, every case makes one short run.

@@ -26,7 +26,7 @@ mod models;
 mod prompt;
 mod reach;
 #[cfg(test)]
-mod readme_test;
+mod reference_test;
 mod render;
 mod run;
 mod serve;

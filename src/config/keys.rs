@@ -321,7 +321,7 @@ keys! {
         "Nucleus sampling: the share of probability that is sampled from, above 0 and up to 1. An agent's own stands before this.";
 }
 
-/// The reference of all keys as a Markdown table, for the README.
+/// The reference of all keys as a Markdown table, for `docs/reference/configuration.md`.
 pub fn playhouse_config_reference() -> String {
     let mut table =
         String::from("| key | holds | without it | workspace | what it is |\n|---|---|---|---|---|\n");

@@ -3,7 +3,7 @@
 //! - [`Settings`]: the result. [`Settings::load`] reads the operator's file and agents; [`Settings::with_workspace`]
 //!   adds what a workspace chose and its rules; [`Settings::resolve_model`] says where a model is and what is known of it.
 //! - [`KEYS`]: the one definition of every key, from which types are checked, names are suggested and the reference in
-//!   the README ([`playhouse_config_reference`]) is made.
+//!   `docs/reference/configuration.md` ([`playhouse_config_reference`]) is made.
 //! - [`EnvironmentCredentials`]: the keys, from variables of the environment.
 //! - [`ConfigError`]: what was wrong, in which file and line.
 //!

@@ -155,7 +155,7 @@ fn a_workspace_may_not_set_what_is_the_operators() {
 fn help_and_version_need_nothing() {
     let stage = Stage::new(Model::new());
     fs_err::write(&stage.config, "not even TOML").unwrap();
-    stage.playhouse(["--version"]).is(0).shows(["playhouse 0.1.0"]);
+    stage.playhouse(["--version"]).is(0).shows(["playhouse 0.2.0"]);
     let help = stage.playhouse(["--help"]).is(0);
     for word in ["demo", "run", "tool", "sessions", "--data", "--config", "Exit codes", "130"] {
         assert!(help.stdout.contains(word), "{word} in {}", help.stdout);

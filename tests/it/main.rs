@@ -29,6 +29,7 @@ mod lifecycle;
 mod long;
 mod metrics;
 mod models;
+mod pages;
 mod prompt;
 mod providers;
 mod questions;

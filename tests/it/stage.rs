@@ -52,6 +52,21 @@ pub(crate) enum Carrier {
     Engine,
 }
 
+/// The process of the engine that has the data directory open, and what it says of itself.
+pub(crate) fn engine_at(data: &Path) -> Option<(Pid, Value)> {
+    let mut stream = UnixStream::connect(data.join("engine.sock")).ok()?;
+    let body = r#"{"request": "hello"}"#;
+    let head =
+        "POST /operator HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json";
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    let mut reply: Value = serde_json::from_str(body).ok()?;
+    let pid = i32::try_from(reply["data"]["pid"].as_u64()?).ok()?;
+    Some((Pid::from_raw(pid)?, reply["data"].take()))
+}
+
 /// Runs a test twice: its commands do the same, in whichever process the engine runs.
 pub(crate) fn in_both(test: impl Fn()) {
     for carrier in [Carrier::InProcess, Carrier::Engine] {
@@ -215,16 +230,7 @@ impl Stage {
 
     /// The process of the engine that has the data directory open, and what it says of itself.
     pub(crate) fn engine(&self) -> Option<(Pid, Value)> {
-        let mut stream = UnixStream::connect(self.data.join("engine.sock")).ok()?;
-        let body = r#"{"request": "hello"}"#;
-        let head = "POST /operator HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json";
-        write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let mut reply: Value = serde_json::from_str(body).ok()?;
-        let pid = i32::try_from(reply["data"]["pid"].as_u64()?).ok()?;
-        Some((Pid::from_raw(pid)?, reply["data"].take()))
+        engine_at(&self.data)
     }
 
     /// Any program, started in the workspace, with a home of the test's own and nothing else of the environment.
