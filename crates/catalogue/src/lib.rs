@@ -61,7 +61,7 @@ pub use told::Listing;
 pub enum Source {
     /// The operator's configuration.
     Configured,
-    /// What its provider told of it.
+    /// The list of models of its provider.
     Provider,
     /// A catalogue that was loaded.
     Loaded,
@@ -150,8 +150,8 @@ impl Catalogue {
         catalogue
     }
 
-    /// The same with what `provider` tells of its models. Prices stay as they are known. Of models that are not known, nor
-    /// follow one that is, nothing is taken over.
+    /// Takes over limits, abilities and ends from the list of models of `provider`. Prices do not change. Models that are
+    /// neither known nor follow a known one are skipped.
     #[must_use]
     pub fn told(self, provider: &str, listing: Listing) -> Self {
         let mut loaded = self.loaded.as_deref().cloned().unwrap_or_default();
@@ -161,7 +161,7 @@ impl Catalogue {
         Self { configured: self.configured, ..Self::with(loaded) }
     }
 
-    /// The same with what providers told `other` of their models.
+    /// Takes over the providers' lists that `other` holds.
     #[must_use]
     pub fn told_as(self, other: &Self) -> Self {
         let mut loaded = self.loaded.as_deref().cloned().unwrap_or_default();
@@ -301,12 +301,12 @@ impl Catalogue {
             .or_else(|| self.is_told(model).then_some(Source::Provider))
     }
 
-    /// Whether its provider told something of the model.
+    /// Whether the list of its provider says anything of the model.
     pub fn is_told(&self, model: &ModelRef) -> bool {
         self.told.contains_key(model)
     }
 
-    /// The same without what the operator configured.
+    /// Removes the models of the operator's configuration.
     #[must_use]
     pub fn without_configured(self) -> Self {
         Self { configured: Arc::default(), followed: Arc::default(), ..self }

@@ -28,7 +28,7 @@ pub(crate) struct Loaded {
     /// The catalogue's name, and its version where it has one.
     pub(crate) source: String,
     pub(crate) models: BTreeMap<ModelRef, ModelFacts>,
-    /// What providers told of their own models.
+    /// Entries of providers' own lists of models.
     pub(crate) told: BTreeMap<ModelRef, Told>,
 }
 
