@@ -19,6 +19,7 @@ pub(crate) fn start<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Chil
 }
 
 /// Waits until a command of the model has named a process, and gives it.
+#[track_caller]
 pub(crate) fn process(stage: &Stage, file: &str) -> Pid {
     let path = stage.workspace.join(file);
     let mut number = None;

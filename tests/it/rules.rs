@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use fs_err as fs;
-use mock_llm::{Mock, MockOptions, Model, RefusalShape, Rules, RulesReport, Script, reasoning, text};
+use mock_llm::{
+    Fault, Mock, MockOptions, Model, Moment, RefusalShape, Rules, RulesReport, Script, reasoning, text,
+};
 use playhouse::protocol::Record;
 use serde_json::{Value, json};
 
@@ -157,6 +159,42 @@ fn reasoning_that_a_server_does_not_take_back_is_left_out_and_the_turn_goes_on()
         let refused = u64::from(*model != "deepseek-v4-pro");
         assert_eq!(counts.refused, refused, "{model}: {:?}", counts.messages);
         assert!(counts.refused == 0 || counts.valid > 0, "{model}: what is made afterwards comes back");
+    }
+}
+
+#[test]
+fn the_reasoning_of_answers_that_say_nothing_or_fail_goes_back() {
+    for Asked { provider, model, dialect, .. } in ASKED.iter().filter(|asked| asked.dialect != "openai-chat")
+    {
+        // Gemini signs at the end of an answer, which one that fails does not reach.
+        let failed = u64::from(*dialect != "gemini");
+        let begun = || reasoning("Begun.").text("One two three.");
+        let script = Model::new()
+            .step(reasoning("Only thought."))
+            .next_turn()
+            .step(begun().fault(Fault::error_event(Moment::InText, "Broken.")))
+            .next_turn()
+            .step(reasoning("Said.").text("Done."))
+            .next_turn()
+            .step(text("Well."));
+        let mut stage = stage(Rules::default());
+        let config = fs::read_to_string(&stage.config).unwrap();
+        fs::write(&stage.config, config.replace("[providers.a]", "retry.attempts = 1\n[providers.a]"))
+            .unwrap();
+        let script = Script::new().model(*model, script);
+        stage.goes_on_before(Mock::with_rules(script, MockOptions::default(), Rules::default()).unwrap());
+        let full = format!("{provider}/{model}");
+        stage.run(["-m", &full, "Think."]).is(1).says(["neither text nor a call"]);
+        let session = stage.session();
+        for (prompt, code) in [("Speak.", 1), ("Again.", 0), ("And?", 0)] {
+            stage.run(["-s", &session, prompt]).is(code);
+        }
+        let report = stage.mock.rules_report();
+        check(&report, model);
+        let last = stage.requests().pop().unwrap().to_string();
+        assert_eq!(last.matches("(The answer ended here.)").count() as u64, 1 + failed, "{model}");
+        assert!(!last.contains("One two"), "{model}: what it began to say is no answer");
+        assert_eq!(report.models[*model].valid, 2 + failed, "{model}: {:?}", report.models[*model]);
     }
 }
 

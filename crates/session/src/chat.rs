@@ -15,6 +15,8 @@ const TURN_SYSTEM: &str = include_str!("../../../prompts/turn-system.md");
 const TURN_TOOLS: &str = include_str!("../../../prompts/turn-tools.md");
 /// What a model reads when it may call nothing more.
 const STEP_LIMIT: &str = include_str!("../../../prompts/max-steps.md");
+/// Follows reasoning after which an answer said nothing more.
+const ENDED: &str = "(The answer ended here.)";
 /// The hole.
 const HOLE: &str = "{{text}}";
 
@@ -128,14 +130,25 @@ fn translate_assistant(
     context: &Context,
     out: &mut Vec<ChatMessage>,
 ) {
-    // What a failed answer had said is shown to people; for a model it would be an answer, and as long as it came.
-    if message.finish == Some(FinishReason::Failed) || message.unread {
+    if message.unread {
         return;
     }
-    let parts: Vec<AssistantPart> =
+    let mut parts: Vec<AssistantPart> =
         message.parts.iter().filter_map(|part| assistant_part(part, thoughts)).collect();
-    let says_something = parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));
-    if !says_something {
+    let says_something =
+        |parts: &[AssistantPart]| parts.iter().any(|part| !matches!(part, AssistantPart::Reasoning { .. }));
+    let is_proof = |part: &AssistantPart| matches!(part, AssistantPart::Reasoning { opaque: Some(_), .. });
+    let failed = message.finish == Some(FinishReason::Failed);
+    if failed {
+        // What a failed answer had begun to say is shown to people. A model would take it for an answer.
+        parts.truncate(parts.iter().rposition(is_proof).map_or(0, |last| last + 1));
+    }
+    let stopped = failed || matches!(message.finish, Some(FinishReason::Aborted | FinishReason::Length));
+    if (stopped || !says_something(&parts)) && parts.last().is_some_and(is_proof) {
+        // Providers refuse reasoning that nothing follows.
+        parts.push(AssistantPart::Text { text: ENDED.to_owned() });
+    }
+    if !says_something(&parts) {
         return;
     }
     out.push(ChatMessage::Assistant { parts });

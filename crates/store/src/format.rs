@@ -114,6 +114,8 @@ pub(crate) fn inspect(data: &Path) -> Result<Option<FormatFile>, StoreError> {
     let text = match fs::read(data.join(FILE)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return match first_foreign(data)? {
+                // Somebody made the store since it was looked for.
+                Some(_) if data.join(FILE).exists() => inspect(data),
                 Some(name) => refuse(format!(
                     "holds something else ({name}, for one) and no {FILE}; name an empty directory"
                 )),
@@ -171,4 +173,27 @@ pub(crate) fn write_beside(data: &Path, name: &str, content: &[u8]) -> Result<()
     let mut file = fs::File::create(data.join(name))?;
     file.write_all(content)?;
     Ok(file.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when many commands begin at once with a directory that is new.
+    #[test]
+    fn a_store_that_is_made_meanwhile_is_nothing_foreign() {
+        for _ in 0..300 {
+            let folder = tempfile::tempdir().unwrap();
+            let data = folder.path();
+            std::thread::scope(|scope| {
+                let watcher = || while inspect(data).unwrap().is_none() {};
+                let watchers = [scope.spawn(watcher), scope.spawn(watcher)];
+                FormatFile::create(data, Backend::Sled).unwrap();
+                fs::write(data.join("sled"), "what a store has besides").unwrap();
+                for watcher in watchers {
+                    watcher.join().unwrap();
+                }
+            });
+        }
+    }
 }

@@ -40,6 +40,20 @@ pub(super) fn check(rules: &Claude, betas: &str, request: &Value) -> Result<(), 
     if is_prefill && !rules.prefill {
         return Err(Refusal::new(PREFILL));
     }
+    check_last_blocks(request)
+}
+
+/// An answer may not end with thinking.
+fn check_last_blocks(request: &Value) -> Result<(), Refusal> {
+    for (number, message) in list(request, "messages").iter().enumerate() {
+        let last = message["content"].as_array().and_then(|blocks| blocks.last());
+        let kind = last.and_then(|last| last["type"].as_str()).unwrap_or_default();
+        if message["role"] == "assistant" && matches!(kind, "thinking" | "redacted_thinking") {
+            let message =
+                format!("messages.{number}: The final block in an assistant message cannot be `thinking`.");
+            return Err(Refusal::new(message));
+        }
+    }
     Ok(())
 }
 

@@ -36,10 +36,15 @@ pub(super) fn user_bytes(message: &UserMessage) -> u64 {
     message.parts.iter().map(part_bytes).sum::<u64>() + system
 }
 
-/// Those of an answer without the results of its calls. One that is not complete or failed is not sent.
+/// Those of an answer without the results of its calls. One that is not complete is not sent, and of one
+/// that failed only the reasoning that can go back.
 pub(super) fn answer_bytes(message: &AssistantMessage) -> u64 {
     match message.finish {
-        None | Some(FinishReason::Failed) => 0,
+        None => 0,
+        Some(FinishReason::Failed) => {
+            let is_proof = |part: &&Part| matches!(part, Part::Reasoning { opaque: Some(_), .. });
+            message.parts.iter().filter(is_proof).map(part_bytes).sum()
+        }
         Some(_) => message.parts.iter().map(part_bytes).sum(),
     }
 }

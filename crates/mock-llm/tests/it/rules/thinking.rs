@@ -321,19 +321,36 @@ async fn redacted_thinking_is_bound_too() {
 /// Each block of an answer is bound to those before it, not to the text between them.
 #[tokio::test]
 async fn an_answer_may_think_several_times() {
-    let step = || reasoning("a").text("Look.").reasoning("b").call("read", json!({})).reasoning("c");
+    let step =
+        || reasoning("a").text("Look.").reasoning("b").text("There.").reasoning("c").call("read", json!({}));
     let mut talk = begin(MODEL, Rules::default());
     talk.mock = mock_with(Rules::default(), MODEL, [step(), step(), step()]);
     talk.go_on().await;
     talk.go_on().await;
     talk.counted(3, 0, 0, 0);
     let sound = talk.request.clone();
-    talk.messages()[1]["content"].as_array_mut().unwrap().pop();
+    talk.messages()[1]["content"].as_array_mut().unwrap().remove(4);
     talk.refused_at("messages.3.content.0").await;
     talk.counted(3, 3, 0, 1);
     talk.request = sound;
     talk.messages()[1]["content"].as_array_mut().unwrap().remove(0);
     talk.refused_at("messages.1.content.1").await;
+}
+
+#[tokio::test]
+async fn an_answer_may_not_end_with_thinking() {
+    let mut talk = after_two_steps(Rules::default()).await;
+    let last = talk.messages().len() - 2;
+    talk.messages()[last]["content"].as_array_mut().unwrap().pop();
+    talk.messages().pop();
+    talk.messages().push(json!({"role": "user", "content": "Go on."}));
+    let answer = talk.ask().await;
+    assert_eq!(answer.status, 400);
+    assert!(
+        answer.text.contains("The final block in an assistant message cannot be `thinking`"),
+        "{}",
+        answer.text
+    );
 }
 
 /// Answers are recognised by their calls, or by their text, and by all that stands before them.
