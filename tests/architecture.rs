@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("protocol", &[]),
     ("tls", &[]),
+    ("features", &[]),
     ("policy", &["protocol"]),
     ("catalogue", &["protocol"]),
     ("prompts", &["protocol"]),
@@ -37,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "store",
             "billing",
             "exporters",
+            "features",
             "llm",
             "tools",
             "actors",
@@ -210,6 +212,8 @@ fn what_one_package_keeps_no_other_names() {
         let dependencies = package.dependencies();
         for (library, keeper) in KEPT {
             let may = package.name == keeper
+                // Names features, and uses nothing.
+                || package.name == "features"
                 // Reads its built-in facts with it.
                 || (library, package.name.as_str()) == ("toml", "catalogue")
                 // Reaches out for models, through one door.

@@ -1,6 +1,6 @@
 //! The example of an embedding program does what it says.
 
-#[path = "../../examples/embed.rs"]
+#[path = "../../examples/embed/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 

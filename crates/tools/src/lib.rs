@@ -85,7 +85,7 @@ pub mod registry;
 pub mod runner;
 pub mod skill;
 pub mod task;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 pub mod testing;
 pub mod todo;
 pub mod tool;

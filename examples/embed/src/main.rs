@@ -1,6 +1,6 @@
 //! Two engines in one process, each with a tool of its own: what a program does that embeds Playhouse.
 //!
-//! Run it with `cargo run --example embed`. The model is scripted, so that it needs no key and no network.
+//! Run it with `cargo run -p embed`. The model is scripted, so that it needs no key and no network.
 
 use std::error::Error;
 use std::sync::Arc;
