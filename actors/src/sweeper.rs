@@ -18,12 +18,17 @@ pub(crate) struct Sweeper(CancellationToken);
 impl Sweeper {
     /// Removes from `folder` what was saved longer than `keep` ago; `None` keeps everything.
     pub(crate) fn start(folder: PathBuf, keep: Option<Duration>, pool: Pool) -> Self {
+        Self::start_every(PERIOD, folder, keep, pool)
+    }
+
+    /// The same with another time between two sweeps.
+    fn start_every(period: Duration, folder: PathBuf, keep: Option<Duration>, pool: Pool) -> Self {
         let cancel = CancellationToken::new();
         if let Some(keep) = keep {
             let ended = cancel.clone();
             // Not awaited: it holds nothing but the token, and is over soon after that is cancelled.
             drop(tokio::spawn(async move {
-                let work = sweep_every_period(folder, keep, pool, ended.clone());
+                let work = sweep_every(period, folder, keep, pool, ended.clone());
                 tokio::select! {
                     () = ended.cancelled() => {}
                     () = work => {}
@@ -44,8 +49,14 @@ impl Drop for Sweeper {
     }
 }
 
-async fn sweep_every_period(folder: PathBuf, keep: Duration, pool: Pool, cancel: CancellationToken) {
-    let mut ticks = tokio::time::interval(PERIOD);
+async fn sweep_every(
+    period: Duration,
+    folder: PathBuf,
+    keep: Duration,
+    pool: Pool,
+    cancel: CancellationToken,
+) {
+    let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -67,6 +78,8 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
+    /// The time between two sweeps.
+    const AGAIN: Duration = Duration::from_millis(20);
 
     /// An output that a session saved so long ago.
     fn saved(folder: &Path, number: u64, age: Duration) -> PathBuf {
@@ -78,36 +91,43 @@ mod tests {
         path
     }
 
-    /// Waits until the file is gone. Time is paused: it goes on only when nothing is at work.
+    /// Waits until the file is gone.
     async fn gone(path: &Path) {
-        while path.exists() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+        let gone = async {
+            while path.exists() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), gone).await.expect("it is removed");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn it_sweeps_at_once_and_then_every_hour_until_it_is_stopped() {
+    #[tokio::test]
+    async fn it_sweeps_at_once_and_then_again_and_again_until_it_is_stopped() {
         let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().to_owned();
+        let pool = Pool::new(1);
         let begun = tokio::time::Instant::now();
-        let first = saved(folder.path(), 1, 3 * HOUR);
-        let sweeper = Sweeper::start(folder.path().to_owned(), Some(2 * HOUR), Pool::new(1));
+        let first = saved(&place, 1, 3 * HOUR);
+        let sweeper = Sweeper::start_every(AGAIN, place.clone(), Some(2 * HOUR), pool.clone());
         gone(&first).await;
-        assert!(begun.elapsed() < HOUR);
-        let (second, young) = (saved(folder.path(), 2, 3 * HOUR), saved(folder.path(), 3, HOUR));
+        // The pool has one place, so that no sweep is under way meanwhile.
+        let save = move || (saved(&place, 2, 3 * HOUR), saved(&place, 3, HOUR));
+        let (second, young) = pool.run(save).await;
         gone(&second).await;
-        assert!(begun.elapsed() >= HOUR && young.exists());
+        assert!(begun.elapsed() >= AGAIN && young.exists());
         sweeper.stop();
+        pool.run(|| ()).await;
         let third = saved(folder.path(), 4, 3 * HOUR);
-        tokio::time::sleep(5 * HOUR).await;
+        tokio::time::sleep(5 * AGAIN).await;
         assert!(third.exists());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn without_a_limit_everything_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let old = saved(folder.path(), 1, 1_000 * HOUR);
-        let _sweeper = Sweeper::start(folder.path().to_owned(), None, Pool::new(1));
-        tokio::time::sleep(5 * HOUR).await;
+        let _sweeper = Sweeper::start_every(AGAIN, folder.path().to_owned(), None, Pool::new(1));
+        tokio::time::sleep(5 * AGAIN).await;
         assert!(old.exists());
     }
 }

@@ -419,15 +419,17 @@ mod tests {
         assert_eq!(limits.question(&mine).await.unwrap_err().kind, Kind::Overloaded);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_is_being_admitted_counts_beside_what_is_there() {
         let limits = Limits::new(TenantLimits { sessions: Some(3), ..TenantLimits::default() });
         let tenant = who("a").tenant;
         let reserve = async |existing: u64| limits.session(&tenant, || ready(Ok(existing))).await;
         let first = reserve(1).await.unwrap();
         let second = reserve(1).await.unwrap();
+        let begun = Instant::now();
         let refused = reserve(1).await.unwrap_err();
         assert_eq!(refused.kind, Kind::Limited, "they take too long");
+        assert!(begun.elapsed() >= SOON, "it waits for them");
         assert!(refused.detail.contains("has 1 sessions and is making 2, and may have 3"), "{refused}");
         drop((first, second));
         assert!(reserve(2).await.is_ok());

@@ -27,10 +27,7 @@ fn features(selection: &[&str]) -> Features {
         // Those of this workspace are followed by their path.
         if !package.contains("(/") {
             let package = package.trim_end_matches(" (proc-macro)").to_owned();
-            // Only tests have the clock that stands still.
-            let named =
-                named.split(',').filter(|feature| *feature != "test-util").collect::<Vec<_>>().join(",");
-            features.entry(package).or_default().insert(named);
+            features.entry(package).or_default().insert(named.to_owned());
         }
     }
     assert!(!features.is_empty());

@@ -22,8 +22,6 @@ use crate::transport::{HttpRequest, HttpResponse, Transport, address};
 
 /// How much of the body of an error is read, in bytes.
 const ERROR_BODY_LIMIT: usize = 64 << 10;
-/// How long the body of an error may take: what came until then says what it can.
-const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
 /// How much of a body is kept until its first event, to be quoted if none comes, in bytes.
 const BEGINNING_LIMIT: usize = 512;
 /// How many bytes that are there already are taken as one batch.
@@ -32,8 +30,6 @@ const BATCH_LIMIT: usize = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How often it is read at once for that.
 const DRAIN_AT_ONCE: usize = 4;
-/// How long a server may take from the last word of an answer to the figures or the marker that some send after it.
-const TRAILER_TIME: Duration = Duration::from_secs(3);
 
 /// What is allowed for each token of the limit of an answer, in bytes. Few tokens are longer than half of it.
 const BYTES_PER_TOKEN: u64 = 32;
@@ -49,6 +45,10 @@ pub struct Limits {
     pub silence: Duration,
     /// From the request to the end of the answer, whatever comes.
     pub attempt: Duration,
+    /// The whole body of an error: what came until then says what it can.
+    pub error_body: Duration,
+    /// From the last word of an answer to the figures or the marker that some servers send after it.
+    pub trailer: Duration,
     /// Size of the body, in bytes.
     pub size: u64,
     /// Size of what the body says: text, reasoning, calls and their arguments, in bytes.
@@ -64,13 +64,15 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 300 s to the head, 300 s of silence (models that think are silent on some wires), an hour in all, 256 MB of which
-    /// 64 MB say something.
+    /// 300 s to the head, 300 s of silence (models that think are silent on some wires), an hour in all, 5 s for
+    /// the body of an error, 3 s for what follows a whole answer, 256 MB of which 64 MB say something.
     fn default() -> Self {
         Self {
             head: Duration::from_secs(300),
             silence: Duration::from_secs(300),
             attempt: Duration::from_secs(3_600),
+            error_body: Duration::from_secs(5),
+            trailer: Duration::from_secs(3),
             size: 256 << 20,
             answer: 64 << 20,
         }
@@ -135,7 +137,7 @@ pub async fn send_held(
     let end = after(hold.opened_at().unwrap_or_else(Instant::now), limits.attempt);
     if !(200..300).contains(&response.status) {
         let HttpResponse { status, headers, body: answer } = response;
-        let answer = read_beginning(answer, limits.silence.min(ERROR_BODY_TIME)).await;
+        let answer = read_beginning(answer, limits.silence.min(limits.error_body)).await;
         let address = address(&url);
         let refusal =
             Refusal { endpoint, model, address: &address, status, headers: &headers, body: &answer };
@@ -144,7 +146,7 @@ pub async fn send_held(
     let kind = header(&response.headers, "content-type").unwrap_or("text/event-stream").to_owned();
     if !kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream") {
         let status = response.status;
-        let answer = read_beginning(response.body, limits.silence.min(ERROR_BODY_TIME)).await;
+        let answer = read_beginning(response.body, limits.silence.min(limits.error_body)).await;
         let error = failure::in_good_body(&answer).unwrap_or_else(|| {
             bad(format!(
                 "the answer is {kind}, not a stream of events: {}; check base_url ({})",
@@ -311,7 +313,7 @@ impl AnswerStream {
             if self.events.is_inside_data() {
                 self.trailing_since = Some(now);
             }
-            deadline = deadline.min(*self.trailing_since.get_or_insert(now) + TRAILER_TIME);
+            deadline = deadline.min(*self.trailing_since.get_or_insert(now) + self.limits.trailer);
         }
         // A server that always has something to say is asked for the time first.
         let arrived = match now >= deadline {

@@ -264,6 +264,7 @@ impl<T: Connection> Connection for Paced<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
@@ -317,85 +318,73 @@ mod tests {
         assert_eq!([several(1), several(2), several(processors + 2)], [1, processors.min(2), processors]);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn answers_that_ended_fade() {
         let (pace, others) = beside(600);
-        let rest = || pace.rest(Instant::now()).as_millis();
-        assert_eq!(rest(), 48);
+        let rest = |millis| pace.rest(pace.0.epoch + Duration::from_millis(millis)).as_millis();
+        assert_eq!(rest(0), 48);
         drop(others);
-        let mut rests = Vec::new();
-        for _ in 0..5 {
-            rests.push(rest());
-            sleep(Duration::from_millis(250)).await;
-        }
-        assert_eq!(rests, [48, 42, 36, 30, 0]);
+        assert_eq!([0, 250, 500, 750, 1_000].map(rest), [48, 42, 36, 30, 0]);
         // What comes then is counted as it is.
-        sleep(Duration::from_secs(1)).await;
         let _others: Vec<Coming> = (0..400).map(|_| pace.begin()).collect();
-        assert_eq!(rest(), 32);
+        assert_eq!(rest(2_250), 32);
     }
 
-    /// What is read, when a piece is written every 20 ms, and after how many ms each was there.
-    async fn read_pieces(answers: usize) -> Vec<(String, u128)> {
-        let (pace, _others) = beside(answers);
+    /// What is read without waiting for anything.
+    fn read_now(near: &mut Paced<DuplexStream>) -> Option<String> {
+        let mut buffer = [0; 64];
+        let length = near.read(&mut buffer).now_or_never()?.unwrap();
+        Some(String::from_utf8(buffer[..length].to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn beside_few_answers_each_piece_is_read_when_it_comes() {
+        let (pace, _others) = beside(100);
         let (near, mut far) = duplex(1_024);
         let mut near = Paced::new(near, pace);
         near.write_all(b"ask").await.unwrap();
+        for piece in ["a", "b", "c", "d", "e"] {
+            far.write_all(piece.as_bytes()).await.unwrap();
+            assert_eq!(read_now(&mut near).as_deref(), Some(piece));
+        }
+    }
+
+    #[tokio::test]
+    async fn beside_many_the_first_after_a_write_is_read_at_once_and_others_together() {
+        let (pace, _others) = beside(500);
+        let (near, mut far) = duplex(1_024);
+        let mut near = Paced::new(near, pace);
+        near.write_all(b"ask").await.unwrap();
+        far.write_all(b"a").await.unwrap();
+        assert_eq!(read_now(&mut near).as_deref(), Some("a"));
         let began = Instant::now();
-        let feed = async move {
-            far.read_exact(&mut [0; 3]).await.unwrap();
-            for piece in ["a", "b", "c", "d", "e"] {
-                sleep(Duration::from_millis(20)).await;
+        far.write_all(b"b").await.unwrap();
+        assert_eq!(read_now(&mut near).as_deref(), Some("b"));
+        let mut buffer = [0; 64];
+        for (rests, pieces) in [(1, ["c", "d"]), (2, ["e", "f"])] {
+            for piece in pieces {
                 far.write_all(piece.as_bytes()).await.unwrap();
             }
-        };
-        let read = async {
-            let mut pieces = Vec::new();
-            let mut buffer = [0; 64];
-            loop {
-                let length = near.read(&mut buffer).await.unwrap();
-                if length == 0 {
-                    return pieces;
-                }
-                let piece = String::from_utf8(buffer[..length].to_vec()).unwrap();
-                pieces.push((piece, began.elapsed().as_millis()));
-            }
-        };
-        tokio::join!(feed, read).1
+            let length = near.read(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..length], pieces.concat().as_bytes());
+            assert!(began.elapsed() >= Duration::from_millis(40) * rests, "{:?}", began.elapsed());
+        }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn beside_few_answers_each_piece_is_read_when_it_comes() {
-        let pieces = read_pieces(100).await;
-        let expected = ["a", "b", "c", "d", "e"].iter().zip([20, 40, 60, 80, 100]);
-        assert_eq!(pieces, expected.map(|(piece, at)| ((*piece).to_owned(), at)).collect::<Vec<_>>());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn beside_many_the_first_after_a_write_is_read_at_once_and_others_together() {
-        let pieces = read_pieces(500).await;
-        let texts: Vec<&str> = pieces.iter().map(|(piece, _)| piece.as_str()).collect();
-        assert_eq!(texts, ["a", "b", "cd", "e"]);
-        // The timer is exact to a millisecond.
-        assert!((80..=81).contains(&pieces[2].1), "{pieces:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_buffer_that_was_filled_is_followed_by_the_rest_at_once() {
         let (pace, _others) = beside(2_000);
         let (near, mut far) = duplex(1_024);
         let mut near = Paced::new(near, pace);
         far.write_all(b"abcdefgh").await.unwrap();
-        let began = Instant::now();
         let mut buffer = [0; 3];
         for expected in ["abc", "def", "gh"] {
-            let length = near.read(&mut buffer).await.unwrap();
+            let length = near.read(&mut buffer).now_or_never().expect("it does not rest").unwrap();
             assert_eq!(&buffer[..length], expected.as_bytes());
         }
-        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
-    /// A connection that rests, its other end, and the answers beside it.
+    /// A connection that rests for an hour, its other end, and the answers beside it.
     async fn resting() -> (Paced<DuplexStream>, DuplexStream, Vec<Coming>) {
         let (pace, others) = beside(2_000);
         let (near, mut far) = duplex(1_024);
@@ -405,45 +394,48 @@ mod tests {
             far.write_all(text.as_bytes()).await.unwrap();
             assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 1);
         }
+        let over = near.over.as_mut().filter(|_| near.is_resting).expect("it rests");
+        over.as_mut().reset(Instant::now() + Duration::from_secs(3_600));
         (near, far, others)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_answer_to_what_was_written_meanwhile_waits_for_nothing() {
         let (mut near, mut far, _others) = resting().await;
-        let mut buffer = [0; 64];
-        let began = Instant::now();
         far.write_all(b"c").await.unwrap();
+        assert_eq!(read_now(&mut near), None);
         near.write_all(b"ask").await.unwrap();
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(read_now(&mut near).as_deref(), Some("c"));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn after_the_end_of_an_answer_nothing_rests() {
         let (mut near, mut far, _others) = resting().await;
-        let mut buffer = [0; 64];
-        let began = Instant::now();
         near.link.ended(near.link.asked_so_far());
         // A last word, and the end.
         far.write_all(b"c").await.unwrap();
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 1);
+        assert_eq!(read_now(&mut near).as_deref(), Some("c"));
         drop(far);
-        assert_eq!(near.read(&mut buffer).await.unwrap(), 0);
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(read_now(&mut near).as_deref(), Some(""));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_reader_that_waits_for_the_end_of_a_rest_is_woken_by_a_write() {
         let (near, mut far, _others) = resting().await;
         let (mut reader, mut writer) = tokio::io::split(near);
-        let began = Instant::now();
+        let (polled, begun) = tokio::sync::oneshot::channel();
         // A task of its own, which nothing but its waker wakes.
-        let read = tokio::spawn(async move { reader.read(&mut [0; 64]).await.unwrap() });
-        sleep(Duration::from_millis(5)).await;
+        let read = tokio::spawn(async move {
+            let mut buffer = [0; 64];
+            let mut read = std::pin::pin!(reader.read(&mut buffer));
+            assert!(futures::poll!(&mut read).is_pending());
+            polled.send(()).unwrap();
+            read.await.unwrap()
+        });
+        begun.await.unwrap();
         writer.write_all(b"ask").await.unwrap();
         far.write_all(b"c").await.unwrap();
-        assert_eq!(read.await.unwrap(), 1);
-        assert!(began.elapsed() <= Duration::from_millis(7), "{:?}", began.elapsed());
+        let read = tokio::time::timeout(Duration::from_secs(30), read).await.expect("it is woken");
+        assert_eq!(read.unwrap(), 1);
     }
 }

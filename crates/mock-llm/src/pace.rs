@@ -32,9 +32,14 @@ impl Pace {
     /// When to go on after `tokens` tokens; `None` for now.
     pub(crate) fn due(&mut self, tokens: u64) -> Option<Instant> {
         self.rate?;
-        let start = *self.start.get_or_insert_with(Instant::now);
+        self.due_at(tokens, Instant::now())
+    }
+
+    /// The same at `now`, for a pace with a rate.
+    fn due_at(&mut self, tokens: u64, now: Instant) -> Option<Instant> {
+        let start = *self.start.get_or_insert(now);
         let due = start + self.duration(tokens);
-        (due > Instant::now()).then_some(due)
+        (due > now).then_some(due)
     }
 }
 
@@ -42,15 +47,15 @@ impl Pace {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn tokens_are_spread_evenly() {
+    #[test]
+    fn tokens_are_spread_evenly() {
         let mut pace = Pace::new(Some(4.0));
         let start = Instant::now();
-        assert_eq!(pace.due(0), None);
-        assert_eq!(pace.due(1), Some(start + Duration::from_millis(250)));
-        tokio::time::advance(Duration::from_millis(600)).await;
-        assert_eq!(pace.due(2), None);
-        assert_eq!(pace.due(3), Some(start + Duration::from_millis(750)));
+        assert_eq!(pace.due_at(0, start), None);
+        assert_eq!(pace.due_at(1, start), Some(start + Duration::from_millis(250)));
+        let later = start + Duration::from_millis(600);
+        assert_eq!(pace.due_at(2, later), None);
+        assert_eq!(pace.due_at(3, later), Some(start + Duration::from_millis(750)));
         assert_eq!(Pace::new(None).due(1_000_000), None);
     }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_llm::{
@@ -173,19 +174,21 @@ async fn a_refused_connection_names_the_address_and_asks_for_the_server() {
 }
 
 /// A server whose queue of connections is full drops what else comes, as one behind a firewall does.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_server_that_takes_no_connection_is_given_up() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    let knock = || TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200));
+    let knock = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
     let waiting: Vec<TcpStream> = (0..64).map_while(|_| knock().ok()).collect();
     assert!(waiting.len() < 64, "the test needs a system that bounds the queue of a listener");
-    let error = ask(&HttpTransport::new(), &endpoint_at(address)).await.unwrap_err();
+    let connections = Connections { connect: Duration::from_millis(50), ..Connections::default() };
+    let endpoint = Endpoint { connections, ..endpoint_at(address) };
+    let error = ask(&HttpTransport::new(), &endpoint).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Connection);
     assert!(error.message.contains(&format!("could not connect to http://{address}")), "{error}");
-    assert!(error.message.contains("within 10 s"), "{error}");
+    assert!(error.message.contains("within 0.05 s"), "{error}");
 }
 
 /// Nothing more comes of the server, so that nothing else would tell the connection that nobody reads from it.
@@ -196,7 +199,7 @@ async fn a_connection_whose_answer_is_given_up_at_a_chunk_is_closed() {
     let server = std::thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
         read_request(&mut connection);
-        let second = std::time::Duration::from_secs(1);
+        let second = Duration::from_secs(1);
         connection.set_read_timeout(Some(5 * second)).unwrap();
         for part in [chunked(&[]), b"12\r\ndata: no JSON {{\n\n\r\n".to_vec()] {
             connection.write_all(&part).unwrap();

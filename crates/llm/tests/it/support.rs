@@ -41,6 +41,9 @@ pub(crate) fn everything_decoded(dialect: DialectKind) -> Vec<StreamEvent> {
     }
 }
 
+/// Bounds a test that hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 pub(crate) const KEY: &str = "sk-very-secret-0123456789";
 
 /// What the server does after the last chunk.
@@ -52,8 +55,8 @@ pub(crate) enum Then {
     Hang,
     /// It ends the body; and each chunk comes alone, however soon it is asked for.
     Slowly,
-    /// It ends the body; and each chunk comes a second after the one before it.
-    EverySecond,
+    /// It ends the body; and each chunk comes so long after the one before it.
+    Every(Duration),
 }
 
 /// A server that gives one answer, whatever it is asked.
@@ -98,9 +101,14 @@ impl Transport for Scripted {
         let body = match self.then {
             Then::End => chunks.boxed(),
             Then::Slowly => chunks.then(|chunk| tokio::task::yield_now().map(|()| chunk)).boxed(),
-            Then::EverySecond => {
-                let second = || tokio::time::sleep(Duration::from_secs(1));
-                chunks.then(move |chunk| second().map(|()| chunk)).boxed()
+            Then::Every(pause) => {
+                let paused = move |(number, chunk)| async move {
+                    if number > 0 {
+                        tokio::time::sleep(pause).await;
+                    }
+                    chunk
+                };
+                chunks.enumerate().then(paused).boxed()
             }
             Then::Hang => chunks.chain(stream::pending()).boxed(),
         };
@@ -122,8 +130,15 @@ pub(crate) fn attempt() -> AttemptId {
 }
 
 pub(crate) async fn ask(dialect: DialectKind, server: &Scripted) -> Result<AnswerStream, ErrorInfo> {
-    let (silence, attempt_time) = (Duration::from_secs(30), Duration::from_secs(24 * 3_600));
-    let limits = Limits { silence, attempt: attempt_time, ..Limits::default() };
+    ask_within(dialect, server, Limits { silence: PATIENCE, ..Limits::default() }).await
+}
+
+/// The same, within these limits.
+pub(crate) async fn ask_within(
+    dialect: DialectKind,
+    server: &Scripted,
+    limits: Limits,
+) -> Result<AnswerStream, ErrorInfo> {
     send(server, &endpoint(dialect), MODEL, attempt(), Bytes::from_static(b"{}"), limits).await
 }
 

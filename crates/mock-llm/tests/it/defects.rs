@@ -69,13 +69,13 @@ async fn a_moment_that_never_comes_does_no_harm() {
     assert!(faulty.journal().entries().iter().all(|entry| entry.outcome == Outcome::Complete));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_stall_at_a_moment_loses_nothing() {
     let whole = ask_all(&mock(step()), "m").await;
     for at in [Moment::FirstToken, Moment::InText, Moment::InArguments, Moment::FinalEvent] {
-        let start = tokio::time::Instant::now();
-        let answers = with(Fault::Stall { at, ms: Some(1000) }).await;
-        assert_eq!(start.elapsed().as_millis(), 4000);
+        let start = std::time::Instant::now();
+        let answers = with(Fault::Stall { at, ms: Some(10) }).await;
+        assert!(start.elapsed().as_millis() >= 40);
         for (answer, whole) in answers.iter().zip(&whole) {
             assert_eq!(answer.text, whole.text);
         }

@@ -1,16 +1,15 @@
 //! Bytes that are carried in unusual ways, in every format.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use mock_llm::{Fault, Framing, LineEnd, Mock, MockResponse, Model, Outcome, Script, Step, text};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::support::{
-    MESSAGES, ask_all, ask_all_whole, gemini, gemini_path, gemini_prompt, messages, prompt,
+    MESSAGES, PATIENCE, ask_all, ask_all_whole, gemini, gemini_path, gemini_prompt, messages, prompt,
 };
 
 fn mock(framing: Framing) -> Mock {
@@ -91,24 +90,27 @@ async fn writes_split_characters_and_lines() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_byte_a_second_takes_its_time() {
-    let mock = mock(Framing::slow(1000));
+#[tokio::test]
+async fn one_byte_at_a_time_takes_its_time() {
+    let step = Step::empty().fault(Fault::Html("<p>A page</p>".to_owned())).framing(Framing::slow(5));
+    let mock = Mock::new(Script::new().model("m", Model::new().step(step)));
     let start = Instant::now();
     let request = Bytes::from(messages("m", prompt()).to_string());
     let writes = writes(mock.respond(MESSAGES, &[], request).await).await;
-    assert_eq!(start.elapsed(), Duration::from_secs(writes.len() as u64 - 1));
-    assert_eq!(writes.concat().len(), writes.len());
+    assert!(start.elapsed() >= Duration::from_millis(5 * (writes.len() as u64 - 1)));
+    assert_eq!((writes.concat().len(), writes.concat().as_slice()), (writes.len(), &b"<p>A page</p>"[..]));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_leaves_a_slow_answer_is_noticed() {
-    let mock = mock(Framing::slow(1000));
+    let mock = mock(Framing::slow(5));
+    let start = Instant::now();
     let request = Bytes::from(messages("m", prompt()).to_string());
     let mut response = mock.respond(MESSAGES, &[], request).await;
     for _ in 0..20 {
-        response.body.next().await;
+        assert_eq!(response.body.next().await.unwrap().unwrap().len(), 1);
     }
+    assert!(start.elapsed() >= Duration::from_millis(5 * 19));
     drop(response);
     let entry = mock.journal().entries().pop().unwrap();
     assert_eq!((entry.outcome, entry.bytes), (Outcome::ClientGone, 20));
@@ -151,19 +153,17 @@ async fn an_error_is_carried_in_the_same_way() {
     assert!(text.contains("api_error"), "{text}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_answer_may_never_end() {
     let mock = mock(Framing { never_ends: true, ..Framing::default() });
     let request = Bytes::from(messages("m", prompt()).to_string());
     let mut response = mock.respond(MESSAGES, &[], request).await;
     let mut said = Vec::new();
-    let wait = tokio::time::timeout(Duration::from_secs(3600), async {
-        while let Some(bytes) = response.body.next().await {
-            said.extend_from_slice(&bytes.unwrap());
-        }
-    });
-    assert!(wait.await.is_err());
-    assert!(String::from_utf8(said).unwrap().ends_with("{\"type\":\"message_stop\"}\n\n"));
+    while !said.ends_with(b"{\"type\":\"message_stop\"}\n\n") {
+        let next = tokio::time::timeout(PATIENCE, response.body.next()).await.expect("all of it is said");
+        said.extend_from_slice(&next.expect("all of it is said").unwrap());
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(50), response.body.next()).await.is_err());
     drop(response);
     assert_eq!(mock.journal().entries()[0].outcome, Outcome::Complete);
 }

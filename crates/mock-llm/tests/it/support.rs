@@ -1,11 +1,15 @@
 //! Requests, and answers read to their end.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use mock_llm::{Mock, MockResponse};
 use serde_json::{Value, json};
+
+/// Bounds a test that hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const MESSAGES: &str = "/v1/messages";
 pub(crate) const CHAT: &str = "/v1/chat/completions";

@@ -259,7 +259,7 @@ async fn what_others_call_tool_and_parameters_is_shown_as_such() {
     assert!(error.to_string().ends_with("Write the call again with arguments that fit"), "{error}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_cancelled_batch_cancels_its_calls() {
     let (hangs, ended) = (CancellationToken::new(), CancellationToken::new());
     let marks = (hangs.clone(), ended.clone());

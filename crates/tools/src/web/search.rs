@@ -22,7 +22,7 @@ use crate::files::document::cut_characters;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 
-/// The longest wait for an answer.
+/// The longest wait for an answer, unless the backend has another.
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// The longest query, in characters.
 const LONGEST_QUERY: usize = 2_000;
@@ -95,6 +95,11 @@ pub enum SearchError {
 pub trait SearchBackend: Send + Sync + 'static {
     /// Its name for people, as `exa`.
     fn name(&self) -> &str;
+
+    /// The longest wait for an answer.
+    fn timeout(&self) -> Duration {
+        TIMEOUT
+    }
 
     /// Searches the web. Has no deadline: dropping the future ends it.
     fn web<'a>(&'a self, query: &'a WebQuery) -> BoxFuture<'a, Result<String, SearchError>>;
@@ -353,7 +358,7 @@ async fn search(
             })
         })
     });
-    let found = bounded(context, TIMEOUT, &what, searching).await?;
+    let found = bounded(context, backend.timeout(), &what, searching).await?;
     let nothing = || format!("nothing was found for \"{query}\"");
     let mut output = ToolOutput::text(if found.trim().is_empty() { nothing() } else { found });
     output.title = cut_characters(query, LONGEST_TITLE).0.to_owned();

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use playhouse_tools::web::{CodeSearch, Endpoint, SearchOptions, WebSearch};
+use futures::future::BoxFuture;
+use playhouse_tools::web::{
+    CodeSearch, Endpoint, SearchBackend, SearchError, SearchOptions, WebQuery, WebSearch,
+};
 use playhouse_tools::{Registry, ToolError, Typed};
 use serde_json::{Value, json};
 
@@ -161,18 +165,30 @@ async fn a_server_that_wants_a_session_gets_one_and_keeps_it() {
 
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up() {
-    let (server, house) =
-        exa(|_| Reply::hanging("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")).await;
+    /// One that is waited for less long.
+    struct Impatient(Arc<dyn SearchBackend>);
+    impl SearchBackend for Impatient {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        fn timeout(&self) -> Duration {
+            assert_eq!(self.0.timeout(), Duration::from_secs(25));
+            Duration::from_millis(50)
+        }
+        fn web<'a>(&'a self, query: &'a WebQuery) -> BoxFuture<'a, Result<String, SearchError>> {
+            self.0.web(query)
+        }
+    }
+    let server =
+        Server::start(|_| Reply::hanging("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")).await;
+    let SearchOptions::Backend(exa_itself) = SearchOptions::exa(endpoint(&server, "/")) else { panic!() };
+    let house = place(SearchOptions::Backend(Arc::new(Impatient(exa_itself))));
     let input = json!({"query": "x"});
-    let call = house.call("websearch", &input);
-    let forward = async {
-        server.asked.notified().await;
-        // From here on, waiting takes no time.
-        tokio::time::pause();
-    };
-    let (result, ()) = tokio::join!(call, forward);
-    assert_eq!(result.unwrap_err().to_string(), "the search with exa took longer than 25 s");
-    tokio::time::resume();
+    let begun = Instant::now();
+    let call = tokio::time::timeout(Duration::from_secs(30), house.call("websearch", &input));
+    let error = call.await.expect("it is given up").unwrap_err();
+    assert_eq!(error.to_string(), "the search with exa took longer than 0.05 s");
+    assert!(begun.elapsed() >= Duration::from_millis(50));
 
     let (server, house) = exa(|_| Reply::hanging("")).await;
     let call = house.call("codesearch", &input);
