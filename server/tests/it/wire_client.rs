@@ -15,13 +15,13 @@ pub(crate) struct Wire {
     address: std::net::SocketAddr,
     /// What it proves who it is with.
     authorization: Option<String>,
-    description: Option<Description>,
+    description: Description,
 }
 
 impl Wire {
     pub(crate) fn of(served: &Served, key: Option<&str>) -> Self {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Self { address: served.address, authorization, description: Description::find() }
+        Self { address: served.address, authorization, description: Description::get() }
     }
 
     async fn open(
@@ -44,9 +44,8 @@ impl Wire {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let read = tokio::time::timeout(PATIENCE, response.into_body().collect()).await;
         let body = String::from_utf8(read.expect("it answers").unwrap().to_bytes().to_vec()).unwrap();
-        if let Some(description) = &self.description
-            && matches!(status, 200 | 204 | 400 | 404 | 409)
-        {
+        let description = &self.description;
+        if matches!(status, 200 | 204 | 400 | 404 | 409) {
             let template = description.template(path).unwrap_or_else(|| panic!("{path} is not of the wire"));
             // The original does not say of all operations how they fail.
             let known = status < 400 || description.knows(method, template, status);
@@ -99,7 +98,7 @@ impl Wire {
             read: Vec::new(),
             waiting: VecDeque::new(),
             last: String::new(),
-            description: self.description.as_ref(),
+            description: &self.description,
         };
         assert_eq!(events.next().await.unwrap()["type"], "server.connected", "it comes first");
         events
@@ -113,7 +112,7 @@ pub(crate) struct WireEvents<'a> {
     waiting: VecDeque<(String, Value)>,
     /// The last `id:` line.
     pub(crate) last: String,
-    description: Option<&'a Description>,
+    description: &'a Description,
 }
 
 impl WireEvents<'_> {
@@ -140,9 +139,7 @@ impl WireEvents<'_> {
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let raw = self.raw().await?;
         let event = if raw["payload"].is_object() { raw["payload"].clone() } else { raw };
-        if let Some(description) = self.description {
-            description.event(&event).unwrap();
-        }
+        self.description.event(&event).unwrap();
         Some(event)
     }
 

@@ -362,7 +362,7 @@ async fn files_are_listed_found_and_read_inside_of_the_directory_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_operation_of_the_wire_is_built_or_said_not_to_be() {
-    let Some(description) = Description::find() else { return };
+    let description = Description::get();
     let (_site, _served, wire) = served(Script::new()).await;
     let (mut there, mut missing) = (0, 0);
     for (path, method, _) in description.operations() {

@@ -1,30 +1,114 @@
-//! The wire's own description, and a check of values against it. It lies beside the repository and is no part of the
-//! project: where it is absent, nothing is compared.
+//! A server of opencode, as the npm registry has it: its own description of the wire, a check of values against that, and what it
+//! says. `scripts/setup` installs it into `tests/clients`. Three programs of tests have this file.
 
-#![allow(dead_code, reason = "it is part of two programs of tests, and each uses some of it")]
-#![allow(clippy::print_stdout, reason = "a test that compares nothing says so")]
+#![allow(dead_code, reason = "it is part of three programs of tests, and each uses some of it")]
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// The description of the wire.
-pub(crate) struct Description(Value);
+/// How long it is waited for an answer: far longer than any takes.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A file that lies beside the repository, if it does.
-pub(crate) fn beside(name: &str) -> Option<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/opencode").join(name);
-    if !path.exists() {
-        println!("not compared: there is no {}", path.display());
-        return None;
-    }
-    Some(fs_err::read_to_string(path).unwrap())
+/// A server of opencode that runs, with a home and a folder of its own.
+pub(crate) struct Opencode {
+    process: Child,
+    address: SocketAddr,
+    _home: tempfile::TempDir,
 }
 
+impl Opencode {
+    /// Starts one, with a model that nobody serves.
+    pub(crate) fn start() -> Self {
+        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let program = folders
+            .map(|folder| folder.join("tests/clients/node_modules/opencode-ai/bin/opencode.exe"))
+            .find(|program| program.exists())
+            .expect("opencode is in tests/clients/node_modules: scripts/setup installs it");
+        let home = tempfile::tempdir().unwrap();
+        let config = json!({"model": "local/m", "provider": {"local": {
+            "npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1"}, "models": {"m": {}},
+        }}});
+        let work = home.path().join("work");
+        fs_err::create_dir(&work).unwrap();
+        let mut command = Command::new(program);
+        command.args(["serve", "--hostname", "127.0.0.1", "--port", "0"]).current_dir(work).env_clear();
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("HOME", home.path());
+        command.env("OPENCODE_CONFIG_CONTENT", config.to_string());
+        // It neither updates itself nor asks for a list of models.
+        command.env("OPENCODE_DISABLE_AUTOUPDATE", "1").env("OPENCODE_DISABLE_MODELS_FETCH", "1");
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let told = BufReader::new(process.stdout.take().unwrap());
+        let address = told.lines().map_while(Result::ok).find_map(|line| {
+            line.split_once("listening on http://").map(|(_, address)| address.trim().parse().unwrap())
+        });
+        Self { process, address: address.expect("it says where it listens"), _home: home }
+    }
+
+    /// Sends a request. Gives what follows the head of the answer, and how many bytes that is where it is known.
+    fn send(&self, method: &str, path: &str, body: &str) -> (BufReader<TcpStream>, Option<u64>) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (host, length) = (self.address, body.len());
+        // Answers of this version are not cut into chunks.
+        let head = format!("{method} {path} HTTP/1.0\r\nhost: {host}\r\ncontent-length: {length}");
+        let whole = format!("{head}\r\ncontent-type: application/json\r\n\r\n{body}");
+        stream.write_all(whole.as_bytes()).unwrap();
+        let mut answer = BufReader::new(stream);
+        let mut length = None;
+        let mut line = String::new();
+        answer.read_line(&mut line).unwrap();
+        assert!(line.contains(" 200"), "{method} {path}: {line}");
+        while line.trim() != "" {
+            line.clear();
+            answer.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = Some(value.trim().parse().unwrap());
+            }
+        }
+        (answer, length)
+    }
+
+    /// The answer to a request.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (answer, length) = self.send(method, path, &body);
+        let mut text = String::new();
+        answer.take(length.unwrap_or(u64::MAX)).read_to_string(&mut text).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{method} {path}: {error}: {text}"))
+    }
+
+    /// What it tells from now on.
+    pub(crate) fn events(&self) -> impl Iterator<Item = Value> + use<> {
+        let mut lines = self.send("GET", "/event", "").0.lines();
+        // It says first that somebody listens.
+        lines.find(|line| line.as_ref().unwrap().starts_with("data: "));
+        lines.filter_map(|line| Some(serde_json::from_str(line.unwrap().strip_prefix("data: ")?).unwrap()))
+    }
+}
+
+impl Drop for Opencode {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The description of the wire.
+#[derive(Clone)]
+pub(crate) struct Description(Arc<Value>);
+
 impl Description {
-    /// The description, if it is there.
-    pub(crate) fn find() -> Option<Self> {
-        Some(Self(serde_json::from_str(&beside("openapi.json")?).unwrap()))
+    /// The description, which one server is asked for.
+    pub(crate) fn get() -> Self {
+        static DESCRIPTION: OnceLock<Description> = OnceLock::new();
+        let ask = || Self(Arc::new(Opencode::start().ask("GET", "/doc", &Value::Null)));
+        DESCRIPTION.get_or_init(ask).clone()
     }
 
     /// All operations: path, method (in capitals) and what is said of it.
