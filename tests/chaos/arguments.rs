@@ -45,8 +45,21 @@ const HELP: &str = "chaos: kills a server again and again, and checks that nothi
     --point NAME      use only fail points that begin so (may be repeated)
 ";
 
-/// What `cargo test` may pass on, with a value or without.
+/// What `cargo test` may pass on, with a value.
 const WITH_VALUE: [&str; 6] = ["--skip", "--test-threads", "--format", "--color", "--logfile", "-Z"];
+
+/// And without one.
+const WITHOUT_VALUE: [&str; 9] = [
+    "--nocapture",
+    "--no-capture",
+    "--show-output",
+    "--quiet",
+    "-q",
+    "--exact",
+    "--include-ignored",
+    "--report-time",
+    "-Zunstable-options",
+];
 
 impl Arguments {
     pub(crate) fn read(mut given: impl Iterator<Item = String>) -> Result<Wanted, String> {
@@ -86,7 +99,10 @@ impl Arguments {
                 "--list" => return Ok(Wanted::Nothing("chaos: test\n")),
                 "--ignored" => return Ok(Wanted::Nothing("")),
                 other if WITH_VALUE.contains(&other) => drop(value()?),
-                other if other.starts_with('-') => {}
+                other if WITHOUT_VALUE.contains(&other) => {}
+                other if other.starts_with('-') => {
+                    return Err(format!("there is no option {other}\n\n{HELP}"));
+                }
                 filter => filters.push(filter.to_owned()),
             }
         }
