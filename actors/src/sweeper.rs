@@ -21,7 +21,7 @@ impl Sweeper {
         Self::start_every(PERIOD, folder, keep, pool)
     }
 
-    /// The same with another time between two sweeps.
+    /// Starts sweeping, with `period` between two sweeps.
     fn start_every(period: Duration, folder: PathBuf, keep: Option<Duration>, pool: Pool) -> Self {
         let cancel = CancellationToken::new();
         if let Some(keep) = keep {

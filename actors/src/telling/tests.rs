@@ -1,4 +1,5 @@
-//! Tests of what is held and what is told at once. They say how long ago something was told, so that no clock counts.
+//! Which pieces of an answer are batched and which are sent at once. The tests set the time since the last event, so that they
+//! depend on no clock.
 
 use bytes::Bytes;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -167,7 +168,7 @@ async fn what_is_held_is_told_when_nothing_follows_and_when_the_answer_is_given_
     }
     assert_eq!(telling.held, [StreamEvent::Text("b".to_owned())]);
     let followed = tokio::time::timeout(Duration::from_secs(30), telling.read(&mut scene.stream)).await;
-    assert!(followed.expect("it is told all the same").unwrap());
+    assert!(followed.expect("the event is sent").unwrap());
     assert!(telling.held.is_empty());
     assert!(began.elapsed() >= LONGEST * STALLED);
     told_is_new(&mut telling, true);

@@ -134,7 +134,7 @@ const OTHER_KINDS: [&str; 9] =
 /// Lines whose weights anybody may serve, with a window of their own choice.
 const OPEN_LINES: [&str; 4] = ["deepseek", "glm", "kimi", "qwen"];
 
-/// Whether `provider` may serve a model with other limits than its vendor does.
+/// Whether the limits of a model at `provider` may differ from those at its vendor.
 pub(crate) fn has_own_limits(model: &str, provider: &str) -> bool {
     Family::of(bare(model))
         .is_some_and(|family| family.vendor != provider && OPEN_LINES.contains(&family.line))

@@ -301,7 +301,7 @@ impl Catalogue {
             .or_else(|| self.is_told(model).then_some(Source::Provider))
     }
 
-    /// Whether the list of its provider says anything of the model.
+    /// Whether the provider's own list of models names this one.
     pub fn is_told(&self, model: &ModelRef) -> bool {
         self.told.contains_key(model)
     }

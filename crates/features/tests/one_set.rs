@@ -7,7 +7,7 @@ use std::process::Command;
 /// build scripts choose another.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// What `cargo tree` prints.
+/// The output of `cargo tree` with these arguments.
 fn tree(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(rest(2_250), 32);
     }
 
-    /// What is read without waiting for anything.
+    /// Reads once, without waiting: `None` where nothing is there.
     fn read_now(near: &mut Paced<DuplexStream>) -> Option<String> {
         let mut buffer = [0; 64];
         let length = near.read(&mut buffer).now_or_never()?.unwrap();

@@ -35,7 +35,7 @@ impl Pace {
         self.due_at(tokens, Instant::now())
     }
 
-    /// The same at `now`, for a pace with a rate.
+    /// When a token is due, seen from `now`; for a pace with a rate.
     fn due_at(&mut self, tokens: u64, now: Instant) -> Option<Instant> {
         let start = *self.start.get_or_insert(now);
         let due = start + self.duration(tokens);

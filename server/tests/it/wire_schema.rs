@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long it is waited for an answer: far longer than any takes.
+/// The longest wait for an answer, which no answer takes unless the server hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server of opencode that runs, with a home and a folder of its own.

@@ -55,7 +55,7 @@ pub(crate) enum Then {
     Hang,
     /// It ends the body; and each chunk comes alone, however soon it is asked for.
     Slowly,
-    /// It ends the body; and each chunk comes so long after the one before it.
+    /// Ends the body after its chunks, with this pause before each chunk.
     Every(Duration),
 }
 

@@ -36,8 +36,8 @@ pub(super) fn user_bytes(message: &UserMessage) -> u64 {
     message.parts.iter().map(part_bytes).sum::<u64>() + system
 }
 
-/// Those of an answer without the results of its calls. One that is not complete is not sent, and of one
-/// that failed only the reasoning that can go back.
+/// The bytes of an answer, without the results of its calls: 0 while it is not complete. Of one that failed, only the
+/// reasoning that can go back counts.
 pub(super) fn answer_bytes(message: &AssistantMessage) -> u64 {
     match message.finish {
         None => 0,

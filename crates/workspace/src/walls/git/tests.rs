@@ -82,15 +82,15 @@ fn what_is_missing_is_made_and_held() {
 
 #[test]
 fn links_make_everything_read_only() {
-    for (name, target) in [("hooks", "../shared/hooks"), ("config", "/etc/passwd"), ("commondir", "x")] {
+    for (name, target) in [("hooks", "../common/hooks"), ("config", "/etc/passwd"), ("commondir", "x")] {
         let place = place();
         let git = place.workspace.join(".git");
-        fs_err::create_dir_all(place.workspace.join("shared/hooks")).unwrap();
+        fs_err::create_dir_all(place.workspace.join("common/hooks")).unwrap();
         fs_err::create_dir(&git).unwrap();
         fs_err::os::unix::fs::symlink(target, git.join(name)).unwrap();
         let guards = place.guards();
         assert!(guards.holds(&git.join("index")), "{name}");
-        assert_eq!(guards.holds(&place.workspace.join("shared/hooks")), name == "hooks");
+        assert_eq!(guards.holds(&place.workspace.join("common/hooks")), name == "hooks");
         assert!(guards.mounts.iter().all(|mount| mount.place.starts_with(&place.workspace)));
     }
     let place = place();
