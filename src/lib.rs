@@ -23,17 +23,8 @@
 //! let session = house
 //!     .engine()
 //!     .create(NewSession {
-//!         tenant: "local".into(),
-//!         workspace: workspace.to_string_lossy().into_owned(),
-//!         title: None,
-//!         agent: None,
 //!         model: Some("mock/greeter".parse().unwrap()),
-//!         parent: None,
-//!         permissions: Vec::new(),
-//!         unattended: false,
-//!         walls: None,
-//!         system: None,
-//!         metadata: Default::default(),
+//!         ..NewSession::new("local", workspace.to_string_lossy())
 //!     })
 //!     .await
 //!     .unwrap();

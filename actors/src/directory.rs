@@ -12,6 +12,7 @@ use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
     CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
 };
+use playhouse_session::Session;
 
 use crate::templates::FilledTemplate;
 
@@ -54,6 +55,26 @@ pub struct ProfileRequest {
     pub withheld: Vec<String>,
     /// Directories below which its tenant is kept, absolute, links resolved; `None` for a tenant that is free.
     pub kept_to: Option<Vec<PathBuf>>,
+}
+
+impl ProfileRequest {
+    /// The request of a session for one of its agents and a model. It withholds no tool, and its system prompt is not settled.
+    pub fn of(session: &Session, agent: &str, model: &ModelRef, kept_to: Option<Vec<PathBuf>>) -> Self {
+        let summary = &session.summary;
+        Self {
+            session: summary.id,
+            tenant: summary.tenant.clone(),
+            workspace: summary.workspace.clone(),
+            agent: agent.to_owned(),
+            model: model.clone(),
+            created: summary.created,
+            permissions: session.permissions.clone(),
+            system: session.system.clone(),
+            settled: None,
+            withheld: Vec::new(),
+            kept_to,
+        }
+    }
 }
 
 /// Everything that a request to a model needs beside the conversation.

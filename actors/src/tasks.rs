@@ -140,8 +140,6 @@ impl Giver {
         // The agent's own model, or else that of the call.
         let choice = self.directory.choose(Some(&work.agent), None, None, Some(&self.model))?;
         let new = NewSession {
-            tenant: self.tenant.clone(),
-            workspace: self.workspace.clone(),
             title: Some(work.title.clone()),
             agent: Some(work.agent.clone()),
             model: Some(choice.model),
@@ -150,7 +148,7 @@ impl Giver {
             unattended: self.unattended,
             walls: self.walls.clone(),
             system: self.system.clone(),
-            metadata: serde_json::Map::new(),
+            ..NewSession::new(self.tenant.clone(), self.workspace.clone())
         };
         self.engine.create_as(id, new, self.step).await
     }

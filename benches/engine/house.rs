@@ -52,17 +52,9 @@ impl Place {
     /// A new session with one of the server's models.
     pub(crate) async fn session(&self, house: &House, model: &str) -> Result<SessionHandle> {
         let new = NewSession {
-            tenant: "bench".into(),
-            workspace: self.folder.path().join("workspace").to_string_lossy().into_owned(),
-            title: None,
-            agent: None,
             model: Some(format!("bench/{model}").parse()?),
-            parent: None,
-            permissions: Vec::new(),
             unattended: true,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..NewSession::new("bench", self.folder.path().join("workspace").to_string_lossy().into_owned())
         };
         Ok(house.engine().create(new).await?)
     }

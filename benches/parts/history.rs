@@ -4,7 +4,6 @@ use std::hint::black_box;
 
 use playhouse::protocol::chat::ChatMessage;
 use playhouse::protocol::id::{AttemptId, IdGenerator, MessageId, PartId, SessionId};
-use playhouse::protocol::ledger::{Purpose, Tier};
 use playhouse::protocol::message::{
     CallInput, CallOutcome, CallResult, FinishReason, Part as MessagePart, PromptKind, ToolSwitches,
 };
@@ -12,7 +11,7 @@ use playhouse::protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Effect, PromptAdmitted,
     Recovery, SessionCreated, StepFinished, StepPart,
 };
-use playhouse::protocol::{Entry, ModelRef, Prices, Record, Seq, Timestamp, Tokens, Usage};
+use playhouse::protocol::{Entry, ModelRef, Record, Seq, Timestamp, Tokens, Usage};
 use playhouse::session::{Session, chat};
 use playhouse_llm::{DialectKind, Head, ToolChoice, Transcript};
 use serde_json::json;
@@ -74,22 +73,9 @@ impl Log {
         let step: MessageId = self.ids.next(Self::NOW);
         let (text, call): (PartId, PartId) = (self.ids.next(Self::NOW), self.ids.next(Self::NOW));
         self.push(Record::AttemptStarted(AttemptStarted {
-            attempt,
-            turn,
-            step,
             step_number: number,
-            attempt_number: 1,
-            agent: "build".into(),
-            model: model.clone(),
-            purpose: Purpose::Turn,
-            tier: Tier::Pro,
-            catalogue: None,
             estimated_input: 1_000,
-            prices: Prices::default(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(attempt, turn, step, "build", model.clone())
         }));
         self.push(Record::AttemptEnded(AttemptEnded {
             attempt,
@@ -100,7 +86,7 @@ impl Log {
         }));
         let input = CallInput::from_model(&json!({"filePath": "notes.txt"}).to_string());
         let call_id = format!("call_{number}");
-        self.push(Record::CallProposed(CallProposed { call, step, call_id, tool: "read".into(), input }));
+        self.push(Record::CallProposed(CallProposed::new(call, step, call_id, "read", input)));
         self.push(Record::StepFinished(StepFinished {
             step,
             parts: vec![StepPart::Text { id: text, text: "word ".repeat(40) }, StepPart::Call { id: call }],

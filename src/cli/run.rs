@@ -468,19 +468,7 @@ pub(super) fn directory(wanted: Option<&Path>) -> Result<PathBuf, Failure> {
 
 /// A session in `directory`, with nothing chosen.
 pub(super) fn new_session(directory: &Path) -> Result<NewSession, Failure> {
-    Ok(NewSession {
-        tenant: TENANT.to_owned(),
-        workspace: text_of(directory)?,
-        title: None,
-        agent: None,
-        model: None,
-        parent: None,
-        permissions: Vec::new(),
-        unattended: false,
-        walls: None,
-        system: None,
-        metadata: serde_json::Map::new(),
-    })
+    Ok(NewSession::new(TENANT, text_of(directory)?))
 }
 
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {

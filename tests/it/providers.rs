@@ -229,17 +229,9 @@ fn the_key_that_arrives_is_the_tenants() {
             .unwrap();
         for tenant in ["acme", "globex"] {
             let new = NewSession {
-                tenant: tenant.to_owned(),
-                workspace: stage.workspace.to_string_lossy().into_owned(),
-                title: None,
-                agent: None,
                 model: Some("openai/gpt-5.4".parse().unwrap()),
-                parent: None,
-                permissions: Vec::new(),
                 unattended: true,
-                walls: None,
-                system: None,
-                metadata: serde_json::Map::new(),
+                ..NewSession::new(tenant, stage.workspace.to_string_lossy())
             };
             let session = house.engine().create(new).await.unwrap();
             let finished = session.run(Prompt::text("Go.")).await.unwrap();

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::mpsc::sync_channel;
 
 use mock_llm::{Cut, Entry as Asked, Fault, Model, Outcome, Script, text};
-use playhouse::protocol::ledger::{Purpose, RowPage, RowQuery, Tier};
+use playhouse::protocol::ledger::{RowPage, RowQuery};
 use playhouse::protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated};
 use playhouse::protocol::usage::{Cost, Prices, Quality, Tokens, Usage};
 use playhouse::protocol::{Day, Entry, IdGenerator, LedgerRow, ModelRef, Record, Seq, SessionId, Timestamp};
@@ -290,22 +290,9 @@ fn old_rows(stage: &Stage, each: usize) -> Vec<LedgerRow> {
         entries.push((
             at,
             Record::AttemptStarted(AttemptStarted {
-                attempt,
-                turn,
-                step,
-                step_number: 1,
-                attempt_number: 1,
-                agent: "build".to_owned(),
-                model: model.clone(),
-                purpose: Purpose::Turn,
-                tier: Tier::Pro,
-                catalogue: None,
                 estimated_input: 3,
                 prices,
-                long_prices: Vec::new(),
-                steered: Vec::new(),
-                notes: Vec::new(),
-                last: false,
+                ..AttemptStarted::new(attempt, turn, step, "build", model.clone())
             }),
         ));
         let tokens = Tokens { input: 1_000, ..Tokens::default() };

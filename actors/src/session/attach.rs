@@ -66,9 +66,8 @@ impl SessionState {
                 return;
             }
         };
-        let call = self.ids.next();
         let host = Arc::new(SessionHost {
-            call,
+            call: self.ids.next(),
             agent: Some(agent),
             tools: ToolSwitches::new(),
             handed: None,
@@ -81,18 +80,7 @@ impl SessionState {
             session: myself.clone(),
             shared: Arc::clone(&self.shared),
         });
-        let context = CallContext {
-            output_file: place.workspace.output().join(format!("{call}.txt")),
-            workspace: place.workspace,
-            files: Arc::clone(&self.files),
-            locks: Arc::clone(&self.shared.locks),
-            pool: self.shared.tool_pool.clone(),
-            cancel: CancellationToken::new(),
-            output: Arc::new(Silent),
-            host: Arc::clone(&host) as Arc<_>,
-            processes: self.shared.processes.of(self.id.as_str()),
-            walls: place.walls,
-        };
+        let context = self.context(&place, &host, Arc::new(Silent));
         let desk = Desk { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant), host, context };
         let (myself, child) = (myself.clone(), self.shared.children.enter());
         tokio::spawn(async move {

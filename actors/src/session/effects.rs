@@ -10,7 +10,7 @@ use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, 
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
-use playhouse_tools::CallContext;
+use playhouse_tools::{CallContext, OutputSink};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::shared::now;
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::supervisor::REMOVED;
 use crate::tasks::Giver;
+use crate::wake::Place;
 
 impl SessionState {
     /// Does an effect now, or puts it where it waits for the flush.
@@ -148,19 +149,8 @@ impl SessionState {
             });
         let mut new = Vec::new();
         session.read(conversation.messages..order.messages, &order.model, &mut new);
-        let request = ProfileRequest {
-            session: session.summary.id,
-            tenant: session.summary.tenant.clone(),
-            workspace: session.summary.workspace.clone(),
-            agent: order.agent.clone(),
-            model: order.model.clone(),
-            created: session.summary.created,
-            permissions: session.permissions.clone(),
-            system: session.system.clone(),
-            settled: None,
-            withheld: Vec::new(),
-            kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
-        };
+        let kept_to = self.shared.bounds.keep_to(&session.summary.tenant);
+        let request = ProfileRequest::of(session, &order.agent, &order.model, kept_to);
         let settled = session.system_at(&order.agent, &order.model);
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
         let work = StepWork {
@@ -211,18 +201,10 @@ impl SessionState {
         order: AsideOrder,
     ) -> Result<(), ActorProcessingErr> {
         let session = self.machine.session();
+        let kept_to = self.shared.bounds.keep_to(&session.summary.tenant);
         let request = ProfileRequest {
-            session: session.summary.id,
-            tenant: session.summary.tenant.clone(),
-            workspace: session.summary.workspace.clone(),
-            agent: order.agent.clone(),
-            model: order.model.clone(),
-            created: session.summary.created,
-            permissions: session.permissions.clone(),
             system: None,
-            settled: None,
-            withheld: Vec::new(),
-            kept_to: self.shared.bounds.keep_to(&session.summary.tenant),
+            ..ProfileRequest::of(session, &order.agent, &order.model, kept_to)
         };
         let before = Before::new(session);
         let (actor, _) = Actor::spawn_linked(None, AsideActor, (), myself.get_cell()).await?;
@@ -243,6 +225,27 @@ impl SessionState {
         Ok(())
     }
 
+    /// What the tools of a call work with.
+    pub(super) fn context(
+        &self,
+        place: &Place,
+        host: &Arc<SessionHost>,
+        output: Arc<dyn OutputSink>,
+    ) -> CallContext {
+        CallContext {
+            workspace: Arc::clone(&place.workspace),
+            files: Arc::clone(&self.files),
+            locks: Arc::clone(&self.shared.locks),
+            pool: self.shared.tool_pool.clone(),
+            cancel: host.cancel.clone(),
+            output,
+            output_file: place.workspace.output().join(format!("{}.txt", host.call)),
+            host: Arc::clone(host) as Arc<_>,
+            processes: self.shared.processes.of(self.id.as_str()),
+            walls: place.walls.clone(),
+        }
+    }
+
     async fn prepare(
         &mut self,
         myself: &ActorRef<SessionMessage>,
@@ -250,7 +253,7 @@ impl SessionState {
         phase: Phase,
     ) -> Result<(), ActorProcessingErr> {
         let place = match &self.place {
-            Ok(place) => place.clone(),
+            Ok(place) => place,
             Err(error) => {
                 let report = CallReport::text(CallOutcome::Failed, error.clone());
                 myself.send_message(SessionMessage::Prepared(call, Box::new(Err(report))))?;
@@ -275,7 +278,7 @@ impl SessionState {
             session: myself.clone(),
             shared: Arc::clone(&self.shared),
         });
-        let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls) };
+        let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {
             Ok(walls) => walls,
             Err(error) => {
@@ -284,24 +287,13 @@ impl SessionState {
                 return Ok(());
             }
         };
-        let workspace = place.workspace;
+        let output = Arc::new(RingOutput::new(Arc::clone(&self.ring), call));
         let arguments = CallArguments {
             call,
             span: self.call_span(call),
-            host: Arc::clone(&host),
+            context: CallContext { walls, ..self.context(place, &host, output) },
+            host,
             tenant: Arc::clone(&self.tenant),
-            context: CallContext {
-                output_file: workspace.output().join(format!("{call}.txt")),
-                workspace,
-                files: Arc::clone(&self.files),
-                locks: Arc::clone(&self.shared.locks),
-                pool: self.shared.tool_pool.clone(),
-                cancel: cancel.clone(),
-                output: Arc::new(RingOutput::new(Arc::clone(&self.ring), call)),
-                host,
-                processes: self.shared.processes.of(self.id.as_str()),
-                walls,
-            },
             session: myself.clone(),
             session_id: self.id,
             child: self.shared.children.enter(),

@@ -577,17 +577,8 @@ impl Stage {
     /// What a session with this scripted model is made of.
     pub(crate) fn new_session(&self, model: &str) -> NewSession {
         NewSession {
-            tenant: "local".into(),
-            workspace: self.folder.path().join("workspace").to_string_lossy().into_owned(),
-            title: None,
-            agent: None,
             model: Some(ModelRef::new("mock", model)),
-            parent: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
+            ..NewSession::new("local", self.folder.path().join("workspace").to_string_lossy().into_owned())
         }
     }
 

@@ -223,22 +223,18 @@ fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
     for _ in 0..TURN {
         let attempt = ids.next(row.ended);
         records.push(Record::AttemptStarted(AttemptStarted {
-            attempt,
-            turn,
-            step: ids.next(row.ended),
-            step_number: 1,
-            attempt_number: 1,
-            agent: row.agent.clone(),
-            model: ModelRef::new(&row.provider, &row.model),
             purpose: row.purpose,
             tier: row.tier,
             catalogue: row.catalogue.clone(),
             estimated_input: row.tokens.all_input(),
             prices: row.prices,
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(
+                attempt,
+                turn,
+                ids.next(row.ended),
+                row.agent.clone(),
+                ModelRef::new(&row.provider, &row.model),
+            )
         }));
         records.push(Record::AttemptEnded(AttemptEnded {
             attempt,

@@ -52,6 +52,25 @@ pub struct NewSession {
     pub metadata: Map<String, Value>,
 }
 
+impl NewSession {
+    /// A session of a tenant in a workspace, with nothing else set.
+    pub fn new(tenant: impl Into<String>, workspace: impl Into<String>) -> Self {
+        Self {
+            tenant: tenant.into(),
+            workspace: workspace.into(),
+            title: None,
+            agent: None,
+            model: None,
+            permissions: Vec::new(),
+            unattended: false,
+            walls: None,
+            parent: None,
+            system: None,
+            metadata: Map::new(),
+        }
+    }
+}
+
 /// What happens to a prompt for a session that is busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

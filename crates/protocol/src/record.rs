@@ -346,6 +346,34 @@ pub struct AttemptStarted {
 }
 
 impl AttemptStarted {
+    /// The first attempt of a turn's first step, of unknown size and without prices.
+    pub fn new(
+        attempt: AttemptId,
+        turn: MessageId,
+        step: MessageId,
+        agent: impl Into<String>,
+        model: ModelRef,
+    ) -> Self {
+        Self {
+            attempt,
+            turn,
+            step,
+            step_number: 1,
+            attempt_number: 1,
+            agent: agent.into(),
+            model,
+            purpose: Purpose::default(),
+            tier: Tier::default(),
+            catalogue: None,
+            estimated_input: 0,
+            prices: Prices::default(),
+            long_prices: Vec::new(),
+            steered: Vec::new(),
+            notes: Vec::new(),
+            last: false,
+        }
+    }
+
     /// All prices at this time.
     pub fn price_list(&self) -> PriceList {
         PriceList { usual: self.prices, long: self.long_prices.clone(), ..PriceList::default() }
@@ -478,6 +506,19 @@ pub struct CallProposed {
     pub tool: String,
     /// The arguments.
     pub input: CallInput,
+}
+
+impl CallProposed {
+    /// A call as a model asks for it.
+    pub fn new(
+        call: PartId,
+        step: MessageId,
+        call_id: impl Into<String>,
+        tool: impl Into<String>,
+        input: CallInput,
+    ) -> Self {
+        Self { call, step, call_id: call_id.into(), tool: tool.into(), input }
+    }
 }
 
 /// What a call may change.

@@ -188,13 +188,13 @@ mod tests {
     }
 
     fn about(number: u64, call_id: &str, tool: &str, title: &str) -> CallProposed {
-        CallProposed {
-            call: part(number),
-            step: MessageId::parse("msg_000000000001Mess1234567890").unwrap(),
-            call_id: call_id.to_owned(),
-            tool: tool.to_owned(),
-            input: CallInput::from_model(&json!({"description": title}).to_string()),
-        }
+        CallProposed::new(
+            part(number),
+            MessageId::parse("msg_000000000001Mess1234567890").unwrap(),
+            call_id,
+            tool,
+            CallInput::from_model(&json!({"description": title}).to_string()),
+        )
     }
 
     fn result(outcome: CallOutcome, title: &str, output: &str) -> CallResult {

@@ -19,7 +19,7 @@ use std::time::Instant;
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use playhouse_protocol::day::DAY;
 use playhouse_protocol::id::{AttemptId, IdGenerator, MessageId};
-use playhouse_protocol::ledger::{GroupBy, Purpose, Tier, UsageQuery};
+use playhouse_protocol::ledger::{GroupBy, Purpose, UsageQuery};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
@@ -185,22 +185,11 @@ impl<'a> Log<'a> {
         self.add(
             at,
             Record::AttemptStarted(AttemptStarted {
-                attempt,
-                turn,
-                step,
-                step_number: 1,
-                attempt_number: 1,
-                agent,
-                model,
                 purpose,
-                tier: Tier::Pro,
                 catalogue: Some("2026-07".to_owned()),
                 estimated_input: 20_000,
                 prices,
-                long_prices: Vec::new(),
-                steered: Vec::new(),
-                notes: Vec::new(),
-                last: false,
+                ..AttemptStarted::new(attempt, turn, step, agent, model)
             }),
         );
         attempt

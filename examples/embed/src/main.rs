@@ -35,12 +35,7 @@ pub(crate) async fn play(host: &'static str) -> Result<Vec<String>, Box<dyn Erro
     let workspace = std::env::temp_dir().to_string_lossy().into_owned();
     let model = Some(ModelRef::new("mock", "butler"));
     let new = NewSession {
-        tenant: "me".into(),
-        workspace,
-        title: None,
-        agent: None,
         model,
-        parent: None,
         // Nobody is there to be asked, so a rule says what may be done.
         permissions: vec![PermissionRule {
             permission: "greet".into(),
@@ -48,9 +43,7 @@ pub(crate) async fn play(host: &'static str) -> Result<Vec<String>, Box<dyn Erro
             action: Action::Allow,
         }],
         unattended: true,
-        walls: None,
-        system: None,
-        metadata: serde_json::Map::new(),
+        ..NewSession::new("me", workspace)
     };
     let session = house.engine().create(new).await?;
     let mut events = session.events(None).await?;

@@ -158,8 +158,6 @@ pub(crate) async fn create(
     let session = app
         .engine()
         .create(NewSession {
-            tenant: principal.tenant.to_string(),
-            workspace,
             title: new.title,
             agent: new.agent,
             model: new.model,
@@ -169,6 +167,7 @@ pub(crate) async fn create(
             parent: new.parent,
             system: new.system,
             metadata: new.metadata,
+            ..NewSession::new(&*principal.tenant, workspace)
         })
         .await?;
     made(&app, &principal, session.id()).await

@@ -380,19 +380,8 @@ impl Served {
     /// A session of this tenant, made beside the server.
     pub(crate) async fn session(&self, tenant: &str, model: &str) -> SessionHandle {
         let workspace = self.app.roots().first().unwrap().to_string_lossy().into_owned();
-        let new = NewSession {
-            tenant: tenant.into(),
-            workspace,
-            title: None,
-            agent: None,
-            model: Some(ModelRef::new("mock", model)),
-            parent: None,
-            permissions: Vec::new(),
-            unattended: false,
-            walls: None,
-            system: None,
-            metadata: serde_json::Map::new(),
-        };
+        let new =
+            NewSession { model: Some(ModelRef::new("mock", model)), ..NewSession::new(tenant, workspace) };
         self.app.engine().create(new).await.unwrap()
     }
 }

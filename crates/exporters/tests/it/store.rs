@@ -6,12 +6,11 @@ use std::sync::mpsc::sync_channel;
 use futures::FutureExt as _;
 use playhouse_exporters::{Feed, LedgerFeed, Start, exported_up_to, status_at_rest};
 use playhouse_protocol::id::AttemptId;
-use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::operator::ArchivedRows;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated, TurnEnded, TurnOutcome,
 };
-use playhouse_protocol::usage::{Prices, Tokens, Totals, Usage};
+use playhouse_protocol::usage::{Tokens, Totals, Usage};
 use playhouse_protocol::{Entry, IdGenerator, MessageId, ModelRef, Record, Seq, SessionId, Timestamp};
 use playhouse_store::{Append, Store};
 
@@ -32,22 +31,8 @@ fn append_a_turn(store: &Store) {
         }),
         Record::TurnStarted { turn },
         Record::AttemptStarted(AttemptStarted {
-            attempt,
-            turn,
-            step,
-            step_number: 1,
-            attempt_number: 1,
-            agent: "build".to_owned(),
-            model,
-            purpose: Purpose::Turn,
-            tier: Tier::Pro,
-            catalogue: None,
             estimated_input: 5,
-            prices: Prices::default(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(attempt, turn, step, "build", model)
         }),
         Record::AttemptEnded(AttemptEnded {
             attempt,

@@ -2,7 +2,6 @@
 
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, UserPart};
 use playhouse_protocol::id::{IdGenerator, MessageId, PartId};
-use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, CompactionKind, FinishReason, Message, Part,
     PromptKind, ToolSwitches,
@@ -11,7 +10,7 @@ use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, ContextCompacted,
     PromptAdmitted, SessionCreated, StepFinished, StepPart, TurnEnded, TurnOutcome,
 };
-use playhouse_protocol::usage::{Prices, Tokens, Totals, Usage};
+use playhouse_protocol::usage::{Tokens, Totals, Usage};
 use playhouse_protocol::{Entry, ModelRef, Record, Timestamp};
 use proptest::prelude::*;
 
@@ -103,22 +102,9 @@ impl Log {
         self.steps += 1;
         let (attempt, step) = (self.id(), self.id());
         self.push(Record::AttemptStarted(AttemptStarted {
-            attempt,
-            turn,
-            step,
             step_number: self.steps,
-            attempt_number: 1,
-            agent: "sisyphus".into(),
-            model: model(),
-            purpose: Purpose::Turn,
-            tier: Tier::default(),
-            catalogue: None,
-            estimated_input: 1,
-            prices: Prices::default(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
             last,
+            ..AttemptStarted::new(attempt, turn, step, "sisyphus", model())
         }));
         let tokens = tokens.map(|input| Tokens { input, ..Tokens::default() });
         let usage = tokens.map(|tokens| Usage { tokens, ..Usage::default() });
@@ -140,13 +126,13 @@ impl Log {
             let call = self.id();
             parts.push(StepPart::Call { id: call });
             calls.push((call, *output));
-            self.push(Record::CallProposed(CallProposed {
+            self.push(Record::CallProposed(CallProposed::new(
                 call,
                 step,
-                call_id: format!("call_{index}"),
-                tool: "read".into(),
-                input: CallInput::from_model(r#"{"filePath":"/repo/src/lib.rs"}"#),
-            }));
+                format!("call_{index}"),
+                "read",
+                CallInput::from_model(r#"{"filePath":"/repo/src/lib.rs"}"#),
+            )));
         }
         let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
         self.push(Record::StepFinished(StepFinished {

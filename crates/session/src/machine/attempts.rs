@@ -76,13 +76,7 @@ impl Machine {
             _ => None,
         };
         for call in calls {
-            let proposed = CallProposed {
-                call: call.id,
-                step,
-                call_id: call.call_id,
-                tool: call.tool,
-                input: call.input,
-            };
+            let proposed = CallProposed::new(call.id, step, call.call_id, call.tool, call.input);
             self.append(Record::CallProposed(proposed), stamp.now)?;
         }
         self.finish_step(step, parts, finish, error, stamp)
@@ -250,13 +244,7 @@ impl Machine {
                 let is_note = |queued: &&QueuedPrompt| queued.prompt.kind.is_note() && queued.prompt.steer;
                 let notes = queue().filter(is_note).map(message).collect();
                 AttemptStarted {
-                    attempt,
-                    turn: turn.id,
-                    step: stamp.ids.next(stamp.now),
                     step_number: number,
-                    attempt_number: 1,
-                    agent: turn.agent.clone(),
-                    model: turn.model.clone(),
                     purpose,
                     tier,
                     catalogue,
@@ -266,6 +254,13 @@ impl Machine {
                     steered,
                     notes,
                     last: turn.step_limit.is_some_and(|limit| number >= limit),
+                    ..AttemptStarted::new(
+                        attempt,
+                        turn.id,
+                        stamp.ids.next(stamp.now),
+                        turn.agent.clone(),
+                        turn.model.clone(),
+                    )
                 }
             }
         };

@@ -241,22 +241,13 @@ impl Machine {
             self.pricing(&model, stamp);
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
         let started = AttemptStarted {
-            attempt,
-            turn,
-            step,
-            step_number: 1,
-            attempt_number: 1,
-            agent: agent.clone(),
-            model: model.clone(),
             purpose,
             tier: stamp.facts.tier(&model),
             catalogue,
             estimated_input,
             prices,
             long_prices,
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(attempt, turn, step, agent.clone(), model.clone())
         };
         self.append(Record::AttemptStarted(started), stamp.now)?;
         let in_turn = self.session.turn.as_ref().is_some_and(|running| running.id == turn);

@@ -41,13 +41,8 @@ impl Machine {
                 }
                 let (step, call): (MessageId, PartId) =
                     (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
-                let proposed = CallProposed {
-                    call,
-                    step,
-                    call_id: call.to_string(),
-                    tool: TOOL.to_owned(),
-                    input: CallInput::Object(input),
-                };
+                let proposed =
+                    CallProposed::new(call, step, call.to_string(), TOOL, CallInput::Object(input));
                 self.append(Record::CallProposed(proposed), stamp.now)?;
                 (step, call)
             }

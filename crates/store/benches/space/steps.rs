@@ -2,7 +2,6 @@
 //! times and numbers are as different as in earnest.
 
 use playhouse_protocol::id::{AttemptId, IdGenerator, MessageId, PartId};
-use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     CallInput, CallOutcome, CallResult, FinishReason, Part, PromptKind, ToolSwitches,
 };
@@ -177,13 +176,13 @@ impl Steps {
         let file = format!("src/{}/{}.rs", FOLDERS[self.below(4)], FILES[self.below(8)]);
         let input =
             json!({"filePath": format!("/home/ada/project/{file}"), "offset": self.random.next() % 400});
-        let proposed = Record::CallProposed(CallProposed {
+        let proposed = Record::CallProposed(CallProposed::new(
             call,
-            step: self.step,
-            call_id: format!("toolu_01{call_id}"),
-            tool: "read".to_owned(),
-            input: CallInput::from_model(&input.to_string()),
-        });
+            self.step,
+            format!("toolu_01{call_id}"),
+            "read",
+            CallInput::from_model(&input.to_string()),
+        ));
         let finished = Record::StepFinished(StepFinished {
             step: self.step,
             parts: vec![
@@ -221,22 +220,11 @@ impl Steps {
     fn started(&mut self) -> Record {
         self.number += 1;
         Record::AttemptStarted(AttemptStarted {
-            attempt: self.attempt,
-            turn: self.turn,
-            step: self.step,
             step_number: self.number,
-            attempt_number: 1,
-            agent: "build".to_owned(),
-            model: model(),
-            purpose: Purpose::Turn,
-            tier: Tier::Pro,
             catalogue: Some("2026-11-01".to_owned()),
             estimated_input: 10_000 + self.random.next() % 90_000,
             prices: prices(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(self.attempt, self.turn, self.step, "build", model())
         })
     }
 

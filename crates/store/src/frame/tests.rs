@@ -202,13 +202,13 @@ fn arguments_as_deep_as_a_model_may_write_them_are_read_back() {
 
 fn called(input: CallInput) -> Record {
     let id = "00000000000012345678901234";
-    Record::CallProposed(CallProposed {
-        call: PartId::parse(&format!("prt_{id}")).unwrap(),
-        step: MessageId::parse(&format!("msg_{id}")).unwrap(),
-        call_id: "c".to_owned(),
-        tool: "t".to_owned(),
+    Record::CallProposed(CallProposed::new(
+        PartId::parse(&format!("prt_{id}")).unwrap(),
+        MessageId::parse(&format!("msg_{id}")).unwrap(),
+        "c",
+        "t",
         input,
-    })
+    ))
 }
 
 #[test]

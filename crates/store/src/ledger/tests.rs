@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use playhouse_protocol::day::DAY;
-use playhouse_protocol::ledger::{
-    ArchiveQuery, GroupBy, Purpose, RowQuery, Tier, UsageKey, UsageQuery, UsageSum,
-};
+use playhouse_protocol::ledger::{ArchiveQuery, GroupBy, RowQuery, UsageKey, UsageQuery, UsageSum};
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated};
-use playhouse_protocol::usage::{Prices, Tokens, Usage};
+use playhouse_protocol::usage::{Tokens, Usage};
 use playhouse_protocol::{Day, Entry, ModelRef, Record, Seq, SessionId, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -99,24 +97,13 @@ impl World {
         }
         self.attempts += 1;
         let id = |kind: &str| format!("{kind}_{:012x}12345678901234", self.attempts);
-        records.push(Record::AttemptStarted(AttemptStarted {
-            attempt: id("att").parse().unwrap(),
-            turn: id("msg").parse().unwrap(),
-            step: id("msg").parse().unwrap(),
-            step_number: 1,
-            attempt_number: 1,
-            agent: "build".to_owned(),
-            model: model.clone(),
-            purpose: Purpose::Turn,
-            tier: Tier::Pro,
-            catalogue: None,
-            estimated_input: 1,
-            prices: Prices::default(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
-        }));
+        records.push(Record::AttemptStarted(AttemptStarted::new(
+            id("att").parse().unwrap(),
+            id("msg").parse().unwrap(),
+            id("msg").parse().unwrap(),
+            "build",
+            model.clone(),
+        )));
         records.push(Record::AttemptEnded(AttemptEnded {
             attempt: id("att").parse().unwrap(),
             outcome: AttemptOutcome::Finished,

@@ -119,22 +119,9 @@ pub(crate) fn admitted(turn: u64) -> Record {
 
 pub(crate) fn started(number: u64, turn: u64) -> Record {
     Record::AttemptStarted(AttemptStarted {
-        attempt: attempt(number),
-        turn: message(turn),
-        step: message(turn + 1),
-        step_number: 1,
-        attempt_number: 1,
-        agent: "build".to_owned(),
-        model: model(),
-        purpose: Purpose::Turn,
-        tier: Tier::Pro,
-        catalogue: None,
         estimated_input: 1_200,
         prices: Prices { input: Some("3".parse().unwrap()), ..Prices::default() },
-        long_prices: Vec::new(),
-        steered: Vec::new(),
-        notes: Vec::new(),
-        last: false,
+        ..AttemptStarted::new(attempt(number), message(turn), message(turn + 1), "build", model())
     })
 }
 
@@ -428,16 +415,8 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         }),
         Record::TurnStarted { turn: message(3) },
         Record::AttemptStarted(AttemptStarted {
-            attempt: attempt(6),
-            turn: message(3),
-            step: message(7),
             step_number: 2,
             attempt_number: 3,
-            agent: "build".to_owned(),
-            model: model(),
-            purpose: Purpose::Turn,
-            tier: Tier::Pro,
-            catalogue: None,
             estimated_input: 12_345,
             prices: Prices {
                 input: Some("3".parse().unwrap()),
@@ -447,10 +426,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 cache_write_1h: Some("6".parse().unwrap()),
                 ..Prices::default()
             },
-            long_prices: Vec::new(),
             steered: vec![message(8)],
-            notes: Vec::new(),
             last: true,
+            ..AttemptStarted::new(attempt(6), message(3), message(7), "build", model())
         }),
         Record::AttemptEnded(AttemptEnded {
             attempt: attempt(6),
@@ -484,13 +462,13 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             model: model(),
             text: "You are a test.\n\n<environment>\nGit: no\n</environment>\n".to_owned(),
         }),
-        Record::CallProposed(CallProposed {
-            call: part(11),
-            step: message(7),
-            call_id: "toolu_01".to_owned(),
-            tool: "read".to_owned(),
-            input: CallInput::Object(input),
-        }),
+        Record::CallProposed(CallProposed::new(
+            part(11),
+            message(7),
+            "toolu_01",
+            "read",
+            CallInput::Object(input),
+        )),
         Record::ConsentAsked(ConsentAsked {
             consent: consent(12),
             call: part(11),
@@ -593,13 +571,13 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
 /// A call with arguments of any size.
 pub(crate) fn proposed(call: u64, text: &str) -> Record {
     let input = Map::from_iter([("content".to_owned(), Value::String(text.to_owned()))]);
-    Record::CallProposed(CallProposed {
-        call: part(call),
-        step: message(call),
-        call_id: format!("call_{call}"),
-        tool: "write".to_owned(),
-        input: CallInput::Object(input),
-    })
+    Record::CallProposed(CallProposed::new(
+        part(call),
+        message(call),
+        format!("call_{call}"),
+        "write",
+        CallInput::Object(input),
+    ))
 }
 
 /// A text of this size that nothing makes smaller.

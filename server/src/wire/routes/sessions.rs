@@ -211,17 +211,13 @@ pub(crate) async fn create(asked: Asked, Body(new): Body<NewBody>) -> Result<Jso
         (None, None) => asked.place().await?.directory.to_string(),
     };
     let made = asked.app.engine().create(NewSession {
-        tenant: asked.principal.tenant.to_string(),
-        workspace,
         title: new.title,
         agent: new.agent,
         model: new.model.map(|model| ModelRef::new(model.provider, model.id)),
         permissions: new.permission.clone(),
-        unattended: false,
-        walls: None,
         parent: new.parent,
-        system: None,
         metadata: new.metadata,
+        ..NewSession::new(&*asked.principal.tenant, workspace)
     });
     let made = made.await?;
     one(&asked, made.id(), Some(&new.permission)).await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
-use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
     Attachment, BlobRef, CallInput, CallOutcome, CallResult, FinishReason, PromptKind, ToolSwitches,
@@ -154,22 +154,11 @@ impl Stage {
         }
         self.attempts += 1;
         self.record(Record::AttemptStarted(AttemptStarted {
-            attempt: self.attempt,
-            turn: self.turn,
-            step: self.step,
-            step_number: 1,
             attempt_number: self.attempts,
-            agent: "build".into(),
-            model: ModelRef::new("mock", "m1"),
             purpose,
-            tier: Tier::Pro,
-            catalogue: None,
             estimated_input: 10,
             prices: Prices { input: Some(1.into()), output: Some(2.into()), ..Prices::default() },
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
+            ..AttemptStarted::new(self.attempt, self.turn, self.step, "build", ModelRef::new("mock", "m1"))
         }));
     }
 
@@ -206,13 +195,13 @@ impl Stage {
         let call = self.stream(kind, &["{\"comm", "and\":\"ls\"}"]);
         self.ended(AttemptOutcome::Finished);
         let Value::Object(input) = input else { panic!("arguments are an object") };
-        self.record(Record::CallProposed(CallProposed {
+        self.record(Record::CallProposed(CallProposed::new(
             call,
-            step: self.step,
-            call_id: "call_1".into(),
-            tool: tool.into(),
-            input: CallInput::Object(input),
-        }));
+            self.step,
+            "call_1",
+            tool,
+            CallInput::Object(input),
+        )));
         self.finished(vec![StepPart::Call { id: call }], FinishReason::ToolCalls, None);
         call
     }
@@ -221,13 +210,13 @@ impl Stage {
     pub(super) fn command(&mut self, command: &str) -> PartId {
         let (at, call) = (self.at(), self.part());
         self.step = self.ids.next(at);
-        self.record(Record::CallProposed(CallProposed {
+        self.record(Record::CallProposed(CallProposed::new(
             call,
-            step: self.step,
-            call_id: "call_1".into(),
-            tool: "bash".into(),
-            input: CallInput::Object(serde_json::Map::from_iter([("command".to_owned(), command.into())])),
-        }));
+            self.step,
+            "call_1",
+            "bash",
+            CallInput::Object(serde_json::Map::from_iter([("command".to_owned(), command.into())])),
+        )));
         self.finished(vec![StepPart::Call { id: call }], FinishReason::Stop, None);
         call
     }
