@@ -172,8 +172,8 @@ impl SettingsDirectory {
         Self { resources: Arc::clone(&self.resources), set: Arc::new(set), summaries: self.summaries }
     }
 
-    /// What `agent` of `set` is shown of the tools, by their numbers: those that it may use and that `policy` does not deny
-    /// altogether.
+    /// What `agent` of `set` is shown of the tools, by their numbers: those that can be used, that it may use, and that
+    /// `policy` does not deny altogether.
     fn shown_by(&self, set: &AgentSet, agent: &Agent, policy: &Policy) -> Vec<usize> {
         let restricted = set
             .restrictions
@@ -183,7 +183,9 @@ impl SettingsDirectory {
             let restricted = restricted.as_ref();
             policy.is_hidden(permission) || restricted.is_some_and(|policy| policy.is_hidden(permission))
         };
-        let shown = |tool: &dyn Tool| agent.tools.allows(&tool.spec().name) && !hides(tool.permission());
+        let shown = |tool: &dyn Tool| {
+            agent.tools.allows(&tool.spec().name) && !hides(tool.permission()) && tool.unavailable().is_none()
+        };
         self.tools
             .iter()
             .enumerate()

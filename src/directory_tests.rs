@@ -295,15 +295,65 @@ const FAMILIES: [(&str, &str); Family::ALL.len()] = [
     ("default", "deepseek/deepseek-v4-pro"),
 ];
 
-/// The first request of a session, to be read: what tools say of themselves stands in `prompts/tools/`, and is named; the workspace
-/// is named as well; long texts have a line for each of theirs.
-fn whole_request(place: &Place, agent: &str, model: &str) -> String {
+/// The body of the first request of a session, as it is sent.
+fn first_request(place: &Place, agent: &str, model: &str) -> Vec<u8> {
     let profile = place.profile("acme", agent, model).unwrap();
     let mut transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
     let prompt = UserPart::Text { text: "What does this do?".to_owned() };
     transcript.push(&ChatMessage::User { parts: vec![prompt] }, &|_| None);
-    let request = transcript.request(ToolChoice::Auto);
-    let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+    transcript.request(ToolChoice::Auto).to_vec()
+}
+
+/// The most bytes that a first request may have in a workspace without rules and skills, by family of the model. Families
+/// differ by their system prompts and by what their dialects put around tools.
+const MOST_BYTES: [(&str, usize); Family::ALL.len()] = [
+    ("anthropic", 17_000),
+    ("gpt", 17_500),
+    ("codex", 16_500),
+    ("gemini", 17_000),
+    ("qwen", 17_000),
+    ("default", 16_000),
+];
+
+#[test]
+fn the_first_request_is_small() {
+    let place = Place::new("", &[], Some(Arc::new(Vault)));
+    let sizes = FAMILIES.map(|(family, model)| (family, first_request(&place, Agents::DEFAULT, model).len()));
+    for ((family, bytes), (_, most)) in sizes.iter().zip(MOST_BYTES) {
+        assert!(
+            *bytes <= most,
+            "the first request of {family} has {bytes} bytes, {most} at most: shorten prompts/tools/ and prompts/system/, \
+             say each rule once, and see what is long with `playhouse prompt --count`; all: {sizes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_search_is_shown_where_somebody_searches() {
+    let names = |config: &str| {
+        let operator = tempfile::tempdir().unwrap();
+        let file = operator.path().join("config.toml");
+        fs_err::write(&file, config).unwrap();
+        let settings = Settings::load(Some(&file), &|_| None).unwrap();
+        let tools = Registry::native_with(settings.native_tools(&|_| None).unwrap());
+        let mock = Mock::new(Script::new());
+        let directory =
+            SettingsDirectory::new(settings, Arc::new(|_: &str| None), Some(Arc::new(Vault)), mock, tools);
+        let workspace = tempfile::tempdir().unwrap();
+        let tools = directory.unwrap().profile(&request_of(workspace.path(), "sisyphus")).unwrap().head.tools;
+        tools.iter().map(|tool| tool.name.clone()).filter(|name| name.ends_with("search")).collect::<Vec<_>>()
+    };
+    assert!(names("").is_empty());
+    assert_eq!(names("[tools.web]\nsearch = \"exa\""), ["websearch", "codesearch"]);
+    let searxng = "[tools.web]\nsearch = \"searxng\"\nsearch_url = \"http://127.0.0.1:8888\"";
+    assert_eq!(names(searxng), ["websearch"]);
+}
+
+/// The first request of a session, to be read: what tools say of themselves stands in `prompts/tools/`, and is named; the workspace
+/// is named as well; long texts have a line for each of theirs.
+fn whole_request(place: &Place, agent: &str, model: &str) -> String {
+    let profile = place.profile("acme", agent, model).unwrap();
+    let request: serde_json::Value = serde_json::from_slice(&first_request(place, agent, model)).unwrap();
     let mut text = format!("{request:#}");
     for tool in profile.head.tools.iter() {
         let told = serde_json::Value::from(tool.description.as_str()).to_string();

@@ -86,7 +86,7 @@ impl Facts for SettingsDirectory {
             risk: tool.risk(),
             permission: tool.permission().to_owned(),
         };
-        self.tools.iter().map(view).collect()
+        self.tools.iter().filter(|tool| tool.unavailable().is_none()).map(view).collect()
     }
 
     fn providers(&self) -> Vec<ProviderView> {

@@ -385,7 +385,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Serve(arguments) => Box::pin(serve::serve(&common, arguments)).await,
                 Command::Keys(command) => Box::pin(keys::keys(&common, command)).await,
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
-                Command::Tools(arguments) => tools::tools(&arguments),
+                Command::Tools(arguments) => tools::tools(&common, &arguments),
                 Command::Agents(arguments) => agents::agents(&common, &arguments),
                 Command::Commands(arguments) => commands::commands(&common, &arguments),
                 Command::Prompt(arguments) => prompt::prompt(&common, arguments),

@@ -6,7 +6,7 @@ use clap::Args;
 use playhouse_tools::{Registry, Risk, Tool};
 use serde_json::{Value, json};
 
-use super::{CommandResult, Exit, print, variable};
+use super::{CommandResult, Common, Exit, print, variable};
 use crate::config::{ConfigError, Settings, check_agents, check_names};
 
 /// Options of `playhouse tools`.
@@ -17,8 +17,8 @@ pub(super) struct ToolsArguments {
     json: bool,
 }
 
-pub(super) fn tools(arguments: &ToolsArguments) -> CommandResult {
-    let registry = Registry::native();
+pub(super) fn tools(common: &Common, arguments: &ToolsArguments) -> CommandResult {
+    let registry = configured(&common.settings_apart()?)?;
     let mut out = String::new();
     if !arguments.json {
         out.push_str(
@@ -102,6 +102,9 @@ fn table(tool: &dyn Tool, out: &mut String) {
     let spec = tool.spec();
     let summary = spec.description.lines().next().unwrap_or_default();
     let _ = writeln!(out, "\n{} ({})\n  {summary}", spec.name, risk(tool.risk()));
+    if let Some(reason) = tool.unavailable() {
+        let _ = writeln!(out, "  not shown to models: {reason}");
+    }
     let parameters = parameters(&spec.parameters);
     let width = |text: fn(&Parameter<'_>) -> usize| parameters.iter().map(text).max().unwrap_or_default();
     let names = width(|parameter| parameter.name.chars().count());
@@ -123,13 +126,17 @@ fn object(tool: &dyn Tool) -> Value {
             json!({"name": name, "type": kind, "required": required, "description": description})
         })
         .collect();
-    json!({
+    let mut object = json!({
         "name": spec.name,
         "risk": risk(tool.risk()),
         "description": spec.description,
         "parameters": parameters,
         "schema": spec.parameters,
-    })
+    });
+    if let Some(reason) = tool.unavailable() {
+        object["unavailable"] = reason.into();
+    }
+    object
 }
 
 #[cfg(test)]

@@ -53,16 +53,16 @@ fn a_turn_that_its_budget_does_not_cover_fails_and_says_what_to_do() {
 fn sessions_and_tenants_have_budgets_that_outlive_the_process() {
     let model = || Model::new().step(dear(text("Done."))).cycle();
     let stage = Stage::new(model());
-    stage.configure("[budgets.session]\ncost = 0.15\n[budgets.tenant]\ncost = 0.36\nper = \"ever\"");
+    stage.configure("[budgets.session]\ncost = 0.13\n[budgets.tenant]\ncost = 0.35\nper = \"ever\"");
     stage.run(["One."]).is(0);
-    // $0.11 is used. Another step, of $0.044 at most, does not fit into this session, but into a new one.
+    // $0.11 is used. Another step, of some $0.03 at most, does not fit into this session, but into a new one.
     let said =
-        ["the session's budget of $0.15 does not cover the next step: $0.11 is used", "[budgets.session]"];
+        ["the session's budget of $0.13 does not cover the next step: $0.11 is used", "[budgets.session]"];
     stage.run(["-c", "Two."]).is(1).says(said);
     stage.run(["Three."]).is(0);
     stage.run(["Four."]).is(0);
     let said =
-        ["the tenant's budget of $0.36 does not cover the next step: $0.33 is used", "[budgets.tenant]"];
+        ["the tenant's budget of $0.35 does not cover the next step: $0.33 is used", "[budgets.tenant]"];
     stage.run(["Five."]).is(1).says(said);
     assert_eq!(stage.asked().len(), 3);
     // A tenant of its own has what is set for it.

@@ -34,6 +34,32 @@ fn what_it_prints_is_what_is_sent() {
 }
 
 #[test]
+fn its_parts_are_counted() {
+    let stage = Stage::new(Model::new());
+    let printed = stage.playhouse(["prompt", "--format", "json"]).is(0);
+    let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let counted = stage.playhouse(["prompt", "--count", "--format", "json"]).is(0);
+    let counted: Value = serde_json::from_str(&counted.stdout).unwrap();
+    let system = printed["system"].as_str().unwrap().len();
+    assert_eq!(counted["system"], json!({"bytes": system, "tokens": system.div_ceil(4)}));
+    let tools = counted["tools"].as_array().unwrap();
+    let names = |tools: &Value| -> Vec<Value> {
+        tools.as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect()
+    };
+    assert_eq!(names(&counted["tools"]), names(&printed["tools"]));
+    let bytes = |block: &Value| block["bytes"].as_u64().unwrap();
+    let total = bytes(&counted["system"]) + tools.iter().map(bytes).sum::<u64>();
+    assert_eq!(bytes(&counted["total"]), total);
+    let table = stage.playhouse(["prompt", "--count"]).is(0).stdout;
+    let cells = |name: &str| {
+        let line = table.lines().find(|line| line.split(' ').next() == Some(name)).expect(name);
+        line.split_whitespace().skip(1).map(|cell| cell.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(cells("total"), [total, total.div_ceil(4)]);
+    assert_eq!(cells("read")[0], bytes(&tools[0]));
+}
+
+#[test]
 fn it_needs_no_key_and_names_what_is_wrong() {
     let stage = Stage::new(Model::new());
     let claude = stage.playhouse(["prompt", "-m", "anthropic/claude-sonnet-5", "--agent", "atlas"]).is(0);

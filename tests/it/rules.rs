@@ -72,7 +72,7 @@ fn drive(stage: &Stage, asked: &Asked) {
     let other = if asked.dialect == "anthropic" { "a/gpt-6.2-sol" } else { "c/claude-opus-5-5" };
     stage.run(["-m", &own, "--steps", "140", "Read it all."]).is(4);
     let session = stage.session();
-    for (model, steps) in [(own.as_str(), "12"), (&sibling, "4"), (&own, "4"), (other, "4"), (&own, "30")] {
+    for (model, steps) in [(own.as_str(), "12"), (&sibling, "4"), (&own, "4"), (other, "4"), (&own, "36")] {
         stage.run(["-s", &session, "-m", model, "--steps", steps, "Go on."]).is(4);
     }
     let records = stage.records(&session);

@@ -48,3 +48,4 @@ pub use fold::{
 pub use fork::{ForkOrder, ForkPoint, fork, fork_title};
 pub use machine::Machine;
 pub use retry::RetryPolicy;
+pub use settle::estimated_tokens;

@@ -8,6 +8,11 @@ use crate::effect::FailedAttempt;
 /// Bytes of text that stand for one token in an estimate.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
+/// Estimated number of tokens of a text or a request of `bytes`, where no provider has reported any.
+pub fn estimated_tokens(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
+}
+
 /// The usage of an attempt that was cut: what the provider had reported until then, and an estimate of the rest.
 pub(crate) fn estimated_usage(reported: Option<Usage>, estimated_input: u64, streamed_bytes: u64) -> Usage {
     let streamed = streamed_bytes.div_ceil(BYTES_PER_TOKEN);

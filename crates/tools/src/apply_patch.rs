@@ -36,7 +36,6 @@ const SECTIONS: usize = 500;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The whole patch, from "*** Begin Patch" to "*** End Patch".
     patch_text: String,
 }
 

@@ -36,11 +36,12 @@ use serde_json::{Map, Value};
 
 use crate::ToolError;
 
-pub use schema::{schema, short};
+pub use schema::{schema, short, told};
 
 /// A tool as a model is told of it, with the arguments of type `T`.
 pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
-    ToolSpec { name: name.to_owned(), description: description.trim().to_owned(), parameters: schema::<T>() }
+    let parameters = told(schema::<T>());
+    ToolSpec { name: name.to_owned(), description: description.trim().to_owned(), parameters }
 }
 
 /// Reads the arguments of a call to `tool`.

@@ -47,18 +47,13 @@ const PROCESS: &str = "process";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arguments {
-    /// The command. bash reads it, so it may be a whole script.
     command: String,
-    /// How long it may run, in milliseconds: 120000 unless told otherwise. In the background: for ever unless told
-    /// otherwise.
+    /// Milliseconds. Default 120000; in the background none.
     #[schemars(range(min = 1))]
     timeout: Option<u64>,
-    /// The directory in which it runs: the workspace unless told otherwise. Use this instead of cd.
     workdir: Option<String>,
-    /// What it does, in five to ten words, for the people who watch.
+    /// Five to ten words for the user.
     description: Option<String>,
-    /// Whether it is left running in the background: for what does not end by itself, such as a server. The result has
-    /// an id for the tool process.
     background: Option<bool>,
 }
 
@@ -108,7 +103,7 @@ impl TypedTool for Bash {
 
     fn complete(&self, spec: &mut ToolSpec) {
         let most = self.options.max_timeout.as_millis();
-        let sentence = format!("At most {most} when it is waited for.");
+        let sentence = format!("At most {most} when waited for.");
         if let Some(timeout) = spec.parameters.pointer_mut("/properties/timeout/description") {
             let described = timeout.as_str().unwrap_or_default();
             *timeout = format!("{described} {sentence}").trim().into();

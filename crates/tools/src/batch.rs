@@ -40,7 +40,6 @@ pub struct Batch;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arguments {
-    /// 1 to 25 calls.
     #[serde(rename = "tool_calls")]
     calls: Vec<Item>,
 }
@@ -49,9 +48,7 @@ pub struct Arguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// The name of the tool.
     tool: String,
-    /// Its arguments.
     #[serde(default)]
     parameters: Map<String, Value>,
 }

@@ -37,13 +37,9 @@ use crate::typed::{Ready, TypedTool};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The file to change: relative to the workspace, or absolute inside of it.
     file_path: String,
-    /// The text to replace, exactly as it is in the file, without line numbers. Empty to create a new file.
     old_string: String,
-    /// The text to put in its place.
     new_string: String,
-    /// Replace every occurrence instead of the only one. Default false.
     #[serde(default)]
     replace_all: Option<bool>,
 }

@@ -27,9 +27,7 @@ const SHOWN: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The glob, relative to path: "*.rs" matches names at any depth, "src/**/*.{ts,tsx}" matches paths.
     pattern: String,
-    /// The directory to search. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
 }

@@ -27,12 +27,9 @@ const LONGEST: usize = 10_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The regular expression (Rust syntax), matched against single lines. "(?i)" in front ignores case.
     pattern: String,
-    /// The directory or file to search. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
-    /// Search only files that match this glob: "*.rs", "*.{ts,tsx}", "src/**".
     #[serde(default)]
     include: Option<String>,
 }

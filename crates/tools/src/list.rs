@@ -28,10 +28,8 @@ const GLOBS: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The directory to list. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
-    /// Globs of files and directories to leave out, beside those that .gitignore names.
     #[serde(default)]
     ignore: Option<Vec<String>>,
 }

@@ -20,9 +20,7 @@ const MOST: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The file to change: relative to the workspace, or absolute inside of it.
     file_path: String,
-    /// The edits, in order: 1 to 100. Each sees what the ones before it made.
     edits: Vec<One>,
 }
 
@@ -30,11 +28,8 @@ pub struct Arguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct One {
-    /// The text to replace, exactly as it is in the file, without line numbers. Empty in the first edit to create a new file.
     old_string: String,
-    /// The text to put in its place.
     new_string: String,
-    /// Replace every occurrence instead of the only one. Default false.
     #[serde(default)]
     replace_all: Option<bool>,
 }

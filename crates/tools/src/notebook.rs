@@ -25,21 +25,15 @@ use change::{CellKind, Change, Changed, Name, Notebook};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The notebook (.ipynb): relative to the workspace, or absolute inside of it.
     file_path: String,
-    /// The id of the cell. A new cell is inserted after it.
     #[serde(default)]
     cell_id: Option<String>,
-    /// The number of the cell, from 0, where no id is given. A new cell gets this number.
     #[serde(default)]
     cell_index: Option<usize>,
-    /// The source of the cell; not for delete.
     #[serde(default)]
     new_source: Option<String>,
-    /// The kind of a new cell. Needed for insert only.
     #[serde(default)]
     cell_type: Option<CellType>,
-    /// What to do with the cell. Default replace.
     #[serde(default)]
     edit_mode: Option<EditMode>,
 }

@@ -25,18 +25,11 @@ const MAX_WAIT: u64 = 120_000;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arguments {
-    /// What is done: list all, read the output of one, write to its standard input, or end it.
     action: Action,
-    /// The id that bash gave, or "last" for the command that was started last. Needed for all but list.
     id: Option<String>,
-    /// For write: what it reads. A line ends with a line break.
     text: Option<String>,
-    /// For write: whether its standard input is closed after that.
     close: Option<bool>,
-    /// For read: whether all that is remembered is shown, instead of what is new since the last time.
     all: Option<bool>,
-    /// For read and write: how long new output, or its end, is waited for, in milliseconds. Not at all unless told
-    /// otherwise.
     #[schemars(range(max = MAX_WAIT))]
     wait: Option<u64>,
 }

@@ -28,24 +28,18 @@ pub struct Question;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arguments {
-    /// 1 to 4 questions.
     questions: Vec<WrittenQuestion>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WrittenQuestion {
-    /// The whole question.
     question: String,
-    /// What it is about, in at most 30 characters.
     header: String,
-    /// Answers to choose from.
     #[serde(default)]
     options: Option<Vec<WrittenOption>>,
-    /// Whether several may be chosen. Default: false.
     #[serde(default)]
     multiple: Option<bool>,
-    /// Whether an answer in their own words is welcome. Default: true.
     #[serde(default)]
     custom: Option<bool>,
 }
@@ -53,9 +47,7 @@ struct WrittenQuestion {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WrittenOption {
-    /// One to five words.
     label: String,
-    /// What choosing it means.
     #[serde(default)]
     description: Option<String>,
 }

@@ -34,12 +34,9 @@ const SPARE: usize = 64;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The file or directory: relative to the workspace, or absolute inside of it.
     file_path: String,
-    /// The first line to show, counted from 1. Default 1.
     #[serde(default)]
     offset: Option<u64>,
-    /// How many lines to show, at most and by default 2000.
     #[serde(default)]
     limit: Option<u64>,
 }

@@ -31,7 +31,6 @@ const MOST_LOGGED: usize = 10;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The skill, by its name.
     name: String,
 }
 

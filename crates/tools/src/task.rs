@@ -26,15 +26,11 @@ pub struct Task;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arguments {
-    /// What the task is, in three to five words, for the people who watch.
+    /// Three to five words for the user.
     description: String,
-    /// What is to be done: all that the other agent is told.
     prompt: String,
-    /// The agent that does it.
     subagent_type: String,
-    /// The id of an earlier task: its agent goes on with all that it knows. A new one unless told otherwise.
     task_id: Option<String>,
-    /// Whether the call returns at once, and you are told later how the task ended.
     background: Option<bool>,
 }
 

@@ -26,18 +26,14 @@ pub struct TodoWrite;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Written {
-    /// The whole list, in order.
     todos: Vec<WrittenTodo>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WrittenTodo {
-    /// What is to be done, in one short sentence.
     content: String,
-    /// How far it is.
     status: Status,
-    /// How much it matters. Default: medium.
     #[serde(default)]
     priority: Option<Priority>,
 }

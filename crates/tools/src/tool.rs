@@ -168,6 +168,11 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Why no call of it can have a result as things are configured, with what to do. Models are not shown such a tool.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
         None

@@ -97,6 +97,11 @@ pub trait TypedTool: Send + Sync + 'static {
     /// Completes what models are told of it, with what is known of this value only, as limits that are configured.
     fn complete(&self, _spec: &mut ToolSpec) {}
 
+    /// As [`Tool::unavailable`] has it.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
         None
@@ -174,6 +179,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn is_brief(&self) -> bool {
         T::IS_BRIEF
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        self.tool.unavailable()
     }
 
     fn longest(&self) -> Option<Duration> {

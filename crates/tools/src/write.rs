@@ -18,9 +18,7 @@ use crate::typed::{Ready, TypedTool};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The file to create or replace: relative to the workspace, or absolute inside of it.
     file_path: String,
-    /// The whole content of the file.
     content: String,
 }
 

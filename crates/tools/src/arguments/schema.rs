@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// The JSON Schema of `T` as a model is told of it: one object without references, titles and number formats, with the
-/// doc comments as descriptions. Objects take no other properties than theirs.
+/// The JSON Schema of `T` by which arguments are checked: one object without references, titles and number formats, with
+/// the doc comments as descriptions. Objects take no other properties than theirs.
 pub fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -43,6 +43,48 @@ fn simplify(schema: &mut Value) {
     }
     for list in ["anyOf", "oneOf", "allOf", "prefixItems"] {
         object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(simplify);
+    }
+}
+
+/// `schema` without what tells a model nothing that it needs, since every request carries it:
+///
+/// - whether other properties are taken, defaults, and 0 as the least value: the check of a call says what is wrong
+/// - descriptions of list items, which are doc comments of types
+/// - descriptions of single values of an enumeration
+pub fn told(mut schema: Value) -> Value {
+    shorten(&mut schema);
+    schema
+}
+
+fn shorten(schema: &mut Value) {
+    let values = schema.get("oneOf").and_then(|_| allowed(schema));
+    let values = values.map(|values| values.into_iter().cloned().collect::<Vec<_>>());
+    let Some(object) = schema.as_object_mut() else { return };
+    if object.get("additionalProperties").is_some_and(Value::is_boolean) {
+        object.remove("additionalProperties");
+    }
+    object.remove("default");
+    if object.get("minimum").is_some_and(|least| least == 0) {
+        object.remove("minimum");
+    }
+    if let Some(values) = values {
+        object.remove("oneOf");
+        if values.iter().all(Value::is_string) {
+            object.insert("type".to_owned(), "string".into());
+        }
+        object.insert("enum".to_owned(), values.into());
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(shorten);
+    }
+    if let Some(Value::Object(items)) = object.get_mut("items") {
+        items.remove("description");
+    }
+    for single in ["items", "additionalProperties"] {
+        object.get_mut(single).into_iter().for_each(shorten);
+    }
+    for list in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+        object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(shorten);
     }
 }
 

@@ -70,6 +70,21 @@ fn a_schema_is_plain() {
 }
 
 #[test]
+fn what_models_are_told_is_shorter_and_calls_are_checked_as_before() {
+    let told = told(schema::<Arguments>());
+    let text = told.to_string();
+    for noise in ["additionalProperties", "\"minimum\":0", "default", "oneOf", "const", "It goes on."] {
+        assert!(!text.contains(noise), "{noise} in {text}");
+    }
+    assert_eq!(told["properties"]["firstLine"]["minimum"], 1);
+    assert_eq!(told["properties"]["kind"], json!({"type": "string", "enum": ["in_progress", "completed"]}));
+    assert_eq!(told["properties"]["title"]["required"], json!(["line"]));
+    assert_eq!(short(&told), short(&schema::<Arguments>()));
+    assert!(refused(json!({"filePath": "a", "timeout": -1})).contains("`timeout` must be at least 0"));
+    assert!(refused(json!({"filePath": "a", "more": 1})).contains("there is no `more`"));
+}
+
+#[test]
 fn a_schema_has_a_short_form() {
     assert_eq!(
         short(&schema::<Arguments>()),

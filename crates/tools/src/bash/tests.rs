@@ -211,7 +211,7 @@ async fn the_longest_time_is_configured_and_told() {
     let fixture = fixture_with(options);
     let spec = fixture.registry.get("bash").unwrap().spec();
     let described = spec.parameters["properties"]["timeout"]["description"].as_str().unwrap();
-    assert!(described.ends_with("At most 1000 when it is waited for."), "{described}");
+    assert!(described.ends_with("At most 1000 when waited for."), "{described}");
     let error = fixture.refused(json!({"command": "ls", "timeout": 1_001})).await;
     assert_eq!(error, "`timeout` must be at most 1000, not 1001: for what takes longer, use background");
     // The usual time is not longer than the longest.

@@ -49,12 +49,10 @@ enum Format {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Arguments {
-    /// The address. https:// is assumed where nothing is said.
     url: String,
-    /// What a page is made into. Default: markdown.
     #[serde(default)]
     format: Option<Format>,
-    /// Seconds to wait at most: up to 120. Default: 30.
+    /// Seconds: default 30, at most 120.
     #[serde(default)]
     timeout: Option<u64>,
 }

@@ -216,6 +216,14 @@ impl SearchBackend for McpSearch {
         self.name
     }
 
+    fn has_web(&self) -> bool {
+        self.web.is_some()
+    }
+
+    fn has_code(&self) -> bool {
+        self.code.is_some()
+    }
+
     fn web<'a>(&'a self, query: &'a WebQuery) -> BoxFuture<'a, Result<String, SearchError>> {
         self.call(self.web.as_deref(), "the web", query).boxed()
     }

@@ -101,6 +101,16 @@ pub trait SearchBackend: Send + Sync + 'static {
         TIMEOUT
     }
 
+    /// Whether it searches the web. If not, models are not shown `websearch`.
+    fn has_web(&self) -> bool {
+        true
+    }
+
+    /// Whether it searches for code. If not, models are not shown `codesearch`.
+    fn has_code(&self) -> bool {
+        true
+    }
+
     /// Searches the web. Has no deadline: dropping the future ends it.
     fn web<'a>(&'a self, query: &'a WebQuery) -> BoxFuture<'a, Result<String, SearchError>>;
 
@@ -201,6 +211,15 @@ impl SearchOptions {
         Self::Backend(Arc::new(SearxngSearch::new(endpoint)))
     }
 
+    /// Why there is no search, unless the backend `has` it.
+    fn lacks(&self, has: impl Fn(&dyn SearchBackend) -> bool) -> Option<String> {
+        match self {
+            Self::Backend(backend) if has(&**backend) => None,
+            Self::Backend(backend) => Some(format!("{} has no such search", backend.name())),
+            Self::Off => Some("no search service is configured: set `search` in [tools.web]".to_owned()),
+        }
+    }
+
     fn backend(&self) -> Result<&dyn SearchBackend, ToolError> {
         match self {
             Self::Backend(backend) => Ok(&**backend),
@@ -218,9 +237,8 @@ impl SearchOptions {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebArguments {
-    /// What to look for.
     query: String,
-    /// How many results: 1 to 25. Default: 8.
+    /// 1 to 25. Default: 8.
     #[serde(default)]
     num_results: Option<u32>,
 }
@@ -229,9 +247,8 @@ pub struct WebArguments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CodeArguments {
-    /// What to look for: the library or the API, and what shall be done with it.
     query: String,
-    /// How much to return, in tokens: 1000 to 50000. Default: 5000.
+    /// 1000 to 50000. Default: 5000.
     #[serde(default)]
     tokens_num: Option<u32>,
 }
@@ -269,6 +286,10 @@ impl TypedTool for WebSearch {
     type Arguments = WebArguments;
     type Task = WebQuery;
 
+    fn unavailable(&self) -> Option<String> {
+        self.options.lacks(|backend| backend.has_web())
+    }
+
     async fn prepare(&self, arguments: WebArguments, _: &CallContext) -> Result<Ready<WebQuery>, ToolError> {
         let num_results = arguments.num_results.unwrap_or(RESULTS);
         if !(1..=MOST_RESULTS).contains(&num_results) {
@@ -294,6 +315,10 @@ impl TypedTool for CodeSearch {
     const RISK: Risk = Risk::Moderate;
     type Arguments = CodeArguments;
     type Task = CodeQuery;
+
+    fn unavailable(&self) -> Option<String> {
+        self.options.lacks(|backend| backend.has_code())
+    }
 
     async fn prepare(
         &self,

@@ -90,6 +90,10 @@ impl SearchBackend for SearxngSearch {
         "searxng"
     }
 
+    fn has_code(&self) -> bool {
+        false
+    }
+
     fn web<'a>(&'a self, query: &'a WebQuery) -> BoxFuture<'a, Result<String, SearchError>> {
         self.find(query).boxed()
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use playhouse_tools::web::{
-    CodeSearch, Endpoint, SearchBackend, SearchError, SearchOptions, WebQuery, WebSearch,
+    CodeSearch, Endpoint, SearchBackend, SearchError, SearchOptions, WebOptions, WebQuery, WebSearch,
 };
-use playhouse_tools::{Registry, ToolError, Typed};
+use playhouse_tools::{NativeOptions, Registry, ToolError, Typed};
 use serde_json::{Value, json};
 
 use super::web_server::{Place, Reply, Seen, Server};
@@ -291,4 +291,24 @@ fn endpoints_that_cannot_be_are_told_and_no_key_with_it() {
     }
     assert!(Endpoint::new(SearchOptions::EXA, Vec::new()).is_ok());
     assert!(Endpoint::new("http://127.0.0.1:8080/", Vec::new()).is_ok());
+}
+
+#[test]
+fn a_search_that_nobody_does_is_unavailable() {
+    let endpoint = || Endpoint::new("http://127.0.0.1:1/", Vec::new()).unwrap();
+    let tool = |name: &str| Some(name.to_owned());
+    for (search, web, code) in [
+        (SearchOptions::Off, false, false),
+        (SearchOptions::exa(endpoint()), true, true),
+        (SearchOptions::searxng(endpoint()), true, false),
+        (SearchOptions::mcp(endpoint(), tool("find"), None), true, false),
+        (SearchOptions::mcp(endpoint(), None, tool("find")), false, true),
+    ] {
+        let web_options = WebOptions { search, ..WebOptions::default() };
+        let registry = Registry::native_with(NativeOptions { web: web_options, ..NativeOptions::default() });
+        let available = |name: &str| registry.get(name).unwrap().unavailable().is_none();
+        assert_eq!((available("websearch"), available("codesearch")), (web, code));
+        let others = registry.iter().filter(|tool| !tool.spec().name.ends_with("search"));
+        assert!(others.map(|tool| tool.unavailable()).all(|reason| reason.is_none()));
+    }
 }
