@@ -11,15 +11,11 @@ use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::QuestionAnswer;
-use playhouse_protocol::{
-    CommandError, Entry, ErrorCode, ErrorInfo, HandedOver, MessageId, ModelRef, Record, Reply, Seq, SessionId,
-};
-use playhouse_session::{
-    AttemptReport, Effect, Facts, FailedAttempt, Input, Machine, Session, Stamp, StepPhase, Ticket,
-};
+use playhouse_protocol::{CommandError, Entry, HandedOver, MessageId, ModelRef, Record, Seq, SessionId};
+use playhouse_session::{Effect, Facts, Input, Machine, Session, Stamp, StepPhase, Ticket};
 use playhouse_store::StoreError;
 use playhouse_workspace::{BackgroundCommand, FileTracker};
-use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -38,7 +34,7 @@ use crate::rules::ShownRules;
 use crate::seen::Kept;
 use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
-use crate::supervisor::{HELD_UP, LEFT, RUNTIME_ENDS, SupervisorMessage, UNSURE};
+use crate::supervisor::{HELD_UP, LEFT, RUNTIME_ENDS, SupervisorMessage};
 use crate::wake::{Loaded, Place};
 
 mod appends;
@@ -47,6 +43,7 @@ mod commands;
 mod consents;
 mod effects;
 mod follow;
+mod inbox;
 mod live;
 mod message;
 mod place;
@@ -54,7 +51,7 @@ mod reports;
 
 use self::appends::Gathered;
 use self::follow::Following;
-use self::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
+use self::live::{Carrier, LiveAside, LiveCall, LiveStep};
 pub(crate) use self::message::{ReplyPort, SessionMessage};
 
 pub(crate) struct SessionArguments {
@@ -291,143 +288,6 @@ impl Actor for SessionActor {
 }
 
 impl SessionState {
-    async fn take(
-        &mut self,
-        myself: &ActorRef<SessionMessage>,
-        message: SessionMessage,
-    ) -> Result<(), ActorProcessingErr> {
-        if self.unsure && message.appends() {
-            // Its caller is told nothing, and asks again: the one that is read then.
-            myself.stop(Some(UNSURE.to_owned()));
-            return Ok(());
-        }
-        if self.place.is_err() && message.works(self.machine.is_suspended()) {
-            self.look_again(myself, message);
-            return Ok(());
-        }
-        let input = match message {
-            SessionMessage::Command(command, port) => match self.command(myself, command, port) {
-                Some(input) => input,
-                None => return Ok(()),
-            },
-            SessionMessage::Attached(prompt, port) => match self.attached(*prompt, port) {
-                Some(input) => input,
-                None => return Ok(()),
-            },
-            SessionMessage::Abort(port) => Input::Abort(self.ticket(port)),
-            SessionMessage::AbortTurn(turn, port) => Input::AbortTurn(self.ticket(port), turn),
-            SessionMessage::Delete(port) => {
-                self.abandon_background();
-                Input::Delete(self.ticket(port))
-            }
-            SessionMessage::Flushed(Ok(seq)) => return self.on_flushed(myself, seq).await,
-            SessionMessage::Flushed(Err(error)) => return self.store_failed(myself, error),
-            SessionMessage::Attempt(attempt, report, conversation) => {
-                if let Some(step) = self.step.take_if(|step| step.attempt == attempt) {
-                    self.stepper = Some(step.actor);
-                }
-                if let Some(aside) = self.take_aside(|aside| aside.attempt == attempt) {
-                    aside.actor.stop(None);
-                }
-                if conversation.is_some() {
-                    self.conversation = conversation;
-                }
-                Input::Attempt(attempt, *report)
-            }
-            SessionMessage::SystemMade(made) => Input::SystemMade(*made),
-            SessionMessage::Prepared(call, prepared) => {
-                if prepared.is_err() {
-                    self.dismiss(call);
-                }
-                Input::Prepared(call, *prepared)
-            }
-            SessionMessage::Ask(call, questions, answer) => {
-                // One that was killed meanwhile waits no more.
-                if !self.calls.contains_key(&call) {
-                    return Ok(());
-                }
-                self.asking.insert(call, answer);
-                Input::Ask(call, questions)
-            }
-            SessionMessage::Call(call, report) => {
-                self.dismiss(call);
-                Input::Call(call, *report)
-            }
-            SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
-            SessionMessage::Write => {
-                self.write(myself);
-                return Ok(());
-            }
-            SessionMessage::Granted(ticket, consent, granted) => {
-                return self.granted(myself, ticket, consent, granted).await;
-            }
-            SessionMessage::Rejudge(by) => return self.rejudge(myself, by).await,
-            SessionMessage::Awake => {
-                self.announce_open();
-                if self.machine.is_suspended() {
-                    return Ok(());
-                }
-                self.look_after_background();
-                self.consents_changed = true;
-                Input::Resume
-            }
-            SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
-            // It is there: else it was looked for.
-            SessionMessage::Place(port) => {
-                drop(port.send(Ok(Reply::Done)));
-                return Ok(());
-            }
-            SessionMessage::Looked(found) => {
-                self.looked(myself, found);
-                return Ok(());
-            }
-            SessionMessage::Stop => {
-                self.stopping = true;
-                Input::Stop
-            }
-            // Leaving is not for the machine: see `handle`.
-            SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
-        };
-        self.feed(myself, input).await
-    }
-
-    /// A child ended by itself: it panicked, or was killed by something else than this actor.
-    async fn child_ended(
-        &mut self,
-        myself: &ActorRef<SessionMessage>,
-        who: ActorId,
-        why: &str,
-    ) -> Result<(), ActorProcessingErr> {
-        if let Some(step) = self.step.take_if(|step| step.actor.get_id() == who) {
-            self.ring.take(step.attempt);
-            let error = ErrorInfo::new(
-                ErrorCode::Internal,
-                format!(
-                    "a bug in the engine: the step's actor crashed: {why}. Other sessions are not affected"
-                ),
-            );
-            let report = FailedAttempt::without_answer(error, true);
-            let input = Input::Attempt(step.attempt, AttemptReport::Failed(report));
-            return self.feed(myself, input).await;
-        }
-        if let Some(aside) = self.take_aside(|aside| aside.actor.get_id() == who) {
-            let text = format!("a bug in the engine: the actor of a title or a summary crashed: {why}");
-            let error = ErrorInfo::new(ErrorCode::Internal, text);
-            let report = FailedAttempt::without_answer(error, true);
-            let input = Input::Attempt(aside.attempt, AttemptReport::Failed(report));
-            return self.feed(myself, input).await;
-        }
-        let is_it = |live: &LiveCall| live.actor().is_some_and(|actor| actor.get_id() == who);
-        let crashed = self.calls.iter().find(|(_, live)| is_it(live)).map(|(call, _)| *call);
-        let Some(call) = crashed else { return Ok(()) };
-        self.calls.remove(&call);
-        self.asking.remove(&call);
-        let report = crashed_with(why);
-        // A crash while preparing and one while running are told to the machine in the words it waits for.
-        self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;
-        self.feed(myself, Input::Call(call, report)).await
-    }
-
     /// Whether there is nothing to do, and nobody waits for anything.
     fn rests(&self) -> bool {
         let is_through = self.machine.session().is_idle() || self.machine.is_suspended();
