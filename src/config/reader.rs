@@ -46,14 +46,30 @@ struct Draft {
     call_ids: Option<CallIdForm>,
 }
 
-/// A shell with a pipe must fit.
 /// How many sub-sessions may stand below each other at most: the engine makes none below those.
 const DEEPEST_TASK: usize = 8;
+/// A shell with a pipe must fit.
 const FEWEST_PROCESSES: u64 = 8;
 /// The memory of a shell, in MB.
 const LEAST_MEGABYTES: u64 = 32;
 /// A shell that sets a pipe up must fit.
 const FEWEST_OPEN_FILES: u64 = 32;
+
+/// Sets a key of a section in which nothing has a name of the operator's choice.
+type SetKey = fn(KeyName, &Value, &mut Settings) -> Result<(), String>;
+
+/// Who reads the keys whose path begins so.
+const SECTIONS: [(&str, SetKey); 9] = [
+    ("billing.", billing::set),
+    ("budgets.", |key, value, settings| budgets::set(key, None, value, &mut settings.budgets)),
+    ("metrics.", metrics::set),
+    ("moderate", walls::set),
+    ("sandbox", walls::set),
+    ("server.", server::set),
+    ("tools.bash.", |key, value, settings| set_bash(key, value, &mut settings.tools.bash)),
+    ("tools.web.", |key, value, settings| settings.web.set(key, value)),
+    ("walls.", walls::set),
+];
 
 /// The limits that a file sets.
 #[derive(Default)]
@@ -160,6 +176,10 @@ impl Reader<'_> {
     }
 
     fn set_top(&mut self, setting: &Setting) -> Result<(), String> {
+        if let Some((_, set)) = SECTIONS.iter().find(|(prefix, _)| setting.key.path.starts_with(prefix)) {
+            return set(setting.key.name, &setting.value, self.settings)
+                .map_err(|error| keyed(setting, &error));
+        }
         match (setting.key.name, &setting.value) {
             (KeyName::Model, Value::Text(text)) => {
                 self.settings.model = Some(text.parse().map_err(|error| keyed(setting, &error))?);
@@ -189,54 +209,6 @@ impl Reader<'_> {
             (KeyName::Store, Value::Text(name)) => {
                 let parsed = name.parse();
                 self.settings.store = parsed.map_err(|error: String| keyed(setting, &error))?;
-            }
-            (
-                key @ (KeyName::WebAllowPrivate
-                | KeyName::WebSearch
-                | KeyName::WebSearchUrl
-                | KeyName::WebSearchTool
-                | KeyName::WebCodeTool),
-                value,
-            ) => self.settings.web.set(key, value).map_err(|error| keyed(setting, &error))?,
-            (
-                key @ (KeyName::Sandbox
-                | KeyName::Moderate
-                | KeyName::WallsRead
-                | KeyName::WallsWrite
-                | KeyName::WallsNetwork
-                | KeyName::WallsRoots),
-                value,
-            ) => walls::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
-            (
-                key @ (KeyName::ServerListen
-                | KeyName::ServerRoots
-                | KeyName::ServerHosts
-                | KeyName::ServerOrigins
-                | KeyName::ServerGrace
-                | KeyName::ServerConnections
-                | KeyName::ServerSessions
-                | KeyName::ServerRunningTurns
-                | KeyName::ServerTokens
-                | KeyName::ServerSpend
-                | KeyName::ServerSubscribers),
-                value,
-            ) => server::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?,
-            (key @ KeyName::BillingLight, value) => {
-                billing::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
-            }
-            (
-                key @ (KeyName::BudgetTurnCost
-                | KeyName::BudgetTurnTokens
-                | KeyName::BudgetSessionCost
-                | KeyName::BudgetSessionTokens
-                | KeyName::BudgetTenantCost
-                | KeyName::BudgetTenantTokens
-                | KeyName::BudgetTenantPer),
-                value,
-            ) => budgets::set(key, None, value, &mut self.settings.budgets)
-                .map_err(|error| keyed(setting, &error))?,
-            (key @ (KeyName::MetricsAccess | KeyName::MetricsToken | KeyName::MetricsTenants), value) => {
-                metrics::set(key, value, self.settings).map_err(|error| keyed(setting, &error))?
             }
             (KeyName::Resume, Value::Text(text)) => {
                 self.settings.resume = resume(text).map_err(|error| keyed(setting, &error))?;
@@ -281,16 +253,6 @@ impl Reader<'_> {
                         let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
                         self.settings.max_live = usize::try_from(most).unwrap_or(usize::MAX);
                     }
-                    KeyName::BashMaxTimeout
-                    | KeyName::BashProcesses
-                    | KeyName::BashMemory
-                    | KeyName::BashFile
-                    | KeyName::BashOpenFiles
-                    | KeyName::BashCpu
-                    | KeyName::BashSessionProcesses
-                    | KeyName::BashSessionMemory
-                    | KeyName::BashBackground => set_bash(key, *number, &mut self.settings.tools.bash)
-                        .map_err(|error| keyed(setting, &error))?,
                     KeyName::KeepOutputs => {
                         let keep = Duration::from_secs(number.saturating_mul(3_600));
                         self.settings.keep_outputs = (!keep.is_zero()).then_some(keep);
@@ -420,7 +382,8 @@ fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), St
     Ok(())
 }
 
-fn set_bash(key: KeyName, number: u64, bash: &mut BashOptions) -> Result<(), String> {
+fn set_bash(key: KeyName, value: &Value, bash: &mut BashOptions) -> Result<(), String> {
+    let &Value::Whole(number) = value else { return Err("does not belong here".to_owned()) };
     let limits = &mut bash.limits;
     match key {
         KeyName::BashMaxTimeout => bash.max_timeout = Duration::from_millis(at_least_one(number)?.into()),
