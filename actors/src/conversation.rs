@@ -64,7 +64,7 @@ impl Conversation {
     pub(crate) async fn extend(
         &mut self,
         shared: &Arc<Shared>,
-        mut request: ProfileRequest,
+        request: &ProfileRequest,
         settled: Option<Seq>,
         session: &ActorRef<SessionMessage>,
         judge: Arc<Judge>,
@@ -80,7 +80,7 @@ impl Conversation {
             None => {
                 let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(&shared.tools));
                 let log = Arc::clone(&shared.store.log);
-                let handed = self.tools.clone();
+                let (handed, mut request) = (self.tools.clone(), request.clone());
                 let profile = move || {
                     request.settled =
                         settled.map(|seq| settled_text(&*log, request.session, seq)).transpose()?;

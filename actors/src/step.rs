@@ -135,49 +135,16 @@ pub(crate) fn record(report: &AttemptReport) {
     tracing::debug!("an attempt ended");
 }
 
-async fn run(work: StepWork) {
-    let StepWork {
-        order,
-        mut conversation,
-        new,
-        request,
-        settled,
-        until,
-        durable,
-        judge,
-        ring,
-        ids,
-        cancel,
-        session,
-        shared,
-        child: _child,
-        turn: _,
-        purse,
-    } = work;
+async fn run(mut work: StepWork) {
     let mut progress = Progress::default();
-    let of_session = request.session;
-    let ended = {
-        let attempt = attempt(
-            &order,
-            &mut conversation,
-            new,
-            request,
-            settled,
-            (until, &durable),
-            judge,
-            &session,
-            &ring,
-            &ids,
-            &shared,
-            purse,
-            &mut progress,
-        );
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
-            ended = attempt => ended,
-        }
+    let cancel = work.cancel.clone();
+    let ended = tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
+        ended = attempt(&mut work, &mut progress) => ended,
     };
+    let StepWork { order, conversation, request, ring, session, child: _child, .. } = work;
+    let of_session = request.session;
     let open = ring.take(order.attempt);
     let report = match ended {
         Ok(mut answer) => {
@@ -287,27 +254,15 @@ impl Progress {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the parts of one StepWork, borrowed apart from each other")]
-async fn attempt(
-    order: &AttemptOrder,
-    conversation: &mut Conversation,
-    new: Vec<ChatMessage>,
-    request: ProfileRequest,
-    settled: Option<Seq>,
-    (until, durable): (Seq, &Durable),
-    judge: Arc<Judge>,
-    session: &ActorRef<SessionMessage>,
-    ring: &Ring,
-    ids: &Ids,
-    shared: &Arc<Shared>,
-    purse: Option<(Arc<Purse>, Before)>,
-    progress: &mut Progress,
-) -> Result<playhouse_llm::Answer, ErrorInfo> {
-    let tenant = request.tenant.clone();
+/// Makes the request and exchanges it for an answer. What came before it ended otherwise is in `progress` and the ring.
+async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhouse_llm::Answer, ErrorInfo> {
+    let StepWork { order, conversation, request, durable, ring, ids, session, shared, .. } = work;
+    let (settled, until) = (work.settled, work.until);
     if let Some(settled) = settled {
         // It may be read there.
         durable.wait(settled).await;
     }
+    let (judge, new) = (Arc::clone(&work.judge), std::mem::take(&mut work.new));
     conversation.extend(shared, request, settled, session, judge, new, order.messages).await?;
     let preceding = conversation.preceding();
     if let Some(fit) = order.fit.filter(|fit| !fit.is_within(preceding)) {
@@ -318,7 +273,8 @@ async fn attempt(
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
     // All of the above needs no record of the attempt; and where nothing else is to be waited for, the request is sent on its way as well.
-    let of = (order, until);
+    let of = (&*order, until);
+    let purse = work.purse.take();
     let free = purse.is_none().then(|| profile.limiter.try_acquire(order.estimated_input)).flatten();
     let _permit = match free {
         Some(permit) => {
@@ -336,7 +292,7 @@ async fn attempt(
                 let attempt = (order.attempt, &order.model, Some(order.turn));
                 purse.reserve(shared, attempt, before, most, waits).await?;
             }
-            admitted(&profile.limiter, &tenant, of, ring, shared).await
+            admitted(&profile.limiter, &request.tenant, of, ring, shared).await
         }
     };
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
