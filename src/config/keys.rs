@@ -162,7 +162,7 @@ keys! {
     WebAllowPrivate = "tools.web.allow_private", List, "none", false,
         "What `webfetch` may reach beside the public Internet: addresses (`127.0.0.1`), networks (`10.0.0.0/8`), hosts (`intranet.example`) and all below a host (`*.intranet.example`).";
     WebSearch = "tools.web.search", Text, "`off`", false,
-        "Who searches for `websearch` and `codesearch`: `exa`, `searxng` (the web only), `mcp` (any server of MCP), or `off`. Queries go to that server.";
+        "Who searches for `websearch` and `codesearch`: `exa`, `searxng` (the web only), `mcp` (any server of MCP), or `off`: models see neither tool. Queries go to that server.";
     WebSearchUrl = "tools.web.search_url", Text, "Exa's for `exa`, else needed", false,
         "Where the server that searches is. It may be private.";
     WebSearchHeader = "tools.web.search_headers.NAME", TextOrVariable, "none", false,

@@ -15,7 +15,7 @@ pub fn estimated_tokens(bytes: u64) -> u64 {
 
 /// The usage of an attempt that was cut: what the provider had reported until then, and an estimate of the rest.
 pub(crate) fn estimated_usage(reported: Option<Usage>, estimated_input: u64, streamed_bytes: u64) -> Usage {
-    let streamed = streamed_bytes.div_ceil(BYTES_PER_TOKEN);
+    let streamed = estimated_tokens(streamed_bytes);
     let (mut tokens, raw) = match reported {
         Some(usage) => (usage.tokens, usage.raw),
         None => (Tokens::default(), None),

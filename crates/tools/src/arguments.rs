@@ -36,9 +36,10 @@ use serde_json::{Map, Value};
 
 use crate::ToolError;
 
-pub use schema::{schema, short, told};
+pub use schema::{schema, short};
+use schema::{simplify, told};
 
-/// A tool as a model is told of it, with the arguments of type `T`.
+/// A native tool as a model is told of it, with the arguments of type `T`. What its schema does not say is in `description`.
 pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
     let parameters = told(schema::<T>());
     ToolSpec { name: name.to_owned(), description: description.trim().to_owned(), parameters }
@@ -85,8 +86,10 @@ pub(crate) fn not_an_object(spec: &ToolSpec, written: &str) -> ToolError {
         Ok(given) => ("they must be one JSON object".to_owned(), given),
         Err(error) => (format!("they are not valid JSON ({error})"), Value::Null),
     };
-    let schema = &spec.parameters;
-    misfit(&spec.name, &reason, schema, &given, &|mut call| fit::fit(&mut call, schema).is_ok())
+    // Models are not told that no other properties are taken.
+    let mut schema = spec.parameters.clone();
+    simplify(&mut schema);
+    misfit(&spec.name, &reason, &schema, &given, &|mut call| fit::fit(&mut call, &schema).is_ok())
 }
 
 fn misfit(

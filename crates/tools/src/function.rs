@@ -72,7 +72,10 @@ impl FunctionTool {
             let function = Arc::clone(&function);
             Ok(Box::new(move |context| function(arguments, context).boxed()) as Start)
         };
-        Self { spec: arguments::spec::<T>(name, description), effect: Effect::None, read: Box::new(read) }
+        // Its author can say nothing elsewhere, so it keeps all of the schema.
+        let spec =
+            ToolSpec { parameters: arguments::schema::<T>(), ..arguments::spec::<T>(name, description) };
+        Self { spec, effect: Effect::None, read: Box::new(read) }
     }
 
     /// Says what its calls may change. Those that change something run by themselves, and are not repeated after a

@@ -168,7 +168,7 @@ pub trait Tool: Send + Sync {
         false
     }
 
-    /// Why no call of it can have a result as things are configured, with what to do. Models are not shown such a tool.
+    /// Why this tool cannot work as configured, and what to do about it. Models are not shown it.
     fn unavailable(&self) -> Option<String> {
         None
     }

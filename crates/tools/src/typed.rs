@@ -97,7 +97,7 @@ pub trait TypedTool: Send + Sync + 'static {
     /// Completes what models are told of it, with what is known of this value only, as limits that are configured.
     fn complete(&self, _spec: &mut ToolSpec) {}
 
-    /// As [`Tool::unavailable`] has it.
+    /// See [`Tool::unavailable`].
     fn unavailable(&self) -> Option<String> {
         None
     }

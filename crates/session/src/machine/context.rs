@@ -16,7 +16,7 @@ use super::Machine;
 use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
 use crate::effect::{AsideOrder, AttemptReport, Effect, Stamp, StepAnswer, SystemMade, Ticket};
 use crate::fold::{FoldError, Pricing, QueuedPrompt, Session, StepPhase};
-use crate::settle::{BYTES_PER_TOKEN, estimated_usage, usage_of_answer, usage_of_failure};
+use crate::settle::{BYTES_PER_TOKEN, estimated_tokens, estimated_usage, usage_of_answer, usage_of_failure};
 
 /// So often room is made before an answer comes.
 const MOST_IN_A_ROW: u32 = 3;
@@ -101,7 +101,7 @@ impl Machine {
             Some(turn) => (&turn.agent, &turn.model),
             None => (&self.session.summary.agent, &self.session.summary.model),
         };
-        let measured = self.preceding(agent, model).map(|bytes| bytes.div_ceil(BYTES_PER_TOKEN));
+        let measured = self.preceding(agent, model).map(estimated_tokens);
         let preceding = measured.unwrap_or_else(|| stamp.facts.overhead_tokens(agent, model));
         self.session.context.gauge(model, preceding)
     }
@@ -236,7 +236,7 @@ impl Machine {
         most_output: u64,
         stamp: &mut Stamp<'_>,
     ) -> Result<AttemptId, FoldError> {
-        let estimated_input = (text.len() as u64).div_ceil(BYTES_PER_TOKEN);
+        let estimated_input = estimated_tokens(text.len() as u64);
         let Pricing { prices: PriceList { usual: prices, long: long_prices, .. }, catalogue } =
             self.pricing(&model, stamp);
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));

@@ -22,7 +22,7 @@ pub fn schema<T: JsonSchema>() -> Value {
 }
 
 /// Applies to a schema and all schemas in it, and not to the names of properties.
-fn simplify(schema: &mut Value) {
+pub(super) fn simplify(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     for noise in ["$schema", "title", "format"] {
         object.remove(noise);
@@ -46,12 +46,12 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// `schema` without what tells a model nothing that it needs, since every request carries it:
+/// `schema` without what a model does not need, since every request carries it:
 ///
-/// - whether other properties are taken, defaults, and 0 as the least value: the check of a call says what is wrong
+/// - whether other properties are taken, and defaults: the check of a call says what is wrong
 /// - descriptions of list items, which are doc comments of types
 /// - descriptions of single values of an enumeration
-pub fn told(mut schema: Value) -> Value {
+pub(super) fn told(mut schema: Value) -> Value {
     shorten(&mut schema);
     schema
 }
@@ -64,9 +64,6 @@ fn shorten(schema: &mut Value) {
         object.remove("additionalProperties");
     }
     object.remove("default");
-    if object.get("minimum").is_some_and(|least| least == 0) {
-        object.remove("minimum");
-    }
     if let Some(values) = values {
         object.remove("oneOf");
         if values.iter().all(Value::is_string) {

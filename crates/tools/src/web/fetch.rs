@@ -51,6 +51,7 @@ enum Format {
 pub struct Arguments {
     url: String,
     #[serde(default)]
+    /// Default: markdown.
     format: Option<Format>,
     /// Seconds: default 30, at most 120.
     #[serde(default)]

@@ -173,7 +173,7 @@ impl Endpoint {
 /// Who searches, as it is configured.
 #[derive(Clone, Default)]
 pub enum SearchOptions {
-    /// Nobody: the tools say how to configure it.
+    /// Nobody: models see no search tool.
     #[default]
     Off,
     /// This one.
@@ -215,7 +215,10 @@ impl SearchOptions {
     fn lacks(&self, has: impl Fn(&dyn SearchBackend) -> bool) -> Option<String> {
         match self {
             Self::Backend(backend) if has(&**backend) => None,
-            Self::Backend(backend) => Some(format!("{} has no such search", backend.name())),
+            Self::Backend(backend) => Some(format!(
+                "{} has no such search: set `search_tool` or `code_tool` in [tools.web], or another `search`",
+                backend.name()
+            )),
             Self::Off => Some("no search service is configured: set `search` in [tools.web]".to_owned()),
         }
     }
