@@ -225,7 +225,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// What the tools of a call work with.
+    /// The context that a call's tool gets.
     pub(super) fn context(
         &self,
         place: &Place,

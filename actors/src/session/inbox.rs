@@ -1,4 +1,4 @@
-//! What the messages of a session and the ends of its children mean to its machine.
+//! Translates messages of a session, and the ends of its children, into inputs of its machine.
 
 use playhouse_protocol::{ErrorCode, ErrorInfo, Reply};
 use playhouse_session::{AttemptReport, FailedAttempt, Input};
@@ -16,7 +16,7 @@ impl SessionState {
         message: SessionMessage,
     ) -> Result<(), ActorProcessingErr> {
         if self.unsure && message.appends() {
-            // Its caller is told nothing, and asks again: the one that is read then.
+            // The caller gets no answer and asks again; the session is read from the log anew.
             myself.stop(Some(UNSURE.to_owned()));
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl SessionState {
         self.calls.remove(&call);
         self.asking.remove(&call);
         let report = crashed_with(why);
-        // A crash while preparing and one while running are told to the machine in the words it waits for.
+        // The machine ignores the report that does not fit the phase of the call.
         self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;
         self.feed(myself, Input::Call(call, report)).await
     }

@@ -39,7 +39,7 @@ use crate::ToolError;
 pub use schema::{schema, short};
 use schema::{simplify, told};
 
-/// A native tool as a model is told of it, with the arguments of type `T`. What its schema does not say is in `description`.
+/// The specification of a native tool with arguments of type `T`. Its schema is shortened, so `description` explains the rest.
 pub fn spec<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
     let parameters = told(schema::<T>());
     ToolSpec { name: name.to_owned(), description: description.trim().to_owned(), parameters }

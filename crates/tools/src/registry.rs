@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// What a parameter is for stands in its own description, in that of the tool, or is said by its name.
+    /// A parameter is explained by its own description, by that of its tool, or by its name.
     #[test]
     fn every_parameter_of_the_native_tools_is_explained() {
         const PLAIN: [&str; 16] = [
