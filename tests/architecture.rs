@@ -299,7 +299,7 @@ fn one_place_reads_the_clock_for_what_is_stored() {
     // `door.rs` carries the times of files, `sweeper.rs`, `outputs.rs`, `folders.rs` and both `leftovers.rs` compare them; `failure` reads dates that say when
     // to come back.
     let expected = [
-        "actors/src/shared.rs: SystemTime",
+        "actors/src/base.rs: SystemTime",
         "actors/src/sweeper.rs: SystemTime",
         "crates/llm/src/failure/mod.rs: SystemTime",
         "crates/llm/src/failure/wait.rs: SystemTime",

@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
+use crate::base::{Child, Ids, begins, now};
 use crate::budget::{Before, Purse};
+use crate::context::EngineContext;
 use crate::conversation::tell;
 use crate::directory::{Directory, Profile, ProfileRequest};
 use crate::measure::gen_ai_provider;
 use crate::session::SessionMessage;
-use crate::shared::{Child, Ids, Shared, begins, now};
 use crate::step::{Progress, most_tokens, record, send, tell_limiter};
 
 /// All that such an attempt needs.
@@ -32,7 +33,7 @@ pub(crate) struct AsideWork {
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: ActorRef<SessionMessage>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     /// Counts this actor among those at work until it ends.
     pub(crate) child: Child,
     /// The span of the turn, where one runs.
@@ -144,7 +145,7 @@ async fn ask(
     order: &AsideOrder,
     mut request: ProfileRequest,
     directory: Arc<dyn Directory>,
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineContext>,
     purse: Option<(Arc<Purse>, Before)>,
     progress: &mut Progress,
     text: &mut String,
@@ -212,7 +213,7 @@ async fn exchange(
     body: bytes::Bytes,
     order: &AsideOrder,
     progress: &mut Progress,
-    shared: &Shared,
+    shared: &EngineContext,
     text: &mut String,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let began = Instant::now();

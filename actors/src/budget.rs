@@ -24,7 +24,8 @@ use playhouse_session::Session;
 use rust_decimal::prelude::ToPrimitive as _;
 use tokio::sync::{Notify, oneshot};
 
-use crate::shared::{Shared, now};
+use crate::base::now;
+use crate::context::EngineContext;
 
 /// The books of all tenants of an engine that have a budget.
 #[derive(Debug, Default)]
@@ -268,7 +269,7 @@ impl Purse {
     /// A budget does not cover it, or what was spent before cannot be read.
     pub(crate) async fn reserve(
         &self,
-        shared: &Shared,
+        shared: &EngineContext,
         (attempt, model, turn): (AttemptId, &ModelRef, Option<MessageId>),
         before: Before,
         (input, output): (u64, u64),

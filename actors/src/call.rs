@@ -19,11 +19,12 @@ use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOu
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tracing::{Instrument as _, Span};
 
+use crate::base::{Child, begins, panic_text};
+use crate::context::EngineContext;
 use crate::host::SessionHost;
 use crate::measure;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
-use crate::shared::{Child, Shared, begins, panic_text};
 
 /// A phase of a call.
 pub(crate) enum Phase {
@@ -94,7 +95,7 @@ pub(crate) struct CallArguments {
     pub(crate) context: CallContext,
     pub(crate) session: ActorRef<SessionMessage>,
     pub(crate) session_id: SessionId,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     /// Counts this call among what is at work until it ends.
     #[allow(dead_code, reason = "held for its count")]
     pub(crate) child: Child,
@@ -250,7 +251,7 @@ async fn execute(state: &mut Call) -> CallReport {
 }
 
 /// Stores what the tool attached, and makes the result.
-async fn finish(tenant: &Arc<str>, shared: &Arc<Shared>, output: ToolOutput) -> CallReport {
+async fn finish(tenant: &Arc<str>, shared: &Arc<EngineContext>, output: ToolOutput) -> CallReport {
     let ToolOutput { title, output, metadata, attachments, todos, seen: _, rules: _ } = output;
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {

@@ -17,10 +17,10 @@ use ractor::ActorRef;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::context::EngineContext;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
 use crate::session::SessionMessage;
-use crate::shared::Shared;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
 const LARGE: usize = 256 * 1024;
@@ -63,7 +63,7 @@ impl Conversation {
     #[allow(clippy::too_many_arguments, reason = "what a conversation is made of comes from all sides")]
     pub(crate) async fn extend(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
         request: &ProfileRequest,
         settled: Option<Seq>,
         session: &ActorRef<SessionMessage>,

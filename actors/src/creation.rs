@@ -15,14 +15,15 @@ use playhouse_workspace::Workspace;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use crate::base::now;
 use crate::bounds::OUT_OF_BOUNDS;
+use crate::context::EngineContext;
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::hub::Owner;
 use crate::measure;
 use crate::published::Published;
 use crate::ring::record_bytes;
-use crate::shared::{Shared, now};
 use crate::wake::{Above, DEEPEST, ancestors};
 
 /// About how much memory the event of a new session takes beside its record.
@@ -279,7 +280,7 @@ fn check_walls(walls: &WallsAllowed) -> Result<(), CommandError> {
 }
 
 /// Whether a session of `tenant` can be one below `parent`; the session at the top of both. Blocks.
-fn check_parent(shared: &Shared, parent: SessionId, tenant: &str) -> Result<SessionId, CommandError> {
+fn check_parent(shared: &EngineContext, parent: SessionId, tenant: &str) -> Result<SessionId, CommandError> {
     let log = &*shared.store.log;
     let summary = log.summary(parent)?;
     // Another tenant's sessions are none that there are.

@@ -16,8 +16,10 @@ use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
+use crate::base::{Children, Ids, now};
 use crate::bounds::{Bounds, Within};
 use crate::budget::Purses;
+use crate::context::EngineContext;
 use crate::directory::Directory;
 use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
@@ -28,7 +30,6 @@ use crate::parked::ParkedSessions;
 use crate::removal::Remover;
 use crate::resume::Resume;
 use crate::seen::Seen;
-use crate::shared::{Children, Ids, Shared, now};
 use crate::supervisor::{Supervisor, SupervisorMessage};
 use crate::sweeper::Sweeper;
 use crate::tasks::TaskLimits;
@@ -140,7 +141,7 @@ pub struct Stopped {
 /// Runs sessions. Cheap to clone. Several may live in one process.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) ids: Ids,
 }
@@ -185,7 +186,7 @@ impl Engine {
         let measures = Measures::new(tenant_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EngineContext {
             generation: store.generation,
             hub: Arc::new(Hub::new(store.generation, hub_bytes)),
             store,
@@ -442,7 +443,7 @@ impl Engine {
             stragglers: vec![format!("supervisor: {error}")],
         });
         let deadline = tokio::time::Instant::now() + CHILDREN_WAIT;
-        let Shared { children, appends, .. } = &*self.shared;
+        let EngineContext { children, appends, .. } = &*self.shared;
         while children.count() + appends.count() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -9,12 +9,13 @@ use playhouse_protocol::{CommandError, Damage, MessageId, SessionId};
 use playhouse_session::{ForkOrder, ForkPoint, Stamp};
 use playhouse_store::Append;
 
+use crate::base::{Ids, now};
+use crate::context::EngineContext;
 use crate::engine::Engine;
 use crate::handle::SessionHandle;
 use crate::hub::Owner;
 use crate::reading::past;
 use crate::session::DirectoryFacts;
-use crate::shared::{Ids, Shared, now};
 use crate::supervisor::owner;
 use crate::wake::{Followed, follow, reopen};
 
@@ -73,7 +74,7 @@ impl Engine {
 
 /// Whose the fork is, and the records that it begins with. Blocks.
 fn prepare(
-    shared: &Shared,
+    shared: &EngineContext,
     ids: &Ids,
     id: SessionId,
     from: SessionId,

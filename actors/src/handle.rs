@@ -11,12 +11,13 @@ use playhouse_protocol::{
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
+use crate::base::Ids;
+use crate::context::EngineContext;
 use crate::engine::ask;
 use crate::gate::Caller;
 use crate::measure::Count;
 use crate::ring::Ring;
 use crate::session::SessionMessage;
-use crate::shared::{Ids, Shared};
 use crate::subscription::Subscription;
 use crate::supervisor::{FindPort, Found, Live, SupervisorMessage};
 
@@ -31,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub struct SessionHandle {
     id: SessionId,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     supervisor: ActorRef<SupervisorMessage>,
     /// The session's actor, as it was last found.
     live: Arc<Mutex<Option<Live>>>,
@@ -44,7 +45,11 @@ impl std::fmt::Debug for SessionHandle {
 }
 
 impl SessionHandle {
-    pub(crate) fn new(id: SessionId, shared: Arc<Shared>, supervisor: ActorRef<SupervisorMessage>) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        shared: Arc<EngineContext>,
+        supervisor: ActorRef<SupervisorMessage>,
+    ) -> Self {
         Self { id, shared, supervisor, live: Arc::default() }
     }
 

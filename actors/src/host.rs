@@ -15,10 +15,10 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::EngineContext;
 use crate::judge::Judge;
 use crate::rules::ShownRules;
 use crate::session::SessionMessage;
-use crate::shared::Shared;
 use crate::tasks::Giver;
 
 /// The session's list of things to do, as its calls see it. The session actor sets it, calls read it.
@@ -58,7 +58,7 @@ pub(crate) struct SessionHost {
     pub(crate) todos: TodoList,
     pub(crate) rules: ShownRules,
     pub(crate) session: ActorRef<SessionMessage>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
 }
 
 impl SessionHost {

@@ -15,9 +15,11 @@
 
 mod accounts;
 mod aside;
+mod base;
 mod bounds;
 mod budget;
 mod call;
+mod context;
 mod conversation;
 mod creation;
 mod directory;
@@ -46,7 +48,7 @@ mod ring;
 mod rules;
 mod seen;
 mod session;
-mod shared;
+
 mod step;
 mod subscription;
 mod supervisor;

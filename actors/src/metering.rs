@@ -9,8 +9,8 @@ use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Cost, ModelRef, SessionId, Usage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
+use crate::base::{begins, panic_text};
 use crate::measure::{Census, Count};
-use crate::shared::{begins, panic_text};
 
 /// What an engine's sessions used since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -62,8 +62,8 @@ mod tests {
     use playhouse_protocol::IdGenerator;
 
     use super::*;
+    use crate::base::now;
     use crate::measure::{Census, Doing};
-    use crate::shared::now;
 
     #[test]
     fn a_session_is_parked_as_long_as_somebody_holds_it_so() {

@@ -18,9 +18,9 @@ use playhouse_store::{Kin, ListQuery, StoreError};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
+use crate::context::EngineContext;
 use crate::handle::SessionHandle;
 use crate::measure::Count;
-use crate::shared::Shared;
 use crate::supervisor::SupervisorMessage;
 
 /// So many sessions below one are removed at once. What runs in one may take a moment to end.
@@ -30,7 +30,7 @@ const PAGE: usize = 500;
 
 /// Removes sessions.
 pub(crate) struct Remover {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
 }
 

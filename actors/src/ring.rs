@@ -16,9 +16,9 @@ use playhouse_protocol::{CommandError, Entry, Event, EventBody, EventId, Record,
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::base::now;
 use crate::hub::Outlet;
 use crate::published::Published;
-use crate::shared::now;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;

@@ -97,7 +97,7 @@ mod tests {
     use playhouse_workspace::hash;
 
     use super::*;
-    use crate::shared::now;
+    use crate::base::now;
 
     fn knows(count: usize) -> Kept {
         let files = Arc::new(FileTracker::new());

@@ -19,7 +19,9 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::base::{Ids, begins, now, random_fraction};
 use crate::budget::Purse;
+use crate::context::EngineContext;
 use crate::conversation::Conversation;
 use crate::directory::Directory;
 use crate::durable::Durable;
@@ -32,7 +34,6 @@ use crate::metering::MeteringMessage;
 use crate::ring::Ring;
 use crate::rules::ShownRules;
 use crate::seen::Kept;
-use crate::shared::{Ids, Shared, begins, now, random_fraction};
 use crate::step::StepMessage;
 use crate::supervisor::{HELD_UP, LEFT, RUNTIME_ENDS, SupervisorMessage};
 use crate::wake::{Loaded, Place};
@@ -60,12 +61,12 @@ pub(crate) struct SessionArguments {
     pub(crate) gate: Arc<Gate>,
     /// Whether it goes on at once with what is unfinished.
     pub(crate) goes_on: bool,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
 }
 
 pub(crate) struct SessionState {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     supervisor: ActorRef<SupervisorMessage>,
     id: SessionId,
     tenant: Arc<str>,

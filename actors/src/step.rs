@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
+use crate::base::{Child, Ids, begins, now};
 use crate::budget::{Before, Purse};
+use crate::context::EngineContext;
 use crate::conversation::{Conversation, MADE_UNDER};
 use crate::directory::{Profile, ProfileRequest};
 use crate::durable::Durable;
@@ -32,7 +34,6 @@ use crate::judge::Judge;
 use crate::measure::{Count, gen_ai_provider};
 use crate::ring::{OpenPart, Ring};
 use crate::session::SessionMessage;
-use crate::shared::{Child, Ids, Shared, begins, now};
 use crate::telling::Telling;
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
@@ -55,7 +56,7 @@ pub(crate) struct StepWork {
     pub(crate) ids: Ids,
     pub(crate) cancel: CancellationToken,
     pub(crate) session: ActorRef<SessionMessage>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     /// Counts this actor among those at work until it ends.
     pub(crate) child: Child,
     /// The span of the turn.
@@ -311,7 +312,7 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
 }
 
 /// Tells those who wait for the same server and key how a request ended.
-pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, shared: &Shared) {
+pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, shared: &EngineContext) {
     match ended {
         Ok(_) => limiter.succeeded(),
         // Whether it was said at the head of the answer or in the middle of it.
@@ -353,7 +354,7 @@ async fn exchange(
     ring: &Ring,
     ids: &Ids,
     progress: &mut Progress,
-    shared: &Shared,
+    shared: &EngineContext,
 ) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let sent = send(profile, order.attempt, body, progress).await;
     // An error is told as well.
@@ -388,7 +389,7 @@ async fn admitted(
     tenant: &str,
     (order, until): (&AttemptOrder, Seq),
     ring: &Ring,
-    shared: &Shared,
+    shared: &EngineContext,
 ) -> Permit {
     let tokens = order.estimated_input;
     if let Some(permit) = limiter.try_acquire(tokens) {
@@ -427,7 +428,7 @@ fn tell_waiting(order: &AttemptOrder, ring: &Ring, until: Option<Timestamp>, rea
 /// The most tokens that a request and its answer can have. A token of text has a byte at least, so there are no more of them
 /// than bytes, and a request that does not fit its model is refused by the provider. What it answers at most it was told.
 pub(crate) fn most_tokens(
-    shared: &Shared,
+    shared: &EngineContext,
     model: &ModelRef,
     estimated_input: u64,
     body: &Bytes,

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::{CommandError, Event, EventBody, EventId, Seq};
 
+use crate::base::now;
+use crate::context::EngineContext;
 use crate::measure;
 use crate::published::Published;
 use crate::ring::{Next, Ring};
-use crate::shared::{Shared, now};
 
 /// Entries that are read from the log at once.
 const REPLAY_PAGE: usize = 256;
@@ -18,7 +19,7 @@ const REPLAY_PAGE: usize = 256;
 /// A reader of a session's events. It costs the session nothing: a slow reader only falls behind, is told so with one
 /// `resync` event, and goes on from the log.
 pub struct Subscription {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     ring: Arc<Ring>,
     /// Position of the next live event.
     position: u64,
@@ -36,7 +37,7 @@ pub struct Subscription {
 
 impl Subscription {
     /// Every durable event after `after`, then the open parts, then live events. `None` leaves out the past.
-    pub(crate) fn new(shared: Arc<Shared>, ring: Arc<Ring>, after: Option<Seq>) -> Self {
+    pub(crate) fn new(shared: Arc<EngineContext>, ring: Arc<Ring>, after: Option<Seq>) -> Self {
         let join = ring.join();
         Self {
             shared,

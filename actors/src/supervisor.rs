@@ -17,6 +17,8 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, Supervi
 
 use self::slot::{Slot, Stage};
 use self::suspended::HeldUp;
+use crate::base::{begins, panic_text};
+use crate::context::EngineContext;
 use crate::engine::Stopped;
 use crate::gate::{Caller, Gate};
 use crate::hub::Owner;
@@ -25,7 +27,6 @@ use crate::metering::MeteringMessage;
 use crate::removal::Remover;
 use crate::ring::Ring;
 use crate::session::{SessionActor, SessionArguments, SessionMessage};
-use crate::shared::{Shared, begins, panic_text};
 use crate::wake::{Loaded, Read, load};
 
 /// More crashes than this within [`CRASH_WINDOW`] park a session.
@@ -92,7 +93,7 @@ pub(crate) enum SupervisorMessage {
 }
 
 pub(crate) struct SupervisorState {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     sessions: HashMap<SessionId, Slot>,
     /// Which session an actor is: those in memory.
     actors: HashMap<ActorId, SessionId>,
@@ -114,12 +115,12 @@ pub(crate) struct Supervisor;
 impl Actor for Supervisor {
     type Msg = SupervisorMessage;
     type State = SupervisorState;
-    type Arguments = Arc<Shared>;
+    type Arguments = Arc<EngineContext>;
 
     async fn pre_start(
         &self,
         _: ActorRef<SupervisorMessage>,
-        shared: Arc<Shared>,
+        shared: Arc<EngineContext>,
     ) -> Result<SupervisorState, ActorProcessingErr> {
         Ok(SupervisorState {
             shared,

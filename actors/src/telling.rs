@@ -18,8 +18,8 @@ use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::base::Ids;
 use crate::ring::{Ring, Writer};
-use crate::shared::Ids;
 
 /// While no more answers than these come for each thread that carries them, nothing is held.
 const UNHURRIED: usize = 25;

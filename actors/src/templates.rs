@@ -18,10 +18,10 @@ use playhouse_protocol::{
 
 use serde_json::Value;
 
+use crate::base::Ids;
 use crate::engine::Engine;
 use crate::handle::{SessionHandle, unexpected};
 use crate::mentions::{Meant, mentions};
-use crate::shared::Ids;
 use crate::wake::reopen;
 
 /// The longest text that is typed behind the name of a template, in bytes.

@@ -14,11 +14,11 @@ use playhouse_workspace::walls::WallsError;
 use playhouse_workspace::{FileTracker, Walls, WallsSpec, Workspace};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
+use crate::context::EngineContext;
 use crate::directory::{Directory, Ground};
 use crate::grants::digits;
 use crate::judge::Judge;
 use crate::seen::Kept;
-use crate::shared::Shared;
 
 /// Entries that are read from a log at once.
 const PAGE: usize = 1_024;
@@ -91,7 +91,7 @@ impl Place {
 }
 
 /// Reads a session from its log. Blocks.
-pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Read, CommandError> {
+pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, CommandError> {
     let was_sure = shared.takes_writes().is_ok();
     let session = replay(shared, id)?;
     if session.is_deleted() {
@@ -130,7 +130,7 @@ pub(crate) fn load(shared: &Shared, id: SessionId) -> Result<Read, CommandError>
     })))
 }
 
-fn replay(shared: &Shared, id: SessionId) -> Result<Session, CommandError> {
+fn replay(shared: &EngineContext, id: SessionId) -> Result<Session, CommandError> {
     let log = &shared.store.log;
     let Followed { session, ended } = fold(&**log, id, None, |session, entry| {
         match session {
@@ -230,7 +230,7 @@ pub(crate) fn ancestors(log: &dyn Log, parent: SessionId) -> Result<Above, Store
 }
 
 /// The workspace of a session: still the directory that it was, and where the operator lets its tenant work. Blocks.
-pub(crate) fn reopen(shared: &Shared, summary: &SessionSummary) -> Result<Workspace, String> {
+pub(crate) fn reopen(shared: &EngineContext, summary: &SessionSummary) -> Result<Workspace, String> {
     let output = shared.outputs.join(summary.id.as_str());
     let opened = Workspace::reopen(summary.workspace.as_ref(), output).map_err(|error| error.to_string())?;
     if !shared.bounds.hold_workspace(&summary.tenant, opened.root()) {
@@ -244,7 +244,7 @@ type Grounded = (Place, Ground, Arc<dyn Directory>);
 
 /// Whether a session can work where it was made to, and why not. Blocks.
 pub(crate) fn look(
-    shared: &Shared,
+    shared: &EngineContext,
     summary: &SessionSummary,
     shares_with: &[SessionId],
     walls: Option<&WallsAllowed>,
@@ -253,7 +253,7 @@ pub(crate) fn look(
 }
 
 fn place(
-    shared: &Shared,
+    shared: &EngineContext,
     summary: &SessionSummary,
     shares_with: &[SessionId],
     wanted: Option<&WallsAllowed>,

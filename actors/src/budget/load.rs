@@ -8,14 +8,15 @@ use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId};
 use playhouse_store::{Ledger, StoreError};
 
 use super::Purse;
-use crate::shared::{Shared, now};
+use crate::base::now;
+use crate::context::EngineContext;
 
 /// How many rows are read at once.
 const PAGE: usize = 1_000;
 
 impl Purse {
     /// Sees to it that what its session and its tenant use is followed. `own` is what the session used itself.
-    pub(super) async fn load(&self, shared: &Shared, own: Spent) -> Result<(), ErrorInfo> {
+    pub(super) async fn load(&self, shared: &EngineContext, own: Spent) -> Result<(), ErrorInfo> {
         for account in self.accounts() {
             if self.with(|tenant| tenant.book.knows(account)) {
                 continue;
@@ -32,7 +33,12 @@ impl Purse {
 
     /// Reads until no row arrived meanwhile and none is on its way. No attempt that is charged to the account runs before,
     /// so that only the ends of those that were lost can come in between.
-    async fn load_account(&self, shared: &Shared, account: Account, own: Spent) -> Result<(), ErrorInfo> {
+    async fn load_account(
+        &self,
+        shared: &EngineContext,
+        account: Account,
+        own: Spent,
+    ) -> Result<(), ErrorInfo> {
         loop {
             let arrived = self.purses.arrived.notified();
             tokio::pin!(arrived);
@@ -69,7 +75,7 @@ impl Purse {
     /// What the ledger says was spent.
     async fn read(
         &self,
-        shared: &Shared,
+        shared: &EngineContext,
         account: Account,
         own: Spent,
         day: Day,

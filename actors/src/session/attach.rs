@@ -21,9 +21,9 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{ReplyPort, SessionMessage, SessionState};
+use crate::context::EngineContext;
 use crate::host::SessionHost;
 use crate::mentions::{Meant, mentions};
-use crate::shared::Shared;
 
 /// The tool that reads what is named.
 const READ: &str = "read";
@@ -94,7 +94,7 @@ impl SessionState {
 
 /// Where one prompt's files are made ready.
 struct Desk {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     tenant: Arc<str>,
     host: Arc<SessionHost>,
     context: CallContext,

@@ -8,9 +8,9 @@ use playhouse_session::{Input, Ticket};
 use ractor::{ActorProcessingErr, ActorRef};
 
 use super::{SessionMessage, SessionState};
+use crate::base::now;
 use crate::grants::GrantIds;
 use crate::measure::Count;
-use crate::shared::now;
 use crate::supervisor::SupervisorMessage;
 
 impl SessionState {

@@ -18,8 +18,8 @@ use playhouse_session::{CallPhase, Session, StepPhase};
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::context::EngineContext;
 use crate::measure::{self, Doing, Measures, RequestEnd, Standing};
-use crate::shared::Shared;
 
 /// Follows one session.
 pub(super) struct Following {
@@ -142,7 +142,7 @@ impl Following {
     }
 
     /// A record that is durable. What is to be told of attempts follows with [`Self::tell`], or with the end of their turn.
-    pub(super) fn note(&mut self, entry: &Entry, model: Option<&ModelRef>, shared: &Shared) {
+    pub(super) fn note(&mut self, entry: &Entry, model: Option<&ModelRef>, shared: &EngineContext) {
         let at = entry.at;
         match &entry.record {
             Record::TurnStarted { turn } => {

@@ -1,19 +1,17 @@
 //! What all actors of one engine share.
 
-use std::any::Any;
-use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
-use playhouse_protocol::id::Id;
-use playhouse_protocol::{CommandError, IdGenerator, SessionId, Timestamp};
+use playhouse_protocol::{CommandError, SessionId};
 use playhouse_session::RetryPolicy;
 use playhouse_store::{Store, StoreError, Suspended};
 use playhouse_tools::{Registry, outputs};
 use playhouse_workspace::{PathLocks, Pool, Processes};
 use ractor::ActorRef;
 
+use crate::base::Children;
 use crate::bounds::Bounds;
 use crate::budget::Purses;
 use crate::directory::Directory;
@@ -29,7 +27,7 @@ use crate::tasks::TaskLimits;
 use crate::telling::Pace;
 
 /// What all actors of one engine share.
-pub(crate) struct Shared {
+pub(crate) struct EngineContext {
     pub(crate) store: Store,
     /// The run of the engine: it grows with every start.
     pub(crate) generation: u64,
@@ -92,7 +90,7 @@ pub(crate) struct Shared {
     pub(crate) measures: Measures,
 }
 
-impl Shared {
+impl EngineContext {
     /// Whether anything can be written.
     ///
     /// # Errors
@@ -115,104 +113,5 @@ impl Shared {
     pub(crate) async fn forget_outputs(self: &Arc<Self>, session: SessionId) {
         let shared = Arc::clone(self);
         self.pool.run(move || shared.remove_outputs(session)).await;
-    }
-}
-
-/// Counts what is at work for sessions, so that a shutdown can tell when it is over.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Children(Arc<()>);
-
-/// One of them. Dropped with what it holds.
-#[derive(Debug)]
-pub(crate) struct Child(#[allow(dead_code, reason = "held for its count")] Arc<()>);
-
-impl Children {
-    pub(crate) fn enter(&self) -> Child {
-        Child(Arc::clone(&self.0))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        Arc::strong_count(&self.0) - 1
-    }
-}
-
-/// Wall-clock time.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// An actor begins with a message. Told at the level `trace`, of this target; tests make actors panic here.
-pub(crate) fn begins(actor: &'static str, message: &'static str, session: Option<SessionId>) {
-    let session = session.map(tracing::field::display);
-    tracing::trace!(target: "playhouse::mailbox", actor, begins = message, session);
-}
-
-/// What somebody said who panicked.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason was given")
-}
-
-/// Random bytes of the system that a thread has for what it makes next: a step takes some of them seven times.
-struct Entropy {
-    bytes: [u8; 2048],
-    /// How many of them were given away.
-    used: usize,
-}
-
-thread_local! {
-    static ENTROPY: RefCell<Entropy> = const { RefCell::new(Entropy { bytes: [0; 2048], used: 2048 }) };
-}
-
-/// Fills `out`, no longer than the stock, with bytes that nobody can foresee and nobody else is given.
-fn random(out: &mut [u8]) -> Result<(), getrandom::Error> {
-    ENTROPY.with_borrow_mut(|stock| {
-        if stock.bytes.len() - stock.used < out.len() {
-            // Until all of them came there are none.
-            stock.used = stock.bytes.len();
-            getrandom::fill(&mut stock.bytes)?;
-            stock.used = 0;
-        }
-        let given = &mut stock.bytes[stock.used..][..out.len()];
-        out.copy_from_slice(given);
-        given.fill(0);
-        stock.used += out.len();
-        Ok(())
-    })
-}
-
-/// A number from 0 to 1 that nobody can foresee.
-pub(crate) fn random_fraction() -> f64 {
-    let mut bytes = [0; 4];
-    match random(&mut bytes) {
-        Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    }
-}
-
-/// The maker of a session's ids, shared by the actors of that session.
-#[derive(Clone, Debug)]
-pub(crate) struct Ids(Arc<Mutex<IdGenerator>>);
-
-impl Ids {
-    /// A maker whose ids sort after those made up to `time`.
-    pub(crate) fn after(time: Timestamp) -> Self {
-        let mut generator = IdGenerator::new(|bytes| {
-            // Without randomness ids still ascend; they could only be guessed.
-            if random(bytes).is_err() {
-                tracing::error!("the system gives no random bytes: ids can be guessed");
-            }
-        });
-        generator.advance_past(time);
-        Self(Arc::new(Mutex::new(generator)))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, IdGenerator> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn next<I: Id>(&self) -> I {
-        self.lock().next(now())
     }
 }
