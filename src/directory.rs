@@ -6,7 +6,10 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_actors::{Aside, Choice, Directory, FilledTemplate, Ground, Profile, ProfileRequest};
+use playhouse_actors::{
+    AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, ModelDirectory, Profile,
+    ProfileDirectory, ProfileRequest, TemplateDirectory, WorkspaceDirectory,
+};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{
     Adjustments, ChatFacts, Credentials, Endpoint, Findings, Head, HttpTransport, Limiters, Limits, Quota,
@@ -345,7 +348,7 @@ impl SettingsDirectory {
         Ok(Preview { agent: request.agent, model: request.model, system, tools })
     }
 
-    /// The agent and the model of which [`Directory::choose`] makes a choice, whether the model can be used or not.
+    /// The agent and the model of which [`ProfileDirectory::choose`] makes a choice, whether the model can be used or not.
     fn named<'a>(
         &'a self,
         agent: Option<&str>,
@@ -441,7 +444,7 @@ impl AgentSet {
     }
 }
 
-impl Directory for SettingsDirectory {
+impl WorkspaceDirectory for SettingsDirectory {
     fn local(self: Arc<Self>, workspace: &Path) -> Result<Arc<dyn Directory>, String> {
         Ok(match self.agents_in(workspace) {
             Some(agents) => Arc::new(self.with_agents(agents, None)),
@@ -466,13 +469,19 @@ impl Directory for SettingsDirectory {
             roots: settings.roots.iter().filter_map(|root| fs_err::canonicalize(root).ok()).collect(),
         })
     }
+}
 
+impl AgentDirectory for SettingsDirectory {
     fn agent_rules(&self, agent: &str) -> Rules {
         self.set.rules.get(agent).cloned().unwrap_or_default()
     }
 
     fn agent_restrictions(&self, agent: &str) -> Rules {
         self.set.restrictions.get(agent).cloned().unwrap_or_default()
+    }
+
+    fn is_read_only(&self, agent: &str) -> bool {
+        self.set.agents.get(agent).is_some_and(|agent| agent.read_only)
     }
 
     fn takes_tasks(&self, name: &str) -> Result<(), String> {
@@ -495,32 +504,21 @@ impl Directory for SettingsDirectory {
         ))
     }
 
-    fn is_read_only(&self, agent: &str) -> bool {
-        self.set.agents.get(agent).is_some_and(|agent| agent.read_only)
-    }
-
-    fn choose(
-        &self,
-        agent: Option<&str>,
-        model: Option<&ModelRef>,
-        fallback_agent: Option<&str>,
-        fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, CommandError> {
-        let named = self.named(agent, model, fallback_agent, fallback_model);
-        let (chosen, model) = named.map_err(CommandError::Invalid)?;
-        self.check(model).map_err(|error| refused(&error, model))?;
-        Ok(Choice {
-            agent: chosen.name.clone(),
-            model: model.clone(),
-            step_limit: chosen.steps,
-            modalities: self.modalities(model),
-        })
-    }
-
     fn allows(&self, agent: &str, tool: &str) -> bool {
         self.set.agents.get(agent).is_some_and(|agent| agent.tools.allows(tool))
     }
 
+    fn overhead_tokens(&self, agent: &str) -> u64 {
+        let tools = self.set.shown_bytes.get(agent).copied().unwrap_or_default();
+        let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
+        let prompt = self.set.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
+        let append = self.settings.append.as_ref().map_or(0, String::len);
+        let family = Family::Default.prompt().len();
+        (tools + (rules + append + prompt.map_or(family, String::len)) as u64) / 4
+    }
+}
+
+impl ModelDirectory for SettingsDirectory {
     fn prices(&self, model: &ModelRef) -> PriceList {
         if model.provider == mock::PROVIDER {
             return mock::facts_of(&model.model).prices;
@@ -553,6 +551,44 @@ impl Directory for SettingsDirectory {
             window - u64::try_from(kept).unwrap_or(window)
         })
     }
+}
+
+impl TemplateDirectory for SettingsDirectory {
+    fn templates(&self, workspace: &Path) -> TemplateList {
+        templates::list(&templates::read(&self.settings, workspace), CommandFault::told)
+    }
+
+    fn template(&self, workspace: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
+        let commands = templates::read(&self.settings, workspace);
+        let local = self.agents_in(workspace);
+        let agents = local.as_ref().unwrap_or(self.agents());
+        templates::fill(&commands, agents, &self.settings, name, arguments).map_err(|fault| {
+            if fault.is_operators() {
+                tracing::warn!(command = name, %fault, "a command of the operator's cannot be run");
+            }
+            fault.told()
+        })
+    }
+}
+
+impl ProfileDirectory for SettingsDirectory {
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, CommandError> {
+        let named = self.named(agent, model, fallback_agent, fallback_model);
+        let (chosen, model) = named.map_err(CommandError::Invalid)?;
+        self.check(model).map_err(|error| refused(&error, model))?;
+        Ok(Choice {
+            agent: chosen.name.clone(),
+            model: model.clone(),
+            step_limit: chosen.steps,
+            modalities: self.modalities(model),
+        })
+    }
 
     fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<Aside> {
         let name = match purpose {
@@ -573,31 +609,6 @@ impl Directory for SettingsDirectory {
         let model = agent.model.as_ref().or(usual)?.clone();
         let system = agent.prompt.clone().unwrap_or_default();
         Some(Aside { agent: agent.name.clone(), model, system })
-    }
-
-    fn templates(&self, workspace: &Path) -> TemplateList {
-        templates::list(&templates::read(&self.settings, workspace), CommandFault::told)
-    }
-
-    fn template(&self, workspace: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
-        let commands = templates::read(&self.settings, workspace);
-        let local = self.agents_in(workspace);
-        let agents = local.as_ref().unwrap_or(self.agents());
-        templates::fill(&commands, agents, &self.settings, name, arguments).map_err(|fault| {
-            if fault.is_operators() {
-                tracing::warn!(command = name, %fault, "a command of the operator's cannot be run");
-            }
-            fault.told()
-        })
-    }
-
-    fn overhead_tokens(&self, agent: &str) -> u64 {
-        let tools = self.set.shown_bytes.get(agent).copied().unwrap_or_default();
-        let rules: usize = self.settings.rules.iter().map(|rules| rules.text.len()).sum();
-        let prompt = self.set.agents.get(agent).and_then(|agent| agent.prompt.as_ref());
-        let append = self.settings.append.as_ref().map_or(0, String::len);
-        let family = Family::Default.prompt().len();
-        (tools + (rules + append + prompt.map_or(family, String::len)) as u64) / 4
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mock_llm::{Mock, Script};
-use playhouse_actors::{Directory as _, Moderate, Profile, ProfileRequest};
+use playhouse_actors::{
+    AgentDirectory as _, Moderate, Profile, ProfileDirectory as _, ProfileRequest, WorkspaceDirectory as _,
+};
 use playhouse_llm::{Credentials, DialectKind, Head, Reasoning, ToolChoice, Transcript};
 use playhouse_prompts::{Agents, Family};
 use playhouse_protocol::capability::Effort;

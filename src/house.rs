@@ -305,15 +305,12 @@ impl HouseBuilder {
         }
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
-        let (retry, asking_wait, keep_outputs) =
-            (settings.retry, settings.asking_wait, settings.keep_outputs);
-        let (idle_after, max_live) = (settings.idle_after, settings.max_live);
+        let limits = settings.engine;
         let resume = match settings.resume {
             Resume::Auto if !resumes => Resume::OnDemand,
             resume => resume,
         };
         let tenant_metrics = settings.metrics.by_tenant;
-        let tasks = settings.tasks;
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
@@ -327,15 +324,12 @@ impl HouseBuilder {
         options.homes = homes;
         options.hidden = hidden;
         options.user_home = user_home;
-        options.retry = retry;
-        options.asking_wait = asking_wait;
-        options.keep_outputs = keep_outputs;
-        (options.resume, options.idle_after, options.max_live) = (resume, idle_after, max_live);
+        options.limits = limits;
+        options.resume = resume;
         options.tenant_metrics = tenant_metrics;
-        options.tasks = tasks;
         options.budgets = budgets;
         if let Some(attempts) = attempts {
-            options.retry.attempts = attempts;
+            options.limits.retry.attempts = attempts;
         }
         let engine = Engine::start(options).await?;
         Ok(House { engine, directory, shelf, upkeep, registry: names, sinks, generation, _scratch: scratch })
@@ -457,11 +451,14 @@ mod tests {
             Settings::load(Some(&file), &|_| None)
         };
         let usual = read("").unwrap();
-        assert_eq!((usual.resume, usual.max_live), (Resume::Auto, 10_000));
-        assert_eq!(usual.idle_after, Some(Duration::from_secs(300)));
+        assert_eq!((usual.resume, usual.engine.max_live), (Resume::Auto, 10_000));
+        assert_eq!(usual.engine.idle_after, Some(Duration::from_secs(300)));
         let text = "resume = \"manual\"\nsessions.idle_after_ms = 0\nsessions.max_live = 7";
         let chosen = read(text).unwrap();
-        assert_eq!((chosen.resume, chosen.max_live, chosen.idle_after), (Resume::Manual, 7, None));
+        assert_eq!(
+            (chosen.resume, chosen.engine.max_live, chosen.engine.idle_after),
+            (Resume::Manual, 7, None)
+        );
         for (wrong, said) in [
             ("resume = \"always\"", "`resume`: is \"always\", expected auto or manual"),
             ("sessions.max_live = 0", "`sessions.max_live`: is 0, expected a whole number from 1"),

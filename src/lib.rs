@@ -54,8 +54,9 @@ mod templates;
 pub use house::{House, HouseBuilder, HouseError};
 pub use mock_llm;
 pub use playhouse_actors::{
-    Choice, Directory, Engine, EngineOptions, Ground, Moderate, Profile, ProfileRequest, Published,
-    SessionHandle, Stopped, Subscription, UsageReport, fold,
+    AgentDirectory, Choice, Directory, Engine, EngineLimits, EngineOptions, Ground, ModelDirectory, Moderate,
+    Profile, ProfileDirectory, ProfileRequest, Published, SessionHandle, Stopped, Subscription,
+    TemplateDirectory, UsageReport, WorkspaceDirectory, fold,
 };
 pub use playhouse_llm::Credentials;
 pub use playhouse_policy as policy;

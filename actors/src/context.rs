@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use playhouse_protocol::{CommandError, SessionId};
-use playhouse_session::RetryPolicy;
 use playhouse_store::{Store, StoreError, Suspended};
 use playhouse_tools::{Registry, outputs};
 use playhouse_workspace::{PathLocks, Pool, Processes};
@@ -17,13 +15,13 @@ use crate::budget::Purses;
 use crate::directory::Directory;
 use crate::grants::Grants;
 use crate::hub::Hub;
+use crate::limits::EngineLimits;
 use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
 use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::sweeper::Sweeper;
-use crate::tasks::TaskLimits;
 use crate::telling::Pace;
 
 /// What all actors of one engine share.
@@ -54,23 +52,10 @@ pub(crate) struct EngineContext {
     pub(crate) grants: Grants,
     /// Removes old outputs.
     pub(crate) sweeper: Sweeper,
-    pub(crate) retry: RetryPolicy,
-    /// How far and how widely work may be handed over.
-    pub(crate) tasks: TaskLimits,
-    /// How long a request for consent or with questions waits for an answer, in milliseconds.
-    pub(crate) asking_wait_ms: u64,
-    /// Bytes of events that each session keeps for its subscribers.
-    pub(crate) ring_bytes: usize,
-    /// For how long a session rests before it leaves memory; `None` for ever.
-    pub(crate) idle_after: Option<Duration>,
-    /// The most sessions in memory, if enough of them rest.
-    pub(crate) max_live: usize,
+    /// How much the engine takes on, and how long it waits.
+    pub(crate) limits: EngineLimits,
     /// Whether sessions that wake go on with what is unfinished.
     pub(crate) resume: Resume,
-    /// How long records wait for those that follow them.
-    pub(crate) gathering: Duration,
-    /// For how long a session rests before it lets go of what it can make again.
-    pub(crate) settle_after: Duration,
     /// What sessions that left had seen of files.
     pub(crate) seen: Seen,
     /// The sessions that are parked.

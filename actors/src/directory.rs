@@ -143,8 +143,19 @@ impl From<Moderate> for Action {
     }
 }
 
-/// The agents and models that an engine may use.
-pub trait Directory: Send + Sync {
+/// What an engine asks about workspaces, agents, models, templates and profiles.
+pub trait Directory:
+    WorkspaceDirectory + AgentDirectory + ModelDirectory + TemplateDirectory + ProfileDirectory
+{
+}
+
+impl<T> Directory for T where
+    T: WorkspaceDirectory + AgentDirectory + ModelDirectory + TemplateDirectory + ProfileDirectory
+{
+}
+
+/// What configuration says about workspaces.
+pub trait WorkspaceDirectory: Send + Sync {
     /// The same for sessions in `workspace`, with the agents that it has of its own. May read files: it is called where that
     /// may block, when a session is made and when one is woken. What is wrong with one of those agents is told to whoever asks
     /// for that one.
@@ -166,7 +177,10 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// What is wrong with the workspace's own configuration.
     fn ground(&self, tenant: &str, workspace: &Path) -> Result<Ground, String>;
+}
 
+/// Agents, and what they may do.
+pub trait AgentDirectory: Send + Sync {
     /// The rules that `agent` brings. Fast, and without I/O.
     fn agent_rules(&self, agent: &str) -> Rules;
 
@@ -189,23 +203,16 @@ pub trait Directory: Send + Sync {
         Ok(())
     }
 
-    /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
-    /// `fallback_model` are the session's. Fast, and without I/O.
-    ///
-    /// # Errors
-    /// What is not known ([`CommandError::Invalid`]), or cannot be used as it is set up ([`CommandError::Unusable`]), with
-    /// what to do.
-    fn choose(
-        &self,
-        agent: Option<&str>,
-        model: Option<&ModelRef>,
-        fallback_agent: Option<&str>,
-        fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, CommandError>;
-
     /// Whether `agent` may call `tool`. A call that it may not make is refused where calls run.
     fn allows(&self, agent: &str, tool: &str) -> bool;
 
+    /// A first guess at the tokens of the system prompt and the tools of `agent`, until they are made and measured. Fast, and
+    /// without I/O.
+    fn overhead_tokens(&self, agent: &str) -> u64;
+}
+
+/// What models cost, and how much they read.
+pub trait ModelDirectory: Send + Sync {
     /// What `model` costs now.
     fn prices(&self, model: &ModelRef) -> PriceList;
 
@@ -229,13 +236,10 @@ pub trait Directory: Send + Sync {
     fn room(&self, _model: &ModelRef) -> Option<u64> {
         None
     }
+}
 
-    /// Who is asked for a title or a summary in a session that uses `model`; `None` where nobody is asked. Fast, and without
-    /// I/O.
-    fn aside(&self, _purpose: Purpose, _model: &ModelRef) -> Option<Aside> {
-        None
-    }
-
+/// Command templates.
+pub trait TemplateDirectory: Send + Sync {
     /// The command templates for sessions in `workspace`, and what is wrong with others: clients are told it, so it does not say
     /// where the operator keeps files. Reads files: it is called where that may block.
     fn templates(&self, _workspace: &Path) -> TemplateList {
@@ -250,10 +254,29 @@ pub trait Directory: Send + Sync {
     fn template(&self, _workspace: &Path, name: &str, _arguments: &str) -> Result<FilledTemplate, String> {
         Err(format!("unknown command \"{}\"; there are none", name.escape_debug()))
     }
+}
 
-    /// A first guess at the tokens of the system prompt and the tools of `agent`, until they are made and measured. Fast, and
-    /// without I/O.
-    fn overhead_tokens(&self, agent: &str) -> u64;
+/// What a request to a model is made with.
+pub trait ProfileDirectory: Send + Sync {
+    /// Fills in and checks what a prompt asks for. `agent` and `model` are the prompt's own wishes; `fallback_agent` and
+    /// `fallback_model` are the session's. Fast, and without I/O.
+    ///
+    /// # Errors
+    /// What is not known ([`CommandError::Invalid`]), or cannot be used as it is set up ([`CommandError::Unusable`]), with
+    /// what to do.
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, CommandError>;
+
+    /// Who is asked for a title or a summary in a session that uses `model`; `None` where nobody is asked. Fast, and without
+    /// I/O.
+    fn aside(&self, _purpose: Purpose, _model: &ModelRef) -> Option<Aside> {
+        None
+    }
 
     /// Makes a profile. May read files: it is called where that may block.
     ///

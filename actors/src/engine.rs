@@ -9,7 +9,7 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
-use playhouse_session::{RetryPolicy, Session};
+use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
 use playhouse_workspace::{PathLocks, Pool, Processes};
@@ -24,6 +24,7 @@ use crate::directory::Directory;
 use crate::grants::{self, Grants};
 use crate::handle::SessionHandle;
 use crate::hub::Hub;
+use crate::limits::EngineLimits;
 use crate::measure::{Count, Measures};
 use crate::metering::{Metering, MeteringMessage, UsageReport};
 use crate::parked::ParkedSessions;
@@ -32,7 +33,6 @@ use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::supervisor::{Supervisor, SupervisorMessage};
 use crate::sweeper::Sweeper;
-use crate::tasks::TaskLimits;
 use crate::telling::Pace;
 use crate::wake::DEEPEST;
 
@@ -57,36 +57,14 @@ pub struct EngineOptions {
     pub hidden: Vec<PathBuf>,
     /// What `~` and `$HOME` in the rules of sessions stand for.
     pub user_home: Option<String>,
-    /// When a failed attempt is made again.
-    pub retry: RetryPolicy,
-    /// How long a request for consent or with questions waits for an answer.
-    pub asking_wait: Duration,
-    /// How far and how widely sessions may hand work over to others.
-    pub tasks: TaskLimits,
-    /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
-    pub keep_outputs: Option<Duration>,
-    /// Threads for the engine's own blocking work, and as many again for that of tools.
-    pub threads: usize,
-    /// Bytes of events that each session keeps for its subscribers.
-    pub ring_bytes: usize,
-    /// Bytes of events of all sessions that are kept for each tenant, for those who watch many sessions at once.
-    pub hub_bytes: usize,
+    /// How much the engine takes on, and how long it waits.
+    pub limits: EngineLimits,
     /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
     pub tenant_metrics: bool,
     /// What turns, sessions and tenants may use.
     pub budgets: Budgets,
-    /// For how long a session has nothing to do before it leaves memory; it comes back when somebody asks for it. `None` keeps
-    /// all until there are too many.
-    pub idle_after: Option<Duration>,
-    /// The most sessions in memory: where there are more, those leave that had nothing to do for the longest time. Those at
-    /// work stay, however many there are.
-    pub max_live: usize,
     /// Whether sessions go on by themselves with what the engine before this one left unfinished.
     pub resume: Resume,
-    /// How long records that nobody waits for wait for those that follow them by themselves, to be written with them.
-    pub gathering: Duration,
-    /// For how long a session in memory has nothing to do before it lets go of what it can make again: its serialized conversation.
-    pub settle_after: Duration,
 }
 
 impl EngineOptions {
@@ -100,34 +78,13 @@ impl EngineOptions {
             outputs,
             hidden: Vec::new(),
             user_home: None,
-            retry: RetryPolicy::default(),
-            asking_wait: ASKING_WAIT,
-            tasks: TaskLimits::default(),
-            keep_outputs: Some(Duration::from_secs(24 * 3_600)),
-            threads: 8,
-            ring_bytes: 1024 * 1024,
-            hub_bytes: 8 * 1024 * 1024,
+            limits: EngineLimits::default(),
             tenant_metrics: false,
             budgets: Budgets::default(),
-            idle_after: Some(Duration::from_secs(300)),
-            max_live: 10_000,
             resume: Resume::OnDemand,
-            gathering: GATHERING,
-            settle_after: SETTLE_AFTER,
         }
     }
 }
-
-/// What a call without effects needs on a machine that is not overloaded: then a step is written at once. Clients see the end
-/// of a step so much later at most.
-const GATHERING: Duration = Duration::from_millis(2);
-
-/// Longer than people who read along take for their next prompt, mostly.
-const SETTLE_AFTER: Duration = Duration::from_secs(15);
-
-/// How long a request for consent or with questions usually waits for an answer: people who work with a session go away for a
-/// meal, and for a night.
-pub const ASKING_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 /// What a shutdown ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,38 +123,27 @@ impl Engine {
             homes,
             hidden,
             user_home,
-            retry,
-            asking_wait,
-            tasks,
-            keep_outputs,
-            threads,
-            ring_bytes,
-            hub_bytes,
+            mut limits,
             tenant_metrics,
             budgets,
-            idle_after,
-            max_live,
             resume,
-            gathering,
-            settle_after,
         } = options;
-        let tool_pool = Pool::new(threads);
+        limits.tasks.depth = limits.tasks.depth.min(DEEPEST);
+        let tool_pool = Pool::new(limits.threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
         let measures = Measures::new(tenant_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
         let shared = Arc::new(EngineContext {
             generation: store.generation,
-            hub: Arc::new(Hub::new(store.generation, hub_bytes)),
+            hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
             store,
             directory,
             tools: Arc::new(tools),
             locks: PathLocks::of_this_process(),
             processes: Processes::new(),
-            tasks: TaskLimits { depth: tasks.depth.min(DEEPEST), ..tasks },
-            asking_wait_ms: u64::try_from(asking_wait.as_millis()).unwrap_or(u64::MAX),
-            pool: Pool::new(threads),
-            sweeper: Sweeper::start(outputs.clone(), keep_outputs, tool_pool.clone()),
+            pool: Pool::new(limits.threads),
+            sweeper: Sweeper::start(outputs.clone(), limits.keep_outputs, tool_pool.clone()),
             tool_pool,
             outputs,
             homes,
@@ -205,14 +151,9 @@ impl Engine {
             bounds: Bounds::default(),
             user_home,
             grants: Grants::default(),
-            retry,
-            ring_bytes,
+            limits,
             metering,
-            idle_after,
-            max_live,
             resume,
-            gathering,
-            settle_after,
             seen: Seen::default(),
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),

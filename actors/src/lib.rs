@@ -32,6 +32,7 @@ mod handle;
 mod host;
 mod hub;
 mod judge;
+mod limits;
 mod load;
 mod looking;
 mod measure;
@@ -59,11 +60,15 @@ mod templates;
 mod wake;
 
 pub use bounds::{Others, Within};
-pub use directory::{Aside, Choice, Directory, Ground, Moderate, Profile, ProfileRequest};
-pub use engine::{ASKING_WAIT, Engine, EngineOptions, Stopped, fold};
+pub use directory::{
+    AgentDirectory, Aside, Choice, Directory, Ground, ModelDirectory, Moderate, Profile, ProfileDirectory,
+    ProfileRequest, TemplateDirectory, WorkspaceDirectory,
+};
+pub use engine::{Engine, EngineOptions, Stopped, fold};
 pub use forking::ForkAt;
 pub use handle::SessionHandle;
 pub use hub::{Heard, Hub, Listener, Owner, Shout};
+pub use limits::EngineLimits;
 pub use load::Load;
 pub use looking::{Listed, Outlook};
 pub use metering::UsageReport;

@@ -190,9 +190,9 @@ impl Actor for SessionActor {
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
         let reports = reports::awaited(&session);
         let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
-        let machine = Machine::new(session, shared.retry)
-            .asking_wait_ms(shared.asking_wait_ms)
-            .most_tasks(shared.tasks.children);
+        let machine = Machine::new(session, shared.limits.retry)
+            .asking_wait_ms(shared.limits.asking_wait_ms())
+            .most_tasks(shared.limits.tasks.children);
         let machine = if goes_on { machine } else { machine.suspended() };
         Ok(Box::new(SessionState {
             supervisor,

@@ -319,7 +319,7 @@ pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, s
         Err(error) if error.code == ErrorCode::RateLimited => {
             let wait = error.retry_after_ms.map_or(COOL_DOWN, Duration::from_millis);
             // A step does not wait longer than this; sessions that have not asked the server need not, either.
-            limiter.cool_down(wait.min(Duration::from_millis(shared.retry.longest_ms)));
+            limiter.cool_down(wait.min(Duration::from_millis(shared.limits.retry.longest_ms)));
         }
         Err(_) => {}
     }

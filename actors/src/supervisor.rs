@@ -431,7 +431,7 @@ impl SupervisorState {
             tracing::warn!(%session, reason, "what is unfinished waits until somebody resumes it");
             goes_on = false;
         }
-        let ring = slot.events.hold(session, self.shared.generation, self.shared.ring_bytes, head);
+        let ring = slot.events.hold(session, self.shared.generation, self.shared.limits.ring_bytes, head);
         ring.report_to(|| self.shared.hub.outlet(session, owner));
         ring.take_over(head);
         let gate = Gate::new();
@@ -543,7 +543,7 @@ impl SupervisorState {
         }
         let slot = self.sessions.entry(root).or_default();
         // One that sleeps gets its place in the log when it wakes.
-        let ring = slot.events.hold(root, self.shared.generation, self.shared.ring_bytes, Seq::START);
+        let ring = slot.events.hold(root, self.shared.generation, self.shared.limits.ring_bytes, Seq::START);
         ring.request(session, record);
         drop(ring);
         self.rest_again(root);

@@ -117,7 +117,7 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
         None => Above::default(),
     };
     let judge = Judge::new(directory, ground, &session.permissions, book, shared.user_home.clone(), bounds)
-        .below(above.sessions.len(), shared.tasks.depth);
+        .below(above.sessions.len(), shared.limits.tasks.depth);
     let (root, doomed) = (above.sessions.last().copied(), above.is_removed);
     Ok(Read::Session(Box::new(Loaded {
         place,

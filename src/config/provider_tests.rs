@@ -214,7 +214,7 @@ top_p = 0.9
 #[test]
 fn headers_limits_and_preferences_are_carried_over() {
     let settings = settings(TUNED);
-    assert_eq!(settings.retry, RetryPolicy { attempts: 2, base_ms: 10, longest_ms: 20, total_ms: 30 });
+    assert_eq!(settings.engine.retry, RetryPolicy { attempts: 2, base_ms: 10, longest_ms: 20, total_ms: 30 });
     let variables = &[("OPENROUTER_API_KEY", "k"), ("PASS", " secret \n")];
     let resolved = resolve(&settings, "openrouter/qwen/qwen3-coder", variables).unwrap();
     let expected = [("x-org", "blue team"), ("x-pass", "secret"), ("x-title", "Playhouse")];

@@ -214,7 +214,7 @@ impl Reader<'_> {
                 self.settings.resume = resume(text).map_err(|error| keyed(setting, &error))?;
             }
             (key, Value::Whole(number)) => {
-                let retry = &mut self.settings.retry;
+                let retry = &mut self.settings.engine.retry;
                 match key {
                     KeyName::RetryAttempts => {
                         retry.attempts = at_least_one(*number).map_err(|error| keyed(setting, &error))?
@@ -230,13 +230,13 @@ impl Reader<'_> {
                         self.settings.context_keep =
                             percent_kept(*number).map_err(|error| keyed(setting, &error))?;
                     }
-                    KeyName::AskingWait => self.settings.asking_wait = Duration::from_millis(*number),
+                    KeyName::AskingWait => self.settings.engine.asking_wait = Duration::from_millis(*number),
                     KeyName::SessionsIdle => {
                         let idle = Duration::from_millis(*number);
-                        self.settings.idle_after = (!idle.is_zero()).then_some(idle);
+                        self.settings.engine.idle_after = (!idle.is_zero()).then_some(idle);
                     }
                     KeyName::TasksDepth => {
-                        self.settings.tasks.depth = usize::try_from(*number)
+                        self.settings.engine.tasks.depth = usize::try_from(*number)
                             .ok()
                             .filter(|depth| *depth <= DEEPEST_TASK)
                             .ok_or_else(|| {
@@ -247,15 +247,15 @@ impl Reader<'_> {
                     }
                     KeyName::TasksChildren => {
                         let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
-                        self.settings.tasks.children = usize::try_from(most).unwrap_or(usize::MAX);
+                        self.settings.engine.tasks.children = usize::try_from(most).unwrap_or(usize::MAX);
                     }
                     KeyName::SessionsMost => {
                         let most = at_least_one(*number).map_err(|error| keyed(setting, &error))?;
-                        self.settings.max_live = usize::try_from(most).unwrap_or(usize::MAX);
+                        self.settings.engine.max_live = usize::try_from(most).unwrap_or(usize::MAX);
                     }
                     KeyName::KeepOutputs => {
                         let keep = Duration::from_secs(number.saturating_mul(3_600));
-                        self.settings.keep_outputs = (!keep.is_zero()).then_some(keep);
+                        self.settings.engine.keep_outputs = (!keep.is_zero()).then_some(keep);
                     }
                     _ => return Err(keyed(setting, &"does not belong here")),
                 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{Moderate, Resume, TaskLimits};
+use playhouse_actors::{EngineLimits, Moderate, Resume};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
@@ -14,7 +14,6 @@ use playhouse_prompts::{Agent, AgentPart, Agents, PromptError, Reasoning, RulesF
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
-use playhouse_session::RetryPolicy;
 use playhouse_store::Backend;
 use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
@@ -56,24 +55,14 @@ pub struct Settings {
     pub catalogue: LiveCatalogue,
     /// What is wanted of single models.
     pub preferences: BTreeMap<ModelRef, ModelPreferences>,
-    /// When a failed request is made again.
-    pub retry: RetryPolicy,
+    /// How much the engine takes on, and how long it waits.
+    pub engine: EngineLimits,
     /// How long a connection to a provider may take to be made.
     pub connect: Duration,
     /// How long a provider may take to answer.
     pub limits: Limits,
-    /// How long a question of a model waits for an answer.
-    pub asking_wait: Duration,
     /// What becomes of turns that an engine before left unfinished: by themselves, or by hand.
     pub resume: Resume,
-    /// For how long a session rests before it leaves memory; `None` for ever.
-    pub idle_after: Option<Duration>,
-    /// The most sessions in memory, at least 1.
-    pub max_live: usize,
-    /// How far and how widely agents may hand work over.
-    pub tasks: TaskLimits,
-    /// How long saved outputs are kept; `None` for as long as their session.
-    pub keep_outputs: Option<Duration>,
     /// How the native tools work, those that reach out excepted.
     pub tools: NativeOptions,
     /// How those work that reach out.
@@ -182,15 +171,10 @@ impl Settings {
             providers: builtin::providers(variables),
             catalogue: LiveCatalogue::load(kept)?,
             preferences: BTreeMap::new(),
-            retry: RetryPolicy::default(),
+            engine: EngineLimits::default(),
             connect: Connections::default().connect,
             limits: Limits::default(),
-            asking_wait: playhouse_actors::ASKING_WAIT,
             resume: Resume::Auto,
-            idle_after: Some(Duration::from_secs(300)),
-            max_live: 10_000,
-            tasks: TaskLimits::default(),
-            keep_outputs: Some(Duration::from_secs(24 * 3_600)),
             tools: NativeOptions::default(),
             web: WebSettings::default(),
             agents: Arc::new(Agents::builtin()),

@@ -77,7 +77,7 @@ impl SessionState {
         if !self.gated.is_empty() || !self.machine.more_follows() {
             self.write(myself);
         } else if self.gathered.timer.is_none() {
-            let timer = myself.send_after(self.shared.gathering, || SessionMessage::Write);
+            let timer = myself.send_after(self.shared.limits.gathering, || SessionMessage::Write);
             self.gathered.timer = Some(timer.abort_handle());
         }
     }

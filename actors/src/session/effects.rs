@@ -91,7 +91,7 @@ impl SessionState {
             Effect::Arm(deadline, after_ms) => arm(myself, deadline, after_ms),
             Effect::RetryLater { step, attempt_number, wait_ms, error } => {
                 let at = Timestamp::from_millis(now().as_millis().saturating_add(wait_ms));
-                let attempts = self.shared.retry.attempts;
+                let attempts = self.shared.limits.retry.attempts;
                 follow::retried(self.machine.session(), error.code, &self.shared.measures);
                 let retry = Provisional::StepRetry { step, attempt_number, attempts, at, error };
                 self.ring.write(|writer| writer.notice(retry));

@@ -35,8 +35,9 @@ impl SupervisorState {
             return;
         }
         self.sweeping = true;
-        let idle_after = self.shared.idle_after.unwrap_or(LONGEST_SWEEP);
-        let wait = (idle_after / SWEEPS).min(self.shared.settle_after).clamp(SHORTEST_SWEEP, LONGEST_SWEEP);
+        let idle_after = self.shared.limits.idle_after.unwrap_or(LONGEST_SWEEP);
+        let wait =
+            (idle_after / SWEEPS).min(self.shared.limits.settle_after).clamp(SHORTEST_SWEEP, LONGEST_SWEEP);
         self.tell_later(myself, wait, SupervisorMessage::Sweep);
     }
 
@@ -55,7 +56,7 @@ impl SupervisorState {
                 ring.settle();
             }
             if let Stage::Live(live) = &slot.stage
-                && rested(slot).is_some_and(|rested| rested >= self.shared.settle_after)
+                && rested(slot).is_some_and(|rested| rested >= self.shared.limits.settle_after)
                 && live.gate.settle()
             {
                 // One that is gone already is told by its end.
@@ -65,7 +66,7 @@ impl SupervisorState {
         let now = Instant::now();
         self.shared.hub.age(now);
         self.left.give_back(now, self.actors.len());
-        if let Some(idle_after) = self.shared.idle_after {
+        if let Some(idle_after) = self.shared.limits.idle_after {
             for slot in self.sessions.values() {
                 if rested(slot).is_some_and(|rested| rested >= idle_after) {
                     ask_to_leave(slot, Leaving::Idle);
@@ -77,7 +78,7 @@ impl SupervisorState {
 
     /// Sees that there are not more sessions in memory than there may be.
     pub(super) fn watch_room(&mut self, myself: &ActorRef<SupervisorMessage>) {
-        if !self.making_room && self.actors.len() > self.shared.max_live {
+        if !self.making_room && self.actors.len() > self.shared.limits.max_live {
             self.making_room = true;
             self.tell_later(myself, Duration::ZERO, SupervisorMessage::MakeRoom);
         }
@@ -86,7 +87,7 @@ impl SupervisorState {
     /// Asks those to leave that rested longest. Those at work stay, however many there are.
     pub(super) fn make_room(&mut self, myself: &ActorRef<SupervisorMessage>) {
         self.making_room = false;
-        let most = self.shared.max_live;
+        let most = self.shared.limits.max_live;
         if self.actors.len() <= most {
             return;
         }

@@ -97,7 +97,7 @@ async fn the_turn_goes_on_when_nobody_will_answer_or_nobody_does_in_time() {
 
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let hasty = Stage::with(Store::memory().unwrap(), folder, asker(), |options| {
-        options.asking_wait = Duration::from_millis(1);
+        options.limits.asking_wait = Duration::from_millis(1);
     })
     .await;
     let session = hasty.session("m").await;

@@ -126,7 +126,7 @@ async fn nobody_who_answers_in_time_is_a_decline() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let wait = Duration::from_millis(1);
     let stage = Stage::with(Store::memory().unwrap(), folder, goes(&[THERE]), |options| {
-        options.asking_wait = wait;
+        options.limits.asking_wait = wait;
     })
     .await
     .bare();
@@ -213,7 +213,8 @@ async fn the_time_to_answer_begins_anew_after_a_restart() {
     let (session, _, _) = waiting(&stage, stage.new_session("m")).await;
     stage.engine.shutdown().await;
     let wait = Duration::from_millis(1);
-    let hasty = Stage::with(store, folder, goes(&[THERE]), |options| options.asking_wait = wait).await.bare();
+    let hasty =
+        Stage::with(store, folder, goes(&[THERE]), |options| options.limits.asking_wait = wait).await.bare();
     let session = hasty.engine.session(session.id()).await.unwrap();
     let mut events = session.events(Some(Seq::START)).await.unwrap();
     assert_eq!(settled(&mut events).await, ConsentAnswer::TimedOut);

@@ -166,7 +166,8 @@ async fn a_step_without_effects_is_written_at_once_with_the_next_attempt() {
     let mut store = Store::memory().unwrap();
     let held = Held::of(&mut store);
     let folder = Arc::new(tempfile::tempdir().unwrap());
-    let stage = Stage::with(store, folder, probing(["free"]), |options| options.gathering = HOUR).await;
+    let stage =
+        Stage::with(store, folder, probing(["free"]), |options| options.limits.gathering = HOUR).await;
     let session = stage.session("m").await;
     let run = session.run(Prompt::text("go")).await.unwrap();
     assert_eq!(run.ended.outcome, TurnOutcome::Completed);
@@ -262,7 +263,8 @@ async fn a_step_that_is_ready_when_its_record_cannot_be_written_never_leaves() {
         let held = Held::of(&mut store);
         let folder = Arc::new(tempfile::tempdir().unwrap());
         // However slow it is: no record of the step is written by itself before.
-        let stage = Stage::with(store, folder, probing(["free"]), |options| options.gathering = HOUR).await;
+        let stage =
+            Stage::with(store, folder, probing(["free"]), |options| options.limits.gathering = HOUR).await;
         let (session, turn) = ready(&stage, &held, provider).await;
         held.fail();
         // The session goes on from its log, which has the first attempt alone.
@@ -312,7 +314,7 @@ async fn what_was_gathered_is_written_before_an_effect() {
     let held = Held::of(&mut store);
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let script = probing(["free", "wait"]);
-    let stage = Stage::with(store, folder, script, |options| options.gathering = HOUR).await;
+    let stage = Stage::with(store, folder, script, |options| options.limits.gathering = HOUR).await;
     let session = stage.session("m").await;
     let turn = tokio::spawn({
         let session = session.clone();
@@ -344,7 +346,8 @@ async fn what_nothing_follows_is_written_after_a_while() {
 async fn what_was_gathered_is_written_when_the_engine_stops() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let store = Store::memory().unwrap();
-    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let stage =
+        Stage::with(store, folder, probing(["free-wait"]), |options| options.limits.gathering = HOUR).await;
     let session = stage.session("m").await;
     session.prompt(Prompt::text("go")).await.unwrap();
     stage.probe.begun().await;
@@ -359,7 +362,8 @@ async fn what_was_gathered_is_written_when_the_engine_stops() {
 async fn an_engine_that_stops_waits_for_what_is_on_its_way_to_the_disk() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let (store, disk) = Disk::with_a_store();
-    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let stage =
+        Stage::with(store, folder, probing(["free-wait"]), |options| options.limits.gathering = HOUR).await;
     let session = stage.session("m").await;
     session.prompt(Prompt::text("go")).await.unwrap();
     stage.probe.begun().await;
@@ -380,7 +384,8 @@ async fn an_engine_that_stops_waits_for_what_is_on_its_way_to_the_disk() {
 async fn an_engine_that_stops_names_what_did_not_get_to_the_disk() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let (store, disk) = Disk::with_a_store();
-    let stage = Stage::with(store, folder, probing(["free-wait"]), |options| options.gathering = HOUR).await;
+    let stage =
+        Stage::with(store, folder, probing(["free-wait"]), |options| options.limits.gathering = HOUR).await;
     let session = stage.session("m").await;
     session.prompt(Prompt::text("go")).await.unwrap();
     stage.probe.begun().await;

@@ -62,7 +62,7 @@ async fn many_sessions_that_ask_at_once_leave_nothing_open() {
     });
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let stage = Stage::with(Store::memory().unwrap(), folder, script, |options| {
-        options.asking_wait = Duration::from_secs(6);
+        options.limits.asking_wait = Duration::from_secs(6);
     })
     .await
     .bare();

@@ -77,7 +77,7 @@ async fn subscribers_that_fall_behind_are_counted_by_kind_of_stream() {
     let script = Script::new().model("m", Model::new().step(tokens(20_000)));
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let stage = Stage::with(Store::memory().unwrap(), folder, script, |options| {
-        (options.ring_bytes, options.hub_bytes) = (2_000, 2_000);
+        (options.limits.ring_bytes, options.limits.hub_bytes) = (2_000, 2_000);
     })
     .await;
     let session = stage.session("m").await;
@@ -155,7 +155,7 @@ async fn sessions_that_leave_are_counted_and_those_that_are_followed_are_told() 
     let _here = metrics::set_default_local_recorder(&recorder);
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let stage = Stage::with(Store::memory().unwrap(), folder, Script::new(), |options| {
-        options.idle_after = Some(Duration::from_millis(5));
+        options.limits.idle_after = Some(Duration::from_millis(5));
     })
     .await;
     let (followed, other) = (stage.session("echo").await, stage.session("echo").await);

@@ -147,8 +147,8 @@ async fn a_panic_at_any_message_of_any_actor_disturbs_nobody_else() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let (store, disk) = Disk::with_a_store();
     let stage = Stage::with(store.clone(), Arc::clone(&folder), script(), |options| {
-        options.asking_wait = Duration::from_millis(100);
-        (options.idle_after, options.max_live) = (Some(Duration::from_millis(20)), OTHERS / 2);
+        options.limits.asking_wait = Duration::from_millis(100);
+        (options.limits.idle_after, options.limits.max_live) = (Some(Duration::from_millis(20)), OTHERS / 2);
     })
     .await;
     let mut others = Vec::new();

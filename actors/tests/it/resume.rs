@@ -56,7 +56,7 @@ impl Ground {
     pub(crate) async fn stage(&self, script: Script, resume: Resume) -> Stage {
         Stage::with(self.store.clone(), Arc::clone(&self.folder), script, |options| {
             options.resume = resume;
-            options.idle_after = Some(Duration::from_millis(20));
+            options.limits.idle_after = Some(Duration::from_millis(20));
         })
         .await
     }
@@ -276,7 +276,7 @@ async fn a_session_in_memory_works_as_soon_as_its_workspace_is_there_again() {
     drop(stage);
     fs_err::remove_dir(&workspace).unwrap();
     let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), Script::new(), |options| {
-        options.idle_after = None;
+        options.limits.idle_after = None;
     })
     .await;
     let handle = stage.engine.session(session).await.unwrap();
@@ -321,7 +321,7 @@ fn a_turn_that_waited_for_its_workspace_takes_its_tasks_along() {
     fs_err::remove_dir(&workspace).unwrap();
     Runtime::new().unwrap().block_on(async {
         let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), worker(false), |options| {
-            (options.resume, options.idle_after) = (Resume::Auto, None);
+            (options.resume, options.limits.idle_after) = (Resume::Auto, None);
         })
         .await;
         for session in [parent, task] {
@@ -350,7 +350,7 @@ fn what_waits_for_people_still_waits_and_has_all_its_time_again() {
     let ([answered, left], asks, before) = begun;
     Runtime::new().unwrap().block_on(async {
         let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), script(false), |options| {
-            (options.resume, options.asking_wait) = (Resume::Auto, Duration::from_secs(2));
+            (options.resume, options.limits.asking_wait) = (Resume::Auto, Duration::from_secs(2));
         })
         .await
         .bare();

@@ -25,7 +25,7 @@ async fn stage_with(script: Script, change: impl FnOnce(&mut EngineOptions)) -> 
 }
 
 async fn sleepy(script: Script) -> Stage {
-    stage_with(script, |options| options.idle_after = Some(IDLE)).await
+    stage_with(script, |options| options.limits.idle_after = Some(IDLE)).await
 }
 
 /// Waits until no more than so many sessions are in memory.
@@ -217,7 +217,9 @@ async fn what_runs_in_the_background_stays_and_what_was_seen_of_files_survives_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_there_are_too_many_those_leave_that_rested_longest() {
-    let stage = stage_with(Script::new(), |options| (options.idle_after, options.max_live) = (None, 5)).await;
+    let stage =
+        stage_with(Script::new(), |options| (options.limits.idle_after, options.limits.max_live) = (None, 5))
+            .await;
     let mut sessions = Vec::new();
     for _ in 0..20 {
         let session = stage.session("echo").await;
@@ -247,7 +249,8 @@ async fn where_there_are_too_many_those_leave_that_rested_longest() {
 async fn those_at_work_may_be_more_than_there_may_be() {
     let script = Script::new()
         .model("w", Model::new().step(call("probe", json!({"mode": "wait"}))).step(text("Done.")));
-    let stage = stage_with(script, |options| (options.idle_after, options.max_live) = (None, 2)).await;
+    let stage =
+        stage_with(script, |options| (options.limits.idle_after, options.limits.max_live) = (None, 2)).await;
     let mut running = Vec::new();
     for _ in 0..6 {
         let session = stage.session("w").await;
@@ -269,7 +272,10 @@ async fn one_that_rests_for_longer_lets_go_of_its_conversation_and_asks_the_same
     let stage = async |settle_after| {
         let calls = Model::new().step(call("probe", json!({"mode": "free"}))).step(text("Done.")).cycle();
         let script = Script::new().model("m", calls);
-        stage_with(script, |options| (options.idle_after, options.settle_after) = (None, settle_after)).await
+        stage_with(script, |options| {
+            (options.limits.idle_after, options.limits.settle_after) = (None, settle_after)
+        })
+        .await
     };
     let keeps = stage(Duration::from_secs(3_600)).await;
     let lets_go = stage(Duration::from_millis(1)).await;
@@ -311,7 +317,7 @@ async fn nothing_is_lost_between_leaving_and_a_message_that_arrives() {
     /// They go on until the sessions were woken so often.
     const WAKES: u32 = 150;
     let stage = stage_with(Script::new(), |options| {
-        (options.idle_after, options.max_live) = (Some(Duration::from_micros(200)), 2);
+        (options.limits.idle_after, options.limits.max_live) = (Some(Duration::from_micros(200)), 2);
     })
     .await;
     let mut callers = Vec::new();

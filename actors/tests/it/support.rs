@@ -10,8 +10,9 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use mock_llm::{Mock, Script, Server};
 use playhouse_actors::{
-    Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, Profile, ProfileRequest,
-    SessionHandle, Subscription, TemplatePiece,
+    AgentDirectory, Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, ModelDirectory,
+    Profile, ProfileDirectory, ProfileRequest, SessionHandle, Subscription, TemplateDirectory, TemplatePiece,
+    WorkspaceDirectory,
 };
 use playhouse_llm::{
     Connections, DialectKind, Endpoint, Head, HttpRequest, HttpResponse, HttpTransport, Limiter, Limits,
@@ -132,7 +133,7 @@ impl TestDirectory {
     }
 }
 
-impl Directory for TestDirectory {
+impl WorkspaceDirectory for TestDirectory {
     fn local(self: Arc<Self>, _: &Path) -> Result<Arc<dyn Directory>, String> {
         Ok(self)
     }
@@ -145,31 +146,14 @@ impl Directory for TestDirectory {
         self.woken.fetch_add(1, Ordering::SeqCst);
         Ok(self.ground.lock().unwrap().clone())
     }
+}
 
+impl AgentDirectory for TestDirectory {
     fn agent_rules(&self, agent: &str) -> Rules {
         match agent {
             "careful" => [Rule::new("danger", "*", Action::Deny)].into_iter().collect(),
             _ => Rules::new(),
         }
-    }
-
-    fn choose(
-        &self,
-        agent: Option<&str>,
-        model: Option<&ModelRef>,
-        fallback_agent: Option<&str>,
-        fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, CommandError> {
-        let missing = || CommandError::Invalid("no model is chosen".into());
-        // These bring a model of their own.
-        let own = agent.filter(|agent| matches!(*agent, "worker" | "helper"));
-        let own = own.map(|agent| ModelRef::new("mock", agent));
-        Ok(Choice {
-            agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
-            model: model.or(own.as_ref()).or(fallback_model).ok_or_else(missing)?.clone(),
-            step_limit: None,
-            modalities: modalities(),
-        })
     }
 
     fn agent_restrictions(&self, agent: &str) -> Rules {
@@ -199,6 +183,16 @@ impl Directory for TestDirectory {
         }
     }
 
+    fn overhead_tokens(&self, _: &str) -> u64 {
+        if self.room.lock().unwrap().is_none() {
+            return 10;
+        }
+        let tools = self.specs.iter().map(|spec| serde_json::to_string(spec).unwrap().len() as u64);
+        tools.sum::<u64>() / 4
+    }
+}
+
+impl ModelDirectory for TestDirectory {
     fn prices(&self, model: &ModelRef) -> PriceList {
         if model.model == "priceless" {
             return PriceList::default();
@@ -219,6 +213,12 @@ impl Directory for TestDirectory {
         Some(2_000)
     }
 
+    fn room(&self, _: &ModelRef) -> Option<u64> {
+        *self.room.lock().unwrap()
+    }
+}
+
+impl TemplateDirectory for TestDirectory {
     fn template(&self, _: &Path, name: &str, arguments: &str) -> Result<FilledTemplate, String> {
         let text = |text: &str| TemplatePiece::Text(text.to_owned());
         match name {
@@ -236,9 +236,26 @@ impl Directory for TestDirectory {
             _ => Err(format!("unknown command \"{name}\"")),
         }
     }
+}
 
-    fn room(&self, _: &ModelRef) -> Option<u64> {
-        *self.room.lock().unwrap()
+impl ProfileDirectory for TestDirectory {
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, CommandError> {
+        let missing = || CommandError::Invalid("no model is chosen".into());
+        // These bring a model of their own.
+        let own = agent.filter(|agent| matches!(*agent, "worker" | "helper"));
+        let own = own.map(|agent| ModelRef::new("mock", agent));
+        Ok(Choice {
+            agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
+            model: model.or(own.as_ref()).or(fallback_model).ok_or_else(missing)?.clone(),
+            step_limit: None,
+            modalities: modalities(),
+        })
     }
 
     fn aside(&self, purpose: Purpose, _: &ModelRef) -> Option<Aside> {
@@ -255,14 +272,6 @@ impl Directory for TestDirectory {
             model: ModelRef::new("mock", "summarizer"),
             system: "Write down what matters.".into(),
         })
-    }
-
-    fn overhead_tokens(&self, _: &str) -> u64 {
-        if self.room.lock().unwrap().is_none() {
-            return 10;
-        }
-        let tools = self.specs.iter().map(|spec| serde_json::to_string(spec).unwrap().len() as u64);
-        tools.sum::<u64>() / 4
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
@@ -514,7 +523,7 @@ impl Stage {
         script: Script,
         ring_bytes: usize,
     ) -> Self {
-        Self::with(store, folder, script, |options| options.ring_bytes = ring_bytes).await
+        Self::with(store, folder, script, |options| options.limits.ring_bytes = ring_bytes).await
     }
 
     /// With an engine whose options are changed.
@@ -556,10 +565,10 @@ impl Stage {
         let outputs = fs_err::canonicalize(folder.path().join("outputs")).unwrap();
         let mut options = EngineOptions::new(store.clone(), Arc::clone(&directory) as _, outputs);
         options.tools = tools;
-        options.threads = POOL as usize;
+        options.limits.threads = POOL as usize;
         // As a house does it: the outputs of other sessions are the engine's, whatever the rules say.
         options.hidden = vec![options.outputs.clone()];
-        options.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
+        options.limits.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
         change(&mut options);
         let engine = Engine::start(options).await.unwrap();
         Self { engine, directory, probe, danger, store, folder }

@@ -154,7 +154,7 @@ async fn tasks_go_only_so_deep_and_only_so_many_at_once() {
     let deep = hands_over(nested);
     let limits = |depth, children| {
         move |options: &mut playhouse_actors::EngineOptions| {
-            options.tasks = TaskLimits { depth, children };
+            options.limits.tasks = TaskLimits { depth, children };
         }
     };
     let folder = || Arc::new(tempfile::tempdir().unwrap());

@@ -361,7 +361,7 @@ async fn until(what: &str, is: impl Fn() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_too_much_to_do_is_not_ready_and_says_why() {
     let (hold, gate) = std::sync::mpsc::sync_channel(0);
-    let mut site = Site { tune: |options| options.threads = 1, ..Site::new() };
+    let mut site = Site { tune: |options| options.limits.threads = 1, ..Site::new() };
     let inner = Arc::clone(&site.store.blobs);
     let reading = Arc::new(AtomicBool::new(false));
     site.store.blobs = Arc::new(Slow { inner, gate: gate.into(), reading: Arc::clone(&reading) });

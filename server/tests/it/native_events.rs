@@ -100,7 +100,7 @@ async fn a_late_client_gets_open_parts_as_they_stand() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_client_gets_merged_deltas_and_loses_nothing() {
-    let site = Site { tune: |options| options.ring_bytes = 64 * 1024 * 1024, ..Site::new() };
+    let site = Site { tune: |options| options.limits.ring_bytes = 64 * 1024 * 1024, ..Site::new() };
     let model = Model::new().step(tokens(30_000)).step(text("never"));
     let (_site, served, client) = on(site, Script::new().model("m", model)).await;
     let session = client.session("m").await;
@@ -128,7 +128,7 @@ async fn a_slow_client_gets_merged_deltas_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_falls_behind_goes_on_from_the_log() {
-    let site = Site { tune: |options| options.ring_bytes = 4_000, ..Site::new() };
+    let site = Site { tune: |options| options.limits.ring_bytes = 4_000, ..Site::new() };
     let model = Model::new().step(tokens(30_000).call("list", json!({"path": "."}))).step(text("the end"));
     let (_site, served, client) = on(site, Script::new().model("m", model)).await;
     let session = client.session("m").await;
@@ -209,7 +209,7 @@ async fn many_sessions_are_followed_in_one_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_was_outrun_hears_which_sessions_changed() {
-    let site = Site { tune: |options| options.hub_bytes = 2_000, ..Site::new() };
+    let site = Site { tune: |options| options.limits.hub_bytes = 2_000, ..Site::new() };
     let (_site, _served, client) = on(site, Script::new()).await;
     let description = Description::of(&client).await;
     let (old, changed) = (client.session("echo").await, client.session("tokens-500").await);

@@ -15,8 +15,9 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use mock_llm::{Mock, Script};
 use playhouse_actors::{
-    Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, Profile, ProfileRequest,
-    SessionHandle, TemplatePiece,
+    AgentDirectory, Aside, Choice, Directory, Engine, EngineOptions, FilledTemplate, Ground, ModelDirectory,
+    Profile, ProfileDirectory, ProfileRequest, SessionHandle, TemplateDirectory, TemplatePiece,
+    WorkspaceDirectory,
 };
 use playhouse_llm::{
     DialectKind, Endpoint, Head, HttpRequest, HttpResponse, Limiter, Limits, Quota, Transport,
@@ -73,7 +74,7 @@ fn modalities() -> Modalities {
     Modalities { image: true, pdf: false }
 }
 
-impl Directory for TestDirectory {
+impl WorkspaceDirectory for TestDirectory {
     fn local(self: Arc<Self>, _: &Path) -> Result<Arc<dyn Directory>, String> {
         Ok(self)
     }
@@ -86,7 +87,9 @@ impl Directory for TestDirectory {
         let configuration = [Rule::new("*", "*", Action::Allow)].into_iter().collect();
         Ok(Ground { configuration, sandbox: Sandbox::Off, ..Ground::default() })
     }
+}
 
+impl AgentDirectory for TestDirectory {
     fn agent_rules(&self, agent: &str) -> Rules {
         match agent {
             // Somebody has to agree before it does anything.
@@ -95,37 +98,22 @@ impl Directory for TestDirectory {
         }
     }
 
-    fn choose(
-        &self,
-        agent: Option<&str>,
-        model: Option<&ModelRef>,
-        fallback_agent: Option<&str>,
-        fallback_model: Option<&ModelRef>,
-    ) -> Result<Choice, CommandError> {
-        let model = model.or(fallback_model).cloned().unwrap_or_else(|| ModelRef::new("mock", "greeter"));
-        if model.provider == "keyless" {
-            let error = ErrorInfo::new(ErrorCode::Misconfigured, "no key for it: KEYLESS_API_KEY is not set");
-            return Err(CommandError::Unusable(Box::new(ErrorInfo { model: Some(model), ..error })));
-        }
-        if model.provider != "mock" {
-            return Err(CommandError::Invalid(format!("there is no model {model}")));
-        }
-        Ok(Choice {
-            agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
-            model,
-            step_limit: None,
-            modalities: modalities(),
-        })
-    }
-
     fn allows(&self, _: &str, _: &str) -> bool {
         true
     }
 
+    fn overhead_tokens(&self, _: &str) -> u64 {
+        10
+    }
+}
+
+impl ModelDirectory for TestDirectory {
     fn prices(&self, _: &ModelRef) -> PriceList {
         Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
     }
+}
 
+impl TemplateDirectory for TestDirectory {
     fn templates(&self, _: &Path) -> TemplateList {
         let explain = TemplateFacts {
             name: "explain".into(),
@@ -150,6 +138,31 @@ impl Directory for TestDirectory {
         ];
         Ok(FilledTemplate { pieces, ..FilledTemplate::default() })
     }
+}
+
+impl ProfileDirectory for TestDirectory {
+    fn choose(
+        &self,
+        agent: Option<&str>,
+        model: Option<&ModelRef>,
+        fallback_agent: Option<&str>,
+        fallback_model: Option<&ModelRef>,
+    ) -> Result<Choice, CommandError> {
+        let model = model.or(fallback_model).cloned().unwrap_or_else(|| ModelRef::new("mock", "greeter"));
+        if model.provider == "keyless" {
+            let error = ErrorInfo::new(ErrorCode::Misconfigured, "no key for it: KEYLESS_API_KEY is not set");
+            return Err(CommandError::Unusable(Box::new(ErrorInfo { model: Some(model), ..error })));
+        }
+        if model.provider != "mock" {
+            return Err(CommandError::Invalid(format!("there is no model {model}")));
+        }
+        Ok(Choice {
+            agent: agent.or(fallback_agent).unwrap_or("tester").to_owned(),
+            model,
+            step_limit: None,
+            modalities: modalities(),
+        })
+    }
 
     fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<Aside> {
         (purpose == Purpose::Compaction).then(|| Aside {
@@ -157,10 +170,6 @@ impl Directory for TestDirectory {
             model: model.clone(),
             system: "Write down what matters.".into(),
         })
-    }
-
-    fn overhead_tokens(&self, _: &str) -> u64 {
-        10
     }
 
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo> {
@@ -317,7 +326,7 @@ impl Site {
         let outputs = fs_err::canonicalize(outputs).unwrap();
         let mut engine = EngineOptions::new(self.store.clone(), Arc::new(directory), outputs);
         engine.tools = tools;
-        engine.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
+        engine.limits.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
         (self.tune)(&mut engine);
         let engine = Engine::start(engine).await.unwrap();
         let mut options = ServerOptions { roots: vec![self.workspace()], ..ServerOptions::default() };

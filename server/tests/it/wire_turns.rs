@@ -256,7 +256,7 @@ async fn a_feed_that_cannot_follow_makes_clients_read_everything_again() {
     let model = Model::new().step(tokens(50).call("list", json!({"path": "."}))).step(tokens(50)).cycle();
     let mut site = Site::new();
     // Next to nothing is kept for whoever reads a moment later.
-    site.tune = |engine| engine.hub_bytes = 1;
+    site.tune = |engine| engine.limits.hub_bytes = 1;
     let served = site.serve(Script::new().model("m", model), |_| {}).await;
     let wire = Wire::of(&served, None);
     let session = wire.session("m", "tester").await;
