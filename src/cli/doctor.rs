@@ -11,7 +11,7 @@ use playhouse_protocol::walls::{Sandbox, Strength, WallsInForce};
 use playhouse_protocol::{ModelRef, NewSession, Prompt};
 use playhouse_workspace::Walls;
 use playhouse_workspace::process::{
-    Bound, Environment, Limits, Scope, Spec, find_program, keep_memory_private, limits_in_force, run,
+    Bound, Environment, Limits, Run, Scope, Spec, find_program, keep_memory_private, limits_in_force, run,
 };
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -419,7 +419,7 @@ async fn version(program: &Program) -> Finding {
     let wrong =
         |reason: String| Finding::new(name, Status::Wrong, format!("{shown}: {reason}")).advice(*advice);
     let spec = Spec {
-        command: format!("exec '{}' --version", shown.replace('\'', r"'\''")),
+        run: Run::Words(vec![file.into(), "--version".into()]),
         workdir: PathBuf::from("/"),
         timeout: Some(VERSION_TIME),
         environment: Environment::of_this_process(),

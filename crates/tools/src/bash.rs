@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::process::{self, Environment, Limits, Receive, Spec};
+use playhouse_workspace::process::{self, Environment, Limits, Receive, Run, Spec};
 use playhouse_workspace::{Resolved, door};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -159,7 +159,7 @@ impl TypedTool for Bash {
             return Err(ToolError::Cancelled("the command was not started".into()));
         }
         let spec = Spec {
-            command: task.command,
+            run: Run::Shell(task.command),
             workdir: task.workdir.path,
             timeout: task.timeout,
             environment: Environment::of_this_process(),

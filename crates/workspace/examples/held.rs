@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
-use playhouse_workspace::process::{Environment, Limits, Receive, Scope, Spec, run};
+use playhouse_workspace::process::{Environment, Limits, Receive, Run, Scope, Spec, run};
 use playhouse_workspace::walls::{CONFINE, Material, Walls, WallsSpec, confined, set_confiner};
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +71,7 @@ async fn held(mut arguments: Vec<OsString>) -> Result<i32, Box<dyn std::error::E
     let walls = if landlock { Walls::build_of(&spec, Material::Landlock)? } else { Walls::build(&spec)? };
     println!("{}", walls.in_force()?);
     let spec = Spec {
-        command: command.into_string().map_err(|_| "the command is not text")?,
+        run: Run::Shell(command.into_string().map_err(|_| "the command is not text")?),
         workdir: spec.workspace,
         timeout: None,
         environment: Environment::of_this_process(),

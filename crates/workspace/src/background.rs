@@ -196,7 +196,7 @@ impl SessionProcesses {
         let id = format!("bg_{}_{}", self.table.run, commands.count);
         let copy = copy(&id);
         let budget = Budget::new(self.table.saved.command, Arc::clone(&session.room));
-        let command = BackgroundCommand::watch(id, spec.command, started, copy, budget);
+        let command = BackgroundCommand::watch(id, spec.run.shown(), started, copy, budget);
         commands.known.push(command.clone());
         commands.forget_the_oldest();
         drop(commands);

@@ -1,7 +1,7 @@
 //! Commands, with their whole process tree, their output and their end.
 //!
-//! [`run`] and [`start`] are the only ways in which Playhouse starts a program, so that another place to run in (a
-//! sandbox, another machine) can be put behind them. Rules that hold here:
+//! [`run`], [`start`] and [`start_apart`] are the only ways in which Playhouse starts a program, so that another place to run
+//! in (another machine) can be put behind them. Rules that hold here:
 //!
 //! - A command ends when its shell ends, is cancelled, runs out of time, or wants too many processes or too much memory.
 //!   A child in the background that holds the output open holds nothing up.
@@ -22,6 +22,7 @@ mod environment;
 mod limits;
 mod mark;
 mod memory;
+mod program;
 mod running;
 mod starter;
 mod tree;
@@ -43,15 +44,63 @@ pub use limits::{Bound, Limits, LimitsInForce, Share, limits_in_force, raise_ope
 pub use mark::Scope;
 pub(crate) use mark::random;
 pub use memory::keep_memory_private;
+pub use program::{Program, STOP_GRACE, start_apart};
 pub use running::{Started, under_way};
 pub use tree::end_all;
 pub(crate) use tree::kill_all_detached;
 
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// What the shell (bash where there is one, else sh) reads.
+    Shell(String),
+    /// A program and its arguments, read by no shell. A program without `/` is looked for in the `PATH` of its [`Environment`],
+    /// and where that has none, in that of this process.
+    Words(Vec<OsString>),
+}
+
+impl Run {
+    /// It as people read it.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Shell(text) => text.clone(),
+            Self::Words(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                words.join(" ")
+            }
+        }
+    }
+
+    /// The words that are started.
+    fn words(&self, environment: &Environment) -> io::Result<Vec<OsString>> {
+        match self {
+            Self::Shell(text) => Ok(vec![shell().into(), "-c".into(), text.into()]),
+            Self::Words(words) => {
+                let nothing = || io::Error::new(io::ErrorKind::InvalidInput, "no program is named");
+                let (first, rest) = words.split_first().ok_or_else(nothing)?;
+                let found = environment.find(first).ok_or_else(|| {
+                    let missing = format!("there is no program \"{}\" in PATH", first.display());
+                    io::Error::new(io::ErrorKind::NotFound, missing)
+                })?;
+                Ok(std::iter::once(found.into_os_string()).chain(rest.iter().cloned()).collect())
+            }
+        }
+    }
+
+    /// The program that is started, for errors.
+    fn program(&self) -> PathBuf {
+        match self {
+            Self::Shell(_) => shell().to_owned(),
+            Self::Words(words) => words.first().map(PathBuf::from).unwrap_or_default(),
+        }
+    }
+}
+
 /// A command to run.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What the shell (bash where there is one, else sh) reads.
-    pub command: String,
+    /// What is run.
+    pub run: Run,
     /// The directory in which it starts: absolute, free of links. One that a link stands for by now is refused.
     pub workdir: PathBuf,
     /// After this time it is ended; `None` when it may run for ever.
@@ -97,10 +146,10 @@ pub struct Exit {
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// It did not start.
-    #[error("the command could not be started with {shell} in {workdir}: {source}")]
+    #[error("the command could not be started with {program} in {workdir}: {source}")]
     Start {
-        /// The shell.
-        shell: PathBuf,
+        /// The program that was to be started: a shell, for a text that a shell reads.
+        program: PathBuf,
         /// The directory.
         workdir: PathBuf,
         /// What the system said.
@@ -136,11 +185,11 @@ impl Receive for Vec<u8> {
 /// # runtime.block_on(async {
 /// use std::time::Duration;
 /// use playhouse_workspace::Walls;
-/// use playhouse_workspace::process::{Environment, Limits, Scope, Spec, run};
+/// use playhouse_workspace::process::{Environment, Limits, Run, Scope, Spec, run};
 /// use tokio_util::sync::CancellationToken;
 ///
 /// let spec = Spec {
-///     command: "echo out; echo err >&2; exit 3".into(),
+///     run: Run::Shell("echo out; echo err >&2; exit 3".into()),
 ///     workdir: "/".into(),
 ///     timeout: Some(Duration::from_secs(10)),
 ///     environment: Environment::of_this_process(),
@@ -172,6 +221,19 @@ pub async fn run(
 /// # Errors
 /// When the shell cannot be started in that directory.
 pub async fn start(spec: &Spec, input: Input) -> Result<Started, ProcessError> {
+    begin(spec, input, Output::Together).await
+}
+
+/// Where the standard error of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// Into the pipe of its standard output, so that their order is kept.
+    Together,
+    /// Into a pipe of its own.
+    Apart,
+}
+
+async fn begin(spec: &Spec, input: Input, output: Output) -> Result<Started, ProcessError> {
     let limits = spec.limits;
     let hold = move |command: &Scope| {
         let wall = limits::wall();
@@ -179,12 +241,7 @@ pub async fn start(spec: &Spec, input: Input) -> Result<Started, ProcessError> {
         let _ = watchdog::ensure(&wall.folders());
         wall.hold(command, &limits)
     };
-    running::start(spec, input, hold).await
-}
-
-/// The words of a command: its shell, and what that reads.
-fn shell_words(command: &str) -> Vec<OsString> {
-    vec![shell().into(), "-c".into(), command.into()]
+    running::start(spec, input, output, hold).await
 }
 
 /// The program and its arguments that run words, after what bounds them.

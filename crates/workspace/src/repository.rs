@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{self, Kind};
 use crate::folder::{Folder, lexical};
 use crate::pool::try_blocking;
-use crate::process::{self, Environment, Limits, Receive, Scope, Spec, find_program};
+use crate::process::{self, Environment, Limits, Receive, Run, Scope, Spec, find_program};
 use crate::walls::Walls;
 use crate::walls::git::Git;
 pub use changes::{Change, Status};
@@ -418,7 +418,7 @@ impl Program {
             .with("ASKED_GIT", &self.program)
             .with("ASKED_WITHIN", within);
         let spec = Spec {
-            command: format!(r#"{{ "$ASKED_GIT" --no-pager {arguments}; }} 2>"$GIT_DIR/errors""#),
+            run: Run::Shell(format!(r#"{{ "$ASKED_GIT" --no-pager {arguments}; }} 2>"$GIT_DIR/errors""#)),
             workdir: self.tree.clone(),
             timeout: Some(self.patience),
             environment,

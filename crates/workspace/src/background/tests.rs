@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 
 use super::*;
-use crate::process::{Environment, Exit};
+use crate::process::{Environment, Exit, Run};
 
 /// Keeps what is copied.
 #[derive(Clone, Default)]
@@ -20,7 +20,7 @@ impl Receive for Copy {
 
 fn spec(command: &str) -> Spec {
     Spec {
-        command: command.to_owned(),
+        run: Run::Shell(command.to_owned()),
         workdir: "/".into(),
         timeout: None,
         environment: Environment::of_this_process(),

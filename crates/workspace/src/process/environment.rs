@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use super::mark;
 
@@ -59,6 +60,11 @@ impl Environment {
         Self { variables: passed.chain(unattended).collect() }
     }
 
+    /// Nothing at all: for programs that get only what is declared for them.
+    pub fn empty() -> Self {
+        Self { variables: BTreeMap::new() }
+    }
+
     /// The same with one variable more, or changed.
     #[must_use]
     pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
@@ -76,6 +82,20 @@ impl Environment {
     /// All variables, sorted by name.
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+}
+
+impl Environment {
+    /// The program that `name` stands for: itself where it is a path, else the first of this name in `PATH`. Asks the disk.
+    pub(super) fn find(&self, name: &OsStr) -> Option<PathBuf> {
+        if Path::new(name).components().count() != 1 || name.is_empty() {
+            return Some(PathBuf::from(name)).filter(|path| !path.as_os_str().is_empty());
+        }
+        let own = self.variables.get(OsStr::new("PATH"));
+        let path = own.cloned().unwrap_or_else(search_path);
+        let programs = std::env::split_paths(&path).map(|directory| directory.join(name));
+        let mut found = programs.filter(|program| program.is_absolute() && program.is_file());
+        found.next()
     }
 }
 

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{Broken, Hold};
 use super::mark::Scope;
 use super::tree::Tree;
-use super::{Exit, Input, ProcessError, Receive, Spec, bounded, mark, program, shell, shell_words, starter};
+use super::{Exit, Input, Output, ProcessError, Receive, Spec, bounded, mark, program, starter, tree};
 use crate::door;
 use crate::pool::blocking;
 use crate::walls::{After, Walls, WallsError};
@@ -32,6 +32,8 @@ const QUIET: Duration = Duration::from_millis(100);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a shell that was killed may take to be gone: on a busy machine longer than its output is waited for.
 const REAPED: Duration = Duration::from_secs(2);
+/// How long a program may take to end by itself once its input has ended, before it is told to.
+const CLOSED: Duration = Duration::from_millis(500);
 /// How often it is looked whether a command uses more than it may.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -40,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Started {
     child: Child,
     id: u32,
-    /// Both its standard output and its standard error, so that their order is kept.
+    /// Its standard error, and its standard output as well where they are not apart.
     pipe: Receiver,
     tree: Tree,
     hold: Hold,
@@ -90,25 +92,28 @@ enum End {
 pub(super) async fn start(
     spec: &Spec,
     input: Input,
+    output: Output,
     hold: impl FnOnce(&Scope) -> Hold + Send + 'static,
 ) -> Result<Started, ProcessError> {
     let scope = spec.scope.command();
     let (variable, command) = (scope.variable(), scope.clone());
-    let (walls, workdir, inner) = (spec.walls.clone(), spec.workdir.clone(), shell_words(&spec.command));
+    let not_started =
+        |source| ProcessError::Start { program: spec.run.program(), workdir: spec.workdir.clone(), source };
+    let (walls, workdir) = (spec.walls.clone(), spec.workdir.clone());
+    let (run, environment) = (spec.run.clone(), spec.environment.clone());
     let prepare = move || {
         let built = walls.built()?;
         let first = door::hold(built.first_directory(&workdir)).map_err(io::Error::from);
         let hold = hold(&command);
-        let enclosed = built.around(&workdir, hold.user_words(), inner);
+        let words = run.words(&environment);
+        let enclosed = words.map(|words| built.around(&workdir, hold.user_words(), words));
         Ok((first, hold, enclosed))
     };
     let no_walls = |error: WallsError| ProcessError::Walls(io::Error::other(error));
     let (first_directory, hold, enclosed) = blocking(prepare).await.map_err(no_walls)?;
     let built = spec.walls.built().map_err(no_walls)?;
-    let not_started =
-        |source| ProcessError::Start { shell: shell().to_owned(), workdir: spec.workdir.clone(), source };
     let first_directory = first_directory.map_err(not_started)?;
-    let enclosed = enclosed.map_err(ProcessError::Walls)?;
+    let enclosed = enclosed.map_err(not_started)?.map_err(ProcessError::Walls)?;
     let (reader, writer) = io::pipe()?;
     let (first, rest) = bounded(enclosed.words, hold.prelude());
     let mut command = program(&first);
@@ -122,7 +127,10 @@ pub(super) async fn start(
             Input::Empty => Stdio::null(),
             Input::Written => Stdio::piped(),
         })
-        .stdout(writer.try_clone()?)
+        .stdout(match output {
+            Output::Together => writer.try_clone()?.into(),
+            Output::Apart => Stdio::piped(),
+        })
         .stderr(writer)
         .process_group(0);
     let mut command = Command::from(command);
@@ -173,6 +181,58 @@ impl Started {
         self.child.stdin.take()
     }
 
+    /// What it writes to its standard output, if that is apart and was not taken before.
+    pub(super) fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Hands over what it writes to its standard error until it has ended, with all that descends from it. Once `stop` has
+    /// said how long it has to end, it is waited for a moment, told to end, and killed when that time is over; so it is, at
+    /// once, when it runs out of time or uses more than it may.
+    ///
+    /// # Errors
+    /// When it cannot be watched; it is ended then.
+    pub(super) async fn wait_apart(
+        mut self,
+        stop: impl Future<Output = Duration>,
+        errors: &mut dyn Receive,
+    ) -> Result<Exit, ProcessError> {
+        let (timeout, hold) = (self.timeout, self.hold.clone());
+        let mut exit = Exit::default();
+        let mut grace = None;
+        let mut ended = tokio::select! {
+            ended = self.watch(errors) => Some(ended),
+            time = stop => {
+                exit.cancelled = true;
+                grace = Some(time);
+                None
+            }
+            () = after(timeout) => {
+                exit.timed_out = true;
+                None
+            }
+            broken = uses_too_much(&hold) => {
+                (exit.too_many_tasks, exit.out_of_memory) = (broken == Broken::Tasks, broken == Broken::Memory);
+                None
+            }
+        };
+        if let (None, Some(grace)) = (&ended, grace) {
+            // Its input has ended.
+            ended = tokio::time::timeout(CLOSED.min(grace), self.watch(errors)).await.ok();
+        }
+        let status = match ended {
+            Some(status) => {
+                let status = status?;
+                // What it left behind.
+                self.tree.end(false, tree::GRACE).await;
+                self.over = true;
+                status
+            }
+            None => self.end(grace.unwrap_or(tree::GRACE), errors).await?,
+        };
+        Ok(Exit { code: status.code(), signal: status.signal(), ..exit })
+    }
+
     /// Hands over its output until it has ended. Cancelled, it is ended with its tree; so it is when it runs out of time
     /// or uses more than it may.
     ///
@@ -199,7 +259,7 @@ impl Started {
             // Its shell has ended, and what makes processes without end has not.
             end = End::Over(broken);
         }
-        let status = self.end(output).await?;
+        let status = self.end(tree::GRACE, output).await?;
         if let End::Watched(Err(error)) = end {
             return Err(error.into());
         }
@@ -237,12 +297,12 @@ impl Started {
     }
 
     /// Ends the whole tree and hands over what is left in the pipe.
-    async fn end(&mut self, output: &mut dyn Receive) -> io::Result<ExitStatus> {
+    async fn end(&mut self, grace: Duration, output: &mut dyn Receive) -> io::Result<ExitStatus> {
         let leader_held = self.child.id().is_some();
         if self.hold.broken().is_some() {
             self.tree.end_storm(leader_held).await;
         } else {
-            self.tree.end(leader_held).await;
+            self.tree.end(leader_held, grace).await;
         }
         let mut buffer = vec![0; CHUNK];
         if let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {

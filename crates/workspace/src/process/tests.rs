@@ -4,7 +4,7 @@ use super::*;
 
 fn spec(command: &str) -> Spec {
     Spec {
-        command: command.to_owned(),
+        run: Run::Shell(command.to_owned()),
         workdir: PathBuf::from("/"),
         timeout: Some(Duration::from_secs(60)),
         environment: Environment::of_this_process(),
@@ -45,7 +45,7 @@ async fn cancel_when_ready(command: &str) -> (Exit, String) {
 }
 
 /// Whether a process lives whose command line holds `mark`.
-fn lives(mark: &str) -> bool {
+pub(super) fn lives(mark: &str) -> bool {
     let entries = fs_err::read_dir("/proc").unwrap().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()).any(|entry| {
         let line = fs_err::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -54,11 +54,11 @@ fn lives(mark: &str) -> bool {
 }
 
 /// A number of seconds that no other test sleeps, so that the sleeper can be found by it.
-fn sleeper(number: u32) -> String {
+pub(super) fn sleeper(number: u32) -> String {
     format!("sleep 86{:05}{number}", std::process::id() % 100_000)
 }
 
-async fn gone(mark: &str) -> bool {
+pub(super) async fn gone(mark: &str) -> bool {
     for _ in 0..500 {
         if !lives(mark) {
             return true;

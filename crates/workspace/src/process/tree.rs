@@ -21,15 +21,16 @@ pub(super) use proc::count;
 #[cfg(target_os = "linux")]
 pub(super) use proc::{Counted, tasks_of_machine, tasks_of_user};
 
-/// How long processes have between being told to end and being killed.
-const GRACE: Duration = Duration::from_millis(300);
-/// After this time nobody waits any more for what is still there: it waits in the kernel, or is not ours to kill, or
-/// there are very many.
-const LIMIT: Duration = Duration::from_millis(800);
+/// How long processes of commands have between being told to end and being killed.
+pub(super) const GRACE: Duration = Duration::from_millis(300);
+/// So long what was killed is waited for: what is still there then waits in the kernel, or is not ours to kill, or there are
+/// very many.
+const LIMIT: Duration = Duration::from_millis(500);
 /// So long those are killed that nobody waits for, and those of which there are too many.
 const LONG_LIMIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether they are gone.
+/// How often it is looked whether they are gone: less often, the longer it takes.
 const LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
 /// The processes of a command, or of all commands of a scope.
 #[derive(Clone, Debug)]
@@ -70,17 +71,17 @@ impl Tree {
         Self { leader }
     }
 
-    /// Tells all to end, then kills those that did not. `leader_held`: the shell was not reaped yet, so that its number
+    /// Tells all to end, then kills those that did not within `grace`. `leader_held`: the shell was not reaped yet, so that its number
     /// cannot belong to another group.
-    pub(super) async fn end(&self, leader_held: bool) {
+    pub(super) async fn end(&self, leader_held: bool, grace: Duration) {
         let start = Instant::now();
         let mut alive = self.blocking(move |tree| tree.tell(leader_held)).await;
-        while alive && start.elapsed() < GRACE {
-            tokio::time::sleep(LOOK).await;
+        while alive && start.elapsed() < grace {
+            tokio::time::sleep((start.elapsed() / 8).clamp(LOOK, LONGEST_LOOK)).await;
             alive = self.blocking(move |tree| tree.is_alive(leader_held)).await;
         }
         if alive {
-            self.kill_until(start + LIMIT, leader_held).await;
+            self.kill_until(start + grace + LIMIT, leader_held).await;
         }
     }
 
@@ -198,7 +199,7 @@ impl Tree {
 pub async fn end_all(scope: &Scope) {
     let wanted = scope.clone();
     if let Ok(tree) = try_blocking(move || Tree::within(&wanted)).await {
-        tree.end(false).await;
+        tree.end(false, GRACE).await;
     }
 }
 

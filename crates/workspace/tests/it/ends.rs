@@ -5,10 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use playhouse_workspace::Processes;
-use playhouse_workspace::process::{Exit, Input, Spec, run, start};
+use playhouse_workspace::Walls;
+use playhouse_workspace::process::{
+    Environment, Exit, Input, Program, Run, STOP_GRACE, Spec, run, start, start_apart,
+};
+use tokio::io::AsyncBufReadExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::house::{House, Watch, example, gone, lives, sleeper};
+use crate::house::{House, SECRET, Watch, example, gone, lives, sleeper};
 
 /// Runs a command, and cancels it once it has written `ready`.
 async fn cancel_when_ready(house: &House, command: &str) -> (Exit, String) {
@@ -137,4 +141,41 @@ async fn it_ends_with_its_engine_when_that_is_killed() {
         engine.wait().unwrap();
         assert!(gone(&sleeper).await, "{level:?}");
     }
+}
+
+/// Starts a program with pipes of its own within walls, and waits until it has written a line.
+async fn apart(house: &House, walls: &Walls, script: &str) -> (Program, String) {
+    let run = Run::Words(["bash", "-c", script].map(Into::into).into());
+    let environment = Environment::empty().with("DECLARED", "yes");
+    let program =
+        start_apart(&Spec { run, environment, timeout: None, ..house.command(walls, "") }).await.unwrap();
+    let mut line = String::new();
+    tokio::io::BufReader::new(program.take_output().unwrap()).read_line(&mut line).await.unwrap();
+    (program, line)
+}
+
+#[tokio::test]
+async fn a_program_with_pipes_of_its_own_is_held_as_a_command_is() {
+    let house = House::new();
+    let script = "cat ../other/secret >&2; echo $DECLARED:$SECRET; exec 1>&-; setsid SLEEPER & trap '' TERM; while true; do SLEEPER; done";
+    for (walls, number) in [(house.walls(), 7), (house.landlock(), 8)] {
+        let sleeper = sleeper(number);
+        let (program, line) = apart(&house, &walls, &script.replace("SLEEPER", &sleeper)).await;
+        assert_eq!(line, "yes:\n", "{}", program.last_words());
+        let exit = program.stop(Duration::from_millis(300)).await.unwrap();
+        assert!(exit.cancelled, "{exit:?}");
+        assert!(gone(&sleeper).await);
+        assert!(program.last_words().contains("secret") && !program.last_words().contains(SECRET));
+    }
+}
+
+#[tokio::test]
+async fn a_program_in_walls_may_clean_up_before_it_ends() {
+    let house = House::new();
+    let (program, line) =
+        apart(&house, &house.walls(), "trap 'echo cleaned >&2; exit 5' TERM; echo ready; sleep 60 & wait")
+            .await;
+    assert_eq!(line, "ready\n");
+    let exit = program.stop(STOP_GRACE).await.unwrap();
+    assert_eq!((exit.code, exit.cancelled, program.last_words().as_str()), (Some(5), true, "cleaned\n"));
 }

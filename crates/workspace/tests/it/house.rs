@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
-use playhouse_workspace::process::{Environment, Exit, Limits, Receive, Scope, Spec, run};
+use playhouse_workspace::process::{Environment, Exit, Limits, Receive, Run, Scope, Spec, run};
 use playhouse_workspace::walls::{Material, Walls, WallsSpec, set_confiner};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +67,7 @@ impl House {
 
     pub(crate) fn command(&self, walls: &Walls, command: &str) -> Spec {
         Spec {
-            command: command.to_owned(),
+            run: Run::Shell(command.to_owned()),
             workdir: self.spec.workspace.clone(),
             timeout: Some(Duration::from_secs(60)),
             environment: Environment::of_this_process(),

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::Walls;
-use crate::process::{Environment, Exit, Input, Scope, Spec, end_all, running};
+use crate::process::{Environment, Exit, Input, Run, Scope, Spec, end_all, running};
 
 /// Lit only after a harmless command was held to its limit by the kernel.
 const BOMB: &str = ":(){ :|:& };:";
@@ -28,7 +28,7 @@ struct Blast {
 async fn light(wall: &'static Wall, command: &str) -> Blast {
     let scope = Scope::new();
     let spec = Spec {
-        command: command.to_owned(),
+        run: Run::Shell(command.to_owned()),
         workdir: "/".into(),
         timeout: Some(Duration::from_secs(10)),
         environment: Environment::of_this_process(),
@@ -37,7 +37,7 @@ async fn light(wall: &'static Wall, command: &str) -> Blast {
         walls: Walls::open(),
     };
     let hold = move |command: &Scope| wall.hold(command, &few_tasks());
-    let started = running::start(&spec, Input::Empty, hold).await.unwrap();
+    let started = running::start(&spec, Input::Empty, crate::process::Output::Together, hold).await.unwrap();
     let exit = started.wait(&CancellationToken::new(), &mut Vec::new()).await.unwrap();
     let mut left = tasks(&scope).await;
     for _ in 0..500 {
@@ -62,7 +62,7 @@ fn in_groups(wall: &Wall) -> bool {
 /// Runs a command in a session of its own.
 async fn run(command: &str, limits: Limits) -> (Exit, String) {
     let spec = Spec {
-        command: command.to_owned(),
+        run: Run::Shell(command.to_owned()),
         workdir: std::env::temp_dir(),
         timeout: Some(Duration::from_secs(60)),
         environment: Environment::of_this_process(),
@@ -133,8 +133,8 @@ async fn what_is_in_force_is_told() {
 async fn the_user_limit_is_set_before_the_command_begins() {
     let hold = Hold { user_limit: Some(4_321), ..Hold::default() };
     let prelude = hold.prelude().unwrap();
-    let (first, rest) =
-        crate::process::bounded(crate::process::shell_words("ulimit -u; echo \"$0 $#\""), Some(prelude));
+    let words = Run::Shell("ulimit -u; echo \"$0 $#\"".into()).words(&Environment::empty()).unwrap();
+    let (first, rest) = crate::process::bounded(words, Some(prelude));
     let output = crate::process::program(&first).args(rest).output().unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
     assert!(output.starts_with("4321\n") && output.ends_with(" 0\n"), "{output}");
@@ -146,7 +146,7 @@ async fn what_a_command_left_behind_in_its_group_ends_with_the_scope() {
     let scope = Scope::new();
     let spec = Spec {
         // Without a parent and in a session of its own; where there is a control group, without a mark as well.
-        command: format!("{} setsid sleep 500 & echo $!", if in_group { "env -i" } else { "" }),
+        run: Run::Shell(format!("{} setsid sleep 500 & echo $!", if in_group { "env -i" } else { "" })),
         workdir: "/".into(),
         timeout: Some(Duration::from_secs(10)),
         environment: Environment::of_this_process(),
