@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use playhouse_workspace::walls::CONFINE;
+use playhouse_sandbox::walls::CONFINE;
 use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]

@@ -61,6 +61,7 @@ pub use playhouse_actors::{
 pub use playhouse_llm::Credentials;
 pub use playhouse_policy as policy;
 pub use playhouse_protocol as protocol;
+pub use playhouse_sandbox as sandbox;
 pub use playhouse_server as server;
 pub use playhouse_session as session;
 pub use playhouse_store as store;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("protocol", &[]),
     ("tls", &[]),
     ("features", &[]),
@@ -17,14 +17,18 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("catalogue", &["protocol"]),
     ("prompts", &["protocol"]),
     ("session", &["protocol", "policy"]),
-    ("workspace", &["protocol", "policy"]),
+    ("sandbox", &["protocol"]),
+    ("workspace", &["protocol", "policy", "sandbox"]),
     ("store", &["protocol"]),
     ("billing", &["protocol"]),
     ("exporters", &["protocol", "tls", "store", "billing"]),
     ("llm", &["protocol", "tls"]),
-    ("tools", &["protocol", "tls", "policy", "prompts", "workspace"]),
+    ("tools", &["protocol", "tls", "policy", "prompts", "sandbox", "workspace"]),
     ("mock-llm", &["protocol"]),
-    ("actors", &["protocol", "policy", "session", "workspace", "store", "billing", "llm", "tools"]),
+    (
+        "actors",
+        &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools"],
+    ),
     ("server", &["protocol", "policy", "session", "store", "tools", "actors"]),
     (
         "playhouse",
@@ -34,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "catalogue",
             "prompts",
             "session",
+            "sandbox",
             "workspace",
             "store",
             "billing",
@@ -303,10 +308,10 @@ fn one_place_reads_the_clock_for_what_is_stored() {
         "actors/src/sweeper.rs: SystemTime",
         "crates/llm/src/failure/mod.rs: SystemTime",
         "crates/llm/src/failure/wait.rs: SystemTime",
+        "crates/sandbox/src/walls/folders.rs: SystemTime",
         "crates/tools/src/outputs.rs: SystemTime",
         "crates/workspace/src/door.rs: SystemTime",
         "crates/workspace/src/door/leftovers.rs: SystemTime",
-        "crates/workspace/src/walls/folders.rs: SystemTime",
         "src/cli/leftovers.rs: SystemTime",
     ];
     let mut found = users(&engine, &["SystemTime"]);
@@ -319,7 +324,7 @@ fn programs_are_started_in_one_place() {
     // The others are the demo, which makes its own repository before there is an engine, and the command that starts this
     // program as an engine in the background, which is to outlive it.
     let expected = [
-        "crates/workspace/src/process.rs: Command::new",
+        "crates/sandbox/src/process.rs: Command::new",
         "src/cli/demo.rs: Command::new",
         "src/cli/reach/background.rs: Command::new",
     ];
@@ -356,12 +361,12 @@ fn the_environment_is_read_by_the_product_and_passed_down_by_a_list() {
     // Configuration gets a function that reads variables, so that tests and two engines can have different ones.
     let product = |file: &str| file.starts_with("src/") && !file.starts_with("src/config/");
     // For the folder of the shell, and for what commands get.
-    let workspace = ["crates/workspace/src/process.rs", "crates/workspace/src/process/environment.rs"];
+    let sandbox = ["crates/sandbox/src/process.rs", "crates/sandbox/src/process/environment.rs"];
     for user in users(&packages(), &["env::var", "env::var_os", "env::vars", "env::vars_os"]) {
         let (file, _) = user.split_once(": ").unwrap();
         // What no release has: see below.
         let fails = file == "crates/store/src/fail.rs";
-        assert!(product(file) || workspace.contains(&file) || fails, "{user}");
+        assert!(product(file) || sandbox.contains(&file) || fails, "{user}");
     }
 }
 

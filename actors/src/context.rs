@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use playhouse_protocol::{CommandError, SessionId};
+use playhouse_sandbox::Processes;
 use playhouse_store::{Store, StoreError, Suspended};
 use playhouse_tools::{Registry, outputs};
-use playhouse_workspace::{PathLocks, Pool, Processes};
+use playhouse_workspace::{PathLocks, Pool};
 use ractor::ActorRef;
 
 use crate::base::Children;

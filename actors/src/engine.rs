@@ -9,10 +9,11 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
+use playhouse_sandbox::Processes;
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
-use playhouse_workspace::{PathLocks, Pool, Processes};
+use playhouse_workspace::{PathLocks, Pool};
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
@@ -169,7 +170,7 @@ impl Engine {
         let pool = engine.shared.pool.clone();
         // Nothing waits for it.
         tokio::spawn(async move {
-            let removed = pool.run(playhouse_workspace::walls::remove_leftovers).await;
+            let removed = pool.run(playhouse_sandbox::walls::remove_leftovers).await;
             if removed > 0 {
                 tracing::info!(
                     removed,

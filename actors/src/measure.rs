@@ -284,7 +284,7 @@ impl Engine {
         }
         shared.purses.observe();
         gauge!(Metric::Children.name()).set(number(shared.children.count()));
-        gauge!(Metric::ToolProcesses.name()).set(number(playhouse_workspace::process::under_way()));
+        gauge!(Metric::ToolProcesses.name()).set(number(playhouse_sandbox::process::under_way()));
     }
 }
 

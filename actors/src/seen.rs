@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use playhouse_protocol::SessionId;
-use playhouse_workspace::{FileTracker, Walls, WallsSpec};
+use playhouse_sandbox::{Walls, WallsSpec};
+use playhouse_workspace::FileTracker;
 
 /// So many files are remembered for all sessions that sleep: at a few hundred bytes each, some ten megabytes.
 const MOST_FILES: usize = 32_768;

@@ -8,10 +8,11 @@ use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
     CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
 };
+use playhouse_sandbox::walls::WallsError;
+use playhouse_sandbox::{Walls, WallsSpec};
 use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
-use playhouse_workspace::walls::WallsError;
-use playhouse_workspace::{FileTracker, Walls, WallsSpec, Workspace};
+use playhouse_workspace::{FileTracker, Workspace};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::context::EngineContext;

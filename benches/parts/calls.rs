@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use playhouse::protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;

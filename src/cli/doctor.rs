@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use playhouse_protocol::walls::{Sandbox, Strength, WallsInForce};
 use playhouse_protocol::{ModelRef, NewSession, Prompt};
-use playhouse_workspace::Walls;
-use playhouse_workspace::process::{
+use playhouse_sandbox::Walls;
+use playhouse_sandbox::process::{
     Bound, Environment, Limits, Run, Scope, Spec, find_program, keep_memory_private, limits_in_force, run,
 };
 use rustix::fs::{Access, access, statvfs};

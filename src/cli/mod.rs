@@ -45,10 +45,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{CommandError, Sandbox};
-use playhouse_store::StoreError;
-use playhouse_workspace::process::keep_memory_private;
+use playhouse_sandbox::process::keep_memory_private;
 #[cfg(target_os = "linux")]
-use playhouse_workspace::walls::{CONFINE, confined, set_confiner};
+use playhouse_sandbox::walls::{CONFINE, confined, set_confiner};
+use playhouse_store::StoreError;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{ConfigError, Settings};

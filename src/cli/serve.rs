@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use playhouse_protocol::Sandbox;
+use playhouse_sandbox::process::raise_open_files;
 use playhouse_server::{App, Ended, Listen, MetricsAccess, MetricsOptions, Server};
 use playhouse_store::StoreError;
-use playhouse_workspace::process::raise_open_files;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

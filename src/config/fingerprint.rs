@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use playhouse_workspace::process::PASSED_DOWN;
+use playhouse_sandbox::process::PASSED_DOWN;
 use sha2::{Digest as _, Sha256};
 
 use super::catalogue::CATALOGUE_FILE;

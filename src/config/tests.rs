@@ -9,8 +9,8 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use playhouse_llm::{DialectKind, OutputLimitField};
 use playhouse_protocol::ModelRef;
+use playhouse_sandbox::process::Limits;
 use playhouse_tools::bash::BashOptions;
-use playhouse_workspace::process::Limits;
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use fs_err as fs;
 use mock_llm::Model;
-use playhouse_workspace::walls::CONFINE;
+use playhouse_sandbox::walls::CONFINE;
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use playhouse_protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, ToolError, ToolOutput, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;

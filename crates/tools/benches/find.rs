@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::glob::Glob;
 use playhouse_tools::grep::Grep;
 use playhouse_tools::list::List;
 use playhouse_tools::read::Read;
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, Tool, Typed, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wait4::Wait4 as _;

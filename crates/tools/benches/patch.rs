@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace, hash};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, hash};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

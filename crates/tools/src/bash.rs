@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::process::{self, Environment, Limits, Receive, Run, Spec};
+use playhouse_sandbox::process::{self, Environment, Limits, Receive, Run, Spec};
 use playhouse_workspace::{Resolved, door};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -25,7 +25,8 @@
 //! use playhouse_policy::Verdict;
 //! use playhouse_protocol::message::CallInput;
 //! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+//! use playhouse_sandbox::{Processes, Walls};
+//! use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 //! use tokio_util::sync::CancellationToken;
 //!
 //! struct Nobody;

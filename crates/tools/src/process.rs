@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{BackgroundCommand, MOST_SAVED, MOST_SAVED_IN_ALL, State};
+use playhouse_sandbox::{BackgroundCommand, MOST_SAVED, MOST_SAVED_IN_ALL, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};

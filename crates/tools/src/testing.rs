@@ -11,7 +11,8 @@ use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace, WorkspaceError};
+use playhouse_sandbox::{Processes, Walls};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, WorkspaceError};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use playhouse_sandbox::process::Receive;
 use playhouse_workspace::Pool;
-use playhouse_workspace::process::Receive;
 
 use crate::CallContext;
 pub(crate) use cut::clean;

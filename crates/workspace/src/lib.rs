@@ -1,4 +1,4 @@
-//! What tools stand on: the directory that a session works in, guarded ways into it, and supervised processes.
+//! What tools stand on: the directory that a session works in, and guarded ways into it. Programs run by `playhouse-sandbox`.
 //!
 //! A workspace is never trusted: what it holds may come from anyone, and may change while a call runs. So a path is
 //! handled twice. First [`Workspace::resolve`] follows its links and says where it leads, which is what policy judges.
@@ -11,10 +11,7 @@
 //! - [`PathLocks`]: calls that change the same files take turns
 //! - [`Pool`]: where blocking work runs
 //! - [`at_once`]: looks at files where nothing may block
-//! - [`Processes`]: commands that run in the background
-//! - [`Walls`]: what holds the programs of a session
 //! - [`repository`]: what git says of a workspace that nobody vouches for
-//! - [`process`]: commands with their whole process tree, their output and their end
 //!
 //! ```
 //! use playhouse_policy::Zone;
@@ -36,31 +33,22 @@
 //! ```
 
 mod at_once;
-mod background;
 pub mod door;
-mod folder;
 mod guarded;
 mod hash;
 mod locks;
 mod pool;
-pub mod process;
 pub mod repository;
 mod resolve;
 mod root;
 mod tracker;
-pub mod walls;
 mod within;
 
 pub use at_once::{Reader, at_once, would_wait, would_wait_for};
-pub use background::{
-    BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
-    State, Unknown, WriteError,
-};
 pub use hash::{ContentHash, hash};
 pub use locks::{PathGuard, PathLocks};
-pub use pool::{Pool, blocking};
+pub use pool::Pool;
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
 pub use tracker::FileTracker;
-pub use walls::{Walls, WallsError, WallsSpec};
 pub use within::{Strayed, follow_within};

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
 
 use crate::at_once;
 
@@ -216,32 +215,6 @@ impl Pool {
             Ok(Err(panic)) => resume_unwind(panic),
             Err(_) => std::future::pending().await,
         }
-    }
-}
-
-/// Runs `work` on a thread where it may block, beside all pools, and gives back its result. A panic in it goes on in the
-/// caller. Where the runtime is shut down before it begins there is never a result: that is no failure of the work, which a log
-/// could keep, and a caller that is a task of the runtime is dropped next.
-pub async fn blocking<T, F>(work: F) -> T
-where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
-{
-    match try_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => resume_unwind(error.into_panic()),
-    }
-}
-
-/// [`blocking`], where a panic in the work is an error.
-pub(crate) async fn try_blocking<T, F>(work: F) -> Result<T, JoinError>
-where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
-{
-    match tokio::task::spawn_blocking(work).await {
-        Err(error) if error.is_cancelled() => std::future::pending().await,
-        result => result,
     }
 }
 

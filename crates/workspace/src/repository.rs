@@ -34,15 +34,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{self, Kind};
-use crate::folder::{Folder, lexical};
-use crate::pool::try_blocking;
-use crate::process::{self, Environment, Limits, Receive, Run, Scope, Spec, find_program};
-use crate::walls::Walls;
-use crate::walls::git::Git;
 pub use changes::{Change, Status};
 use copies::{Candidate, Copies, Survey};
 use history::Files;
 use objects::Objects;
+use playhouse_sandbox::Walls;
+use playhouse_sandbox::folder::{Folder, lexical};
+use playhouse_sandbox::process::{self, Environment, Limits, Receive, Run, Scope, Spec, find_program};
+use playhouse_sandbox::try_blocking;
+use playhouse_sandbox::walls::git::Git;
 use refs::Head;
 use stand_in::{LONGEST_LIST, StandIn};
 

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_policy::Zone;
-use rustix::io::Errno;
+use playhouse_sandbox::DirectoryError;
 use thiserror::Error;
 
 use crate::at_once;
@@ -31,12 +31,9 @@ pub struct Workspace {
 /// Why a directory cannot be a workspace.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
-    /// There is nothing.
-    #[error("the workspace {path} does not exist: create it, or name another directory")]
-    Missing {
-        /// The path as it was given.
-        path: PathBuf,
-    },
+    /// It is gone, cannot be read, or was replaced.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// There is something else.
     #[error("the workspace {path} is not a directory: name the directory that holds it")]
     NotDirectory {
@@ -51,25 +48,6 @@ pub enum WorkspaceError {
         /// The path, links resolved.
         path: PathBuf,
     },
-    /// It cannot be listed.
-    #[error(
-        "the workspace {path} cannot be read: {source}. Check its permissions, and those of the directories above it"
-    )]
-    Unreadable {
-        /// The path as it was given.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A link stands in the place of the directory, or of one above it.
-    #[error(
-        "the workspace {path} is no longer the directory that it was: it, or a directory above it, was replaced by a link. \
-         Put the directory back, or begin a new session"
-    )]
-    Replaced {
-        /// The path that was free of links.
-        path: PathBuf,
-    },
     /// The folder of saved outputs has no usable path.
     #[error("the folder for saved outputs cannot be used: {0}")]
     Output(#[from] PathError),
@@ -82,16 +60,16 @@ impl Workspace {
     /// When `root` does not exist, is not a directory, cannot be listed, or has a path that is not UTF-8, and when
     /// `output` leads nowhere.
     pub fn open(root: &Path, output: PathBuf) -> Result<Self, WorkspaceError> {
-        let unreadable = |source| WorkspaceError::Unreadable { path: root.to_owned(), source };
+        let unreadable = |source| DirectoryError::Unreadable { path: root.to_owned(), source };
         let canonical = match fs_err::canonicalize(root) {
             Ok(canonical) => canonical,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(WorkspaceError::Missing { path: root.to_owned() });
+                return Err(DirectoryError::Missing { path: root.to_owned() }.into());
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(WorkspaceError::NotDirectory { path: root.to_owned() });
             }
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable(error).into()),
         };
         if canonical.to_str().is_none() {
             return Err(WorkspaceError::NotUtf8 { path: canonical });
@@ -101,7 +79,7 @@ impl Workspace {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(WorkspaceError::NotDirectory { path: root.to_owned() });
             }
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable(error).into()),
         }
         // Relative to this process, unlike the paths of calls.
         let output = std::path::absolute(output).map_err(|_| PathError::Empty)?;
@@ -129,7 +107,7 @@ impl Workspace {
         let workspace = Self::open(root, output)?;
         // What the links led to is not told.
         if workspace.root() != root {
-            return Err(WorkspaceError::Replaced { path: root.to_owned() });
+            return Err(DirectoryError::Replaced { path: root.to_owned() }.into());
         }
         workspace.check()?;
         Ok(workspace)
@@ -140,7 +118,7 @@ impl Workspace {
     /// # Errors
     /// It is not.
     pub fn check(&self) -> Result<(), WorkspaceError> {
-        check_root(&self.root)
+        door::hold(&self.root).map(drop).map_err(|error| DirectoryError::of(&self.root, error).into())
     }
 
     /// The same, where the outputs that other sessions saved in these folders may be read as its own: those whose records a
@@ -268,20 +246,6 @@ impl Workspace {
     }
 }
 
-/// Makes sure that the workspace with this root is still where it was, without a link on the way. Blocks.
-///
-/// # Errors
-/// It is not.
-pub(crate) fn check_root(root: &Path) -> Result<(), WorkspaceError> {
-    let path = || root.to_path_buf();
-    match door::hold(root) {
-        Ok(_) => Ok(()),
-        Err(Errno::NOENT) => Err(WorkspaceError::Missing { path: path() }),
-        Err(Errno::LOOP | Errno::NOTDIR) => Err(WorkspaceError::Replaced { path: path() }),
-        Err(error) => Err(WorkspaceError::Unreadable { path: path(), source: error.into() }),
-    }
-}
-
 fn depth(path: &Path) -> usize {
     path.components().count()
 }
@@ -338,7 +302,11 @@ mod tests {
         let said =
             || [workspace.check().unwrap_err(), Workspace::reopen(&root, outputs.clone()).unwrap_err()];
         fs_err::remove_dir(&root).unwrap();
-        assert!(said().iter().all(|error| matches!(error, WorkspaceError::Missing { .. })));
+        assert!(
+            said()
+                .iter()
+                .all(|error| matches!(error, WorkspaceError::Directory(DirectoryError::Missing { .. })))
+        );
         fs_err::os::unix::fs::symlink(base.join("secret/work"), &root).unwrap();
         for error in said() {
             assert!(error.to_string().contains("no longer the directory that it was"), "{error}");
@@ -346,7 +314,11 @@ mod tests {
         }
         fs_err::rename(base.join("above"), base.join("aside")).unwrap();
         fs_err::os::unix::fs::symlink("secret", base.join("above")).unwrap();
-        assert!(said().iter().all(|error| matches!(error, WorkspaceError::Replaced { .. })));
+        assert!(
+            said()
+                .iter()
+                .all(|error| matches!(error, WorkspaceError::Directory(DirectoryError::Replaced { .. })))
+        );
         fs_err::remove_file(base.join("above")).unwrap();
         fs_err::create_dir_all(&root).unwrap();
         assert!(workspace.check().is_ok());

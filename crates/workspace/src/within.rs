@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::door::{self, Kind};
-use crate::folder::Folder;
+use playhouse_sandbox::folder::Folder;
 
 /// The most links in one path, as in Linux.
 const MOST_LINKS: usize = 40;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use playhouse_policy::{Rules, Verdict};
 use playhouse_protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::{Alone, CallContext, OutputSink, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use tokio_util::sync::CancellationToken;
 
 use super::super::asker::visible;

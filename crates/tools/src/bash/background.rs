@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_workspace::process::{Receive, Spec};
-use playhouse_workspace::{BackgroundCommand, State};
+use playhouse_sandbox::process::{Receive, Spec};
+use playhouse_sandbox::{BackgroundCommand, State};
 use serde_json::Map;
 
 use super::{BashOptions, report};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use playhouse_workspace::process::{self, Exit, Share};
+use playhouse_sandbox::process::{self, Exit, Share};
 use serde_json::Map;
 
 use super::BashOptions;

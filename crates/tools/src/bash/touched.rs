@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use playhouse_policy::shell::{self, PathUse};
 use playhouse_policy::{Access, AccessKind};
-use playhouse_workspace::process::Environment;
+use playhouse_sandbox::process::Environment;
 use playhouse_workspace::{PathError, Resolved, Workspace};
 
 use super::report::first_line;

@@ -2,7 +2,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
-use playhouse_workspace::{Walls, WallsSpec};
+use playhouse_sandbox::{Walls, WallsSpec};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use playhouse_protocol::message::CallInput;
+use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
-use playhouse_workspace::{FileTracker, PathLocks, Pool, Processes, Walls, Workspace};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

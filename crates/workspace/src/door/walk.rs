@@ -2,21 +2,16 @@
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use playhouse_sandbox::held;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{DoorError, Seen, open_at};
 use crate::Resolved;
 #[cfg(target_os = "linux")]
 use crate::at_once;
-
-/// How a directory is held that is only passed through: searching it is enough, reading it is not asked.
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-const PASS: OFlags = OFlags::PATH;
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-const PASS: OFlags = OFlags::RDONLY;
 
 /// A place as its directory, held open, and its name in there. What happens above that directory matters no more.
 #[derive(Debug)]
@@ -74,64 +69,14 @@ pub(super) fn split(path: &Path) -> (&Path, &OsStr) {
     }
 }
 
-/// How often the kernel is asked again, when it says that too much moved for an answer.
-#[cfg(target_os = "linux")]
-const TRIES: usize = 16;
-
 /// Opens the directory at the absolute `path`, where no part of it is a link, and, where it lies in `base`, nothing leads
 /// out of that.
 pub(super) fn open_directory(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     #[cfg(target_os = "linux")]
     if at_once::is_on() {
-        let from = if path.starts_with(base) { base } else { Path::new("/") };
-        return in_the_kernel(from, path).map_err(at_once::answer);
+        return held::in_the_kernel(base, path, at_once::resolving()).map_err(at_once::answer);
     }
-    #[cfg(target_os = "linux")]
-    for _ in 0..TRIES {
-        match in_the_kernel(if path.starts_with(base) { base } else { Path::new("/") }, path) {
-            Err(Errno::AGAIN) => {}
-            // Older kernels, and containers that filter the call, do not have it.
-            Err(Errno::NOSYS | Errno::PERM) => break,
-            result => return result,
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = base;
-    by_hand(path)
-}
-
-/// The kernel follows the way as one, and refuses each link and each step out of `base`.
-#[cfg(target_os = "linux")]
-fn in_the_kernel(base: &Path, path: &Path) -> Result<OwnedFd, Errno> {
-    use rustix::fs::ResolveFlags;
-    let flags = PASS | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | at_once::resolving();
-    if !path.is_absolute() {
-        return Err(Errno::INVAL);
-    }
-    // Nothing leads out of the root.
-    if base == Path::new("/") {
-        return rustix::fs::openat2(CWD, path, flags, Mode::empty(), no_links);
-    }
-    let held = rustix::fs::openat2(CWD, base, flags, Mode::empty(), no_links)?;
-    let below = path.strip_prefix(base).map_err(|_| Errno::INVAL)?;
-    if below.as_os_str().is_empty() {
-        return Ok(held);
-    }
-    rustix::fs::openat2(held, below, flags, Mode::empty(), no_links | ResolveFlags::BENEATH)
-}
-
-/// From directory to directory, each held while the next one is opened. There is no way out, since no name is `..` and no
-/// link is followed.
-fn by_hand(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = PASS | OFlags::DIRECTORY;
-    let root = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty())?;
-    path.components().try_fold(root, |directory, component| match component {
-        Component::RootDir => Ok(directory),
-        Component::Normal(name) => open_at(&directory, Path::new(name), flags, Mode::empty()),
-        // A resolved path has none of these.
-        Component::CurDir | Component::ParentDir | Component::Prefix(_) => Err(Errno::INVAL),
-    })
+    held::open_directory(base, path)
 }
 
 #[cfg(test)]
@@ -139,7 +84,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use fs_err::os::unix::fs::symlink;
-    use rustix::fs::RenameFlags;
+    use rustix::fs::{CWD, RenameFlags};
 
     use super::*;
 
@@ -148,13 +93,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     const WAYS: [Open; 4] = [
         open_directory,
-        in_the_kernel,
-        |_, path| by_hand(path),
+        |base, path| held::in_the_kernel(base, path, held::ResolveFlags::empty()),
+        |_, path| held::by_hand(path),
         // Asked twice, since what is not there is not in the kernel's memory before it was asked for.
         |base, path| at_once(|| open_directory(base, path)).unwrap_or_else(|| open_directory(base, path)),
     ];
     #[cfg(not(target_os = "linux"))]
-    const WAYS: [Open; 2] = [open_directory, |_, path| by_hand(path)];
+    const WAYS: [Open; 2] = [open_directory, |_, path| held::by_hand(path)];
 
     #[test]
     fn each_way_refuses_a_link_in_the_middle() {

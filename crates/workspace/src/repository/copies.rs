@@ -19,7 +19,7 @@ use super::index::{Entry, Moment};
 use super::objects::{Kind, LARGEST, NO_CONTENT, Objects};
 use super::stand_in::{LARGEST_TEXT, LONGEST_LIST, StandIn};
 use super::unknown::Search;
-use crate::folder::Folder;
+use playhouse_sandbox::folder::Folder;
 
 /// Kinds of files, as git writes them.
 const SUBMODULE: u32 = 0o160_000;

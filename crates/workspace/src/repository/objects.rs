@@ -14,8 +14,8 @@ use std::time::Instant;
 use flate2::read::ZlibDecoder;
 
 use super::RepositoryError;
-use crate::folder::Folder;
 use pack::{Entry, Pack};
+use playhouse_sandbox::folder::Folder;
 
 /// The largest object that is read, in bytes.
 pub(super) const LARGEST: u64 = 128 * 1024 * 1024;

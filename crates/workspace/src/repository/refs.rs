@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::folder::Folder;
+use playhouse_sandbox::folder::Folder;
 
 /// The most bytes of a file that holds one name, and of the file that holds many.
 const LONGEST: u64 = 4_096;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::RepositoryError;
 use super::index::Moment;
 use super::refs::{self, Head};
-use crate::folder::{Folder, lexical};
+use playhouse_sandbox::folder::{Folder, lexical};
 
 /// The largest index that is copied, and the longest lists, in bytes.
 const LARGEST_INDEX: u64 = 512 * 1024 * 1024;

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 use super::RepositoryError;
 use super::objects::Objects;
 use super::stand_in::LONGEST_LIST;
-use crate::folder::Folder;
+use playhouse_sandbox::folder::Folder;
 
 /// Names that are looked at, and folders in each other.
 const MOST_NAMES: usize = 1_000_000;

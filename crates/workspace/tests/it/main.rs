@@ -1,17 +1,9 @@
-//! Walls as programs meet them: every test runs a program within walls and looks at what happened to the machine.
+//! What git is asked about workspaces that nobody vouches for.
 //!
-//! Needs `bwrap` (`apt install bubblewrap`), `git`, `perl`, `setpriv` and `unshare` (`apt install util-linux`), and a kernel
-//! with Landlock.
+//! Needs `git`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod asked;
 mod asked_of_others;
-mod ends;
-mod files;
-mod house;
-mod levels;
-mod needed;
-mod repository;
-mod system;

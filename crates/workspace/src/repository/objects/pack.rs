@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::Kind;
-use crate::folder::Folder;
+use playhouse_sandbox::folder::Folder;
 
 /// How a list of places begins that has the form of today.
 const MAGIC: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use playhouse_workspace::process::run;
+use playhouse_sandbox::process::run;
 use tokio_util::sync::CancellationToken;
 
 use crate::house::{House, Watch, quoted};

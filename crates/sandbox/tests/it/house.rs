@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
-use playhouse_workspace::process::{Environment, Exit, Limits, Receive, Run, Scope, Spec, run};
-use playhouse_workspace::walls::{Material, Walls, WallsSpec, set_confiner};
+use playhouse_sandbox::process::{Environment, Exit, Limits, Receive, Run, Scope, Spec, run};
+use playhouse_sandbox::walls::{Material, Walls, WallsSpec, set_confiner};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -122,7 +122,7 @@ pub(crate) fn example() -> PathBuf {
     let example = own.ancestors().nth(2).unwrap().join("examples/held");
     assert!(
         example.is_file(),
-        "{example:?} is missing: `cargo build -p playhouse-workspace --examples` makes it, and so does a `cargo test` of the whole package"
+        "{example:?} is missing: `cargo build -p playhouse-sandbox --examples` makes it, and so does a `cargo test` of the whole package"
     );
     example
 }

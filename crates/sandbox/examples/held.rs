@@ -1,7 +1,7 @@
 //! Runs a command within walls, as an application that embeds Playhouse would.
 //!
 //! ```text
-//! cargo run -p playhouse-workspace --example held -- [--landlock] FOLDER COMMAND
+//! cargo run -p playhouse-sandbox --example held -- [--landlock] FOLDER COMMAND
 //! ```
 //!
 //! The command works in `FOLDER/workspace`, has its HOME in `FOLDER/home` and reads `FOLDER/output`. What holds it is said
@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::walls::{Sandbox, WallsAllowed};
-use playhouse_workspace::process::{Environment, Limits, Receive, Run, Scope, Spec, run};
-use playhouse_workspace::walls::{CONFINE, Material, Walls, WallsSpec, confined, set_confiner};
+use playhouse_sandbox::process::{Environment, Limits, Receive, Run, Scope, Spec, run};
+use playhouse_sandbox::walls::{CONFINE, Material, Walls, WallsSpec, confined, set_confiner};
 use tokio_util::sync::CancellationToken;
 
 /// Hands output on as it comes.

@@ -20,8 +20,8 @@ use super::limits::{Broken, Hold};
 use super::mark::Scope;
 use super::tree::Tree;
 use super::{Exit, Input, Output, ProcessError, Receive, Spec, bounded, mark, program, starter, tree};
-use crate::door;
-use crate::pool::blocking;
+use crate::blocking::blocking;
+use crate::held;
 use crate::walls::{After, Walls, WallsError};
 
 /// How much is read at once, in bytes: what a pipe holds.
@@ -103,7 +103,7 @@ pub(super) async fn start(
     let (run, environment) = (spec.run.clone(), spec.environment.clone());
     let prepare = move || {
         let built = walls.built()?;
-        let first = door::hold(built.first_directory(&workdir)).map_err(io::Error::from);
+        let first = held::hold(built.first_directory(&workdir)).map_err(io::Error::from);
         let hold = hold(&command);
         let words = run.words(&environment);
         let enclosed = words.map(|words| built.around(&workdir, hold.user_words(), words));

@@ -19,7 +19,7 @@ const END: char = ':';
 /// What a command belongs to. All commands of a scope, with whatever they left behind, can be ended together.
 ///
 /// ```
-/// use playhouse_workspace::process::Scope;
+/// use playhouse_sandbox::process::Scope;
 ///
 /// let engine = Scope::new();
 /// let session = engine.within("ses_1");

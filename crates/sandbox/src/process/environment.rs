@@ -47,7 +47,7 @@ impl Environment {
     /// What an environment of `variables` gives to commands.
     ///
     /// ```
-    /// use playhouse_workspace::process::Environment;
+    /// use playhouse_sandbox::process::Environment;
     ///
     /// let all = [("PATH", "/bin"), ("OPENAI_API_KEY", "secret")].map(|(name, value)| (name.into(), value.into()));
     /// let environment = Environment::of(all);

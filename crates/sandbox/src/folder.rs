@@ -12,19 +12,19 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
-use crate::door;
+use crate::held;
 
 /// A directory. It stays the same one, whatever becomes of its path.
 #[derive(Debug)]
-pub(crate) struct Folder(OwnedFd);
+pub struct Folder(OwnedFd);
 
 impl Folder {
     /// The one at `path`, which is absolute; no part of it may be a link.
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let held = door::hold(path)?;
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let held = held::hold(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::openat(held, ".", flags, Mode::empty())?))
     }
@@ -33,7 +33,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is none, or the way goes through a link or upwards.
-    pub(crate) fn below(&self, relative: &Path) -> io::Result<Self> {
+    pub fn below(&self, relative: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut held = self.0.try_clone()?;
         for part in relative.components() {
@@ -47,7 +47,7 @@ impl Folder {
     ///
     /// # Errors
     /// Nothing, or it may not be looked at.
-    pub(crate) fn facts(&self, name: &OsStr) -> io::Result<Stat> {
+    pub fn facts(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
@@ -55,7 +55,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is none, or the way goes through a link or upwards.
-    pub(crate) fn file(&self, relative: &Path) -> io::Result<(File, Stat)> {
+    pub fn file(&self, relative: &Path) -> io::Result<(File, Stat)> {
         let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -78,7 +78,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+    pub fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
 
@@ -86,7 +86,7 @@ impl Folder {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
+    pub fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
             let entry = entry?;
@@ -103,7 +103,7 @@ impl Folder {
     }
 
     /// The content of a regular file of at most so many bytes.
-    pub(crate) fn bytes(&self, relative: impl AsRef<Path>, longest: u64) -> Option<Vec<u8>> {
+    pub fn bytes(&self, relative: impl AsRef<Path>, longest: u64) -> Option<Vec<u8>> {
         let (file, _) = self.file(relative.as_ref()).ok()?;
         let mut bytes = Vec::new();
         file.take(longest + 1).read_to_end(&mut bytes).ok()?;
@@ -111,19 +111,19 @@ impl Folder {
     }
 
     /// The same for text.
-    pub(crate) fn text(&self, relative: impl AsRef<Path>, longest: u64) -> Option<String> {
+    pub fn text(&self, relative: impl AsRef<Path>, longest: u64) -> Option<String> {
         String::from_utf8(self.bytes(relative, longest)?).ok()
     }
 }
 
 /// The text of the regular file at the absolute `path`, no part of which is a link, if it has at most so many bytes.
-pub(crate) fn text(path: &Path, longest: u64) -> Option<String> {
+pub fn text(path: &Path, longest: u64) -> Option<String> {
     Folder::open(path.parent()?).ok()?.text(path.file_name()?, longest)
 }
 
 /// Where `written` leads from `base` on, judged by its letters alone: whether anything is there is not asked, so that nobody
 /// learns it. Right only where no part of it is a link.
-pub(crate) fn lexical(base: &Path, written: &Path) -> PathBuf {
+pub fn lexical(base: &Path, written: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for part in base.join(written).components() {
         match part {

@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use playhouse_workspace::Processes;
-use playhouse_workspace::Walls;
-use playhouse_workspace::process::{
+use playhouse_sandbox::Processes;
+use playhouse_sandbox::Walls;
+use playhouse_sandbox::process::{
     Environment, Exit, Input, Program, Run, STOP_GRACE, Spec, run, start, start_apart,
 };
 use tokio::io::AsyncBufReadExt as _;

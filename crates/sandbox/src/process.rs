@@ -184,8 +184,8 @@ impl Receive for Vec<u8> {
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 /// # runtime.block_on(async {
 /// use std::time::Duration;
-/// use playhouse_workspace::Walls;
-/// use playhouse_workspace::process::{Environment, Limits, Run, Scope, Spec, run};
+/// use playhouse_sandbox::Walls;
+/// use playhouse_sandbox::process::{Environment, Limits, Run, Scope, Spec, run};
 /// use tokio_util::sync::CancellationToken;
 ///
 /// let spec = Spec {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::limits::{self, CommandGroup};
 use super::mark::Scope;
-use crate::pool::try_blocking;
+use crate::blocking::try_blocking;
 
 #[cfg(target_os = "linux")]
 mod proc;

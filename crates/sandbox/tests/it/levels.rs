@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use playhouse_protocol::walls::{Sandbox, Strength};
-use playhouse_workspace::walls::Walls;
+use playhouse_sandbox::walls::Walls;
 
 use crate::house::{House, SECRET, example, quoted};
 

@@ -46,8 +46,8 @@ struct Inner {
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 /// # runtime.block_on(async {
-/// use playhouse_workspace::Walls;
-/// use playhouse_workspace::process::{Environment, Limits, Run, Scope, Spec, start_apart};
+/// use playhouse_sandbox::Walls;
+/// use playhouse_sandbox::process::{Environment, Limits, Run, Scope, Spec, start_apart};
 /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 ///
 /// let spec = Spec {

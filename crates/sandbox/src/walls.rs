@@ -21,7 +21,7 @@ mod confine;
 #[cfg(target_os = "linux")]
 mod filter;
 mod folders;
-pub(crate) mod git;
+pub mod git;
 mod probe;
 mod system;
 mod toolchain;
@@ -35,9 +35,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed, WallsInForce};
 use thiserror::Error;
 
-use crate::WorkspaceError;
+use crate::held::{DirectoryError, check};
 use crate::process::Environment;
-use crate::root::check_root;
 #[cfg(target_os = "linux")]
 pub use confine::{CONFINE, ConfineError, confined, set_confiner};
 pub use folders::remove_leftovers;
@@ -75,7 +74,7 @@ pub enum WallsError {
     Missing(String),
     /// The workspace is no longer the directory that it was.
     #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
+    Workspace(#[from] DirectoryError),
 }
 
 /// What walls are built of.
@@ -227,7 +226,7 @@ impl Walls {
         };
         let new = Built::build(spec)?;
         // They looked at what is in it.
-        check_root(&spec.workspace)?;
+        check(&spec.workspace)?;
         Ok(built.get_or_init(|| new))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use playhouse_protocol::walls::{Sandbox, Strength};
-use playhouse_workspace::process::{ProcessError, run};
-use playhouse_workspace::walls::{Walls, WallsError};
+use playhouse_sandbox::process::{ProcessError, run};
+use playhouse_sandbox::walls::{Walls, WallsError};
 use tokio_util::sync::CancellationToken;
 
 use crate::house::House;

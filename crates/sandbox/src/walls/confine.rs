@@ -21,7 +21,7 @@ use thiserror::Error;
 use super::bubblewrap::alone;
 use super::filter::{self, Sockets};
 use super::view::View;
-use crate::door;
+use crate::held;
 use crate::process::program;
 
 /// The word by which the program of [`set_confiner`] knows that it is to call [`confined`].
@@ -144,7 +144,7 @@ pub(super) fn words(view: &View, user: Option<Vec<OsString>>, inner: Vec<OsStrin
 /// the command. To be called first in `main`, before there are threads: only the one that calls is confined.
 ///
 /// ```no_run
-/// use playhouse_workspace::walls::{CONFINE, confined};
+/// use playhouse_sandbox::walls::{CONFINE, confined};
 ///
 /// let mut arguments = std::env::args_os().skip(1);
 /// if arguments.next().is_some_and(|first| first == CONFINE) {
@@ -189,7 +189,7 @@ impl Rules {
     /// The workspace, if it is among what may be read or changed.
     fn hold_workspace(&self) -> Result<Option<OwnedFd>, String> {
         let is_named = self.read.iter().chain(&self.write).any(|path| *path == self.workspace);
-        let held = is_named.then(|| door::hold(&self.workspace)).transpose();
+        let held = is_named.then(|| held::hold(&self.workspace)).transpose();
         held.map_err(|error| format!("the workspace is no longer the directory that it was: {error}"))
     }
 

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use playhouse_workspace::process::{Environment, run};
+use playhouse_sandbox::process::{Environment, run};
 use tokio_util::sync::CancellationToken;
 
 use crate::house::House;

@@ -25,7 +25,7 @@ const LONGEST_CONFIGURATION: u64 = 1024 * 1024;
 
 /// Where the repository of a workspace lies.
 #[derive(Clone, Debug)]
-pub(crate) enum Git {
+pub enum Git {
     /// In the workspace, if there is one.
     Within,
     /// Elsewhere.
@@ -54,7 +54,7 @@ pub(super) struct Guards {
 
 impl Git {
     /// Looks for it. `roots` are the operator's directories below which it may lie.
-    pub(crate) fn of(workspace: &Path, roots: &[PathBuf]) -> Self {
+    pub fn of(workspace: &Path, roots: &[PathBuf]) -> Self {
         let file = workspace.join(".git");
         match fs_err::symlink_metadata(&file) {
             Ok(facts) if facts.is_file() => {

@@ -45,7 +45,7 @@ const COMMANDS_WORTH: u32 = 4;
 /// What a command may use, and a session with all of its commands. What keeps to it can be asked: [`limits_in_force`].
 ///
 /// ```
-/// use playhouse_workspace::process::Limits;
+/// use playhouse_sandbox::process::Limits;
 ///
 /// let small = Limits { tasks: 64, memory: Some(1 << 30), ..Limits::default() };
 /// assert_eq!((small.of_session().tasks, small.of_session().memory), (256, Some(4 << 30)));

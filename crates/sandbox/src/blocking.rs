@@ -1,0 +1,34 @@
+//! Work that may block, on threads of the runtime.
+
+use std::panic::resume_unwind;
+
+use tokio::task::JoinError;
+
+/// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the
+/// caller. Where the runtime is shut down before it begins there is never a result: that is no failure of the work, which a log
+/// could keep, and a caller that is a task of the runtime is dropped next.
+pub async fn blocking<T, F>(work: F) -> T
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match try_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => resume_unwind(error.into_panic()),
+    }
+}
+
+/// [`blocking`], where a panic in the work is an error.
+///
+/// # Errors
+/// The work panicked.
+pub async fn try_blocking<T, F>(work: F) -> Result<T, JoinError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        result => result,
+    }
+}
