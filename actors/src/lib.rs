@@ -8,6 +8,7 @@
 //! - An *aside* actor asks a model for a title or a summary.
 //! - A *call* actor carries one tool call through its two phases.
 //! - The [`Hub`] has the events of all sessions, for those who watch many at once.
+//! - A *keeper* actor owns a long-lived child that sessions lease (`shared`).
 //! - The *metering* actor adds up the usage of the attempts that ended.
 //! - [`Directory`] is what the engine asks about agents, models, and what holds in a workspace.
 //!
@@ -49,7 +50,11 @@ mod ring;
 mod rules;
 mod seen;
 mod session;
-
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "tool sources and language servers lease their servers here")
+)]
+mod shared;
 mod step;
 mod subscription;
 mod supervisor;
