@@ -46,8 +46,8 @@ pub(crate) use mark::random;
 pub use memory::keep_memory_private;
 pub use program::{Program, STOP_GRACE, start_apart};
 pub use running::{Started, under_way};
-pub use tree::end_all;
 pub(crate) use tree::kill_all_detached;
+pub use tree::{end_all, is_of_a_command};
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -169,6 +169,12 @@ pub(super) fn wall() -> &'static Wall {
     })
 }
 
+/// The folders of the control groups of this run, if commands have any.
+#[cfg(target_os = "linux")]
+pub(super) fn folders() -> Vec<PathBuf> {
+    wall().folders()
+}
+
 /// The control groups of commands of a scope that ended and left processes behind.
 pub(super) fn groups_within(scope: &Scope) -> Vec<Arc<CommandGroup>> {
     wall().groups.as_ref().map(|groups| groups.within(scope)).unwrap_or_default()

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -64,6 +64,13 @@ pub fn under_way() -> usize {
     UNDER_WAY.load(Ordering::Relaxed)
 }
 
+/// Whether there was ever one.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn was_any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// One of them.
 #[derive(Debug)]
 struct Counted;
@@ -95,6 +102,8 @@ pub(super) async fn start(
     output: Output,
     hold: impl FnOnce(&Scope) -> Hold + Send + 'static,
 ) -> Result<Started, ProcessError> {
+    // Before it begins: the first thing it does may be to ask who it is.
+    ANY.store(true, Ordering::Relaxed);
     let scope = spec.scope.command();
     let (variable, command) = (scope.variable(), scope.clone());
     let not_started =

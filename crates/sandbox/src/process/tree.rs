@@ -193,6 +193,19 @@ impl Tree {
     }
 }
 
+/// Whether the process with this number belongs to a command or a program that this process started, or descends from one. Not
+/// found is only what has dropped its environment, its session and all of its parents, where no control group holds it, and
+/// what another service of the machine started for it. Blocks for a moment.
+pub fn is_of_a_command(id: u32) -> bool {
+    #[cfg(target_os = "linux")]
+    return super::running::was_any() && i32::try_from(id).is_ok_and(proc::is_of_a_command);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = id;
+        false
+    }
+}
+
 /// Ends what commands of a scope left behind, and those that run: told to end first, then killed. Nothing of them is left
 /// within a second, where `/proc` shows them. Looks through all processes of the machine, so it is for scopes in which
 /// commands ran.

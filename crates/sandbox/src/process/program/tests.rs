@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::super::tests::{gone, lives, sleeper};
-use super::super::{Environment, Limits, Run, Scope, end_all};
+use super::super::{Environment, Limits, Run, Scope, end_all, is_of_a_command};
 use super::*;
 use crate::walls::Walls;
 
@@ -173,4 +173,30 @@ fn it_outlives_the_thread_and_the_task_that_started_it() {
         assert_eq!(output.next_line().await.unwrap().as_deref(), Some("still here"));
         assert!(program.take_input().is_none() && program.id() > 0);
     });
+}
+
+/// The numbers of processes that a program writes, one a line.
+async fn ids(program: &Program, count: usize) -> Vec<u32> {
+    let mut lines = BufReader::new(program.take_output().unwrap()).lines();
+    let mut ids = Vec::new();
+    while ids.len() < count {
+        ids.push(lines.next_line().await.unwrap().unwrap().trim().parse().unwrap());
+    }
+    ids
+}
+
+#[tokio::test]
+async fn processes_of_commands_are_known_whatever_they_left() {
+    // Itself, a child in a session of its own without its environment, and one that has lost its parent but not its mark.
+    let script = "echo $$; setsid env -i sh -c 'echo $$; cat' & (setsid sh -c 'echo $$; sleep 600' &); wait";
+    let program = start_apart(&bash(script)).await.unwrap();
+    for id in ids(&program, 3).await {
+        assert!(is_of_a_command(id), "{id}");
+    }
+    assert!(is_of_a_command(program.id()));
+    let parent = rustix::process::getppid().unwrap().as_raw_pid();
+    for id in [std::process::id(), u32::try_from(parent).unwrap(), 1, 0, u32::MAX] {
+        assert!(!is_of_a_command(id), "{id}");
+    }
+    program.stop(Duration::from_millis(300)).await.unwrap();
 }

@@ -2,12 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::process::limits::CommandGroup;
+use crate::process::limits::{self, CommandGroup};
 use crate::process::mark::Scope;
+
+/// So many processes may stand above another.
+const DEEPEST: usize = 4_096;
 
 /// What all processes of a command, or of several, have in common.
 #[derive(Clone, Debug)]
@@ -190,6 +194,38 @@ impl Counted {
             command.groups.values().for_each(|process| process.signal_group(signal));
         }
     }
+}
+
+/// Whether a process belongs to a command or a program that this process started: it carries a mark of this run, is in one of
+/// its control groups, or descends from such a process, or from this one. Blocks for a moment.
+pub(in crate::process) fn is_of_a_command(id: i32) -> bool {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let groups = limits::folders();
+    let mut at = id;
+    // As deep as nobody builds it; whoever does is not trusted.
+    for _ in 0..DEEPEST {
+        if at == own {
+            return id != own;
+        }
+        if mark_of(at, &Scope::run()).is_some() || is_below(at, &groups) {
+            return true;
+        }
+        match status(at) {
+            Some(status) if status.parent > 1 => at = status.parent,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Whether a process is in one of these control groups, or in one within them.
+fn is_below(id: i32, groups: &[PathBuf]) -> bool {
+    // "0::/path", or "4:pids:/path"; the path begins where the file system of control groups is mounted.
+    let text = fs_err::read_to_string(format!("/proc/{id}/cgroup")).unwrap_or_default();
+    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)?.strip_prefix('/'));
+    paths
+        .flat_map(|path| Path::new(path).ancestors())
+        .any(|path| !path.as_os_str().is_empty() && groups.iter().any(|group| group.ends_with(path)))
 }
 
 /// The mark of a process that belongs to `scope`.
