@@ -427,23 +427,92 @@ fn every_fail_point_is_used_once() {
     }
 }
 
-#[test]
-fn no_token_passes_through_a_mailbox() {
-    // A step actor sends one kind of message, its report, and sends it once; pieces go into the ring.
-    let code = package("actors").code();
-    let step = &code[Path::new("actors/src/step.rs")];
-    assert_eq!(step.matches("send_message(").count(), 1, "the step actor has one message to send");
-    let sent: Vec<&str> = step.match_indices("SessionMessage::").map(|(start, _)| &step[start..]).collect();
-    assert!(matches!(&*sent, [one] if one.starts_with("SessionMessage::Attempt(")), "it is its report");
-    let session = &code[Path::new("actors/src/session/message.rs")];
-    let messages = session.split("enum SessionMessage {").nth(1).unwrap().split("\n}").next().unwrap();
-    for word in ["String", "str", "Bytes", "StreamEvent", "Provisional"] {
-        let lines = messages.lines().filter(|line| has_word(line, word));
-        // The texts are why an append failed, and what is missing where the session works.
-        let is_why = |line: &str| line.contains("Flushed(") || line.contains("Looked(");
-        let found: Vec<&str> = lines.filter(|line| !is_why(line)).collect();
-        assert_eq!(found, Vec::<&str>::new(), "{word}");
+/// The module of a file: its path from `src`, without the extension.
+fn module_of(path: &Path) -> Option<Vec<String>> {
+    let stem = path.with_extension("");
+    let parts = stem.iter().skip_while(|part| *part != "src").skip(1);
+    let module: Vec<String> = parts.map(|part| part.to_str().unwrap().to_owned()).collect();
+    (module != ["lib"]).then_some(module)
+}
+
+/// The modules and items that a module names by a path from `crate` or `super`, as paths from the root of its package.
+fn named_by(module: &[String], code: &str) -> Vec<Vec<String>> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let mut named = Vec::new();
+    for (start, _) in ["crate::", "super::"].iter().flat_map(|word| code.match_indices(word)) {
+        if code[..start].ends_with(is_part) {
+            continue;
+        }
+        let rest = &code[start..];
+        let (path, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        let names: Vec<&str> = path.split("::").filter(|name| !name.is_empty()).collect();
+        let up = names.iter().take_while(|name| **name == "super").count();
+        let base = if up == 0 { &[] } else { &module[..module.len().saturating_sub(up)] };
+        let below = names[up.max(1)..].iter().map(|name| (*name).to_owned());
+        let path: Vec<String> = base.iter().cloned().chain(below).collect();
+        // `path::{one, Other}`
+        let group = behind.strip_prefix('{').and_then(|group| group.split('}').next());
+        let last = group.into_iter().flat_map(|group| group.split(|c| !is_part(c)));
+        for name in last.filter(|name| !name.is_empty()) {
+            assert!(!name.contains("::"), "a group within a group is not understood: {rest:.60}");
+            named.push(path.iter().cloned().chain([name.to_owned()]).collect());
+        }
+        named.push(path);
     }
+    named
+}
+
+/// Which of their siblings modules use: by the folder in which they lie, each with those that it names, itself or in one of
+/// its own modules.
+fn siblings(code: &BTreeMap<PathBuf, String>) -> BTreeMap<Vec<String>, BTreeMap<String, BTreeSet<String>>> {
+    let modules: BTreeMap<Vec<String>, &String> =
+        code.iter().filter_map(|(path, text)| Some((module_of(path)?, text))).collect();
+    let mut found: BTreeMap<_, BTreeMap<_, BTreeSet<_>>> = BTreeMap::new();
+    for (module, text) in &modules {
+        for named in named_by(module, text) {
+            let common = module.iter().zip(&named).take_while(|(one, other)| one == other).count();
+            let (Some(user), Some(used)) = (module.get(common), named.get(common)) else { continue };
+            let folder = module[..common].to_vec();
+            let sibling = folder.iter().cloned().chain([used.clone()]).collect::<Vec<_>>();
+            if modules.contains_key(&sibling) {
+                found.entry(folder).or_default().entry(user.clone()).or_default().insert(used.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Takes away what uses nothing that is left, until nothing can be taken: what stays is in a cycle, or leads to one.
+fn cyclic(mut uses: BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTreeSet<String>> {
+    loop {
+        let users: BTreeSet<String> = uses.keys().cloned().collect();
+        let before = users.len();
+        uses.values_mut().for_each(|used| used.retain(|name| users.contains(name)));
+        uses.retain(|_, used| !used.is_empty());
+        if uses.len() == before {
+            return uses;
+        }
+    }
+}
+
+#[test]
+fn sibling_modules_of_the_actors_form_no_cycle() {
+    for (folder, uses) in siblings(&package("actors").code()) {
+        assert_eq!(cyclic(uses), BTreeMap::new(), "in actors/src/{}", folder.join("/"));
+    }
+    // That it would see one.
+    let code = |path: &str, text: &str| (PathBuf::from("actors/src").join(path), text.to_owned());
+    let made = BTreeMap::from([
+        code("a.rs", "use crate::b::{B, Other};"),
+        code("b/inner.rs", "fn f() { crate::c::go() }"),
+        code("c.rs", "use super::a::A;"),
+        code("b.rs", "mod inner;"),
+        code("b/deep.rs", "use super::inner::X;\nuse crate::base::now;"),
+        code("base.rs", ""),
+    ]);
+    let found = siblings(&made);
+    assert_eq!(cyclic(found[&Vec::new()].clone()).into_keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(cyclic(found[&vec!["b".to_owned()]].clone()), BTreeMap::new());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What every module may use, and what uses none of them: the clock, ids, counts of children, and traces of actors.
+//! What every module may use, and what uses none of them: the clock, ids, counts of children, gates, traces of actors.
 
 use std::any::Any;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use playhouse_protocol::{SessionId, Timestamp};
 
 mod children;
+pub(crate) mod durable;
+pub(crate) mod gate;
 mod ids;
 
 pub(crate) use children::{Child, Children};

@@ -21,11 +21,21 @@ use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
 use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
 use playhouse_session::Session;
+use playhouse_store::Ledger;
+use playhouse_workspace::Pool;
 use rust_decimal::prelude::ToPrimitive as _;
 use tokio::sync::{Notify, oneshot};
 
 use crate::base::now;
-use crate::context::EngineContext;
+use crate::directory::Directory;
+
+/// Where it stands what models cost, and what was spent before.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    pub(crate) directory: &'a dyn Directory,
+    pub(crate) ledger: &'a Arc<dyn Ledger>,
+    pub(crate) pool: &'a Pool,
+}
 
 /// The books of all tenants of an engine that have a budget.
 #[derive(Debug, Default)]
@@ -269,14 +279,14 @@ impl Purse {
     /// A budget does not cover it, or what was spent before cannot be read.
     pub(crate) async fn reserve(
         &self,
-        shared: &EngineContext,
+        books: Books<'_>,
         (attempt, model, turn): (AttemptId, &ModelRef, Option<MessageId>),
         before: Before,
         (input, output): (u64, u64),
         waits: impl FnOnce(&Wait),
     ) -> Result<(), ErrorInfo> {
-        let worst = Worst::of(&shared.directory.prices(model), input, output);
-        self.load(shared, before.session).await?;
+        let worst = Worst::of(&books.directory.prices(model), input, output);
+        self.load(books, before.session).await?;
         let charges = self.charges(turn);
         let reserved = self.with(|tenant| {
             if let Some(turn) = turn.filter(|_| !self.turn_limits.is_none()) {

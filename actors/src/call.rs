@@ -5,6 +5,8 @@
 //! one that waits for nothing, as most looks at files do, is over then, and costs no actor; one that waits gets one, which goes on
 //! with the phase under way and keeps the call from then on.
 
+pub(crate) mod host;
+
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +22,11 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tracing::{Instrument as _, Span};
 
 use crate::base::{Child, begins, panic_text};
+use crate::call::host::SessionHost;
 use crate::context::EngineContext;
-use crate::host::SessionHost;
+use crate::events::ring::Ring;
+use crate::mailbox::SessionMessage;
 use crate::measure;
-use crate::ring::Ring;
-use crate::session::SessionMessage;
 
 /// A phase of a call.
 pub(crate) enum Phase {

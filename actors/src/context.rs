@@ -12,18 +12,18 @@ use ractor::ActorRef;
 
 use crate::base::Children;
 use crate::bounds::Bounds;
-use crate::budget::Purses;
+use crate::budget::{Books, Purses};
 use crate::directory::Directory;
+use crate::events::hub::Hub;
+use crate::events::telling::Pace;
 use crate::grants::Grants;
-use crate::hub::Hub;
 use crate::limits::EngineLimits;
+use crate::limits::Resume;
 use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
-use crate::resume::Resume;
 use crate::seen::Seen;
 use crate::sweeper::Sweeper;
-use crate::telling::Pace;
 
 /// What all actors of one engine share.
 pub(crate) struct EngineContext {
@@ -77,6 +77,11 @@ pub(crate) struct EngineContext {
 }
 
 impl EngineContext {
+    /// What budgets are reckoned by.
+    pub(crate) fn books(&self) -> Books<'_> {
+        Books { directory: &*self.directory, ledger: &self.store.ledger, pool: &self.pool }
+    }
+
     /// Whether anything can be written.
     ///
     /// # Errors

@@ -13,14 +13,12 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId}
 use playhouse_session::SystemMade;
 use playhouse_store::Log;
 use playhouse_tools::{Registry, Tool};
-use ractor::ActorRef;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::context::EngineContext;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
-use crate::session::SessionMessage;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
 const LARGE: usize = 256 * 1024;
@@ -59,14 +57,14 @@ impl Conversation {
     }
 
     /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
-    /// log, or is made, and `session` is told of it before the request can leave.
+    /// log, or is made, and `settles` is told of it before the request can leave.
     #[allow(clippy::too_many_arguments, reason = "what a conversation is made of comes from all sides")]
     pub(crate) async fn extend(
         &mut self,
         shared: &Arc<EngineContext>,
         request: &ProfileRequest,
         settled: Option<Seq>,
-        session: &ActorRef<SessionMessage>,
+        settles: impl FnOnce(SystemMade),
         judge: Arc<Judge>,
         new: Vec<ChatMessage>,
         messages: usize,
@@ -97,8 +95,7 @@ impl Conversation {
                     text: settled.is_none().then(|| profile.head.system.clone()),
                     bytes: preceding,
                 };
-                // A session that is gone settles nothing.
-                drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
+                settles(made);
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
                 let (head, sent) = (hash_of(&profile.head), SentTools::of(&profile.head));
                 // They stand in the transcript now, and there may be thousands of these.

@@ -12,9 +12,7 @@ use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
     CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
 };
-use playhouse_session::Session;
-
-use crate::templates::FilledTemplate;
+use playhouse_session::{Facts, Session};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +139,28 @@ impl From<Moderate> for Action {
             Moderate::Ask => Self::Ask,
         }
     }
+}
+
+/// A template with what was typed behind its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilledTemplate {
+    /// The agent that answers; where it is a subtask, the one that is given the work.
+    pub agent: Option<String>,
+    /// The model that answers.
+    pub model: Option<ModelRef>,
+    /// Whether another agent is given the work.
+    pub subtask: bool,
+    /// Its pieces, in their order.
+    pub pieces: Vec<TemplatePiece>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePiece {
+    /// Text of the prompt.
+    Text(String),
+    /// A command of the shell, whose output stands here.
+    Shell(String),
 }
 
 /// What an engine asks about workspaces, agents, models, templates and profiles.
@@ -283,4 +303,33 @@ pub trait ProfileDirectory: Send + Sync {
     /// # Errors
     /// Why there is none: a missing key, a model that is no longer configured, a rules file that cannot be read.
     fn profile(&self, request: &ProfileRequest) -> Result<Profile, ErrorInfo>;
+}
+
+/// What a turn machine asks a directory.
+pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory);
+
+impl Facts for DirectoryFacts<'_> {
+    fn prices(&self, model: &ModelRef) -> PriceList {
+        self.0.prices(model)
+    }
+
+    fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
+        self.0.overhead_tokens(agent)
+    }
+
+    fn tier(&self, model: &ModelRef) -> Tier {
+        self.0.tier(model)
+    }
+
+    fn catalogue(&self, model: &ModelRef) -> Option<String> {
+        self.0.catalogue(model)
+    }
+
+    fn room(&self, model: &ModelRef) -> Option<u64> {
+        self.0.room(model)
+    }
+
+    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {
+        self.0.aside(purpose, model).map(|aside| (aside.agent, aside.model))
+    }
 }

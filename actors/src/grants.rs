@@ -13,10 +13,7 @@ use playhouse_policy::{Pattern, Rules, Want};
 use playhouse_protocol::consent::{ConsentAsked, Grant, PermissionRule};
 use playhouse_protocol::{CommandError, ConsentId, SessionId, Timestamp};
 use playhouse_store::Shelf;
-use ractor::ActorRef;
 use serde::{Deserialize, Serialize};
-
-use crate::session::SessionMessage;
 
 /// All keys of the shelf that hold grants begin with this.
 const PREFIX: &str = "grants/";
@@ -140,8 +137,11 @@ pub(crate) struct Book {
     waiting: Mutex<HashMap<SessionId, Waiting>>,
 }
 
+/// Tells a session that its open requests may be covered by what "always" to a request allowed.
+pub(crate) type Rejudge = Arc<dyn Fn(ConsentId) + Send + Sync>;
+
 struct Waiting {
-    actor: ActorRef<SessionMessage>,
+    rejudge: Rejudge,
     wants: Vec<Want>,
 }
 
@@ -287,15 +287,15 @@ impl Book {
         digits([&self.tenant, &self.workspace, &rule.permission, &rule.pattern], NAME_DIGITS)
     }
 
-    /// A session has open requests, which want this.
+    /// A session has open requests, which want this, as long as the guard is held.
     pub(crate) fn wait(
         self: &Arc<Self>,
         session: SessionId,
-        actor: &ActorRef<SessionMessage>,
+        rejudge: Rejudge,
         wants: Vec<Want>,
     ) -> WaitingGuard {
-        lock(&self.waiting).insert(session, Waiting { actor: actor.clone(), wants });
-        WaitingGuard { book: Arc::clone(self), session, actor: actor.clone() }
+        lock(&self.waiting).insert(session, Waiting { rejudge: Arc::clone(&rejudge), wants });
+        WaitingGuard { book: Arc::clone(self), session, rejudge }
     }
 
     /// Tells the sessions whose open requests may be covered by what was granted now. `consent` is the request to which
@@ -311,8 +311,7 @@ impl Book {
         };
         for waiting in lock(&self.waiting).values() {
             if waiting.wants.iter().any(concerned) {
-                // One that is gone waits no more.
-                drop(waiting.actor.send_message(SessionMessage::Rejudge(Some(consent))));
+                (waiting.rejudge)(consent);
             }
         }
     }
@@ -322,14 +321,14 @@ impl Book {
 pub(crate) struct WaitingGuard {
     book: Arc<Book>,
     session: SessionId,
-    actor: ActorRef<SessionMessage>,
+    rejudge: Rejudge,
 }
 
 impl Drop for WaitingGuard {
     fn drop(&mut self) {
         let mut waiting = lock(&self.book.waiting);
-        // The actor that came after a crash may stand there already.
-        if waiting.get(&self.session).is_some_and(|there| there.actor.get_id() == self.actor.get_id()) {
+        // What came later may stand there already.
+        if waiting.get(&self.session).is_some_and(|there| Arc::ptr_eq(&there.rejudge, &self.rejudge)) {
             waiting.remove(&self.session);
         }
     }

@@ -14,39 +14,25 @@
 //!
 //! Mailboxes carry commands, finished parts and outcomes. Tokens go from the step actor straight into the ring.
 
-mod accounts;
-mod aside;
+mod api;
 mod base;
 mod bounds;
 mod budget;
 mod call;
 mod context;
 mod conversation;
-mod creation;
 mod directory;
-mod durable;
-mod engine;
-mod forking;
-mod gate;
+mod events;
 mod grants;
-mod handle;
-mod host;
-mod hub;
 mod judge;
 mod limits;
-mod load;
-mod looking;
+mod mailbox;
 mod measure;
 mod mentions;
 mod metering;
 mod parked;
 #[doc(hidden)]
 pub mod parts;
-mod published;
-mod reading;
-mod removal;
-mod resume;
-mod ring;
 mod rules;
 mod seen;
 mod session;
@@ -55,36 +41,33 @@ mod session;
     expect(dead_code, reason = "tool sources and language servers lease their servers here")
 )]
 mod shared;
+mod start;
 mod step;
-mod subscription;
 mod supervisor;
 mod sweeper;
 mod tasks;
-mod telling;
-mod templates;
 mod wake;
 
+pub use api::engine::{Engine, EngineOptions, fold};
+pub use api::forking::ForkAt;
+pub use api::handle::SessionHandle;
+pub use api::load::Load;
+pub use api::looking::{Listed, Outlook};
+pub use api::reading::Waiting;
+pub use api::subscription::Subscription;
 pub use bounds::{Others, Within};
 pub use directory::{
-    AgentDirectory, Aside, Choice, Directory, Ground, ModelDirectory, Moderate, Profile, ProfileDirectory,
-    ProfileRequest, TemplateDirectory, WorkspaceDirectory,
+    AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, ModelDirectory, Moderate, Profile,
+    ProfileDirectory, ProfileRequest, TemplateDirectory, TemplatePiece, WorkspaceDirectory,
 };
-pub use engine::{Engine, EngineOptions, Stopped, fold};
-pub use forking::ForkAt;
-pub use handle::SessionHandle;
-pub use hub::{Heard, Hub, Listener, Owner, Shout};
-pub use limits::EngineLimits;
-pub use load::Load;
-pub use looking::{Listed, Outlook};
+pub use events::hub::{Heard, Hub, Listener, Owner, Shout};
+pub use events::published::Published;
+pub use events::ring::Ring;
+pub use limits::{EngineLimits, Resume, TaskLimits};
+pub use mailbox::Stopped;
 pub use metering::UsageReport;
+pub use playhouse_sandbox::process::is_of_a_command;
 pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
-pub use published::Published;
-pub use reading::Waiting;
-pub use resume::Resume;
-pub use ring::Ring;
-pub use subscription::Subscription;
-pub use tasks::TaskLimits;
-pub use templates::{FilledTemplate, TemplatePiece};

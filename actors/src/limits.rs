@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use playhouse_session::RetryPolicy;
 
-use crate::tasks::TaskLimits;
-
 /// How much an engine takes on, and how long it waits. Read once, when the engine starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
@@ -60,5 +58,39 @@ impl Default for EngineLimits {
 impl EngineLimits {
     pub(crate) fn asking_wait_ms(&self) -> u64 {
         u64::try_from(self.asking_wait.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// How far and how widely work may be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskLimits {
+    /// So many sessions may stand below each other, beside the one at the top: at most 8.
+    pub depth: usize,
+    /// So much work of one session may be under way at once.
+    pub children: usize,
+}
+
+impl Default for TaskLimits {
+    fn default() -> Self {
+        Self { depth: 3, children: 8 }
+    }
+}
+
+/// When sessions go on with what is unfinished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// By themselves, when the engine starts.
+    Auto,
+    /// When they are woken, by whatever wakes them.
+    #[default]
+    OnDemand,
+    /// When somebody wants something of their turns, or says so. Who only reads one does not make it go on.
+    Manual,
+}
+
+impl Resume {
+    /// Whether a session that wakes goes on.
+    pub(crate) fn by_itself(self) -> bool {
+        self != Self::Manual
     }
 }

@@ -11,17 +11,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::{Label, counter, gauge, histogram};
+use metrics::{Label, counter, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{
-    EVICTION_REASONS, MAILBOXES, Metric, OTHER, POOLS, SESSION_STATES, SUSPENSION_REASONS, TENANT,
-};
+use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, TENANT};
 use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{ErrorCode, ModelRef};
 use rust_decimal::prelude::ToPrimitive as _;
 
 pub(crate) use self::census::{Census, Count, Doing, Standing};
-use crate::engine::Engine;
 
 /// The most models that have series of their own. Those that come later are [`OTHER`], so that no client can make series
 /// without end by naming models.
@@ -252,49 +249,10 @@ pub(crate) fn resync(stream: &'static str) {
     counter!(Metric::EventResyncs.name(), "stream" => stream).increment(1);
 }
 
-impl Engine {
-    /// Tells the recorder of metrics how many there are of what goes up and down: sessions, requests for consent, messages
-    /// that wait, work that runs. To be called before what was recorded is read. Fast, however many sessions there are.
-    pub fn observe(&self) {
-        let shared = &self.shared;
-        let census = &shared.measures.census;
-        for (state, doing) in SESSION_STATES.iter().zip(Doing::ALL) {
-            gauge!(Metric::Sessions.name(), "state" => *state).set(number(census.doing(doing)));
-        }
-        let suspended = shared.store.log.health().map(|suspended| suspended.reason.name());
-        for reason in SUSPENSION_REASONS {
-            let is_this = suspended == Some(reason);
-            gauge!(Metric::StoreSuspended.name(), "reason" => *reason).set(f64::from(u8::from(is_this)));
-        }
-        for (metric, count) in [
-            (Metric::ConsentsWaiting, Count::Consents),
-            (Metric::QuestionsWaiting, Count::Questions),
-            (Metric::ProviderWaiting, Count::ProviderWaiting),
-        ] {
-            gauge!(metric.name()).set(number(census.count(count)));
-        }
-        let depths =
-            [census.count(Count::Supervisor), census.count(Count::Metering), shared.store.log.waiting()];
-        for (mailbox, depth) in MAILBOXES.iter().zip(depths) {
-            gauge!(Metric::MailboxDepth.name(), "mailbox" => *mailbox).set(number(depth));
-        }
-        for (pool, of) in POOLS.iter().zip([&shared.pool, &shared.tool_pool]) {
-            gauge!(Metric::PoolRunning.name(), "pool" => *pool).set(number(of.running()));
-            gauge!(Metric::PoolWaiting.name(), "pool" => *pool).set(number(of.waiting()));
-        }
-        shared.purses.observe();
-        gauge!(Metric::Children.name()).set(number(shared.children.count()));
-        gauge!(Metric::ToolProcesses.name()).set(number(playhouse_sandbox::process::under_way()));
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a count may be off by one in 2^53")]
-fn number(count: usize) -> f64 {
-    count as f64
-}
-
 #[cfg(test)]
 mod tests {
+    use playhouse_protocol::metric::SUSPENSION_REASONS;
+
     use super::*;
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use playhouse_protocol::event::OpenPartKind;
 use playhouse_protocol::{IdGenerator, PartId, Seq, SessionId, Timestamp};
 
-use crate::hub::{Hub, Listener, Owner};
-use crate::ring::{Join, Next, Ring};
+use crate::events::hub::{Hub, Listener, Owner};
+use crate::events::ring::{Join, Next, Ring};
 
 /// Bytes that the ring and the hub keep.
 const LIMIT: usize = 1 << 20;

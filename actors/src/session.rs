@@ -8,35 +8,34 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::{CommandError, Entry, HandedOver, MessageId, ModelRef, Record, Seq, SessionId};
 use playhouse_sandbox::BackgroundCommand;
-use playhouse_session::{Effect, Facts, Input, Machine, Session, Stamp, StepPhase, Ticket};
+use playhouse_session::{Effect, Input, Machine, Session, Stamp, StepPhase, Ticket};
 use playhouse_store::StoreError;
 use playhouse_workspace::FileTracker;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::base::durable::Durable;
+use crate::base::gate::Gate;
 use crate::base::{Ids, begins, now, random_fraction};
 use crate::budget::Purse;
+use crate::call::host::TodoList;
 use crate::context::EngineContext;
 use crate::conversation::Conversation;
-use crate::directory::Directory;
-use crate::durable::Durable;
-use crate::gate::Gate;
+use crate::directory::DirectoryFacts;
+use crate::events::ring::Ring;
 use crate::grants::WaitingGuard;
-use crate::host::TodoList;
 use crate::judge::Judge;
+use crate::mailbox::{HELD_UP, LEFT, RUNTIME_ENDS, ReplyPort, SessionMessage, SupervisorMessage};
 use crate::measure::{self, Count, Leaving};
 use crate::metering::MeteringMessage;
-use crate::ring::Ring;
 use crate::rules::ShownRules;
 use crate::seen::Kept;
 use crate::step::StepMessage;
-use crate::supervisor::{HELD_UP, LEFT, RUNTIME_ENDS, SupervisorMessage};
 use crate::wake::{Loaded, Place};
 
 mod appends;
@@ -47,14 +46,12 @@ mod effects;
 mod follow;
 mod inbox;
 mod live;
-mod message;
 mod place;
 mod reports;
 
 use self::appends::Gathered;
 use self::follow::Following;
 use self::live::{Carrier, LiveAside, LiveCall, LiveStep};
-pub(crate) use self::message::{ReplyPort, SessionMessage};
 
 pub(crate) struct SessionArguments {
     pub(crate) loaded: Loaded,
@@ -137,34 +134,6 @@ fn open_attempt(session: &Session) -> Option<(AttemptId, ModelRef)> {
     match &turn.step.as_ref()?.phase {
         StepPhase::Attempting(open) => Some((open.id, turn.model.clone())),
         StepPhase::Unanswered | StepPhase::Finished { .. } => None,
-    }
-}
-
-pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory);
-
-impl Facts for DirectoryFacts<'_> {
-    fn prices(&self, model: &ModelRef) -> playhouse_protocol::PriceList {
-        self.0.prices(model)
-    }
-
-    fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
-        self.0.overhead_tokens(agent)
-    }
-
-    fn tier(&self, model: &ModelRef) -> Tier {
-        self.0.tier(model)
-    }
-
-    fn catalogue(&self, model: &ModelRef) -> Option<String> {
-        self.0.catalogue(model)
-    }
-
-    fn room(&self, model: &ModelRef) -> Option<u64> {
-        self.0.room(model)
-    }
-
-    fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {
-        self.0.aside(purpose, model).map(|aside| (aside.agent, aside.model))
     }
 }
 

@@ -3,6 +3,8 @@
 //! Its one handler waits for the work and for the cancellation token; whoever owns it reads its report from the mailbox. Then it
 //! takes the next step of its session, until the session rests and stops it. An end before its report is a crash.
 
+pub(crate) mod aside;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +26,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
+use crate::base::durable::Durable;
 use crate::base::{Child, Ids, begins, now};
 use crate::budget::{Before, Purse};
 use crate::context::EngineContext;
 use crate::conversation::{Conversation, MADE_UNDER};
 use crate::directory::{Profile, ProfileRequest};
-use crate::durable::Durable;
+use crate::events::ring::{OpenPart, Ring};
+use crate::events::telling::Telling;
 use crate::judge::Judge;
+use crate::mailbox::SessionMessage;
 use crate::measure::{Count, gen_ai_provider};
-use crate::ring::{OpenPart, Ring};
-use crate::session::SessionMessage;
-use crate::telling::Telling;
 
 /// How long nothing is sent to a server that asked for less traffic and did not say how long.
 const COOL_DOWN: Duration = Duration::from_secs(1);
@@ -264,7 +266,9 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
         durable.wait(settled).await;
     }
     let (judge, new) = (Arc::clone(&work.judge), std::mem::take(&mut work.new));
-    conversation.extend(shared, request, settled, session, judge, new, order.messages).await?;
+    // A session that is gone settles nothing.
+    let settles = |made| drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
+    conversation.extend(shared, request, settled, settles, judge, new, order.messages).await?;
     let preceding = conversation.preceding();
     if let Some(fit) = order.fit.filter(|fit| !fit.is_within(preceding)) {
         tracing::debug!(attempt = %order.attempt, preceding, ?fit, "a request has no room");
@@ -291,7 +295,7 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
                 let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
                 let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
                 let attempt = (order.attempt, &order.model, Some(order.turn));
-                purse.reserve(shared, attempt, before, most, waits).await?;
+                purse.reserve(shared.books(), attempt, before, most, waits).await?;
             }
             admitted(&profile.limiter, &request.tenant, of, ring, shared).await
         }

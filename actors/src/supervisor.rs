@@ -12,21 +12,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use playhouse_protocol::{CommandError, Metric, Record, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{CommandError, Metric, Record, Seq, SessionId};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 
 use self::slot::{Slot, Stage};
 use self::suspended::HeldUp;
+use crate::api::removal::Remover;
+use crate::base::gate::Gate;
 use crate::base::{begins, panic_text};
 use crate::context::EngineContext;
-use crate::engine::Stopped;
-use crate::gate::{Caller, Gate};
-use crate::hub::Owner;
+use crate::events::hub::Owner;
+use crate::events::ring::Ring;
+use crate::mailbox::{
+    FindPort, Found, HELD_UP, LEFT, Live, REMOVED, RUNTIME_ENDS, SessionMessage, Stopped, SupervisorMessage,
+    UNSURE,
+};
 use crate::measure::{self, Count, Doing};
 use crate::metering::MeteringMessage;
-use crate::removal::Remover;
-use crate::ring::Ring;
-use crate::session::{SessionActor, SessionArguments, SessionMessage};
+use crate::session::{SessionActor, SessionArguments};
 use crate::wake::{Loaded, Read, load};
 
 /// More crashes than this within [`CRASH_WINDOW`] park a session.
@@ -34,63 +37,10 @@ const CRASH_LIMIT: usize = 3;
 const CRASH_WINDOW: Duration = Duration::from_secs(60);
 /// Wait before the first respawn; it doubles with each further crash in the window.
 const RESPAWN_WAIT: Duration = Duration::from_millis(100);
-/// Why the actor of a session stops that was removed from the store.
-pub(crate) const REMOVED: &str = "the session was removed";
-/// Why the actor of a session stops that leaves memory until somebody asks for it.
-pub(crate) const LEFT: &str = "the session rests";
-/// Why the actor of a session stops that could not append, as the store takes no writes.
-pub(crate) const HELD_UP: &str = "the store takes no writes";
-/// Why the actor of a session or of its work ended whose runtime is being shut down, as ractor says it: nobody aborts an
-/// actor's task but its runtime. That is no crash. Others of its actors may run for a moment longer, and must not write that
-/// one down.
-pub(crate) const RUNTIME_ENDS: &str = "actor_task_cancelled";
-/// Why the actor of a session is stopped that was read while the store took no writes.
-pub(crate) const UNSURE: &str = "the session is read again";
 /// What the end of a session's actor is called in traces.
 const ENDED: &str = "ended";
 /// How long a session may take to stop at shutdown.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-
-/// A session in memory.
-#[derive(Clone)]
-pub(crate) struct Live {
-    pub(crate) actor: ActorRef<SessionMessage>,
-    pub(crate) gate: Arc<Gate>,
-}
-
-/// A session in memory, which stays there as long as this does.
-pub(crate) struct Found {
-    pub(crate) live: Live,
-    pub(crate) ring: Arc<Ring>,
-    pub(crate) caller: Caller,
-}
-
-pub(crate) type FindPort = RpcReplyPort<Result<Found, CommandError>>;
-
-pub(crate) enum SupervisorMessage {
-    /// Give me this session; wake it if it sleeps.
-    Find(SessionId, FindPort),
-    /// The same, and it shall go on with what is unfinished, also if it was parked.
-    Resume(SessionId, FindPort),
-    /// A session was read from its log, or could not be.
-    Woken(SessionId, Result<Box<Loaded>, CommandError>),
-    /// The wait before a respawn is over.
-    Respawn(SessionId),
-    /// A sub-session below `root` asked its people something, or that was settled.
-    Request { root: SessionId, session: SessionId, record: Box<Record> },
-    /// A session was removed from the store.
-    Removed(SessionId),
-    /// A session is deleted and could not be removed from the store.
-    NotRemoved(SessionId),
-    /// Time to look for sessions that rest.
-    Sweep,
-    /// There may be too many sessions in memory.
-    MakeRoom,
-    /// The store may take writes again.
-    GoOn,
-    /// Stop all sessions.
-    Stop(RpcReplyPort<Stopped>),
-}
 
 pub(crate) struct SupervisorState {
     shared: Arc<EngineContext>,
@@ -177,39 +127,6 @@ impl Actor for Supervisor {
             state.panicked(&myself, Some(session), ENDED, panic_text(&*panic));
         }
         Ok(())
-    }
-}
-
-impl SupervisorMessage {
-    /// The session that it is about.
-    const fn of(&self) -> Option<SessionId> {
-        match self {
-            Self::Find(session, _)
-            | Self::Resume(session, _)
-            | Self::Woken(session, _)
-            | Self::Respawn(session)
-            | Self::Request { root: session, .. }
-            | Self::Removed(session)
-            | Self::NotRemoved(session) => Some(*session),
-            Self::Sweep | Self::MakeRoom | Self::GoOn | Self::Stop(_) => None,
-        }
-    }
-
-    /// For traces.
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Find(..) => "find",
-            Self::Resume(..) => "resume",
-            Self::Woken(..) => "woken",
-            Self::Respawn(_) => "respawn",
-            Self::Request { .. } => "request",
-            Self::Removed(_) => "removed",
-            Self::NotRemoved(_) => "not-removed",
-            Self::Sweep => "sweep",
-            Self::MakeRoom => "make-room",
-            Self::GoOn => "go-on",
-            Self::Stop(_) => "stop",
-        }
     }
 }
 
@@ -419,7 +336,7 @@ impl SupervisorState {
         loaded: Loaded,
     ) -> Result<(Live, Arc<Ring>), CommandError> {
         let summary = &loaded.session.summary;
-        let (session, head, owner) = (summary.id, summary.head, owner(summary));
+        let (session, head, owner) = (summary.id, summary.head, Owner::of(summary));
         let unfinished = !loaded.session.is_idle();
         let slot = self.sessions.entry(session).or_default();
         slot.root = loaded.root;
@@ -632,9 +549,5 @@ impl SupervisorState {
 }
 
 /// Whose the events of the session with this summary are.
-pub(crate) fn owner(summary: &SessionSummary) -> Owner {
-    Owner { tenant: summary.tenant.as_str().into(), workspace: summary.workspace.as_str().into() }
-}
-
 #[cfg(test)]
 mod tests;

@@ -20,24 +20,9 @@ use playhouse_protocol::{
 use playhouse_tools::{ToolError, Work, WorkEnd};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::engine::{Engine, fold};
+use crate::api::handle::SessionHandle;
 use crate::directory::Directory;
-use crate::engine::{Engine, fold};
-use crate::handle::SessionHandle;
-
-/// How far and how widely work may be handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskLimits {
-    /// So many sessions may stand below each other, beside the one at the top: at most 8.
-    pub depth: usize,
-    /// So much work of one session may be under way at once.
-    pub children: usize,
-}
-
-impl Default for TaskLimits {
-    fn default() -> Self {
-        Self { depth: 3, children: 8 }
-    }
-}
 
 /// Who hands work over, and on what terms.
 pub(crate) struct Giver {

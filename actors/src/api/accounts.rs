@@ -13,8 +13,8 @@ use playhouse_protocol::ledger::{
 use playhouse_protocol::{CommandError, Day, SessionId, SessionSummary, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
+use crate::api::engine::Engine;
 use crate::base::now;
-use crate::engine::Engine;
 
 /// How many groups are looked at in one go.
 const SLICE: usize = 1_000;

@@ -15,15 +15,15 @@ use playhouse_workspace::Workspace;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use crate::api::engine::Engine;
+use crate::api::handle::SessionHandle;
 use crate::base::now;
 use crate::bounds::OUT_OF_BOUNDS;
 use crate::context::EngineContext;
-use crate::engine::Engine;
-use crate::handle::SessionHandle;
-use crate::hub::Owner;
+use crate::events::hub::Owner;
+use crate::events::published::Published;
+use crate::events::ring::record_bytes;
 use crate::measure;
-use crate::published::Published;
-use crate::ring::record_bytes;
 use crate::wake::{Above, DEEPEST, ancestors};
 
 /// About how much memory the event of a new session takes beside its record.

@@ -9,36 +9,24 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
-use playhouse_sandbox::Processes;
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError};
 use playhouse_tools::Registry;
-use playhouse_workspace::{PathLocks, Pool};
-use ractor::rpc::CallResult;
-use ractor::{Actor, ActorRef, RpcReplyPort};
+use ractor::ActorRef;
 
-use crate::base::{Children, Ids, now};
-use crate::bounds::{Bounds, Within};
-use crate::budget::Purses;
+use crate::api::handle::SessionHandle;
+use crate::api::removal::Remover;
+use crate::base::Ids;
+use crate::bounds::Within;
 use crate::context::EngineContext;
 use crate::directory::Directory;
-use crate::grants::{self, Grants};
-use crate::handle::SessionHandle;
-use crate::hub::Hub;
+use crate::events::hub::Hub;
+use crate::grants::{self};
 use crate::limits::EngineLimits;
-use crate::measure::{Count, Measures};
-use crate::metering::{Metering, MeteringMessage, UsageReport};
-use crate::parked::ParkedSessions;
-use crate::removal::Remover;
-use crate::resume::Resume;
-use crate::seen::Seen;
-use crate::supervisor::{Supervisor, SupervisorMessage};
-use crate::sweeper::Sweeper;
-use crate::telling::Pace;
-use crate::wake::DEEPEST;
-
-/// How long the engine's own actors may take to answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
+use crate::limits::Resume;
+use crate::mailbox::{Stopped, SupervisorMessage, ask};
+use crate::measure::Count;
+use crate::metering::{MeteringMessage, UsageReport};
 /// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
 
@@ -87,15 +75,6 @@ impl EngineOptions {
     }
 }
 
-/// What a shutdown ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stopped {
-    /// Sessions that were in memory.
-    pub sessions: usize,
-    /// What did not end in time, by name.
-    pub stragglers: Vec<String>,
-}
-
 /// Runs sessions. Cheap to clone. Several may live in one process.
 #[derive(Clone)]
 pub struct Engine {
@@ -111,80 +90,9 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine in the current tokio runtime.
-    ///
-    /// # Errors
-    /// The actors could not be started.
-    pub async fn start(options: EngineOptions) -> Result<Self, CommandError> {
-        let EngineOptions {
-            store,
-            directory,
-            tools,
-            outputs,
-            homes,
-            hidden,
-            user_home,
-            mut limits,
-            tenant_metrics,
-            budgets,
-            resume,
-        } = options;
-        limits.tasks.depth = limits.tasks.depth.min(DEEPEST);
-        let tool_pool = Pool::new(limits.threads);
-        let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
-        let measures = Measures::new(tenant_metrics);
-        let census = Arc::clone(&measures.census);
-        let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
-        let shared = Arc::new(EngineContext {
-            generation: store.generation,
-            hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
-            store,
-            directory,
-            tools: Arc::new(tools),
-            locks: PathLocks::of_this_process(),
-            processes: Processes::new(),
-            pool: Pool::new(limits.threads),
-            sweeper: Sweeper::start(outputs.clone(), limits.keep_outputs, tool_pool.clone()),
-            tool_pool,
-            outputs,
-            homes,
-            hidden,
-            bounds: Bounds::default(),
-            user_home,
-            grants: Grants::default(),
-            limits,
-            metering,
-            resume,
-            seen: Seen::default(),
-            parked: ParkedSessions::default(),
-            purses: Purses::new(budgets),
-            children: Children::default(),
-            appends: Children::default(),
-            pace: Pace::new(playhouse_llm::carriers()),
-            measures,
-        });
-        let (supervisor, _) =
-            Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
-        let engine = Self { shared, supervisor, ids: Ids::after(now()) };
-        engine.forget_by_hand().await;
-        let pool = engine.shared.pool.clone();
-        // Nothing waits for it.
-        tokio::spawn(async move {
-            let removed = pool.run(playhouse_sandbox::walls::remove_leftovers).await;
-            if removed > 0 {
-                tracing::info!(
-                    removed,
-                    "folders were removed that killed processes left in the directory for temporary files"
-                );
-            }
-        });
-        engine.resume_by_itself();
-        Ok(engine)
-    }
-
     /// Removes what an engine before this one left of calls by hand, without waking it. What was too long to print is kept
     /// as other outputs are.
-    async fn forget_by_hand(&self) {
+    pub(crate) async fn forget_by_hand(&self) {
         let log = Arc::clone(&self.shared.store.log);
         let forget = move || -> Result<(), StoreError> {
             let mut after = None;
@@ -423,20 +331,4 @@ pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<Damage>) {
         }
     }
     (session, None)
-}
-
-/// Asks one of the engine's own actors.
-pub(crate) async fn ask<M: ractor::Message, T: Send + 'static>(
-    actor: &ActorRef<M>,
-    message: impl FnOnce(RpcReplyPort<T>) -> M,
-) -> Result<T, CommandError> {
-    match actor.call(message, Some(ANSWER_WAIT)).await {
-        Ok(CallResult::Success(answer)) => Ok(answer),
-        Ok(CallResult::Timeout) => {
-            Err(CommandError::NotAccepted(format!("the engine did not answer within {ANSWER_WAIT:?}")))
-        }
-        Ok(CallResult::SenderError) | Err(_) => {
-            Err(CommandError::NotAccepted("the engine has stopped".into()))
-        }
-    }
 }

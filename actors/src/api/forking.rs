@@ -9,14 +9,13 @@ use playhouse_protocol::{CommandError, Damage, MessageId, SessionId};
 use playhouse_session::{ForkOrder, ForkPoint, Stamp};
 use playhouse_store::Append;
 
+use crate::api::engine::Engine;
+use crate::api::handle::SessionHandle;
+use crate::api::reading::past;
 use crate::base::{Ids, now};
 use crate::context::EngineContext;
-use crate::engine::Engine;
-use crate::handle::SessionHandle;
-use crate::hub::Owner;
-use crate::reading::past;
-use crate::session::DirectoryFacts;
-use crate::supervisor::owner;
+use crate::directory::DirectoryFacts;
+use crate::events::hub::Owner;
 use crate::wake::{Followed, follow, reopen};
 
 /// Where a fork leaves the session that it is made from.
@@ -118,7 +117,7 @@ fn prepare(
     } else {
         follow(log, from, Some(at), |_, _| {})?.session.ok_or_else(parked)?
     };
-    let owner = owner(&prefix.summary);
+    let owner = Owner::of(&prefix.summary);
     let facts = DirectoryFacts(shared.directory.as_ref());
     let mut ids = ids.lock();
     let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: 0.0 };

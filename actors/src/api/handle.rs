@@ -11,15 +11,13 @@ use playhouse_protocol::{
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
+use crate::api::subscription::Subscription;
 use crate::base::Ids;
+use crate::base::gate::Caller;
 use crate::context::EngineContext;
-use crate::engine::ask;
-use crate::gate::Caller;
+use crate::events::ring::Ring;
+use crate::mailbox::{FindPort, Found, Live, SessionMessage, SupervisorMessage, appends, ask};
 use crate::measure::Count;
-use crate::ring::Ring;
-use crate::session::SessionMessage;
-use crate::subscription::Subscription;
-use crate::supervisor::{FindPort, Found, Live, SupervisorMessage};
 
 /// How long a session may take to answer.
 const REPLY_WAIT: Duration = Duration::from_secs(30);
@@ -137,7 +135,7 @@ impl SessionHandle {
     async fn send(
         &self,
         appends: bool,
-        message: impl Fn(crate::session::ReplyPort) -> SessionMessage,
+        message: impl Fn(crate::mailbox::ReplyPort) -> SessionMessage,
     ) -> Result<Reply, CommandError> {
         for tried in 0..TRIES {
             if tried > 0 {
@@ -327,11 +325,6 @@ impl SessionHandle {
         }
         Err(CommandError::NotAccepted("the engine stopped before the turn ended".into()))
     }
-}
-
-/// Whether a command may write to the log.
-pub(crate) fn appends(command: &Command) -> bool {
-    !matches!(command, Command::Snapshot | Command::Outline | Command::Messages(_))
 }
 
 pub(crate) fn unexpected(reply: &Reply) -> CommandError {

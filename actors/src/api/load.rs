@@ -2,7 +2,7 @@
 
 use playhouse_store::Suspended;
 
-use crate::engine::Engine;
+use crate::api::engine::Engine;
 use crate::measure::{Count, Doing};
 
 /// What waits in an engine now. Each of it is short-lived where there is enough of processor and disk.

@@ -14,7 +14,7 @@ use playhouse_workspace::repository::Repository;
 use playhouse_workspace::{Workspace, door};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Engine;
+use crate::api::engine::Engine;
 
 /// Something in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use playhouse_protocol::{
 use playhouse_session::Session;
 use playhouse_store::LogRead;
 
-use crate::engine::{Engine, fold};
-use crate::handle::unexpected;
+use crate::api::engine::{Engine, fold};
+use crate::api::handle::unexpected;
 
 /// Sessions that are asked at once.
 const ASKED_AT_ONCE: usize = 32;

@@ -18,10 +18,10 @@ use playhouse_store::{Kin, ListQuery, StoreError};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
+use crate::api::handle::SessionHandle;
 use crate::context::EngineContext;
-use crate::handle::SessionHandle;
+use crate::mailbox::SupervisorMessage;
 use crate::measure::Count;
-use crate::supervisor::SupervisorMessage;
 
 /// So many sessions below one are removed at once. What runs in one may take a moment to end.
 const AT_ONCE: usize = 8;

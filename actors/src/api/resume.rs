@@ -13,7 +13,8 @@ use playhouse_protocol::{CommandError, SessionId, SessionSummary};
 use playhouse_store::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::engine::Engine;
+use crate::api::engine::Engine;
+use crate::limits::Resume;
 
 /// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
 /// the faster.
@@ -21,25 +22,6 @@ const APART: Duration = Duration::from_millis(1);
 /// So many are on their way at once: where each has to wait for work of others at several places, as many wait together. How
 /// many are read from their logs at once is the pool's bound.
 const AT_ONCE: usize = 32;
-
-/// When sessions go on with what is unfinished.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resume {
-    /// By themselves, when the engine starts.
-    Auto,
-    /// When they are woken, by whatever wakes them.
-    #[default]
-    OnDemand,
-    /// When somebody wants something of their turns, or says so. Who only reads one does not make it go on.
-    Manual,
-}
-
-impl Resume {
-    /// Whether a session that wakes goes on.
-    pub(crate) fn by_itself(self) -> bool {
-        self != Self::Manual
-    }
-}
 
 impl Engine {
     /// Makes a session go on with what is unfinished. One that is parked gets another chance: how often it crashed is forgotten.

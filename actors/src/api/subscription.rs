@@ -9,9 +9,9 @@ use playhouse_protocol::{CommandError, Event, EventBody, EventId, Seq};
 
 use crate::base::now;
 use crate::context::EngineContext;
+use crate::events::published::Published;
+use crate::events::ring::{Next, Ring};
 use crate::measure;
-use crate::published::Published;
-use crate::ring::{Next, Ring};
 
 /// Entries that are read from the log at once.
 const REPLAY_PAGE: usize = 256;

@@ -12,15 +12,16 @@ use playhouse_protocol::command::{Finished, MessagesQuery};
 use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Message, Part};
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::{
-    Accepted, Command, CommandError, MessageId, ModelRef, Prompt, Reply, ShellBlock, ShellCommand,
-    TemplateCommand, Timestamp, WhenBusy,
+    Accepted, Command, CommandError, MessageId, Prompt, Reply, ShellBlock, ShellCommand, TemplateCommand,
+    Timestamp, WhenBusy,
 };
 
 use serde_json::Value;
 
+use crate::api::engine::Engine;
+use crate::api::handle::{SessionHandle, unexpected};
 use crate::base::Ids;
-use crate::engine::Engine;
-use crate::handle::{SessionHandle, unexpected};
+use crate::directory::{FilledTemplate, TemplatePiece};
 use crate::mentions::{Meant, mentions};
 use crate::wake::reopen;
 
@@ -33,29 +34,7 @@ const TASK: &str = "task";
 /// Who is given a subtask that names no agent.
 const SUBAGENT: &str = "general";
 /// What the agent reads that is to hand a template over.
-const SUBTASK: &str = include_str!("../../prompts/subtask.md");
-
-/// A template with what was typed behind its name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilledTemplate {
-    /// The agent that answers; where it is a subtask, the one that is given the work.
-    pub agent: Option<String>,
-    /// The model that answers.
-    pub model: Option<ModelRef>,
-    /// Whether another agent is given the work.
-    pub subtask: bool,
-    /// Its pieces, in their order.
-    pub pieces: Vec<TemplatePiece>,
-}
-
-/// A piece of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TemplatePiece {
-    /// Text of the prompt.
-    Text(String),
-    /// A command of the shell, whose output stands here.
-    Shell(String),
-}
+const SUBTASK: &str = include_str!("../../../prompts/subtask.md");
 
 impl Engine {
     /// The command templates for sessions in a directory: absolute, links resolved.

@@ -7,16 +7,16 @@ use playhouse_protocol::ledger::{RowQuery, UsageQuery};
 use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId};
 use playhouse_store::{Ledger, StoreError};
 
+use super::Books;
 use super::Purse;
 use crate::base::now;
-use crate::context::EngineContext;
 
 /// How many rows are read at once.
 const PAGE: usize = 1_000;
 
 impl Purse {
     /// Sees to it that what its session and its tenant use is followed. `own` is what the session used itself.
-    pub(super) async fn load(&self, shared: &EngineContext, own: Spent) -> Result<(), ErrorInfo> {
+    pub(super) async fn load(&self, books: Books<'_>, own: Spent) -> Result<(), ErrorInfo> {
         for account in self.accounts() {
             if self.with(|tenant| tenant.book.knows(account)) {
                 continue;
@@ -24,7 +24,7 @@ impl Purse {
             // All sessions of a tenant may want it at once: one reads, and the others wait for it.
             let loading = self.with(|tenant| Arc::clone(tenant.loading.entry(account).or_default()));
             let held = loading.lock().await;
-            self.load_account(shared, account, own).await?;
+            self.load_account(books, account, own).await?;
             drop(held);
             self.with(|tenant| tenant.loading.remove(&account));
         }
@@ -33,12 +33,7 @@ impl Purse {
 
     /// Reads until no row arrived meanwhile and none is on its way. No attempt that is charged to the account runs before,
     /// so that only the ends of those that were lost can come in between.
-    async fn load_account(
-        &self,
-        shared: &EngineContext,
-        account: Account,
-        own: Spent,
-    ) -> Result<(), ErrorInfo> {
+    async fn load_account(&self, books: Books<'_>, account: Account, own: Spent) -> Result<(), ErrorInfo> {
         loop {
             let arrived = self.purses.arrived.notified();
             tokio::pin!(arrived);
@@ -57,7 +52,7 @@ impl Purse {
                 arrived.await;
                 continue;
             }
-            let spent = self.read(shared, account, own, day).await?;
+            let spent = self.read(books, account, own, day).await?;
             let is_still = self.with(|tenant| {
                 let now = tenant.stirs.get(&account).copied().unwrap_or_default();
                 let is_still = now == stir && tenant.book.period() == self.of_tenant.per.period(day);
@@ -75,15 +70,15 @@ impl Purse {
     /// What the ledger says was spent.
     async fn read(
         &self,
-        shared: &EngineContext,
+        books: Books<'_>,
         account: Account,
         own: Spent,
         day: Day,
     ) -> Result<Spent, ErrorInfo> {
-        let ledger = Arc::clone(&shared.store.ledger);
+        let ledger = Arc::clone(books.ledger);
         let (tenant, root) = (self.tenant.to_string(), self.root);
         let from = self.of_tenant.per.start(day);
-        let spent = shared.pool.run(move || match account {
+        let spent = books.pool.run(move || match account {
             Account::Tenant => {
                 of_tenant(&*ledger, UsageQuery { tenant: Some(tenant), from, ..UsageQuery::default() })
             }

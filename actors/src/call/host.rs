@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::EngineContext;
 use crate::judge::Judge;
+use crate::mailbox::SessionMessage;
 use crate::rules::ShownRules;
-use crate::session::SessionMessage;
 use crate::tasks::Giver;
 
 /// The session's list of things to do, as its calls see it. The session actor sets it, calls read it.

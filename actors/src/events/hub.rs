@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use playhouse_protocol::SessionId;
+use playhouse_protocol::{SessionId, SessionSummary};
 use tokio::sync::Notify;
 
+use crate::events::published::Published;
 use crate::measure;
-use crate::published::Published;
 
 /// All tenants together may keep so many times what one may.
 const BUDGET: usize = 8;
@@ -38,6 +38,13 @@ pub struct Owner {
     pub tenant: Arc<str>,
     /// The session's directory: absolute, links resolved.
     pub workspace: Arc<str>,
+}
+
+impl Owner {
+    /// Of the session with this summary.
+    pub(crate) fn of(summary: &SessionSummary) -> Self {
+        Self { tenant: summary.tenant.as_str().into(), workspace: summary.workspace.as_str().into() }
+    }
 }
 
 /// An event of some session.

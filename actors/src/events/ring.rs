@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::base::now;
-use crate::hub::Outlet;
-use crate::published::Published;
+use crate::events::hub::Outlet;
+use crate::events::published::Published;
 
 /// Bytes that an event counts beside its text.
 const EVENT_OVERHEAD: usize = 160;

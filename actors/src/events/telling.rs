@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::Ids;
-use crate::ring::{Ring, Writer};
+use crate::events::ring::{Ring, Writer};
 
 /// While no more answers than these come for each thread that carries them, nothing is held.
 const UNHURRIED: usize = 25;

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use crate::conversation::Conversation;
 use crate::grants::GrantIds;
-use crate::handle::appends;
 use crate::measure::Leaving;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
@@ -64,7 +63,7 @@ pub(crate) enum SessionMessage {
 
 impl SessionMessage {
     /// Whether it may lead to records.
-    pub(super) fn appends(&self) -> bool {
+    pub(crate) fn appends(&self) -> bool {
         match self {
             Self::Command(command, _) => appends(command),
             Self::Attached(..) | Self::Abort(_) | Self::AbortTurn(..) | Self::Delete(_) | Self::Resume => {
@@ -75,7 +74,7 @@ impl SessionMessage {
     }
 
     /// Whether it needs the place where the session works. Where a turn waits for that place, so does what would make it go on.
-    pub(super) fn works(&self, waits: bool) -> bool {
+    pub(crate) fn works(&self, waits: bool) -> bool {
         match self {
             Self::Command(Command::Prompt(_) | Command::Shell(_), _)
             | Self::Attached(..)
@@ -91,7 +90,7 @@ impl SessionMessage {
     }
 
     /// Who waits for the answer to it.
-    pub(super) fn port(self) -> Option<ReplyPort> {
+    pub(crate) fn port(self) -> Option<ReplyPort> {
         match self {
             Self::Command(_, port)
             | Self::Attached(_, port)
@@ -104,7 +103,7 @@ impl SessionMessage {
     }
 
     /// For traces.
-    pub(super) const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Command(..) => "command",
             Self::Attached(..) => "attached",
@@ -130,4 +129,9 @@ impl SessionMessage {
             Self::Stop => "stop",
         }
     }
+}
+
+/// Whether a command may write to the log.
+pub(crate) fn appends(command: &Command) -> bool {
+    !matches!(command, Command::Snapshot | Command::Outline | Command::Messages(_))
 }

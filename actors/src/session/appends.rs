@@ -13,7 +13,8 @@ use playhouse_store::{Append, StoreError};
 use ractor::ActorRef;
 use tokio::task::AbortHandle;
 
-use super::{SessionMessage, SessionState};
+use super::SessionState;
+use crate::mailbox::SessionMessage;
 use crate::measure;
 
 /// Records that are not given to the store yet.

@@ -20,9 +20,10 @@ use ractor::ActorRef;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{ReplyPort, SessionMessage, SessionState};
+use super::SessionState;
+use crate::call::host::SessionHost;
 use crate::context::EngineContext;
-use crate::host::SessionHost;
+use crate::mailbox::{ReplyPort, SessionMessage};
 use crate::mentions::{Meant, mentions};
 
 /// The tool that reads what is named.

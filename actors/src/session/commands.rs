@@ -9,10 +9,11 @@ use playhouse_protocol::{
 use playhouse_session::{Input, NewPrompt};
 use ractor::ActorRef;
 
+use super::SessionState;
 use super::attach::attaches;
-use super::{ReplyPort, SessionMessage, SessionState};
-use crate::creation::{check_kept, check_metadata, check_rules};
+use crate::api::creation::{check_kept, check_metadata, check_rules};
 use crate::directory::Choice;
+use crate::mailbox::{ReplyPort, SessionMessage};
 use crate::wake::Place;
 
 /// Largest text of a prompt, in bytes.

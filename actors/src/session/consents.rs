@@ -7,11 +7,11 @@ use playhouse_protocol::{CommandError, ConsentId, Entry, Record};
 use playhouse_session::{Input, Ticket};
 use ractor::{ActorProcessingErr, ActorRef};
 
-use super::{SessionMessage, SessionState};
+use super::SessionState;
 use crate::base::now;
 use crate::grants::GrantIds;
+use crate::mailbox::{SessionMessage, SupervisorMessage};
 use crate::measure::Count;
-use crate::supervisor::SupervisorMessage;
 
 impl SessionState {
     /// The input that an answer is; `None` when something is to be kept before the machine may hear of it.
@@ -130,13 +130,16 @@ impl SessionState {
             return;
         }
         let open = self.machine.session().open_consents();
-        // Out of the book first: the guard of before would take the new entry with it.
         self.waiting = None;
         if open.is_empty() {
             return;
         }
+        let session = myself.clone();
+        // A session that is gone waits no more.
+        let rejudge =
+            Arc::new(move |consent| drop(session.send_message(SessionMessage::Rejudge(Some(consent)))));
         let wants = open.into_iter().flat_map(|asked| asked.wants).collect();
-        self.waiting = Some(self.judge.book().wait(self.id, myself, wants));
+        self.waiting = Some(self.judge.book().wait(self.id, rejudge, wants));
         // An actor that stops judges nothing.
         drop(myself.send_message(SessionMessage::Rejudge(None)));
     }

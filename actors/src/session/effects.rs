@@ -14,19 +14,19 @@ use playhouse_tools::{CallContext, OutputSink};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
+use super::SessionState;
 use super::follow;
 use super::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
-use super::{SessionMessage, SessionState};
-use crate::aside::{AsideActor, AsideMessage, AsideWork};
+use crate::api::removal::Remover;
 use crate::base::now;
 use crate::budget::Before;
+use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
 use crate::conversation::Conversation;
 use crate::directory::ProfileRequest;
-use crate::host::SessionHost;
-use crate::removal::Remover;
+use crate::mailbox::{REMOVED, SessionMessage};
+use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::step::{StepActor, StepMessage, StepWork};
-use crate::supervisor::REMOVED;
 use crate::tasks::Giver;
 use crate::wake::Place;
 

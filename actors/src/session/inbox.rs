@@ -4,9 +4,9 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, Reply};
 use playhouse_session::{AttemptReport, FailedAttempt, Input};
 use ractor::{ActorId, ActorProcessingErr, ActorRef};
 
+use super::SessionState;
 use super::live::{LiveCall, crashed_with};
-use super::{SessionMessage, SessionState};
-use crate::supervisor::UNSURE;
+use crate::mailbox::{SessionMessage, UNSURE};
 
 impl SessionState {
     /// Makes an input of a message, or does what is not for the machine.

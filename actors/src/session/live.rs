@@ -6,9 +6,9 @@ use playhouse_session::CallReport;
 use ractor::ActorRef;
 use tokio_util::sync::CancellationToken;
 
-use crate::aside::AsideMessage;
 use crate::call::{Call, CallMessage};
 use crate::step::StepMessage;
+use crate::step::aside::AsideMessage;
 
 /// What is said of a call whose tool panicked.
 pub(super) fn crashed_with(why: &str) -> CallReport {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use playhouse_protocol::CommandError;
 use ractor::ActorRef;
 
-use super::{SessionMessage, SessionState};
-use crate::supervisor::UNSURE;
+use super::SessionState;
+use crate::mailbox::{SessionMessage, UNSURE};
 use crate::wake;
 
 /// How long one that is about to be read again waits for what is under way in it.

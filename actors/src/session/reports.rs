@@ -7,8 +7,9 @@ use playhouse_protocol::{Delegate, Entry, HandedOver, MessageId, Record, Session
 use playhouse_session::Session;
 use ractor::ActorRef;
 
-use super::{ReplyPort, SessionMessage, SessionState};
-use crate::engine::Engine;
+use super::SessionState;
+use crate::api::engine::Engine;
+use crate::mailbox::{ReplyPort, SessionMessage};
 use crate::tasks::{Told, last_text, look_after, report};
 
 /// How long work that is aborted may take to end before the abort of the session that began it goes on.

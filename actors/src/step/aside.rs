@@ -22,8 +22,8 @@ use crate::budget::{Before, Purse};
 use crate::context::EngineContext;
 use crate::conversation::tell;
 use crate::directory::{Directory, Profile, ProfileRequest};
+use crate::mailbox::SessionMessage;
 use crate::measure::gen_ai_provider;
-use crate::session::SessionMessage;
 use crate::step::{Progress, most_tokens, record, send, tell_limiter};
 
 /// All that such an attempt needs.
@@ -176,7 +176,7 @@ async fn ask(
         if let Some((purse, before)) = reserve.take() {
             let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
             let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
-            purse.reserve(shared, of, before, most, |_| ()).await?;
+            purse.reserve(shared.books(), of, before, most, |_| ()).await?;
         }
         let ended = {
             let _permit = profile.limiter.acquire(&tenant, order.estimated_input).await;

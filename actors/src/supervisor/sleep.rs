@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use playhouse_protocol::SessionId;
 use ractor::ActorRef;
 
+use super::SupervisorState;
 use super::slot::{Slot, Stage};
-use super::{SupervisorMessage, SupervisorState};
+use crate::mailbox::{SessionMessage, SupervisorMessage};
 use crate::measure::{Count, Doing, Leaving};
 use crate::metering::MeteringMessage;
-use crate::session::SessionMessage;
 
 /// How often the table is looked through: so many times within the time after which sessions leave, within these bounds.
 const SWEEPS: u32 = 4;

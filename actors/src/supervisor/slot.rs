@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use playhouse_protocol::{CommandError, Seq, SessionId};
 
-use super::{FindPort, Live};
-use crate::gate::Gate;
+use crate::base::gate::Gate;
+use crate::events::ring::Ring;
+use crate::mailbox::{FindPort, Live};
 use crate::measure::Standing;
 use crate::parked::Parking;
-use crate::ring::Ring;
 
 /// A session with a place in the table. One that sleeps has none, unless somebody follows it.
 #[derive(Default)]

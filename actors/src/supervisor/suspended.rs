@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use playhouse_protocol::SessionId;
 use ractor::ActorRef;
 
+use super::SupervisorState;
 use super::slot::Stage;
-use super::{SupervisorMessage, SupervisorState, UNSURE};
+use crate::mailbox::{SessionMessage, SupervisorMessage, UNSURE};
 use crate::measure::{Doing, Standing};
-use crate::session::SessionMessage;
 
 /// How often it is looked whether sessions can go on, and how many do at once.
 const LOOK: Duration = Duration::from_millis(100);

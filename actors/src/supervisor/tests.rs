@@ -2,7 +2,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
-use super::RUNTIME_ENDS;
+use crate::mailbox::RUNTIME_ENDS;
 
 /// Tells why its children ended.
 struct Above;

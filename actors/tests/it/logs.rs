@@ -1,5 +1,6 @@
 //! What the engine logs, kept to be read, and messages at which its actors panic, or take their time.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
@@ -89,6 +90,19 @@ pub(crate) fn counted(message: Fault) -> usize {
     counted.iter().find(|(of, _)| *of == message).map_or(0, |(_, count)| *count)
 }
 
+/// Sessions all of whose messages are counted, by actor and message.
+static ALL: Mutex<BTreeMap<String, BTreeMap<String, usize>>> = Mutex::new(BTreeMap::new());
+
+/// Counts from now on all messages with which actors begin that concern a session. Needs [`keep`].
+pub(crate) fn count_all(session: SessionId) {
+    ALL.lock().unwrap().insert(session.to_string(), BTreeMap::new());
+}
+
+/// How many there were, by actor and message.
+pub(crate) fn counted_all(session: SessionId) -> BTreeMap<String, usize> {
+    ALL.lock().unwrap()[&session.to_string()].clone()
+}
+
 /// Panics where it was told to.
 struct Fire;
 
@@ -96,6 +110,7 @@ impl<S: Subscriber> Layer<S> for Fire {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut begun = Begun::default();
         event.record(&mut begun);
+        let mut all = ALL.lock().unwrap();
         let is_it = |(actor, message, session): &Fault| {
             let session = session.map(|session| session.to_string());
             begun.actor == *actor
@@ -105,6 +120,10 @@ impl<S: Subscriber> Layer<S> for Fire {
         for (_, count) in COUNTED.lock().unwrap().iter_mut().filter(|(of, _)| is_it(of)) {
             *count += 1;
         }
+        if let Some(counts) = begun.session.as_ref().and_then(|session| all.get_mut(session)) {
+            *counts.entry(format!("{} {}", begun.actor, begun.message)).or_default() += 1;
+        }
+        drop(all);
         let slow = SLOW.lock().unwrap().iter().find(|(fault, _)| is_it(fault)).map(|(_, time)| *time);
         if let Some(time) = slow {
             std::thread::sleep(time);

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use mock_llm::{Model, Script, call, calls, text};
+use mock_llm::{Model, Script, call, calls, text, tokens};
 use playhouse_protocol::message::{CallOutcome, Message, Part};
 use playhouse_protocol::record::{Record, TurnOutcome};
 use playhouse_protocol::{CommandError, Prompt, WhenBusy};
 use playhouse_store::{ListQuery, Store};
 use serde_json::{Value, json};
 
+use crate::logs;
 use crate::support::{Stage, kinds, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,4 +292,36 @@ async fn a_deleted_session_is_gone_also_after_a_restart() {
     let listed = again.engine.list(ListQuery::default()).await.unwrap();
     let ids: Vec<_> = listed.sessions.iter().map(|summary| summary.id).collect();
     assert_eq!(ids, [kept.id()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_token_passes_through_a_mailbox() {
+    logs::keep();
+    let script = Script::new()
+        .model("short", Model::new().step(tokens(10)))
+        .model("long", Model::new().step(tokens(10_000)));
+    let stage = Stage::new(script).await;
+    let mut all = Vec::new();
+    for (model, least) in [("short", 10), ("long", 10_000)] {
+        let session = stage.session(model).await;
+        logs::count_all(session.id());
+        let finished = session.run(Prompt::text("Speak.")).await.unwrap();
+        assert!(finished.ended.totals.tokens.output >= least, "{:?}", finished.ended.totals.tokens);
+        // The last ones come after the turn's end.
+        let all_came = async {
+            loop {
+                let messages = logs::counted_all(session.id());
+                if ["session child-ended", "metering ended"].iter().all(|name| messages.contains_key(*name)) {
+                    return messages;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let mut messages = tokio::time::timeout(Duration::from_secs(20), all_came).await.unwrap();
+        assert_eq!(messages.get("session attempt"), Some(&1), "{messages:?}");
+        // How many records go into the log at once depends on how fast the disk is.
+        messages.retain(|message, _| !matches!(message.as_str(), "session flushed" | "session write"));
+        all.push(messages);
+    }
+    assert_eq!(all[0], all[1]);
 }

@@ -12,7 +12,7 @@ use playhouse_protocol::{
 };
 use playhouse_store::{Ledger, Log, StoreError};
 
-use crate::engine::Engine;
+use crate::api::engine::Engine;
 
 /// How many rows are read at once.
 const PAGE: usize = 1_000;

@@ -11,7 +11,7 @@ use playhouse_protocol::{EventBody, IdGenerator, Seq, SessionId, Timestamp};
 use std::sync::Mutex;
 
 use super::*;
-use crate::ring::Next;
+use crate::events::ring::Next;
 
 /// Answers with what is sent to it.
 struct Piecewise(Mutex<Option<futures::channel::mpsc::UnboundedReceiver<Bytes>>>);

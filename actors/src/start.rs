@@ -1,0 +1,97 @@
+//! The start of an engine: the one place that knows all of its actors.
+
+use std::sync::Arc;
+
+use playhouse_protocol::CommandError;
+use playhouse_sandbox::Processes;
+use playhouse_workspace::{PathLocks, Pool};
+use ractor::Actor;
+
+use crate::api::engine::{Engine, EngineOptions};
+use crate::base::{Children, Ids, now};
+use crate::bounds::Bounds;
+use crate::budget::Purses;
+use crate::context::EngineContext;
+use crate::events::hub::Hub;
+use crate::events::telling::Pace;
+use crate::grants::Grants;
+use crate::measure::Measures;
+use crate::metering::Metering;
+use crate::parked::ParkedSessions;
+use crate::seen::Seen;
+use crate::supervisor::Supervisor;
+use crate::sweeper::Sweeper;
+use crate::wake::DEEPEST;
+
+impl Engine {
+    /// Starts an engine in the current tokio runtime.
+    ///
+    /// # Errors
+    /// The actors could not be started.
+    pub async fn start(options: EngineOptions) -> Result<Self, CommandError> {
+        let EngineOptions {
+            store,
+            directory,
+            tools,
+            outputs,
+            homes,
+            hidden,
+            user_home,
+            mut limits,
+            tenant_metrics,
+            budgets,
+            resume,
+        } = options;
+        limits.tasks.depth = limits.tasks.depth.min(DEEPEST);
+        let tool_pool = Pool::new(limits.threads);
+        let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
+        let measures = Measures::new(tenant_metrics);
+        let census = Arc::clone(&measures.census);
+        let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
+        let shared = Arc::new(EngineContext {
+            generation: store.generation,
+            hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
+            store,
+            directory,
+            tools: Arc::new(tools),
+            locks: PathLocks::of_this_process(),
+            processes: Processes::new(),
+            pool: Pool::new(limits.threads),
+            sweeper: Sweeper::start(outputs.clone(), limits.keep_outputs, tool_pool.clone()),
+            tool_pool,
+            outputs,
+            homes,
+            hidden,
+            bounds: Bounds::default(),
+            user_home,
+            grants: Grants::default(),
+            limits,
+            metering,
+            resume,
+            seen: Seen::default(),
+            parked: ParkedSessions::default(),
+            purses: Purses::new(budgets),
+            children: Children::default(),
+            appends: Children::default(),
+            pace: Pace::new(playhouse_llm::carriers()),
+            measures,
+        });
+        let (supervisor, _) =
+            Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;
+        let engine = Self { shared, supervisor, ids: Ids::after(now()) };
+        engine.forget_by_hand().await;
+        let pool = engine.shared.pool.clone();
+        // Nothing waits for it.
+        tokio::spawn(async move {
+            let removed = pool.run(playhouse_sandbox::walls::remove_leftovers).await;
+            if removed > 0 {
+                tracing::info!(
+                    removed,
+                    "folders were removed that killed processes left in the directory for temporary files"
+                );
+            }
+        });
+        engine.resume_by_itself();
+        Ok(engine)
+    }
+}
