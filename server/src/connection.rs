@@ -19,13 +19,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::unix::UCred;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::problem::{Kind, Problem};
 use crate::socket::SocketFile;
 
 /// The most bytes of a request's head.
@@ -49,7 +51,7 @@ const JOINED: usize = 1024;
 pub(crate) enum Carrier {
     /// A socket of the network.
     Tcp,
-    /// A socket in the file system, which only the operator can open.
+    /// A socket in the file system. Who asks there is the operator.
     Unix,
 }
 
@@ -129,7 +131,7 @@ impl Connections {
             let accepted = match listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| self.tcp(stream, seat)),
                 Listener::Unix(listener) => {
-                    listener.accept().await.map(|(stream, _)| self.carry(stream, Carrier::Unix, seat))
+                    listener.accept().await.map(|(stream, _)| self.unix(stream, seat))
                 }
             };
             match accepted {
@@ -148,6 +150,21 @@ impl Connections {
             tracing::debug!(%error, "an option of a connection cannot be set");
         }
         self.carry(stream, Carrier::Tcp, seat);
+    }
+
+    /// A connection over the Unix socket: of the operator, unless a command of a session made it.
+    fn unix(&self, stream: UnixStream, seat: Seat) {
+        let peer = stream.peer_cred();
+        let connections = self.clone();
+        self.tasks.spawn(async move {
+            let is_operator = tokio::task::spawn_blocking(move || peer.is_ok_and(is_operator)).await;
+            let router = match is_operator {
+                Ok(true) => connections.router.clone(),
+                _ => Router::new().fallback(barred),
+            };
+            Box::pin(Self { router, ..connections }.serve(stream, Carrier::Unix)).await;
+            drop(seat);
+        });
     }
 
     fn carry<S>(&self, stream: S, carrier: Carrier, seat: Seat)
@@ -197,6 +214,24 @@ impl Connections {
             tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended early");
         }
     }
+}
+
+/// Whether who connected to the Unix socket is the operator: the engine's own user or root, and no command or program that runs
+/// for a session. Blocks for a moment.
+fn is_operator(peer: UCred) -> bool {
+    let by_user = peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw();
+    // A process that the system does not show runs in none of this process's sandboxes.
+    let by_process = peer.pid().and_then(|id| u32::try_from(id).ok());
+    by_user && !by_process.is_some_and(playhouse_actors::is_of_a_command)
+}
+
+/// The answer to all that others ask at the Unix socket.
+async fn barred() -> Problem {
+    Problem::new(
+        Kind::Forbidden,
+        "this socket is the operator's: commands and programs that run for a session may not use it, nor may other users. \
+         Ask over the network, with an API key",
+    )
 }
 
 /// Whether accepting failed for one connection only, so that the next may come at once.

@@ -1,5 +1,6 @@
 //! What the operator's own commands ask, over the socket.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,13 @@ use playhouse_protocol::{
     Command, CommandError, Event, EventBody, ModelRef, NewSession, Prompt, Record, Sandbox, Seq, SessionId,
     Timestamp,
 };
+use playhouse_sandbox::Walls;
+use playhouse_sandbox::process::{Environment, Limits, Run, Scope, Spec, run};
 use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server, ServerOptions};
 use playhouse_store::{Store, Upkeep};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::support::{PATIENCE, Served, Site, ask_unix};
@@ -100,6 +104,45 @@ fn read(events: &[Event]) -> (Vec<Event>, String) {
         _ => None,
     });
     (durable, deltas.collect())
+}
+
+/// Runs a program as commands of sessions run, without walls, that asks for this path at the socket.
+async fn ask_from_a_command(socket: &Path, path: &str, before: &str) -> String {
+    let script = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new($ARGV[0]) or die $!; \
+                  print $s \"GET $ARGV[1] HTTP/1.1\\r\\nhost: localhost\\r\\nconnection: close\\r\\n\\r\\n\"; print <$s>;";
+    let command = format!("{before} perl -e '{script}' '{}' '{path}'", socket.display());
+    let spec = Spec {
+        run: Run::Shell(command),
+        workdir: "/".into(),
+        timeout: Some(PATIENCE),
+        environment: Environment::of_this_process(),
+        scope: Scope::new(),
+        limits: Limits::default(),
+        walls: Walls::open(),
+    };
+    let mut output = Vec::new();
+    let exit = run(&spec, &CancellationToken::new(), &mut output).await.unwrap();
+    let output = String::from_utf8(output).unwrap();
+    assert_eq!(exit.code, Some(0), "these tests need perl (`apt install perl`): {output}");
+    output
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_sessions_are_not_the_operator() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    let socket = ground.folder.path().join("engine.sock");
+    assert_eq!(ask_unix(&socket, "/v1/sessions", &[]).await.status, 200);
+    for before in ["", "setsid --wait", "setsid --wait env -i"] {
+        for path in ["/v1/sessions", "/healthz", "/nothing"] {
+            let answer = ask_from_a_command(&socket, path, before).await;
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{before} {path}: {answer}");
+            assert!(answer.contains("urn:playhouse:problem:forbidden"), "{answer}");
+        }
+    }
+    client.ask(&OperatorRequest::Hello).await.expect("the operator is not kept out");
+    served.stop();
+    served.ended().await;
 }
 
 #[tokio::test]
