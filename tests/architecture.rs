@@ -251,6 +251,8 @@ fn the_pure_packages_touch_nothing() {
             "serde",
             "serde_json",
             "rust_decimal",
+            // Makes JSON Schemas of types, as values.
+            "schemars",
             "sha2",
             "strsim",
             "thiserror",

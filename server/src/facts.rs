@@ -7,11 +7,12 @@ use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices};
 use playhouse_protocol::{ModelRef, PermissionRule};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Where an agent may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMode {
     /// By people.
@@ -23,7 +24,7 @@ pub enum AgentMode {
 }
 
 /// Where an agent comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentOrigin {
     /// It comes with the engine.
@@ -35,7 +36,7 @@ pub enum AgentOrigin {
 }
 
 /// A file of a workspace that cannot be used as an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RefusedAgent {
     /// The name of its agent, as far as it is known.
     pub name: String,
@@ -44,7 +45,7 @@ pub struct RefusedAgent {
 }
 
 /// The agents that there are for sessions in a workspace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct AgentList {
     /// The agents, hidden ones included, the usual one first.
     pub agents: Vec<AgentFacts>,
@@ -53,7 +54,7 @@ pub struct AgentList {
 }
 
 /// An agent, as clients may know it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AgentFacts {
     /// Its name.
     pub name: String,
@@ -88,13 +89,14 @@ pub struct AgentFacts {
 }
 
 /// A tool, as clients may know it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ToolView {
     /// Its name.
     pub name: String,
     /// What a model is told of it.
     pub description: String,
     /// The JSON Schema of its arguments.
+    #[schemars(with = "Map<String, Value>")]
     pub parameters: Value,
     /// How dangerous it is.
     pub risk: Risk,
@@ -103,7 +105,7 @@ pub struct ToolView {
 }
 
 /// A model, as clients may know it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ModelView {
     /// Provider and model.
     pub model: ModelRef,
@@ -117,12 +119,13 @@ pub struct ModelView {
     pub reasoning: bool,
     /// Whether it takes a temperature.
     pub temperature: bool,
-    /// What it reads beside text; written as a list of names.
+    /// What it reads beside text.
     #[serde(serialize_with = "names")]
+    #[schemars(schema_with = "names_schema")]
     pub modalities: Modalities,
-    /// What it costs, in US dollars per million tokens; absent parts are unknown. Prices of long requests stand beside
-    /// the usual ones, as `long`.
+    /// Its prices. Those of long requests stand beside the usual ones, as `long`.
     #[serde(serialize_with = "price_list")]
+    #[schemars(with = "PriceListView<'static>")]
     pub prices: PriceList,
     /// When it came out, as `2026-07-04`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,19 +136,26 @@ fn names<S: Serializer>(modalities: &Modalities, serializer: S) -> Result<S::Ok,
     serializer.collect_seq(modalities.names())
 }
 
+fn names_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "items": {"type": "string", "enum": Modalities::NAMES}})
+}
+
+/// US dollars per million tokens. What is absent is unknown.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PriceListView<'a> {
+    #[serde(flatten)]
+    usual: &'a Prices,
+    /// Prices of requests with more input tokens than a threshold.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    long: &'a [LongContext],
+}
+
 fn price_list<S: Serializer>(list: &PriceList, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Written<'a> {
-        #[serde(flatten)]
-        usual: &'a Prices,
-        #[serde(skip_serializing_if = "<[_]>::is_empty")]
-        long: &'a [LongContext],
-    }
-    Written { usual: &list.usual, long: &list.long }.serialize(serializer)
+    PriceListView { usual: &list.usual, long: &list.long }.serialize(serializer)
 }
 
 /// Something that a running engine found a provider to refuse: requests go without it until the engine ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// What it is, in words.
     pub finding: String,
@@ -155,7 +165,7 @@ pub struct Found {
 }
 
 /// A provider, as clients may know it: no address, no key.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ProviderView {
     /// Its name.
     pub id: String,

@@ -7,6 +7,8 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use playhouse_protocol::CommandError;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinError;
 
@@ -28,6 +30,11 @@ macro_rules! kinds {
             /// The last part of its `type`, which never changes.
             pub const fn slug(self) -> &'static str {
                 match self { $(Self::$name => $slug,)* }
+            }
+
+            /// Its `type`.
+            fn urn(self) -> String {
+                format!("urn:playhouse:problem:{}", self.slug())
             }
 
             /// The status of answers with it.
@@ -127,14 +134,36 @@ impl Problem {
     }
 }
 
+/// What went wrong, as RFC 9457 says it. The type of a kind of problem never changes; kinds are added.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+pub(crate) struct ProblemDocument<'a> {
+    /// The kind.
+    #[schemars(regex(pattern = "^urn:playhouse:problem:[a-z-]+$"), extend("examples" = urns()))]
+    r#type: String,
+    /// What the kind is called.
+    title: &'static str,
+    /// The status of the answer.
+    #[schemars(range(min = 400, max = 599))]
+    status: u16,
+    /// What, where, and what to do.
+    detail: &'a str,
+}
+
+/// The `type` of every kind.
+fn urns() -> Vec<String> {
+    Kind::ALL.iter().map(|kind| kind.urn()).collect()
+}
+
 impl Problem {
     /// The document of RFC 9457.
     pub(crate) fn document(&self) -> Value {
-        json!({
-            "type": format!("urn:playhouse:problem:{}", self.kind.slug()),
-            "title": self.kind.title(),
-            "status": self.kind.status().as_u16(),
-            "detail": self.detail,
+        let kind = self.kind;
+        json!(ProblemDocument {
+            r#type: kind.urn(),
+            title: kind.title(),
+            status: kind.status().as_u16(),
+            detail: &self.detail,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ConsentId, PartId};
@@ -10,7 +11,7 @@ use crate::nearest::did_you_mean;
 use crate::walls::WallsInForce;
 
 /// How dangerous a tool is without a rule about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
     /// It only reads the workspace or the session.
@@ -39,7 +40,7 @@ impl fmt::Display for Risk {
 }
 
 /// What a rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It may be done.
@@ -77,7 +78,7 @@ impl FromStr for Action {
 }
 
 /// A rule as it is written: patterns as text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct PermissionRule {
     /// The permissions that it is about: `edit`, `bash`, `*`.
     pub permission: String,

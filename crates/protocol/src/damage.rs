@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Seq;
 
 /// A record of a session's log that cannot be trusted: it fails its checksum, is of a version that this engine does not know,
 /// or does not fit what comes before it. All before it is good, and nothing from it on is read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Damage {
     /// Its place.
     pub seq: Seq,

@@ -4,9 +4,11 @@
 //! in which they were made. The 48 bits wrap every 795 days: nothing that is stored may depend on the time inside an id.
 //! Session ids have these bits inverted, so that the newest sorts first.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
@@ -88,8 +90,8 @@ fn check(text: &str, prefix: &'static str, what: &'static str) -> Result<[u8; ID
 }
 
 macro_rules! id_type {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal, $what:literal, $descending:literal) => {
-        $(#[$doc])*
+    ($(#[doc = $doc:literal])* $name:ident, $prefix:literal, $what:literal, $descending:literal) => {
+        $(#[doc = $doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name([u8; ID_LENGTH]);
 
@@ -143,6 +145,20 @@ macro_rules! id_type {
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "type": "string",
+                    "pattern": concat!("^", $prefix, "_[0-9a-f]{12}[0-9A-Za-z]{14}$"),
+                    "description": concat!($($doc),*).trim(),
+                })
             }
         }
 

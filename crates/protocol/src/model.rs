@@ -1,8 +1,10 @@
 //! Names of models.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,6 +27,20 @@ impl ModelRef {
     /// The model `model` of `provider`.
     pub fn new(provider: impl Into<String>, model: impl Into<String>) -> Self {
         Self { provider: provider.into(), model: model.into() }
+    }
+}
+
+impl JsonSchema for ModelRef {
+    fn schema_name() -> Cow<'static, str> {
+        "ModelRef".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[^/]+/.+$",
+            "description": "A model of a provider, as in `anthropic/claude-sonnet-4-5`.",
+        })
     }
 }
 

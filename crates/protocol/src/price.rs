@@ -5,38 +5,47 @@ use std::fmt;
 use std::str::FromStr;
 
 use rust_decimal::Decimal;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 use crate::usage::{Cost, Tokens};
 
-/// US dollars per million tokens, by class; `None` is unknown, which is not 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// US dollars per million tokens, by class. An absent price is unknown, which is not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prices {
     /// Uncached input.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub input: Option<Decimal>,
     /// Output; also reasoning, where that has no price of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub output: Option<Decimal>,
     /// Input read from the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub cache_read: Option<Decimal>,
     /// Input written to the five-minute cache.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub cache_write: Option<Decimal>,
     /// Input written to the 30-minute cache.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub cache_write_30m: Option<Decimal>,
     /// Input written to the one-hour cache.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub cache_write_1h: Option<Decimal>,
     /// Input written to the twelve-hour cache.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub cache_write_12h: Option<Decimal>,
     /// Reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cost>")]
     pub reasoning: Option<Decimal>,
 }
 
@@ -95,7 +104,7 @@ impl Prices {
 }
 
 /// The prices of requests that have more input tokens than a threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LongContext {
     /// The threshold, exclusive: these prices hold for more input tokens than this. A step that begins *at* a number of

@@ -7,6 +7,7 @@ mod session;
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -27,8 +28,11 @@ use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
 pub use session::{SessionChanged, SessionCreated};
 
 /// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct Seq(pub u64);
 
 impl Seq {

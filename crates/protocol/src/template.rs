@@ -1,11 +1,12 @@
 //! Command templates, as clients are told of them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelRef;
 
 /// Whose a command template is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplateOwner {
     /// The operator's.
@@ -15,7 +16,7 @@ pub enum TemplateOwner {
 }
 
 /// A command template.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateFacts {
     /// Its name, without a `/`.
     pub name: String,
@@ -39,7 +40,7 @@ pub struct TemplateFacts {
 }
 
 /// The command templates that there are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateList {
     /// Those that can be run, by name.
     pub commands: Vec<TemplateFacts>,

@@ -3,16 +3,18 @@
 //! Counts are *exclusive*: a token is in exactly one class, whatever the provider's own convention is. Money is decimal
 //! US dollars, exact, and rounded only where it is shown.
 
+use std::borrow::Cow;
 use std::ops::{Add, AddAssign};
 
 use rust_decimal::Decimal;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::price::{LongContext, OffPeak, PriceList, Prices};
 
 /// Counts of tokens by class. Each token is in one class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tokens {
     /// Input that was neither read from nor written to a prompt cache.
@@ -130,6 +132,20 @@ impl Cost {
     }
 }
 
+impl JsonSchema for Cost {
+    fn schema_name() -> Cow<'static, str> {
+        "Cost".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^-?[0-9]+(\.[0-9]+)?$",
+            "description": "US dollars, exact.",
+        })
+    }
+}
+
 impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
@@ -148,7 +164,7 @@ impl std::fmt::Display for Cost {
 }
 
 /// A sum over attempts. `cost` adds up what is known; `unpriced` counts the attempts whose cost is not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Totals {
     /// Tokens of all attempts.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use playhouse_protocol::ModelRef;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
@@ -37,7 +38,7 @@ pub(crate) async fn agents(
     Ok(Json(list.await??))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct Tools {
     tools: Vec<ToolView>,
 }
@@ -47,12 +48,13 @@ pub(crate) async fn tools(State(app): State<App>, _: Principal) -> Json<Tools> {
     Json(Tools { tools: app.facts().tools() })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct Models {
     /// The model of sessions that name none.
     default: Option<ModelRef>,
     providers: Vec<ProviderView>,
-    /// What was found of requests to models, for those without a key: names of models may say who else asked them.
+    /// What the engine found providers to refuse since it began, by model; requests go without it. Only for clients without
+    /// a key: names of models may say who else asked them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     findings: BTreeMap<String, Vec<Found>>,
 }

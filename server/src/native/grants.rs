@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use playhouse_protocol::consent::Grant;
 use playhouse_protocol::{ConsentId, PermissionRule, Timestamp};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::extract::Ids;
@@ -13,8 +14,8 @@ use crate::principal::Principal;
 use crate::problem::Problem;
 
 /// Something that was allowed for always.
-#[derive(Debug, Serialize)]
-struct GrantView {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct GrantView {
     id: String,
     workspace: String,
     rule: PermissionRule,
@@ -22,7 +23,7 @@ struct GrantView {
     consent: ConsentId,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Grants {
     grants: Vec<GrantView>,
 }

@@ -1,4 +1,9 @@
-//! The description of the API.
+//! The description of the API. `openapi.json` is partly written by hand, partly generated: see `docs/dev/operation.md`.
+
+#[cfg(test)]
+pub(super) mod operation;
+#[cfg(test)]
+mod schemas;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -15,10 +20,17 @@ pub(crate) async fn document() -> impl IntoResponse {
 mod tests {
     use std::collections::BTreeSet;
 
+    use serde::Serialize as _;
     use serde_json::Value;
+    use serde_json::ser::{PrettyFormatter, Serializer};
 
     use super::super::OPERATIONS;
+    use super::schemas::Schemas;
     use super::*;
+
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+    /// Set it to write what is generated into the file instead of comparing it.
+    const UPDATE: &str = "PLAYHOUSE_UPDATE_OPENAPI";
 
     #[test]
     fn every_operation_is_described_and_no_other() {
@@ -32,5 +44,54 @@ mod tests {
         let routed: BTreeSet<(String, String)> =
             OPERATIONS.iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
         assert_eq!(routed, described);
+    }
+
+    #[test]
+    fn the_file_holds_the_schemas_of_the_types() {
+        let held = fs_err::read_to_string(FILE).unwrap();
+        let mut document: Value = serde_json::from_str(&held).unwrap();
+        assert_eq!(written(&document), held, "{FILE} is not written as JSON with an indent of one space");
+        let mut schemas = Schemas::new();
+        let mut stale = Vec::new();
+        let mut put = |what: String, place: &mut Value, generated: Value| {
+            if serde_json::to_string(place).unwrap() != serde_json::to_string(&generated).unwrap() {
+                stale.push(what);
+                *place = generated;
+            }
+        };
+        for (name, schema) in schemas.all() {
+            put(name.to_owned(), &mut document["components"]["schemas"][name], schema);
+        }
+        for (method, path, entry) in operation::entries(&mut schemas) {
+            put(format!("{method} {path}"), &mut document["paths"][path][method], entry);
+        }
+        if std::env::var_os(UPDATE).is_some() {
+            fs_err::write(FILE, written(&document)).unwrap();
+            return;
+        }
+        assert!(
+            stale.is_empty(),
+            "{FILE} differs from the Rust types in {}: run `{UPDATE}=1 cargo test -p playhouse-server --lib the_file_holds` \
+             and look at what changed",
+            stale.join(", ")
+        );
+    }
+
+    #[test]
+    fn every_reference_names_a_schema() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        for reference in DOCUMENT.split("\"$ref\": \"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "there is no {pointer}");
+        }
+    }
+
+    /// The document in the form of the file.
+    fn written(document: &Value) -> String {
+        let mut bytes = Vec::new();
+        let form = PrettyFormatter::with_indent(b" ");
+        document.serialize(&mut Serializer::with_formatter(&mut bytes, form)).unwrap();
+        bytes.push(b'\n');
+        String::from_utf8(bytes).unwrap()
     }
 }

@@ -20,11 +20,16 @@ use playhouse_protocol::{
 };
 use playhouse_session::{Changes, FileChange, Session};
 use playhouse_store::{Cursor, Kin, ListQuery};
+use schemars::JsonSchema;
+#[cfg(test)]
+use schemars::SchemaGenerator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::extract::{Body, Ids, Search, given};
 use super::messages::folded;
+#[cfg(test)]
+use super::openapi::operation::Operation;
 use crate::app::App;
 use crate::principal::Principal;
 use crate::problem::Problem;
@@ -36,21 +41,27 @@ const LARGEST_PAGE: usize = 500;
 const LONGEST_TITLE: usize = 1_000;
 
 /// A session, as clients see it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SessionView {
     id: SessionId,
+    /// The directory that it works in.
     workspace: String,
     title: String,
+    /// The agent of prompts that name none.
     agent: String,
+    /// The model of prompts that name none.
     model: ModelRef,
+    /// The session that started this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<SessionId>,
+    /// The session that this one is a fork of. It may be gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     forked_from: Option<SessionId>,
     created: Timestamp,
+    /// Time of the last record.
     updated: Timestamp,
     state: Stands,
-    /// Why it is parked, if it is.
+    /// Why it is parked; absent when it is not, or when nobody asked anything of it since the engine started.
     #[serde(skip_serializing_if = "Option::is_none")]
     parked: Option<String>,
     /// Turns that run or wait.
@@ -59,27 +70,31 @@ pub(crate) struct SessionView {
     turns: u32,
     /// Attempts and what they used.
     totals: Totals,
-    /// What its turns changed in files.
+    /// What its turns changed in files, up to the last one that is over, as the results of their calls tell; absent where
+    /// they changed nothing.
     #[serde(skip_serializing_if = "Changed::is_nothing")]
     changed: Changed,
     /// Place of the last record: events after it are new to whoever read this.
     head: Seq,
-    /// What its clients keep with it.
+    /// What its clients keep with it: at most 16 KB of JSON.
     #[serde(skip_serializing_if = "Map::is_empty")]
     metadata: Map<String, Value>,
-    /// When it was put aside, if it is.
+    /// When it was put aside; absent when it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     archived: Option<Timestamp>,
 }
 
-/// What a session does, as clients see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Stands {
+pub(crate) enum Stands {
+    /// Nothing.
     Idle,
+    /// A turn runs or waits.
     Busy,
-    /// It cannot go on, whatever it had begun.
+    /// It cannot go on, whatever it had begun: `parked` says why.
     Parked,
+    /// It is being removed.
     Deleted,
 }
 
@@ -216,30 +231,50 @@ pub(super) async fn resolved(directory: String) -> Result<String, Problem> {
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListSearch {
+    /// Only those that work in this directory.
     workspace: Option<String>,
-    /// Those directly below this one.
+    /// Only those directly below this one.
     parent: Option<SessionId>,
-    /// Those with none above them.
+    /// Only those with none above them.
     #[serde(default)]
     roots: bool,
+    /// Only those with this in their title, in upper or lower case.
     title: Option<String>,
-    updated_since: Option<u64>,
-    /// Those that are put aside, or those that are not.
+    /// Only those that changed at this time or later.
+    updated_since: Option<Timestamp>,
+    /// Only those that are put aside, or only those that are not.
     archived: Option<bool>,
+    /// The cursor of the page before.
     cursor: Option<String>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = LARGEST_PAGE), extend("default" = USUAL_PAGE))]
     limit: Option<usize>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SessionPage {
     sessions: Vec<SessionView>,
     /// Asks for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
+
+/// `GET /v1/sessions`, as `openapi.json` describes it.
+#[cfg(test)]
+pub(crate) const LIST: Operation = Operation {
+    method: "get",
+    path: "/v1/sessions",
+    id: "listSessions",
+    summary: "List sessions, newest first.",
+    ids: &[],
+    query: Some(ListSearch::json_schema),
+    body: None,
+    answer: (200, "It worked.", Some(SchemaGenerator::subschema_for::<SessionPage>)),
+    problems: &[],
+};
 
 /// `GET /v1/sessions`
 pub(crate) async fn list(
@@ -265,7 +300,7 @@ pub(crate) async fn list(
         workspace,
         kin,
         title: search.title,
-        updated_since: search.updated_since.map(Timestamp::from_millis),
+        updated_since: search.updated_since,
         archived: search.archived,
         after: search.cursor.as_deref().map(parse_cursor).transpose()?,
         limit: page_size(search.limit, USUAL_PAGE, LARGEST_PAGE)?,
@@ -369,10 +404,10 @@ pub(crate) async fn fork(
     made(&app, &principal, session.id()).await
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Todos {
     todos: Vec<Todo>,
-    /// Where the session's log stops to be readable, if it does.
+    /// Where the session's log stops to be readable; absent where it does not. What comes after that is missing here.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<Damage>,
 }

@@ -44,6 +44,12 @@ impl Description {
                         return Err(format!("{fitting} of its forms fit: {tried:?}: {value}"));
                     }
                 }
+                "anyOf" => {
+                    let mut all = says.as_array().into_iter().flatten();
+                    if !all.any(|schema| self.fits(schema, value).is_ok()) {
+                        return Err(format!("none of its forms fits: {value}"));
+                    }
+                }
                 "type" => check_type(says, value)?,
                 "enum" => {
                     if !says.as_array().is_some_and(|names| names.contains(value)) {
@@ -53,6 +59,11 @@ impl Description {
                 "minimum" => {
                     if value.as_f64() < says.as_f64() {
                         return Err(format!("{value} is less than {says}"));
+                    }
+                }
+                "maximum" => {
+                    if value.as_f64() > says.as_f64() {
+                        return Err(format!("{value} is more than {says}"));
                     }
                 }
                 "items" => {
@@ -69,7 +80,7 @@ impl Description {
                 }
                 "properties" => self.check_properties(schema, value)?,
                 "pattern" => check_pattern(says.as_str().unwrap(), value)?,
-                "additionalProperties" | "description" => {}
+                "additionalProperties" | "description" | "default" | "examples" => {}
                 other => return Err(format!("the keyword {other} is not known here")),
             }
         }
@@ -85,10 +96,10 @@ impl Description {
             match (known, schema.get("additionalProperties")) {
                 (Some(schema), _) => self.fits(schema, field).map_err(|error| format!("{name}: {error}"))?,
                 (None, Some(Value::Bool(false))) => return Err(format!("{name} is not described")),
+                (None, None | Some(Value::Bool(true))) => {}
                 (None, Some(schema)) => {
                     self.fits(schema, field).map_err(|error| format!("{name}: {error}"))?
                 }
-                (None, None) => {}
             }
         }
         Ok(())

@@ -43,6 +43,22 @@ async fn a_session_is_made_read_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn problems_are_as_they_are_described() {
+    let (_site, _served, client) = served().await;
+    let description = Description::of(&client).await;
+    for (method, path, status) in [
+        ("GET", "/v1/sessions?limit=0", 400),
+        ("GET", NOBODY, 404),
+        ("PUT", "/v1/sessions", 405),
+        ("POST", "/v1/sessions?", 400),
+    ] {
+        let problem = client.ask(method, path, &[], "[]").await.with(status);
+        description.check("Problem", &problem);
+        assert_eq!(problem["status"], status, "{problem}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_listed_in_pages_and_by_what_they_are() {
     let (site, _served, client) = served().await;
     let below = site.workspace().join("below");

@@ -1,0 +1,233 @@
+//! Schemas of Rust types, as they stand in `components.schemas`.
+
+use std::collections::BTreeMap;
+
+use playhouse_protocol::consent::{Action, Risk};
+use playhouse_protocol::message::Changed;
+use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
+use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
+use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
+use playhouse_protocol::{
+    ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId, SessionId, Timestamp,
+};
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::operation::SchemaOf;
+use crate::facts::{
+    AgentFacts, AgentList, AgentMode, AgentOrigin, Found, ModelView, PriceListView, ProviderView,
+    RefusedAgent, ToolView,
+};
+use crate::native::facts::{Models, Tools};
+use crate::native::grants::{GrantView, Grants};
+use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
+use crate::problem::ProblemDocument;
+
+/// Where the schemas stand in the file.
+const PLACE: &str = "#/components/schemas/";
+
+/// Who writes a value, on which depends what may be absent. A type that goes both ways is a [`Direction::Request`]: what a
+/// client may leave out need not be required of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Clients: the schema of what serde reads.
+    Request,
+    /// The server: the schema of what serde writes.
+    Answer,
+}
+
+use Direction::{Answer, Request};
+
+/// The generated schemas: the name in `components.schemas`, the direction, and the type. A type that another one here holds
+/// is listed too, unless its schema is inlined.
+pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
+    ("SessionId", Request, SchemaGenerator::subschema_for::<SessionId>),
+    ("MessageId", Request, SchemaGenerator::subschema_for::<MessageId>),
+    ("PartId", Request, SchemaGenerator::subschema_for::<PartId>),
+    ("ConsentId", Request, SchemaGenerator::subschema_for::<ConsentId>),
+    ("QuestionId", Request, SchemaGenerator::subschema_for::<QuestionId>),
+    ("Timestamp", Request, SchemaGenerator::subschema_for::<Timestamp>),
+    ("Model", Request, SchemaGenerator::subschema_for::<ModelRef>),
+    ("Cost", Answer, SchemaGenerator::subschema_for::<Cost>),
+    ("Problem", Answer, SchemaGenerator::subschema_for::<ProblemDocument<'_>>),
+    ("Session", Answer, SchemaGenerator::subschema_for::<SessionView>),
+    ("SessionState", Answer, SchemaGenerator::subschema_for::<Stands>),
+    ("SessionPage", Answer, SchemaGenerator::subschema_for::<SessionPage>),
+    ("Changed", Answer, SchemaGenerator::subschema_for::<Changed>),
+    ("Tokens", Answer, SchemaGenerator::subschema_for::<Tokens>),
+    ("Totals", Answer, SchemaGenerator::subschema_for::<Totals>),
+    ("Agents", Answer, SchemaGenerator::subschema_for::<AgentList>),
+    ("Agent", Answer, SchemaGenerator::subschema_for::<AgentFacts>),
+    ("AgentMode", Answer, SchemaGenerator::subschema_for::<AgentMode>),
+    ("AgentOrigin", Answer, SchemaGenerator::subschema_for::<AgentOrigin>),
+    ("RefusedAgent", Answer, SchemaGenerator::subschema_for::<RefusedAgent>),
+    ("Tools", Answer, SchemaGenerator::subschema_for::<Tools>),
+    ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
+    ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
+    ("Models", Answer, SchemaGenerator::subschema_for::<Models>),
+    ("Provider", Answer, SchemaGenerator::subschema_for::<ProviderView>),
+    ("ModelFacts", Answer, SchemaGenerator::subschema_for::<ModelView>),
+    ("Finding", Answer, SchemaGenerator::subschema_for::<Found>),
+    ("PriceList", Answer, SchemaGenerator::subschema_for::<PriceListView<'_>>),
+    ("LongContext", Answer, SchemaGenerator::subschema_for::<LongContext>),
+    ("Prices", Answer, SchemaGenerator::subschema_for::<Prices>),
+    ("Commands", Answer, SchemaGenerator::subschema_for::<TemplateList>),
+    ("CommandTemplate", Answer, SchemaGenerator::subschema_for::<TemplateFacts>),
+    ("TemplateOwner", Answer, SchemaGenerator::subschema_for::<TemplateOwner>),
+    ("Todos", Answer, SchemaGenerator::subschema_for::<Todos>),
+    ("Todo", Answer, SchemaGenerator::subschema_for::<Todo>),
+    ("TodoStatus", Answer, SchemaGenerator::subschema_for::<TodoStatus>),
+    ("TodoPriority", Answer, SchemaGenerator::subschema_for::<TodoPriority>),
+    ("Damage", Answer, SchemaGenerator::subschema_for::<Damage>),
+    ("Grants", Answer, SchemaGenerator::subschema_for::<Grants>),
+    ("Grant", Answer, SchemaGenerator::subschema_for::<GrantView>),
+    ("Rule", Request, SchemaGenerator::subschema_for::<PermissionRule>),
+    ("Action", Request, SchemaGenerator::subschema_for::<Action>),
+];
+
+/// The schemas of [`TYPES`], and what makes further ones that refer to them.
+pub(crate) struct Schemas {
+    requests: SchemaGenerator,
+    answers: SchemaGenerator,
+    /// References as `schemars` writes them, by the name of a Rust type, with those of the file.
+    references: BTreeMap<String, String>,
+}
+
+impl Schemas {
+    pub(super) fn new() -> Self {
+        let settings = || SchemaSettings::draft2020_12().with(|it| it.definitions_path = PLACE[1..].into());
+        let mut schemas = Self {
+            requests: settings().into_generator(),
+            answers: settings().for_serialize().into_generator(),
+            references: BTreeMap::new(),
+        };
+        for (name, _, schema) in TYPES {
+            for direction in [Request, Answer] {
+                let schema = schema(schemas.generator(direction)).to_value();
+                let reference = schema["$ref"].as_str().unwrap_or_else(|| panic!("{name} is inlined"));
+                let known = schemas.references.insert(reference.to_owned(), format!("{PLACE}{name}"));
+                assert!(known.is_none_or(|known| known == format!("{PLACE}{name}")), "{name} stands twice");
+            }
+        }
+        schemas
+    }
+
+    fn generator(&mut self, direction: Direction) -> &mut SchemaGenerator {
+        match direction {
+            Request => &mut self.requests,
+            Answer => &mut self.answers,
+        }
+    }
+
+    /// The schema of a type, in the form of the file.
+    pub(crate) fn of(&mut self, direction: Direction, schema: SchemaOf) -> Value {
+        let mut schema = schema(self.generator(direction)).to_value();
+        self.adapt(direction, &mut schema);
+        schema
+    }
+
+    /// The schema that `schema` refers to; itself where it refers to none.
+    pub(crate) fn resolve(&mut self, schema: &Value) -> Value {
+        let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix(PLACE)) else {
+            return schema.clone();
+        };
+        let (_, direction, of) = TYPES.iter().find(|(listed, ..)| *listed == name).unwrap();
+        self.definition(*direction, *of)
+    }
+
+    fn definition(&mut self, direction: Direction, of: SchemaOf) -> Value {
+        let generator = self.generator(direction);
+        let reference = of(generator).to_value()["$ref"].as_str().unwrap().to_owned();
+        let mut schema = generator.definitions()[&reference[PLACE.len()..]].clone();
+        self.adapt(direction, &mut schema);
+        schema
+    }
+
+    /// Name and schema of each type, as the file has them.
+    pub(super) fn all(&mut self) -> Vec<(&'static str, Value)> {
+        TYPES.iter().map(|(name, direction, of)| (*name, self.definition(*direction, *of))).collect()
+    }
+
+    /// Makes a schema of `schemars` one of the file, with all schemas in it:
+    /// - references name what stands in the file
+    /// - an enumeration of names is `enum`, with what they mean in its description
+    /// - objects take no other properties than theirs, where they do not say otherwise
+    /// - what may be absent from an answer or a query is not `null`, and the defaults of answers are of no matter
+    /// - formats of Rust's numbers are left out
+    fn adapt(&self, direction: Direction, schema: &mut Value) {
+        let Some(object) = schema.as_object_mut() else { return };
+        if let Some(Value::String(reference)) = object.get_mut("$ref") {
+            let known = self.references.get(reference);
+            *reference = known.unwrap_or_else(|| panic!("{reference} is not among TYPES")).clone();
+        }
+        if object.get("format").and_then(Value::as_str).is_some_and(|name| name.contains("int")) {
+            object.remove("format");
+        }
+        if let Some(Value::String(text)) = object.get_mut("description") {
+            assert!(!text.contains("[`"), "a description has a link that only rustdoc knows: {text}");
+            *text = text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+        }
+        collect_names(object);
+        if direction == Answer {
+            object.remove("default");
+        }
+        if object.contains_key("properties") {
+            object.entry("additionalProperties").or_insert(Value::Bool(false));
+        }
+        let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        for (name, property) in
+            object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten()
+        {
+            if !required.contains(&json!(name)) {
+                drop_null(property);
+            }
+            self.adapt(direction, property);
+        }
+        for name in ["items", "additionalProperties"] {
+            object.get_mut(name).into_iter().for_each(|schema| self.adapt(direction, schema));
+        }
+        for name in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+            let schemas = object.get_mut(name).and_then(Value::as_array_mut);
+            schemas.into_iter().flatten().for_each(|schema| self.adapt(direction, schema));
+        }
+    }
+}
+
+/// Makes `enum` of an enumeration whose names have a description each.
+fn collect_names(object: &mut Map<String, Value>) {
+    let Some(Value::Array(forms)) = object.get("oneOf") else { return };
+    let names: Option<Vec<Value>> = forms.iter().map(|form| form.get("const").cloned()).collect();
+    let Some(names) = names else { return };
+    let mut text = object.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    text.push('\n');
+    for (form, name) in forms.iter().zip(&names) {
+        if let (Some(name), Some(means)) = (name.as_str(), form["description"].as_str()) {
+            text.push_str(&format!("\n- `{name}`: {}", means.replace('\n', " ")));
+        }
+    }
+    object.remove("oneOf");
+    object.insert("type".to_owned(), "string".into());
+    object.insert("enum".to_owned(), names.into());
+    object.insert("description".to_owned(), text.into());
+}
+
+/// Leaves `null` out of what a schema allows.
+fn drop_null(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = &**types {
+            let only = only.clone();
+            object["type"] = only;
+        }
+    }
+    if let Some(Value::Array(forms)) = object.get_mut("anyOf") {
+        forms.retain(|form| form["type"] != "null");
+        if let [Value::Object(only)] = &**forms {
+            let only = only.clone();
+            object.remove("anyOf");
+            object.extend(only);
+        }
+    }
+}
