@@ -8,11 +8,12 @@ use std::time::Duration;
 use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::{CommandError, Day, Sandbox};
-use playhouse_server::{Facts, Keys, Operations, Operator};
+use playhouse_server::{App, DirectClient, Facts, Keys, Operations, Operator, ServerOptions};
 use playhouse_store::{Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
+use crate::client::Client;
 use crate::clock::now;
 use crate::config::{ConfigError, Settings};
 use crate::directory::{SettingsDirectory, Variables};
@@ -150,6 +151,14 @@ impl House {
     /// Does what the operator's commands ask, in this process.
     pub fn operator(&self) -> Operator {
         Operator::new(self.engine.clone(), Arc::new(self.keys()), self.operations())
+    }
+
+    /// The typed client of `/v1`, by the same routes as over HTTP, in this process.
+    pub(crate) fn client(&self) -> Client {
+        // No option of it makes any difference: nothing listens.
+        let app =
+            App::without_roots(self.engine.clone(), self.facts(), self.keys(), ServerOptions::default());
+        Client::Inside(DirectClient::new(app.operated(self.operations())))
     }
 
     /// The names of the tools, in order.

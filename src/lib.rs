@@ -35,6 +35,7 @@
 //! ```
 
 pub mod cli;
+mod client;
 mod clock;
 pub mod config;
 mod directory;

@@ -86,10 +86,26 @@ impl App {
         keys: Keys,
         options: ServerOptions,
     ) -> Result<Self, std::io::Error> {
-        let roots = Arc::new(Roots::new(&options.roots)?);
+        let roots = Roots::new(&options.roots)?;
+        Ok(Self::rooted(engine, facts, keys, options, roots))
+    }
+
+    /// The same without any roots, whatever the options say: for who needs none.
+    pub fn without_roots(engine: Engine, facts: Arc<dyn Facts>, keys: Keys, options: ServerOptions) -> Self {
+        Self::rooted(engine, facts, keys, options, Roots::default())
+    }
+
+    fn rooted(
+        engine: Engine,
+        facts: Arc<dyn Facts>,
+        keys: Keys,
+        options: ServerOptions,
+        roots: Roots,
+    ) -> Self {
+        let roots = Arc::new(roots);
         let limits = Limits::new(options.limits.clone());
         let seats = Arc::new(Semaphore::new(options.connections));
-        Ok(Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
             engine,
             facts,
             keys: Arc::new(keys),
@@ -106,7 +122,7 @@ impl App {
             leaving: Notify::new(),
             closing: CancellationToken::new(),
             locked: CancellationToken::new(),
-        })))
+        }))
     }
 
     /// Takes requests of the operator's own commands too, on the Unix socket.

@@ -39,10 +39,14 @@ pub use facts::{
     AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, Found, ModelView, ProviderView, RefusedAgent,
     ToolView,
 };
+pub use hyper::Method;
 pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};
 pub use metrics::{MetricsAccess, MetricsOptions, MetricsSource, MetricsToken};
-pub use operator::{Operations, Operator, OperatorClient, OperatorError, OperatorEvents, answer_store};
+pub use native::sessions::{ListSearch, SessionPage, SessionView, Stands};
+pub use operator::{
+    DirectClient, Operations, Operator, OperatorClient, OperatorError, OperatorEvents, answer_store,
+};
 pub use options::{ServerOptions, TenantLimits};
 pub use principal::Principal;
 pub use problem::{Kind, Problem};

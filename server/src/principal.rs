@@ -36,6 +36,22 @@ impl Principal {
         self.key.is_none()
     }
 
+    /// Whose things a request is about that may name a `tenant`: one's own, or for the operator those of the tenant that it
+    /// names, and of all (`None`) where it names none.
+    ///
+    /// # Errors
+    /// It names another tenant, and is not the operator's.
+    pub(crate) fn whose(&self, tenant: Option<String>) -> Result<Option<String>, Problem> {
+        if self.is_operator {
+            return Ok(tenant);
+        }
+        if tenant.is_some_and(|tenant| *tenant != *self.tenant) {
+            let detail = "what other tenants have is the operator's: ask on the Unix socket";
+            return Err(Problem::new(Kind::Forbidden, detail));
+        }
+        Ok(Some(self.tenant.to_string()))
+    }
+
     /// Whether the sessions of `tenant` are there for whoever asks: those of calls by hand are for the operator, who needs
     /// no key.
     pub(crate) fn sees(&self, tenant: &str) -> bool {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::sessions::ListFormat;
 use super::{CommandResult, Common, Exit, Failure, print, variable};
+use crate::client::Client;
 use crate::config::{NOTICE, Settings, keep_catalogue, load_catalogue};
 use crate::{clock, mock};
 
@@ -382,7 +383,7 @@ fn today() -> Day {
 async fn findings(common: &Common, model: &ModelRef) -> Vec<Found> {
     let Some(client) = super::reach::running(common).await else { return Vec::new() };
     // An older engine has no such member.
-    let Ok(mut answer) = client.get("/v1/models").await else { return Vec::new() };
+    let Ok(mut answer) = Client::Outside(client).models().await else { return Vec::new() };
     serde_json::from_value(answer["findings"][model.to_string()].take()).unwrap_or_default()
 }
 

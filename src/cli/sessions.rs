@@ -10,17 +10,18 @@ use playhouse_actors::fold;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part, TextMarks};
-use playhouse_protocol::operator::{ListSessions, Resumed, SessionLog};
+use playhouse_protocol::operator::{Resumed, SessionLog};
 use playhouse_protocol::record::{AttemptOutcome, ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{Command, Entry, EventBody, ModelRef, Record, SessionId, SessionSummary, Timestamp};
-use serde::Serialize;
+use playhouse_protocol::{Command, Entry, EventBody, ModelRef, Record, SessionId, Timestamp};
+use playhouse_server::{ListSearch, SessionView, Stands};
 
 use super::reach::{Reach, any_or_start, open};
-use super::render::{printable, settled, usage};
+use super::render::{Shape, printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
+use crate::client::Client;
 
 /// The subcommands of `playhouse sessions`.
 #[derive(Debug, Subcommand)]
@@ -37,8 +38,8 @@ pub(super) enum SessionsCommand {
         #[arg(long)]
         all: bool,
         /// How to print them
-        #[arg(long, value_enum, default_value_t = ListFormat::Table)]
-        format: ListFormat,
+        #[arg(long, value_enum, default_value_t = Shape::Table)]
+        format: Shape,
     },
     /// Show a session's conversation and totals
     Show {
@@ -102,7 +103,7 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
                 None => None,
             };
             let held = open(common).await?;
-            list(held.reach(), workspace, limit, all, format).await?;
+            list(&held.client(), workspace, limit, all, format).await?;
             held.close().await;
         }
         SessionsCommand::Show { session } => {
@@ -202,68 +203,65 @@ async fn compact(reach: &Reach, session: SessionId, model: Option<ModelRef>) -> 
 }
 
 async fn list(
-    reach: &Reach,
+    client: &Client,
     workspace: Option<String>,
     limit: usize,
     all: bool,
-    format: ListFormat,
+    format: Shape,
 ) -> Result<(), Failure> {
-    let mut left = limit;
-    let mut after = None;
-    if format == ListFormat::Table {
+    let (mut left, mut cursor, mut document) = (limit, None, Vec::new());
+    if format == Shape::Table {
         print(&format!(
             "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
             "SESSION", "UPDATED", "STATE", "TURNS", "TOKENS", "COST", "TITLE"
         ))?;
     }
     while left > 0 {
-        let query = ListSessions {
+        let search = ListSearch {
             tenant: Some(TENANT.to_owned()),
             workspace: workspace.clone(),
-            after,
-            limit: left.min(500),
             roots: !all,
+            cursor,
+            limit: Some(left.min(500)),
+            ..ListSearch::default()
         };
-        let page = reach.list(query).await?;
-        for summary in &page.sessions {
-            print(&match format {
-                ListFormat::Table => row(summary, page.parked.contains_key(&summary.id)),
-                ListFormat::Json => {
-                    format!("{}\n", json(&Line { summary, parked: page.parked.get(&summary.id) })?)
-                }
-            })?;
-        }
+        let page = client.sessions(&search).await?;
         left = left.saturating_sub(page.sessions.len());
-        after = page.next;
-        if after.is_none() {
+        for session in page.sessions {
+            match format {
+                Shape::Table => print(&row(&session))?,
+                Shape::Ndjson => print(&format!("{}\n", json(&session)?))?,
+                Shape::Json => document.push(session),
+            }
+        }
+        cursor = page.cursor;
+        if cursor.is_none() {
             break;
         }
+    }
+    if format == Shape::Json {
+        print(&format!("{}\n", json(&document)?))?;
     }
     Ok(())
 }
 
-/// A session of the list, as JSON.
-#[derive(Serialize)]
-struct Line<'a> {
-    #[serde(flatten)]
-    summary: &'a SessionSummary,
-    /// Why it is parked, if that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parked: Option<&'a String>,
-}
-
-fn row(summary: &SessionSummary, is_parked: bool) -> String {
-    let totals = summary.totals();
-    let cost = totals.known_cost().map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
+fn row(session: &SessionView) -> String {
+    let cost = session.totals.known_cost().map_or_else(|| "unknown".to_owned(), |cost| cost.to_string());
+    let state = match session.state {
+        Stands::Idle => "idle",
+        Stands::Busy => "busy",
+        Stands::Parked => "parked",
+        Stands::Deleted => "deleted",
+    };
     format!(
         "{:30}  {:16}  {:7}  {:>5}  {:>9}  {:>9}  {}\n",
-        summary.id.as_str(),
-        time(summary.updated),
-        if is_parked { "parked" } else { state(summary.state) },
-        summary.turns,
-        totals.tokens.total(),
+        session.id.as_str(),
+        time(session.updated),
+        state,
+        session.turns,
+        session.totals.tokens.total(),
         cost,
-        one_line(&summary.title),
+        one_line(&session.title),
     )
 }
 

@@ -206,7 +206,10 @@ fn a_subtask_is_handed_over_to_its_agent() {
             (&json!("small"), &json!("Review a.rs."))
         );
         assert!(requests[2]["messages"].to_string().contains("Nothing is wrong."));
-        assert_eq!(stage.playhouse(["sessions", "list", "--all", "--format", "json"]).is(0).lines().len(), 2);
+        assert_eq!(
+            stage.playhouse(["sessions", "list", "--all", "--format", "ndjson"]).is(0).lines().len(),
+            2
+        );
     });
 }
 

@@ -62,7 +62,7 @@ fn ten_that_start_at_once_all_work() {
             assert_eq!(end(child).is(0).stdout, "Hello.\n");
         }
         assert_eq!(
-            stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout.lines().count(),
+            stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).stdout.lines().count(),
             10
         );
         let log = fs_err::read_to_string(stage.data.join("engine.log")).unwrap();
@@ -190,7 +190,7 @@ fn calls_by_hand_leave_nothing_behind() {
         let stage = Stage::new(greeter());
         stage.run(["--sandbox", "off", "Hi."]).is(0);
         let session = stage.session();
-        let sessions = || stage.playhouse(["sessions", "list", "--format", "json"]).is(0).lines();
+        let sessions = || stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).lines();
         let tool = |command: &str| {
             let mut tool = stage.command(["tool", "--sandbox", "off", "bash", "--input"]);
             tool.arg(json!({"command": command}).to_string());
@@ -227,7 +227,7 @@ fn calls_by_hand_that_an_engine_left_are_gone_with_the_next() {
         // It outlives an engine that is killed.
         let _ = kill_process(shell, Signal::KILL);
         stage.run(["-c", "--sandbox", "off", "Hi."]).is(0);
-        let hidden = stage.playhouse(["sessions", "list", "--format", "json"]).is(0).lines();
+        let hidden = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).lines();
         assert_eq!(hidden.len(), 1);
         assert_eq!(hidden[0]["turns"], 2);
         assert_eq!(stage.read("shell.pid").lines().count(), 1, "it did not run again");
@@ -266,7 +266,7 @@ fn an_engine_that_goes_away_is_told_and_loses_nothing() {
             let (engine, _) = stage.engine().unwrap();
             kill_process(engine, how).unwrap();
             end(child).is(1).says(["before the turn ended. What was done is kept", "playhouse run -s ses_"]);
-            let list = stage.playhouse(["sessions", "list", "--format", "json"]).is(0);
+            let list = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0);
             let summary: Value = serde_json::from_str(&list.stdout).unwrap();
             assert_eq!((&summary["state"], &summary["title"]), (&json!("busy"), &json!("Count.")));
             // Another engine goes on with it, and takes the next prompt.

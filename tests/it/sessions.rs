@@ -1,7 +1,8 @@
 //! `playhouse sessions`.
 
 use mock_llm::{Model, call, reasoning, text};
-use playhouse::protocol::{Record, SessionSummary};
+use playhouse::protocol::Record;
+use playhouse::server::SessionView;
 use serde_json::json;
 
 use crate::stage::{Stage, in_both};
@@ -20,23 +21,33 @@ fn sessions_are_listed_newest_first() {
         let empty = stage.playhouse(["sessions", "list"]).is(0);
         assert_eq!(empty.stdout.lines().count(), 1, "{}", empty.stdout);
         assert!(empty.stdout.starts_with("SESSION "));
-        assert_eq!(stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout, "");
+        assert_eq!(stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).stdout, "");
         for (prompt, directory) in [("alpha", "."), ("beta", "below"), ("gamma", ".")] {
             stage.run(["-C", directory, prompt]).is(0);
         }
         stage.playhouse(["sessions", "list"]).is(0).shows(["gamma", "beta", "alpha"]);
         let titles = |arguments: &[&str]| -> Vec<String> {
             let ended =
-                stage.playhouse(["sessions", "list", "--format", "json"].iter().chain(arguments)).is(0);
-            let line = |line: &str| serde_json::from_str::<SessionSummary>(line).unwrap();
-            let summaries: Vec<SessionSummary> = ended.stdout.lines().map(line).collect();
-            assert!(summaries.iter().all(|summary| summary.turns == 1 && summary.tenant == "local"));
-            summaries.into_iter().map(|summary| summary.title).collect()
+                stage.playhouse(["sessions", "list", "--format", "ndjson"].iter().chain(arguments)).is(0);
+            let line = |line: &str| serde_json::from_str::<SessionView>(line).unwrap();
+            let sessions: Vec<SessionView> = ended.stdout.lines().map(line).collect();
+            assert!(
+                sessions
+                    .iter()
+                    .all(|session| session.turns == 1 && session.tenant.as_deref() == Some("local"))
+            );
+            sessions.into_iter().map(|session| session.title).collect()
         };
         assert_eq!(titles(&[]), ["gamma", "beta", "alpha"]);
         assert_eq!(titles(&["-C", "."]), ["gamma", "alpha"]);
         assert_eq!(titles(&["--limit", "2"]), ["gamma", "beta"]);
         assert!(titles(&["--limit", "0"]).is_empty());
+        let document = stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout;
+        let sessions: Vec<SessionView> = serde_json::from_str(&document).unwrap();
+        assert_eq!(
+            sessions.iter().map(|session| session.title.as_str()).collect::<Vec<_>>(),
+            ["gamma", "beta", "alpha"]
+        );
         stage.playhouse(["sessions", "list", "-C", "absent"]).is(2).says(["absent"]);
     });
 }

@@ -47,7 +47,7 @@ fn a_session_is_named_once_and_the_tokens_of_that_are_in_the_ledger() {
         assert!(!first.stderr.contains("another turn"), "{}", first.stderr);
         let session = stage.session();
         until("the title is there", || {
-            let listed = stage.playhouse(["sessions", "list", "--format", "json"]).is(0);
+            let listed = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0);
             listed.lines()[0]["title"] == "A file is written."
         });
         stage.run(["-s", &session, "Thanks"]).is(0);

@@ -41,53 +41,57 @@ const LARGEST_PAGE: usize = 500;
 const LONGEST_TITLE: usize = 1_000;
 
 /// A session, as clients see it.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct SessionView {
-    id: SessionId,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "their names say it")]
+pub struct SessionView {
+    pub id: SessionId,
+    /// The tenant that it belongs to; only in lists of the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// The directory that it works in.
-    workspace: String,
-    title: String,
+    pub workspace: String,
+    pub title: String,
     /// The agent of prompts that name none.
-    agent: String,
+    pub agent: String,
     /// The model of prompts that name none.
-    model: ModelRef,
+    pub model: ModelRef,
     /// The session that started this one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<SessionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
     /// The session that this one is a fork of. It may be gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    forked_from: Option<SessionId>,
-    created: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<SessionId>,
+    pub created: Timestamp,
     /// Time of the last record.
-    updated: Timestamp,
-    state: Stands,
+    pub updated: Timestamp,
+    pub state: Stands,
     /// Why it is parked; absent when it is not, or when nobody asked anything of it since the engine started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parked: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<String>,
     /// Turns that run or wait.
-    open_turns: u32,
+    pub open_turns: u32,
     /// Turns that are over.
-    turns: u32,
+    pub turns: u32,
     /// Attempts and what they used.
-    totals: Totals,
+    pub totals: Totals,
     /// What its turns changed in files, up to the last one that is over, as the results of their calls tell; absent where
     /// they changed nothing.
-    #[serde(skip_serializing_if = "Changed::is_nothing")]
-    changed: Changed,
+    #[serde(default, skip_serializing_if = "Changed::is_nothing")]
+    pub changed: Changed,
     /// Place of the last record: events after it are new to whoever read this.
-    head: Seq,
+    pub head: Seq,
     /// What its clients keep with it: at most 16 KB of JSON.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    metadata: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
     /// When it was put aside; absent when it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    archived: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<Timestamp>,
 }
 
 /// What a session does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Stands {
+pub enum Stands {
     /// Nothing.
     Idle,
     /// A turn runs or waits.
@@ -111,6 +115,7 @@ impl SessionView {
             parked: parked.map(|reason| reason.to_string()),
             totals: summary.totals(),
             id: summary.id,
+            tenant: None,
             workspace: summary.workspace,
             title: summary.title,
             agent: summary.agent,
@@ -231,35 +236,48 @@ pub(super) async fn resolved(directory: String) -> Result<String, Problem> {
     .await
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+/// Which sessions are listed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ListSearch {
+pub struct ListSearch {
+    /// Only those of this tenant: for the operator, who else gets those of all tenants. Others name their own, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Only those that work in this directory.
-    workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     /// Only those directly below this one.
-    parent: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
     /// Only those with none above them.
     #[serde(default)]
-    roots: bool,
+    pub roots: bool,
     /// Only those with this in their title, in upper or lower case.
-    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// Only those that changed at this time or later.
-    updated_since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_since: Option<Timestamp>,
     /// Only those that are put aside, or only those that are not.
-    archived: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archived: Option<bool>,
     /// The cursor of the page before.
-    cursor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
     /// At most so many.
     #[schemars(range(min = 1, max = LARGEST_PAGE), extend("default" = USUAL_PAGE))]
-    limit: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct SessionPage {
-    sessions: Vec<SessionView>,
+/// A page of sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionPage {
+    /// Newest first.
+    pub sessions: Vec<SessionView>,
     /// Asks for the next page; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cursor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// `GET /v1/sessions`, as `openapi.json` describes it.
@@ -296,7 +314,7 @@ pub(crate) async fn list(
         None => None,
     };
     let query = ListQuery {
-        tenant: Some(principal.tenant.to_string()),
+        tenant: principal.whose(search.tenant)?,
         workspace,
         kin,
         title: search.title,
@@ -307,7 +325,11 @@ pub(crate) async fn list(
     };
     let page = app.list(&principal, query).await?;
     let cursor = page.next.map(|cursor| format!("{}-{}", cursor.created.as_millis(), cursor.session));
-    let sessions = page.sessions.into_iter().map(|summary| SessionView::new(&app, summary)).collect();
+    let view = |summary: SessionSummary| {
+        let tenant = principal.is_operator.then(|| summary.tenant.clone());
+        SessionView { tenant, ..SessionView::new(&app, summary) }
+    };
+    let sessions = page.sessions.into_iter().map(view).collect();
     Ok(Json(SessionPage { sessions, cursor }))
 }
 

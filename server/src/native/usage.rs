@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_protocol::ledger::{GroupBy, TreeUsage, UsageKey, UsageLine, UsageQuery};
@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::{Ids, Search};
 use crate::app::App;
-use crate::connection::Carrier;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -44,11 +43,9 @@ pub(crate) struct UsageRows {
 pub(crate) async fn usage(
     State(app): State<App>,
     principal: Principal,
-    carrier: Option<Extension<Carrier>>,
     Search(search): Search<UsageSearch>,
 ) -> Result<Json<UsageRows>, Problem> {
-    let is_operator = principal.key.is_none() && carrier.is_some_and(|Extension(by)| by == Carrier::Unix);
-    let query = query(search, &principal, is_operator)?;
+    let query = query(search, &principal)?;
     let page = match &principal.roots {
         None => app.engine().usage_by(query).await?,
         Some(_) => {
@@ -59,13 +56,9 @@ pub(crate) async fn usage(
     Ok(Json(UsageRows { rows: page.groups.into_iter().map(UsageLine::from).collect(), next }))
 }
 
-fn query(search: UsageSearch, principal: &Principal, is_operator: bool) -> Result<UsageQuery, Problem> {
+fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Problem> {
     let UsageSearch { from, to, by, tenant, after, limit } = search;
-    if !is_operator && tenant.as_deref().is_some_and(|tenant| *tenant != *principal.tenant) {
-        let detail = "what other tenants used is the operator's: ask on the Unix socket";
-        return Err(Problem::new(Kind::Forbidden, detail));
-    }
-    let tenant = if is_operator { tenant } else { Some(principal.tenant.to_string()) };
+    let tenant = principal.whose(tenant)?;
     let names = by.iter().flat_map(|by| by.split(',')).filter(|name| !name.is_empty());
     let by: BTreeSet<GroupBy> =
         names.map(|name| name.trim().parse().map_err(invalid)).collect::<Result<_, _>>()?;
@@ -141,8 +134,8 @@ mod tests {
 
     fn ask(query_of: &str, is_operator: bool) -> Result<UsageQuery, Problem> {
         let search: UsageSearch = serde_json::from_str(query_of).unwrap();
-        let principal = Principal { tenant: "acme".into(), key: Some("k".into()), ..Principal::local() };
-        query(search, &principal, is_operator)
+        let key = (!is_operator).then(|| "k".into());
+        query(search, &Principal { tenant: "acme".into(), key, is_operator, ..Principal::local() })
     }
 
     #[test]

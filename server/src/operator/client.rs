@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::{Extension, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -21,9 +22,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt as _;
 
 use super::events::OperatorEvents;
 use super::{LARGEST, PATH};
+use crate::app::App;
+use crate::connection::Carrier;
+use crate::router::router;
 use crate::socket;
 
 /// How long an engine may take to say who it is.
@@ -142,17 +147,17 @@ impl OperatorClient {
         Ok(OperatorEvents::new(self.clone(), session, after, body))
     }
 
-    /// The answer of `GET path`, an operation of the native API.
+    /// The answer of an operation of the native API, to `GET path`, or to `METHOD path` with a body of JSON.
     ///
     /// # Errors
     /// The engine refused it, or went away.
-    pub async fn get(&self, path: &str) -> Result<Value, OperatorError> {
-        let asked = Request::builder().uri(path).header(HOST, "localhost").body(Full::default());
-        let answer = self.send(asked.map_err(|error| gone(&error))?).await?;
-        if answer.status() != StatusCode::OK {
-            return Err(refused(answer).await);
-        }
-        read(answer).await
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, OperatorError> {
+        decode(self.send(operation(method, path, body)?.map(Full::new)).await?).await
     }
 
     async fn stream(&self, session: SessionId, after: Seq) -> Result<Incoming, OperatorError> {
@@ -232,6 +237,63 @@ fn request(asked: &OperatorRequest) -> Result<Request<Full<Bytes>>, OperatorErro
     let request = Request::builder().method(Method::POST).uri(PATH).header(HOST, "localhost");
     let request = request.header(CONTENT_TYPE, "application/json").body(Full::from(body));
     request.map_err(|error| gone(&error))
+}
+
+/// The native API of an engine in this process, asked as the operator: by the same routes as over the socket.
+#[derive(Clone, Debug)]
+pub struct DirectClient(Router);
+
+impl DirectClient {
+    /// Over this engine. `app` serves nobody else.
+    pub fn new(app: App) -> Self {
+        Self(router(app).layer(Extension(Carrier::Unix)))
+    }
+
+    /// As [`OperatorClient::call`].
+    ///
+    /// # Errors
+    /// It was refused.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, OperatorError> {
+        let request = operation(method, path, body)?.map(axum::body::Body::from);
+        match self.0.clone().oneshot(request).await {
+            Ok(answer) => decode(answer).await,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// A request for an operation of the native API.
+fn operation(method: Method, path: &str, body: Option<&Value>) -> Result<Request<Bytes>, OperatorError> {
+    let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    let request = match body {
+        Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string().into()),
+        None => request.body(Bytes::new()),
+    };
+    request.map_err(|error| gone(&error))
+}
+
+/// What an operation answered; `null` where it answered nothing.
+async fn decode<B>(answer: Response<B>) -> Result<Value, OperatorError>
+where
+    B: hyper::body::Body<Error: std::fmt::Display>,
+{
+    let status = answer.status();
+    let body = answer.into_body().collect().await.map_err(|error| gone(&error))?.to_bytes();
+    if !status.is_success() {
+        return Err(match serde_json::from_slice(&body) {
+            Ok(problem) => told(&problem).into(),
+            Err(_) => OperatorError::Gone(format!("the engine answers with the status {status}")),
+        });
+    }
+    if body.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&body).map_err(|error| not_understood(&error))
 }
 
 async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, OperatorError> {

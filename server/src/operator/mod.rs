@@ -29,7 +29,7 @@ use crate::principal::Principal;
 use crate::problem::Problem;
 
 pub use answer::{Operator, answer_store};
-pub use client::{OperatorClient, OperatorError};
+pub use client::{DirectClient, OperatorClient, OperatorError};
 pub use events::OperatorEvents;
 pub(crate) use idle::idle;
 

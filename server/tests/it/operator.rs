@@ -18,7 +18,9 @@ use playhouse_protocol::{
 };
 use playhouse_sandbox::Walls;
 use playhouse_sandbox::process::{Environment, Limits, Run, Scope, Spec, run};
-use playhouse_server::{Listen, Operations, OperatorClient, OperatorError, Server, ServerOptions};
+use playhouse_server::{
+    DirectClient, Listen, Method, Operations, OperatorClient, OperatorError, Server, ServerOptions,
+};
 use playhouse_store::{Store, Upkeep};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -104,6 +106,37 @@ fn read(events: &[Event]) -> (Vec<Event>, String) {
         _ => None,
     });
     (durable, deltas.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_lists_sessions_of_all_tenants_or_of_one() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    for tenant in ["local", "acme"] {
+        create(&client, new_session(&ground, tenant)).await;
+    }
+    let socket = ground.folder.path().join("engine.sock");
+    for (query, expected) in
+        [("", vec!["acme", "local"]), ("?tenant=acme", vec!["acme"]), ("?tenant=x", vec![])]
+    {
+        let path = format!("/v1/sessions{query}");
+        let page = ask_unix(&socket, &path, &[]).await.json();
+        let tenants =
+            page["sessions"].as_array().unwrap().iter().map(|session| session["tenant"].as_str().unwrap());
+        assert_eq!(tenants.collect::<Vec<_>>(), expected, "{query}");
+        let direct = DirectClient::new(served.app.clone()).call(Method::GET, &path, None).await.unwrap();
+        assert_eq!(direct, page, "in the same process");
+        let direct = client.call(Method::GET, &path, None).await.unwrap();
+        assert_eq!(direct, page, "as a client of commands");
+    }
+    let refused = client.call(Method::GET, "/v1/sessions?limit=0", None).await.unwrap_err();
+    assert!(refused.to_string().contains("must be from 1 to 500"), "{refused}");
+    let others = served.get("/v1/sessions").await.json();
+    assert_eq!(others["sessions"].as_array().unwrap().len(), 1);
+    assert_eq!(others["sessions"][0].get("tenant"), None);
+    assert_eq!(served.get("/v1/sessions?tenant=acme").await.problem(), "forbidden");
+    served.stop();
+    served.ended().await;
 }
 
 /// Runs a program as commands of sessions run, without walls, that asks for this path at the socket.

@@ -23,6 +23,7 @@ use playhouse_protocol::{
 use playhouse_server::{Operator, OperatorClient, OperatorError, OperatorEvents};
 
 use super::Failure;
+use crate::client::Client;
 use crate::house::House;
 
 pub(super) use background::keep_log_short;
@@ -46,8 +47,13 @@ enum Carrier {
 /// An engine that is held for a command, until it is closed.
 pub(super) struct Held {
     reach: Reach,
-    /// Where it runs in this process.
-    house: Option<House>,
+    engine: HeldEngine,
+}
+
+/// Where it runs.
+enum HeldEngine {
+    Here(Box<House>),
+    InAnotherProcess(OperatorClient),
 }
 
 impl From<OperatorError> for Failure {
@@ -62,11 +68,11 @@ impl From<OperatorError> for Failure {
 impl Held {
     /// This house.
     pub(super) fn inside(house: House) -> Self {
-        Self { reach: Reach(Carrier::Inside(house.operator())), house: Some(house) }
+        Self { reach: Reach(Carrier::Inside(house.operator())), engine: HeldEngine::Here(Box::new(house)) }
     }
 
     fn outside(client: OperatorClient) -> Self {
-        Self { reach: Reach(Carrier::Outside(client)), house: None }
+        Self { reach: Reach(Carrier::Outside(client.clone())), engine: HeldEngine::InAnotherProcess(client) }
     }
 
     /// The engine.
@@ -74,11 +80,19 @@ impl Held {
         &self.reach
     }
 
+    /// Its operations, as a client asks for them.
+    pub(super) fn client(&self) -> Client {
+        match &self.engine {
+            HeldEngine::Here(house) => house.client(),
+            HeldEngine::InAnotherProcess(client) => Client::Outside(client.clone()),
+        }
+    }
+
     /// Lets go of it, which ends it where it runs in this process.
     pub(super) async fn close(self) -> Stopped {
-        match self.house {
-            Some(house) => house.shutdown_within(DELIVERY).await,
-            None => Stopped::default(),
+        match self.engine {
+            HeldEngine::Here(house) => house.shutdown_within(DELIVERY).await,
+            HeldEngine::InAnotherProcess(_) => Stopped::default(),
         }
     }
 }
