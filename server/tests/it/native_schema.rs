@@ -51,6 +51,8 @@ impl Description {
                     }
                 }
                 "type" => check_type(says, value)?,
+                "const" if says == value => {}
+                "const" => return Err(format!("{value} is not {says}")),
                 "enum" => {
                     if !says.as_array().is_some_and(|names| names.contains(value)) {
                         return Err(format!("{value} is not one of {says}"));

@@ -3,7 +3,7 @@
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::schemas::{Direction, Schemas};
+use super::schemas::{Direction, Schemas, drop_null};
 use crate::native::sessions;
 use crate::problem::Kind;
 
@@ -72,6 +72,7 @@ impl Operation {
         let required = query["required"].as_array().cloned().unwrap_or_default();
         for (name, schema) in query["properties"].as_object().into_iter().flatten() {
             let (mut schema, required) = (schema.clone(), required.contains(&json!(name)));
+            drop_null(&mut schema);
             let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
             let mut parameter = json!({"name": name, "in": "query", "required": required, "schema": schema});
             if let Some(description) = description {

@@ -96,7 +96,8 @@ pub(crate) struct Schemas {
 
 impl Schemas {
     pub(super) fn new() -> Self {
-        let settings = || SchemaSettings::draft2020_12().with(|it| it.definitions_path = PLACE[1..].into());
+        let settings =
+            || SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = PLACE[1..].into());
         let mut schemas = Self {
             requests: settings().into_generator(),
             answers: settings().for_serialize().into_generator(),
@@ -153,15 +154,19 @@ impl Schemas {
     /// - references name what stands in the file
     /// - an enumeration of names is `enum`, with what they mean in its description
     /// - objects take no other properties than theirs, where they do not say otherwise
-    /// - what may be absent from an answer or a query is not `null`, and the defaults of answers are of no matter
+    /// - what may be absent from an answer is not `null`, and the defaults of answers are of no matter
     /// - formats of Rust's numbers are left out
+    ///
+    /// # Panics
+    /// If a type is used that is not listed, or an object has its properties in several places (an internally tagged variant
+    /// that refers to a type, a flattened enumeration): as each place is closed, no value would fit.
     fn adapt(&self, direction: Direction, schema: &mut Value) {
         let Some(object) = schema.as_object_mut() else { return };
         if let Some(Value::String(reference)) = object.get_mut("$ref") {
             let known = self.references.get(reference);
             *reference = known.unwrap_or_else(|| panic!("{reference} is not among TYPES")).clone();
         }
-        if object.get("format").and_then(Value::as_str).is_some_and(|name| name.contains("int")) {
+        if object.get("format").and_then(Value::as_str).is_some_and(is_integer) {
             object.remove("format");
         }
         if let Some(Value::String(text)) = object.get_mut("description") {
@@ -173,13 +178,16 @@ impl Schemas {
             object.remove("default");
         }
         if object.contains_key("properties") {
+            let elsewhere =
+                ["$ref", "anyOf", "oneOf", "allOf"].into_iter().find(|name| object.contains_key(*name));
+            assert!(elsewhere.is_none(), "inline what stands beside `properties`: {object:?}");
             object.entry("additionalProperties").or_insert(Value::Bool(false));
         }
         let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         for (name, property) in
             object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten()
         {
-            if !required.contains(&json!(name)) {
+            if direction == Answer && !required.contains(&json!(name)) {
                 drop_null(property);
             }
             self.adapt(direction, property);
@@ -194,16 +202,23 @@ impl Schemas {
     }
 }
 
-/// Makes `enum` of an enumeration whose names have a description each.
+/// Makes `enum` of an enumeration whose names have descriptions.
 fn collect_names(object: &mut Map<String, Value>) {
     let Some(Value::Array(forms)) = object.get("oneOf") else { return };
-    let names: Option<Vec<Value>> = forms.iter().map(|form| form.get("const").cloned()).collect();
-    let Some(names) = names else { return };
     let mut text = object.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     text.push('\n');
-    for (form, name) in forms.iter().zip(&names) {
-        if let (Some(name), Some(means)) = (name.as_str(), form["description"].as_str()) {
-            text.push_str(&format!("\n- `{name}`: {}", means.replace('\n', " ")));
+    let mut names = Vec::new();
+    for form in forms {
+        // Variants without a doc comment stand together.
+        if let Some(Value::Array(others)) = form.get("enum") {
+            names.extend(others.clone());
+        } else if let Some(Value::String(name)) = form.get("const") {
+            names.push(name.as_str().into());
+            if let Some(means) = form["description"].as_str() {
+                text.push_str(&format!("\n- `{name}`: {}", means.replace('\n', " ")));
+            }
+        } else {
+            return;
         }
     }
     object.remove("oneOf");
@@ -212,8 +227,13 @@ fn collect_names(object: &mut Map<String, Value>) {
     object.insert("description".to_owned(), text.into());
 }
 
+/// Whether a format is that of an integer of Rust, as in `uint64`.
+fn is_integer(format: &str) -> bool {
+    format.trim_start_matches('u').starts_with("int")
+}
+
 /// Leaves `null` out of what a schema allows.
-fn drop_null(schema: &mut Value) {
+pub(super) fn drop_null(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|name| name != "null");
