@@ -164,7 +164,9 @@ impl Schemas {
         let Some(object) = schema.as_object_mut() else { return };
         if let Some(Value::String(reference)) = object.get_mut("$ref") {
             let known = self.references.get(reference);
-            *reference = known.unwrap_or_else(|| panic!("{reference} is not among TYPES")).clone();
+            *reference = known
+                .unwrap_or_else(|| panic!("{reference} is not among TYPES: list its type there"))
+                .clone();
         }
         if object.get("format").and_then(Value::as_str).is_some_and(is_integer) {
             object.remove("format");
