@@ -28,7 +28,7 @@ use keeper::{KeeperActor, KeeperArguments, KeeperMessage};
 use machine::{Input, LeaseId};
 
 /// How much longer than a start the wait for a lease may take, so that the caller hears from the keeper why it failed.
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How children of one kind are started and stopped. Panics in here count as failures of the child that they concern.
 pub(crate) trait Kind: Send + Sync + 'static {
