@@ -290,7 +290,7 @@ impl Stage {
 
     /// The newest session of the workspace.
     pub(crate) fn session(&self) -> String {
-        let ended = self.playhouse(["sessions", "list", "--format", "json", "--limit", "1"]).is(0);
+        let ended = self.playhouse(["sessions", "list", "--format", "ndjson", "--limit", "1"]).is(0);
         let summary: Value = serde_json::from_str(&ended.stdout).unwrap();
         summary["id"].as_str().unwrap().to_owned()
     }
