@@ -24,7 +24,7 @@ impl Client {
         self.get("/v1/sessions", search).await
     }
 
-    /// `GET /v1/models`
+    /// `GET /v1/models`, as JSON.
     pub(crate) async fn models(&self) -> Result<Value, OperatorError> {
         self.get("/v1/models", &()).await
     }

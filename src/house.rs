@@ -155,7 +155,7 @@ impl House {
 
     /// The typed client of `/v1`, by the same routes as over HTTP, in this process.
     pub(crate) fn client(&self) -> Client {
-        // No option of it makes any difference: nothing listens.
+        // Nothing listens, so its options bound only how large a body is and how many requests there are.
         let app =
             App::without_roots(self.engine.clone(), self.facts(), self.keys(), ServerOptions::default());
         Client::Inside(DirectClient::new(app.operated(self.operations())))

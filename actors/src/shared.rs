@@ -93,7 +93,8 @@ impl Default for Rules {
         Self {
             idle: Duration::from_secs(600),
             start_deadline: Duration::from_secs(30),
-            stop_deadline: Duration::from_secs(5),
+            // Longer than a program has that is stopped in good order.
+            stop_deadline: Duration::from_secs(10),
             first_backoff: Duration::from_secs(1),
             longest_backoff: Duration::from_secs(60),
             failures: 5,
@@ -305,7 +306,7 @@ impl<K: Kind> Leases<K> {
     /// if one of them is dropped.
     ///
     /// # Errors
-    /// The child cannot be had now: see [`Refusal`]. Failures answer at once, the wait is at most [`Rules::start_deadline`].
+    /// The child cannot be had now: see [`Refusal`]. Failures answer at once, the wait is at most [`Rules::start_deadline`] and a second.
     pub(crate) async fn lease(&self, key: &K::Key, holder: SessionId) -> Result<Lease<K>, LeaseError> {
         let (reply, answer) = oneshot::channel();
         let refusal = match self.0.send_lease(key, KeeperMessage::Lease(holder, reply)) {

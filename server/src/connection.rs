@@ -51,7 +51,7 @@ const JOINED: usize = 1024;
 pub(crate) enum Carrier {
     /// A socket of the network.
     Tcp,
-    /// A socket in the file system. Who asks there is the operator.
+    /// A socket in the file system. Who comes to a route by it is the operator: others are answered before.
     Unix,
 }
 
@@ -220,8 +220,8 @@ impl Connections {
 /// for a session. Blocks for a moment.
 fn is_operator(peer: UCred) -> bool {
     let by_user = peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw();
-    // A process that the system does not show runs in none of this process's sandboxes.
-    let by_process = peer.pid().and_then(|id| u32::try_from(id).ok());
+    // 0 is a process outside of this one's namespace: no command of it.
+    let by_process = peer.pid().and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0);
     by_user && !by_process.is_some_and(playhouse_actors::is_of_a_command)
 }
 

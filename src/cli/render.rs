@@ -15,6 +15,7 @@ use playhouse_session::tags::Tags;
 
 use super::asker::{self, Line};
 use words::{first_line, label, listed, seconds, told};
+
 /// How a command prints what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Shape {
@@ -25,7 +26,6 @@ pub(super) enum Shape {
     /// One JSON object a line
     Ndjson,
 }
-
 pub(super) use words::{settled, usage};
 
 /// How to show events.

@@ -130,6 +130,6 @@ fn a_task_is_shown_with_who_takes_it_and_runs_below_the_session() {
     assert!(!told.contains("- title") && !told.contains("- sisyphus"), "{told}");
     assert_eq!(requests[1]["model"], "small");
     assert!(requests[2]["messages"].to_string().contains("The task is done.\\n\\nThe word is blue."));
-    let sessions = stage.playhouse(["sessions", "list", "--format", "json"]).is(0).lines();
+    let sessions = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).lines();
     assert_eq!(sessions.len(), 1, "a sub-session is in no list unless it is asked for: {sessions:?}");
 }

@@ -119,7 +119,7 @@ fn whenever_it_comes_no_session_is_left_that_nothing_was_asked_in() {
             let ended = child.wait_with_output().unwrap();
             assert!(matches!(ended.status.code(), None | Some(0 | 3)), "{wait}: {ended:?}");
         }
-        let listed = stage.playhouse(["sessions", "list", "--format", "json"]).is(0).stdout;
+        let listed = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).stdout;
         for line in listed.lines() {
             let session: serde_json::Value = serde_json::from_str(line).unwrap();
             let records = stage.records(session["id"].as_str().unwrap());
@@ -241,7 +241,7 @@ fn it_ends_the_tasks_that_its_turn_began_in_the_background() {
         signal(&child, Signal::INT);
         end(child).is(3);
         until("both are gone", || !is_alive(own) && !is_alive(task));
-        let listed = stage.playhouse(["sessions", "list", "--all", "--format", "json"]).is(0);
+        let listed = stage.playhouse(["sessions", "list", "--all", "--format", "ndjson"]).is(0);
         let states: Vec<String> = listed.lines().iter().map(|line| line["state"].to_string()).collect();
         assert_eq!(states, ["\"idle\"", "\"idle\""]);
         let asked = stage.asked().iter().filter(|entry| entry.model.as_deref() == Some("m")).count();

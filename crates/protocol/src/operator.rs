@@ -21,7 +21,7 @@ use crate::upkeep::{Reclaimed, StoreReport};
 use crate::walls::Sandbox;
 
 /// The version of what stands here. Engines and commands of different versions do not understand each other.
-pub const OPERATOR_PROTOCOL: u32 = 4;
+pub const OPERATOR_PROTOCOL: u32 = 5;
 
 /// Whose the sessions of the operator's own commands are, and of a server without keys.
 pub const LOCAL_TENANT: &str = "local";

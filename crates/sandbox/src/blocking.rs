@@ -4,9 +4,10 @@ use std::panic::resume_unwind;
 
 use tokio::task::JoinError;
 
-/// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the
-/// caller. Where the runtime is shut down before it begins there is never a result: that is no failure of the work, which a log
-/// could keep, and a caller that is a task of the runtime is dropped next.
+/// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
+///
+/// If the runtime is shut down before the work begins, this never ends: the runtime drops the tasks that wait for it next, and
+/// none of them takes the shutdown for a failure of the work.
 pub async fn blocking<T, F>(work: F) -> T
 where
     T: Send + 'static,

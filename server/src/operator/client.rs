@@ -285,10 +285,7 @@ where
     let status = answer.status();
     let body = answer.into_body().collect().await.map_err(|error| gone(&error))?.to_bytes();
     if !status.is_success() {
-        return Err(match serde_json::from_slice(&body) {
-            Ok(problem) => told(&problem).into(),
-            Err(_) => OperatorError::Gone(format!("the engine answers with the status {status}")),
-        });
+        return Err(problem_of(status, &body));
     }
     if body.is_empty() {
         return Ok(Value::Null);
@@ -312,11 +309,15 @@ fn not_understood(error: &serde_json::Error) -> OperatorError {
 async fn refused(answer: Response<Incoming>) -> OperatorError {
     let status = answer.status();
     match answer.into_body().collect().await {
-        Ok(body) => match serde_json::from_slice(&body.to_bytes()) {
-            Ok(problem) => told(&problem).into(),
-            Err(_) => OperatorError::Gone(format!("the engine answers with the status {status}")),
-        },
+        Ok(body) => problem_of(status, &body.to_bytes()),
         Err(error) => gone(&error),
+    }
+}
+
+fn problem_of(status: StatusCode, body: &[u8]) -> OperatorError {
+    match serde_json::from_slice(body) {
+        Ok(problem) => told(&problem).into(),
+        Err(_) => OperatorError::Gone(format!("the engine answers with the status {status}")),
     }
 }
 
@@ -324,7 +325,7 @@ async fn refused(answer: Response<Incoming>) -> OperatorError {
 pub(super) fn told(problem: &Value) -> CommandError {
     let detail = problem["detail"].as_str().unwrap_or("the engine does not say why").to_owned();
     match problem["type"].as_str().and_then(|kind| kind.rsplit(':').next()) {
-        Some("invalid" | "not-found" | "too-large") => CommandError::Invalid(detail),
+        Some("invalid" | "not-found" | "too-large" | "forbidden") => CommandError::Invalid(detail),
         Some("suspended") => CommandError::Suspended(detail),
         _ => CommandError::Store(detail),
     }

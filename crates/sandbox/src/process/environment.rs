@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
+
 use super::mark;
 
 /// Names that are passed down, beside those that begin with `LC_`: where programs and their settings lie, and how to speak
@@ -94,7 +96,9 @@ impl Environment {
         let own = self.variables.get(OsStr::new("PATH"));
         let path = own.cloned().unwrap_or_else(search_path);
         let programs = std::env::split_paths(&path).map(|directory| directory.join(name));
-        let mut found = programs.filter(|program| program.is_absolute() && program.is_file());
+        let mut found = programs.filter(|program| {
+            program.is_absolute() && program.is_file() && rustix::fs::access(program, Access::EXEC_OK).is_ok()
+        });
         found.next()
     }
 }

@@ -149,13 +149,14 @@ impl Program {
         }
     }
 
-    /// Stops it: its input ends where it was not taken, it is told to end (SIGTERM), and after `grace` it is killed, with all
-    /// that descends from it. Whoever took the input drops it before. Asked again, the first call counts.
+    /// Stops it: input and output end where they were not taken, half a second later it is told to end (SIGTERM), and after
+    /// `grace` it is killed, with all that descends from it. Whoever took the input drops it before, and reads on or drops what
+    /// took the output. Asked again, the first call counts.
     ///
     /// # Errors
     /// As with [`ended`](Self::ended).
     pub async fn stop(&self, grace: Duration) -> Result<Exit, String> {
-        drop(self.take_input());
+        drop((self.take_input(), self.take_output()));
         self.0.stop.send_if_modified(|asked| {
             let first = asked.is_none();
             asked.get_or_insert(grace);

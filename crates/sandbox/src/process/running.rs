@@ -232,8 +232,14 @@ impl Started {
         let status = match ended {
             Some(status) => {
                 let status = status?;
+                let broken = self.hold.broken();
+                exit.too_many_tasks |= broken == Some(Broken::Tasks);
+                exit.out_of_memory |= broken == Some(Broken::Memory);
                 // What it left behind.
-                self.tree.end(false, tree::GRACE).await;
+                match broken {
+                    Some(_) => self.tree.end_storm(false).await,
+                    None => self.tree.end(false, tree::GRACE).await,
+                }
                 self.over = true;
                 status
             }
@@ -308,12 +314,28 @@ impl Started {
     /// Ends the whole tree and hands over what is left in the pipe.
     async fn end(&mut self, grace: Duration, output: &mut dyn Receive) -> io::Result<ExitStatus> {
         let leader_held = self.child.id().is_some();
-        if self.hold.broken().is_some() {
-            self.tree.end_storm(leader_held).await;
-        } else {
-            self.tree.end(leader_held, grace).await;
-        }
+        let Self { tree, hold, pipe, .. } = self;
+        let mut ending = std::pin::pin!(async {
+            match hold.broken() {
+                Some(_) => tree.end_storm(leader_held).await,
+                None => tree.end(leader_held, grace).await,
+            }
+        });
         let mut buffer = vec![0; CHUNK];
+        // Where it has long for its end, what it says meanwhile must not hold it up.
+        let mut open = grace > tree::GRACE;
+        loop {
+            tokio::select! {
+                () = &mut ending => break,
+                count = pipe.read(&mut buffer), if open => match count {
+                    Ok(count @ 1..) => {
+                        // Nor does a receiver that is stuck.
+                        let _ = tokio::time::timeout(QUIET, output.receive(&buffer[..count])).await;
+                    }
+                    _ => open = false,
+                },
+            }
+        }
         if let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {
             // A receiver that is stuck does not hold up the end.
             let _ = tokio::time::timeout(QUIET, output.receive(&buffer[..count])).await;

@@ -193,9 +193,9 @@ impl Tree {
     }
 }
 
-/// Whether the process with this number belongs to a command or a program that this process started, or descends from one. Not
-/// found is only what has dropped its environment, its session and all of its parents, where no control group holds it, and
-/// what another service of the machine started for it. Blocks for a moment.
+/// Whether the process with this number belongs to a command or a program that this process started, or descends from one, or
+/// is gone. Not found is what has dropped its environment, and whose parents and leader of its process group have ended, where no
+/// control group holds it; and what another service of the machine started for it. Only on Linux. Blocks for a moment.
 pub fn is_of_a_command(id: u32) -> bool {
     #[cfg(target_os = "linux")]
     return super::running::was_any() && i32::try_from(id).is_ok_and(proc::is_of_a_command);

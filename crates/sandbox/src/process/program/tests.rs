@@ -109,6 +109,20 @@ async fn what_does_not_end_by_itself_is_told_to() {
 }
 
 #[tokio::test]
+async fn what_it_says_while_it_ends_holds_up_nothing() {
+    // More than both pipes hold, to a standard error that is read and to an output that nobody took.
+    let script = "trap 'yes error | head -c 300000 >&2; echo last >&2; yes out | head -c 300000; exit 5' TERM; sleep 600 & \
+                  echo ready >&2; wait";
+    let program = start_apart(&bash(script)).await.unwrap();
+    while !program.last_words().contains("ready") {
+        tokio::task::yield_now().await;
+    }
+    let exit = program.stop(60 * STOP_GRACE).await.unwrap();
+    assert_eq!((exit.code, exit.cancelled), (Some(5), true));
+    assert!(program.last_words().contains("error\nlast\n"));
+}
+
+#[tokio::test]
 async fn what_does_not_listen_is_killed_with_all_that_descends_from_it() {
     let sleeper = sleeper(7);
     // One that left the process group, and one that lost its parent as well.
@@ -187,16 +201,20 @@ async fn ids(program: &Program, count: usize) -> Vec<u32> {
 
 #[tokio::test]
 async fn processes_of_commands_are_known_whatever_they_left() {
-    // Itself, a child in a session of its own without its environment, and one that has lost its parent but not its mark.
-    let script = "echo $$; setsid env -i sh -c 'echo $$; cat' & (setsid sh -c 'echo $$; sleep 600' &); wait";
+    // Itself, a child in a session of its own without its environment, one that has lost that and its parent, and one that has
+    // lost its parent but not its mark.
+    let script = "echo $$; setsid env -i sh -c 'echo $$; cat' & (env -i sh -c 'echo $$; sleep 600' &); (setsid sh -c 'echo $$; sleep 600' &); wait";
     let program = start_apart(&bash(script)).await.unwrap();
-    for id in ids(&program, 3).await {
+    for id in ids(&program, 4).await {
         assert!(is_of_a_command(id), "{id}");
     }
     assert!(is_of_a_command(program.id()));
     let parent = rustix::process::getppid().unwrap().as_raw_pid();
-    for id in [std::process::id(), u32::try_from(parent).unwrap(), 1, 0, u32::MAX] {
+    for id in [std::process::id(), u32::try_from(parent).unwrap(), 1, u32::MAX] {
         assert!(!is_of_a_command(id), "{id}");
     }
+    let mut gone = crate::process::program("true").spawn().unwrap();
+    gone.wait().unwrap();
+    assert!(is_of_a_command(gone.id()), "it may have been one");
     program.stop(Duration::from_millis(300)).await.unwrap();
 }

@@ -196,23 +196,34 @@ impl Counted {
     }
 }
 
-/// Whether a process belongs to a command or a program that this process started: it carries a mark of this run, is in one of
-/// its control groups, or descends from such a process, or from this one. Blocks for a moment.
+/// Whether a process belongs to a command or a program that this process started: it or the leader of its process group carries
+/// a mark of this run, is in one of its control groups, or descends from such a process, or from this one. One that is gone may
+/// have been any. Blocks for a moment.
 pub(in crate::process) fn is_of_a_command(id: i32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
+    if id == own {
+        return false;
+    }
+    let Some(found) = status(id) else { return true };
     let groups = limits::folders();
+    let leader = Some(found.process.group).filter(|leader| *leader != id && status(*leader).is_some());
+    [Some(id), leader].into_iter().flatten().any(|id| descends(id, own, &groups))
+}
+
+/// Whether a process, or one above it, is this one or carries a mark of this run or is in one of these control groups.
+fn descends(id: i32, own: i32, groups: &[PathBuf]) -> bool {
     let mut at = id;
     // As deep as nobody builds it; whoever does is not trusted.
     for _ in 0..DEEPEST {
-        if at == own {
-            return id != own;
-        }
-        if mark_of(at, &Scope::run()).is_some() || is_below(at, &groups) {
+        if at == own || mark_of(at, &Scope::run()).is_some() || is_below(at, groups) {
             return true;
         }
         match status(at) {
+            // The first process may be this one.
+            Some(status) if status.parent == own => return true,
             Some(status) if status.parent > 1 => at = status.parent,
-            _ => return false,
+            Some(_) => return false,
+            None => return true,
         }
     }
     true
