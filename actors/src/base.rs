@@ -1,4 +1,4 @@
-//! What every module may use, and what uses none of them: the clock, ids, counts of children, gates, traces of actors.
+//! The lowest module, which every other may use: the clock, ids, counts of children, gates, traces of actors.
 
 use std::any::Any;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +25,7 @@ pub(crate) fn begins(actor: &'static str, message: &'static str, session: Option
     tracing::trace!(target: "playhouse::mailbox", actor, begins = message, session);
 }
 
-/// What somebody said who panicked.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason was given")

@@ -1,4 +1,4 @@
-//! What all actors of one engine share.
+//! State and settings that all actors of one engine share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::parked::ParkedSessions;
 use crate::seen::Seen;
 use crate::sweeper::Sweeper;
 
-/// What all actors of one engine share.
+/// State and settings that all actors of one engine share.
 pub(crate) struct EngineContext {
     pub(crate) store: Store,
     /// The run of the engine: it grows with every start.
@@ -43,13 +43,13 @@ pub(crate) struct EngineContext {
     pub(crate) outputs: PathBuf,
     /// Folder with one HOME per tenant and workspace, for programs.
     pub(crate) homes: PathBuf,
-    /// What no call may touch, and no program sees: the engine's own files.
+    /// The engine's own files: no call may touch them, and no program sees them.
     pub(crate) hidden: Vec<PathBuf>,
-    /// What calls never leave, whatever rules and people say.
+    /// Directories that calls never leave, whatever rules and people say.
     pub(crate) bounds: Bounds,
-    /// What `~` in rules of sessions stands for.
+    /// The directory that `~` stands for in rules of sessions.
     pub(crate) user_home: Option<String>,
-    /// What people allowed for always.
+    /// Calls that people allowed for always.
     pub(crate) grants: Grants,
     /// Removes old outputs.
     pub(crate) sweeper: Sweeper,

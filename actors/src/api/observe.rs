@@ -1,4 +1,4 @@
-//! What metrics say of an engine at the moment they are read.
+//! Gauges of an engine, set at the moment when metrics are read.
 
 use crate::api::engine::Engine;
 use crate::measure::{Count, Doing};
