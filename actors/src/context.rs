@@ -53,36 +53,36 @@ pub(crate) struct EngineContext {
     pub(crate) grants: Grants,
     /// Removes old outputs.
     pub(crate) sweeper: Sweeper,
-    /// How much the engine takes on, and how long it waits.
+    /// Limits and waiting times of the engine.
     pub(crate) limits: EngineLimits,
-    /// Whether sessions that wake go on with what is unfinished.
+    /// When sessions continue turns that an earlier engine left unfinished.
     pub(crate) resume: Resume,
-    /// What sessions that left had seen of files.
+    /// File contents seen by sessions that have left memory.
     pub(crate) seen: Seen,
     /// The sessions that are parked.
     pub(crate) parked: ParkedSessions,
     /// The events of all sessions.
     pub(crate) hub: Arc<Hub>,
     pub(crate) metering: ActorRef<MeteringMessage>,
-    /// What is spent and reserved of budgets.
+    /// Spent and reserved amounts of budgets.
     pub(crate) purses: Arc<Purses>,
     /// Step and call actors at work.
     pub(crate) children: Children,
     /// Records of sessions that are on their way into the store.
     pub(crate) appends: Children,
-    /// How many answers come just now.
+    /// Number of answers that are streaming.
     pub(crate) pace: Pace,
-    /// What metrics are made with.
+    /// Labels and counters of metrics.
     pub(crate) measures: Measures,
 }
 
 impl EngineContext {
-    /// What budgets are reckoned by.
+    /// Prices, ledger and pool, as budgets need them.
     pub(crate) fn books(&self) -> Books<'_> {
         Books { directory: &*self.directory, ledger: &self.store.ledger, pool: &self.pool }
     }
 
-    /// Whether anything can be written.
+    /// Checks that the store takes writes.
     ///
     /// # Errors
     /// The store takes no writes, and why.
@@ -100,7 +100,7 @@ impl EngineContext {
         }
     }
 
-    /// The same on the pool.
+    /// [`remove_outputs`](Self::remove_outputs) on the pool.
     pub(crate) async fn forget_outputs(self: &Arc<Self>, session: SessionId) {
         let shared = Arc::clone(self);
         self.pool.run(move || shared.remove_outputs(session)).await;

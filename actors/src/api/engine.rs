@@ -46,7 +46,7 @@ pub struct EngineOptions {
     pub hidden: Vec<PathBuf>,
     /// What `~` and `$HOME` in the rules of sessions stand for.
     pub user_home: Option<String>,
-    /// How much the engine takes on, and how long it waits.
+    /// Limits and waiting times of the engine.
     pub limits: EngineLimits,
     /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
     pub tenant_metrics: bool,

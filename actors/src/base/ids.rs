@@ -11,7 +11,7 @@ use crate::base::now;
 /// Random bytes of the system that a thread has for what it makes next: a step takes some of them seven times.
 struct Entropy {
     bytes: [u8; 2048],
-    /// How many of them were given away.
+    /// Number of bytes already used.
     used: usize,
 }
 
