@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_billing::budget::Wait;
-use playhouse_llm::{AnswerStream, Hold, Limiter, Permit, Repair};
+use playhouse_llm::{AnswerStream, Limiter, Permit, Repair};
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
@@ -22,6 +22,7 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, SessionId, Timesta
 use playhouse_session::{AttemptOrder, AttemptReport, FailedAttempt, ProposedCall, StepAnswer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
@@ -170,7 +171,6 @@ async fn run(mut work: StepWork) {
             })
         }
         Err(error) => {
-            progress.give_up();
             let error = error.of_model(&order.model);
             // Tenants are not told what the provider said: here it stands for the operator.
             if !cancel.is_cancelled() && error.code != ErrorCode::PromptTooLong {
@@ -213,8 +213,8 @@ fn log(answer: &playhouse_llm::Answer, session: SessionId, order: &AttemptOrder)
 /// What is known of an attempt while it runs, and when it is cut.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// What kept the request from leaving, once it was given to be sent.
-    pub(crate) hold: Option<Hold>,
+    /// When the request was sent.
+    pub(crate) sent: Option<Instant>,
     /// The answer began.
     pub(crate) answering: bool,
     pub(crate) usage: Option<Usage>,
@@ -234,13 +234,6 @@ impl Progress {
         opaque
     }
 
-    /// Has a request never leave that has not left yet.
-    pub(crate) fn give_up(&self) {
-        if let Some(hold) = &self.hold {
-            hold.give_up();
-        }
-    }
-
     /// A server that could not be reached or refused the request used nothing, nor did one that was given up before it might leave.
     pub(crate) fn may_have_used(&self, error: &ErrorInfo) -> bool {
         let unsent = matches!(
@@ -248,7 +241,7 @@ impl Progress {
             ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
         );
         self.answering
-            || self.hold.as_ref().is_some_and(|hold| hold.opened_at().is_some())
+            || self.sent.is_some()
                 && match error.status {
                     // A gateway lost patience with whoever worked on it, or what was answered is not what was asked for.
                     Some(status) => matches!(status, 200..=299 | 504 | 524),
@@ -277,29 +270,19 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
     let Some((profile, body)) = conversation.request(order.last) else {
         return Err(ErrorInfo::new(ErrorCode::Internal, "the request could not be made"));
     };
-    // All of the above needs no record of the attempt; and where nothing else is to be waited for, the request is sent on its way as well.
+    // All of the above needs no record of the attempt, and was done while that was written.
+    durable.wait(until).await;
+    // Before the provider's limits: whoever waits here holds up nobody there.
+    if let Some((purse, before)) = work.purse.take() {
+        // What was used before is settled then, and where it waits clients are told.
+        ring.has_published(until).await;
+        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+        let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
+        let attempt = (order.attempt, &order.model, Some(order.turn));
+        purse.reserve(shared.books(), attempt, before, most, waits).await?;
+    }
     let of = (&*order, until);
-    let purse = work.purse.take();
-    let free = purse.is_none().then(|| profile.limiter.try_acquire(order.estimated_input)).flatten();
-    let _permit = match free {
-        Some(permit) => {
-            progress.hold = Some(durable.hold(until));
-            permit
-        }
-        None => {
-            durable.wait(until).await;
-            // Before the provider's limits: whoever waits here holds up nobody there.
-            if let Some((purse, before)) = purse {
-                // What was used before is settled then, and where it waits clients are told.
-                ring.has_published(until).await;
-                let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
-                let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
-                let attempt = (order.attempt, &order.model, Some(order.turn));
-                purse.reserve(shared.books(), attempt, before, most, waits).await?;
-            }
-            admitted(&profile.limiter, &request.tenant, of, ring, shared).await
-        }
-    };
+    let _permit = admitted(&profile.limiter, &request.tenant, of, ring, shared).await;
     let ended = exchange(&profile, body, of, ring, ids, progress, shared).await;
     tell_limiter(&profile.limiter, &ended, shared);
     match ended {
@@ -329,7 +312,7 @@ pub(crate) fn tell_limiter<T>(limiter: &Limiter, ended: &Result<T, ErrorInfo>, s
     }
 }
 
-/// Sends the request of an attempt, which leaves when it may; on return the answer begins.
+/// Sends the request of an attempt; on return the answer begins.
 pub(crate) async fn send(
     profile: &Profile,
     attempt: AttemptId,
@@ -338,14 +321,9 @@ pub(crate) async fn send(
 ) -> Result<AnswerStream, ErrorInfo> {
     let Profile { transport, endpoint, limits, head, .. } = profile;
     let limits = limits.for_output(head.max_output);
-    let hold = progress.hold.get_or_insert_with(Hold::none);
-    let (transport, model) = (transport.as_ref(), &head.model);
-    let sent = playhouse_llm::send_held(transport, endpoint, model, attempt, body, limits, hold).await;
-    if sent.is_err() {
-        // Before the record of the attempt is durable, perhaps: it is not to leave when that is.
-        hold.give_up();
-    }
-    let stream = sent?;
+    progress.sent = Some(Instant::now());
+    let stream =
+        playhouse_llm::send(transport.as_ref(), endpoint, &head.model, attempt, body, limits).await?;
     progress.answering = true;
     Ok(stream)
 }
@@ -364,15 +342,14 @@ async fn exchange(
     // An error is told as well.
     ring.has_published(until).await;
     let mut stream = sent?;
-    let Progress { hold, usage, opaque, .. } = progress;
-    let left = hold.as_ref().and_then(Hold::opened_at);
+    let Progress { sent, usage, opaque, .. } = progress;
     let mut telling = Telling::new((order.step, order.attempt), ids, ring, &shared.pace, opaque);
     let mut is_first = true;
     loop {
         let more = telling.read(&mut stream).await;
         if is_first && telling.has_begun() {
             is_first = false;
-            shared.measures.first_token(&order.model, left.map(|left| left.elapsed()).unwrap_or_default());
+            shared.measures.first_token(&order.model, sent.map(|sent| sent.elapsed()).unwrap_or_default());
         }
         if let Some(reported) = stream.new_usage() {
             *usage = Some(reported);

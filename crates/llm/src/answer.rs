@@ -1,6 +1,6 @@
 //! Sends a request, and reads its answer as it arrives.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
 use crate::endpoint::Endpoint;
 use crate::failure::{self, Refusal, describe_body, header};
-use crate::hold::Hold;
 use crate::repair::Repair;
 use crate::sse::{EVENT_LIMIT, EventReader};
 use crate::transport::{HttpRequest, HttpResponse, Transport, address};
@@ -94,24 +93,6 @@ pub async fn send(
     body: Bytes,
     limits: Limits,
 ) -> Result<AnswerStream, ErrorInfo> {
-    send_held(transport, endpoint, model, attempt, body, limits, &Hold::none()).await
-}
-
-/// The same, for a request that may not leave before `hold` is opened: what it needs is done meanwhile, as far as the transport
-/// can. Its limits count from then.
-///
-/// # Errors
-///
-/// Those of [`send`], also before it may leave: where its server cannot be reached, and for a request that is given up.
-pub async fn send_held(
-    transport: &dyn Transport,
-    endpoint: &Endpoint,
-    model: &str,
-    attempt: AttemptId,
-    body: Bytes,
-    limits: Limits,
-    hold: &Hold,
-) -> Result<AnswerStream, ErrorInfo> {
     endpoint.check_key()?;
     let dialect = endpoint.dialect.dialect();
     let url = dialect.url(&endpoint.base_url, model);
@@ -122,9 +103,10 @@ pub async fn send_held(
     };
     let request = HttpRequest { url: url.clone(), headers, body, connections: endpoint.connections };
     let head = limits.head.min(limits.attempt);
-    let response = match within(head, hold, transport.send_held(request, hold)).await {
-        Some(response) => response.map_err(named)?,
-        None => {
+    let began = Instant::now();
+    let response = match timeout_at(after(began, head), transport.send(request)).await {
+        Ok(response) => response.map_err(named)?,
+        Err(_) => {
             let what = format!(
                 "{} did not begin to answer within {} s: is it overloaded, or is {} the wrong address?",
                 endpoint.provider,
@@ -134,7 +116,7 @@ pub async fn send_held(
             return Err(ErrorInfo::new(ErrorCode::NoAnswer, what));
         }
     };
-    let end = after(hold.opened_at().unwrap_or_else(Instant::now), limits.attempt);
+    let end = after(began, limits.attempt);
     if !(200..300).contains(&response.status) {
         let HttpResponse { status, headers, body: answer } = response;
         let answer = read_beginning(answer, limits.silence.min(limits.error_body)).await;
@@ -172,22 +154,6 @@ pub async fn send_held(
         beginning: Some(Vec::new()),
         usage_reports: 0,
     })
-}
-
-/// What comes of `sent`, unless it takes longer than `head` from when it may leave.
-async fn within<T>(head: Duration, hold: &Hold, sent: impl Future<Output = T>) -> Option<T> {
-    let mut sent = pin!(sent);
-    let mut deadline = after(Instant::now(), head);
-    loop {
-        if let Ok(sent) = timeout_at(deadline, &mut sent).await {
-            return Some(sent);
-        }
-        let now = Instant::now();
-        deadline = after(hold.opened_at().unwrap_or(now), head);
-        if deadline <= now {
-            return None;
-        }
-    }
 }
 
 /// The headers of a request. What is configured stands instead of a header of the same name.

@@ -21,7 +21,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, StreamExt as _, try_unfold};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::BodyDataStream;
+use http_body_util::{BodyDataStream, Full};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
@@ -38,7 +38,6 @@ use tower::Service;
 
 use crate::connections::{Connections, Http2, blocking, innermost};
 use crate::driven::{Driven, Drivers};
-use crate::hold::{HeldBody, Hold};
 use crate::paced::{Pace, Paced};
 
 /// How long a connection is kept for the next request.
@@ -84,7 +83,7 @@ pub(crate) struct Unanswered {
 /// caller's.
 #[derive(Clone, Debug)]
 pub(crate) enum Client {
-    Straight(Arc<Pool<Connector, HeldBody>>),
+    Straight(Arc<Pool<Connector, Full<Bytes>>>),
     Proxied(reqwest::Client),
 }
 
@@ -114,34 +113,10 @@ impl Client {
         straight(tls, connections, pace).map(|pool| Self::Straight(Arc::new(pool)))
     }
 
-    /// Whether a request can be held in front of its socket: which one that is, and that it is of no other request, is known before; and
-    /// nothing is written before head and body are put together.
-    fn can_hold(&self, url: &Url, headers: &HeaderMap, body: &Bytes, connections: Connections) -> bool {
-        // With what stands between and behind them.
-        let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-        matches!(self, Self::Straight(_))
-            && url.scheme() == "http"
-            && connections.http2 != Http2::PriorKnowledge
-            && url.as_str().len() + head <= MOST_AT_ONCE / 2
-            && !body.is_empty()
-    }
-
-    /// Sends `body` to `url`, and returns when the answer's head has arrived. It leaves when `hold` is opened, if there is one.
-    pub(crate) async fn post(
-        &self,
-        url: Url,
-        headers: HeaderMap,
-        body: Bytes,
-        connections: Connections,
-        mut hold: Option<&Hold>,
-    ) -> Result<Answer, Unanswered> {
-        if !self.can_hold(&url, &headers, &body, connections)
-            && let Some(hold) = hold.take()
-        {
-            hold.opened().await;
-        }
+    /// Sends `body` to `url`, and returns when the answer's head has arrived.
+    pub(crate) async fn post(&self, url: Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Unanswered> {
         match self {
-            Self::Straight(pool) => post(pool, url, headers, body, hold).await,
+            Self::Straight(pool) => post(pool, url, headers, body).await,
             Self::Proxied(client) => {
                 let sent = client.post(url).headers(headers).body(body).send().await;
                 let response = sent.map_err(|error| Unanswered {
@@ -182,7 +157,7 @@ fn straight(
     tls: Option<ClientConfig>,
     connections: Connections,
     pace: &Pace,
-) -> Result<Pool<Connector, HeldBody>, String> {
+) -> Result<Pool<Connector, Full<Bytes>>, String> {
     let tls = tls.map_or_else(|| playhouse_tls::client_config(Trust::Nobody), Ok)?;
     let mut http = HttpConnector::new_with_resolver(Names);
     http.enforce_http(false);
@@ -209,11 +184,10 @@ fn straight(
 }
 
 async fn post(
-    pool: &Pool<Connector, HeldBody>,
+    pool: &Pool<Connector, Full<Bytes>>,
     mut url: Url,
     mut headers: HeaderMap,
     body: Bytes,
-    mut hold: Option<&Hold>,
 ) -> Result<Answer, Unanswered> {
     if let Some(credentials) = credentials(&url)
         && !headers.contains_key(AUTHORIZATION)
@@ -232,19 +206,11 @@ async fn post(
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     let mut handed_back = 0;
     let response = loop {
-        let mut request = Request::new(HeldBody::new(body.clone(), hold.map(Hold::held)));
+        let mut request = Request::new(Full::new(body.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers.clone();
-        let sent = pool.request(request).await;
-        // The server closed the connection, or said something of its own: that is no answer to what did not leave.
-        let is_connect = sent.as_ref().is_err_and(PoolError::is_connect);
-        if let Some(held) = hold.take_if(|hold| !is_connect && hold.take_back()) {
-            drop(sent);
-            held.opened().await;
-            continue;
-        }
-        match sent {
+        match pool.request(request).await {
             Ok(response) => break response,
             Err(error) if handed_back < MOST_HANDED_BACK && is_handed_back(&error) => handed_back += 1,
             Err(error) => {
@@ -462,7 +428,7 @@ mod tests {
         for _ in 0..2 {
             let answer = {
                 let (url, body) = (url.clone(), Bytes::from_static(b"{}"));
-                client.post(url, HeaderMap::new(), body, Connections::default(), None).await
+                client.post(url, HeaderMap::new(), body).await
             };
             let body: Vec<Bytes> = answer.unwrap().into_body().try_collect().await.unwrap();
             assert_eq!(body.concat(), b"abc");

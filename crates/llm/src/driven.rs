@@ -4,27 +4,22 @@
 //! first chunk, and wakes the task that reads the answer; that one takes it, and wakes the other for the next. Models write a
 //! chunk for each token, so two tasks take turns for every token, even where ten of them came with one read. Here the reader
 //! polls the connection itself, in the name of the connection's task, until no chunk is left: what came together is read
-//! together. And while it does, what would wake that task is kept until it is through: most of it is done by then. So does whoever
-//! lets a held request leave ([`hold`](crate::hold)).
+//! together. And while it does, what would wake that task is kept until it is through: most of it is done by then.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
 use futures::task::{ArcWake, AtomicWaker, waker};
 use http::{Extensions, Version};
 use hyper::rt::Executor;
 use hyper_util::client::legacy::connect::Connected;
-use tokio::runtime::Handle;
-
-use crate::hold::Held;
 
 /// What the task of a connection does.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -38,9 +33,9 @@ impl Executor<Work> for Drivers {
         let bell = Arc::<Bell>::default();
         let waker = waker(Arc::clone(&bell));
         let driver = Arc::new_cyclic(|driver| {
-            let known = Some(Known { driver: Weak::clone(driver), to_socket: false, held: None });
+            let known = Some(Known { driver: Weak::clone(driver), to_socket: false });
             let seat = Mutex::new(Seat { work: Some(work), waker, known });
-            Driver { seat, bell, runtime: Handle::current() }
+            Driver { seat, bell }
         });
         tokio::spawn(Driving(driver));
     }
@@ -97,12 +92,10 @@ impl ArcWake for Bell {
     }
 }
 
-/// The work of one connection, for its task, for the readers of its answers, and for who lets a request of it leave.
+/// The work of one connection, for its task and for the readers of its answers.
 pub(crate) struct Driver {
     seat: Mutex<Seat>,
     bell: Arc<Bell>,
-    /// That of its task.
-    runtime: Handle,
 }
 
 impl fmt::Debug for Driver {
@@ -125,8 +118,6 @@ struct Known {
     driver: Weak<Driver>,
     /// Whether its socket knows.
     to_socket: bool,
-    /// What may not be written yet, and how many bytes that are.
-    held: Option<(Arc<Held>, usize)>,
 }
 
 thread_local! {
@@ -158,65 +149,13 @@ impl Driver {
     /// Lets the connection do what it can do now. If its task is at it, waits for one poll of that: microseconds, unless the system takes the
     /// processor away from it meanwhile.
     fn drive(&self) {
-        self.drive_in(self.seat());
-    }
-
-    fn drive_in(&self, mut seat: MutexGuard<'_, Seat>) {
+        let mut seat = self.seat();
         // All of that is seen now.
         self.bell.rang.swap(false, Ordering::SeqCst);
         if seat.work.is_some() && seat.poll().is_ready() {
             self.bell.task.wake();
         }
     }
-
-    /// The same on a thread that need not be one of the runtime's. If somebody is at it, leaves it to its task.
-    pub(crate) fn drive_from_outside(&self) {
-        let seat = match self.seat.try_lock() {
-            Ok(seat) => seat,
-            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.wake(),
-        };
-        let _runtime = self.runtime.enter();
-        let _muted = self.bell.mute();
-        self.drive_in(seat);
-    }
-
-    /// Wakes its task, whether a reader is at it or not.
-    pub(crate) fn wake(&self) {
-        self.bell.task.wake();
-    }
-}
-
-/// Called by a request when the connection that this thread works for takes it: what is written from now on, `size` bytes, has to wait.
-/// Returns `false` outside of such work.
-pub(crate) fn hold(held: Arc<Held>, size: usize) -> bool {
-    AT_WORK.with_borrow_mut(|known| {
-        let known = known.as_mut();
-        known.map(|known| known.held = Some((held, size))).is_some()
-    })
-}
-
-/// Called by a socket before it is written to: pending while that may not leave. `drives`: whether who lets it leave may write that many
-/// bytes. Whoever works for its connection is woken.
-pub(crate) fn poll_leave(drives: impl FnOnce(usize) -> bool) -> Poll<io::Result<()>> {
-    AT_WORK.with_borrow_mut(|known| {
-        let Some(Known { driver, held, .. }) = known else { return Poll::Ready(Ok(())) };
-        if let Some((holding, size)) = held {
-            ready!(holding.poll_leave(driver, || drives(*size)))?;
-            *held = None;
-        }
-        Poll::Ready(Ok(()))
-    })
-}
-
-/// Called by a socket when something came, or its end: that is no answer to what may not be written yet, which leaves over this connection no
-/// more.
-pub(crate) fn take_back() {
-    AT_WORK.with_borrow(|known| {
-        if let Some(Known { held: Some((held, _)), .. }) = known {
-            held.take_back();
-        }
-    });
 }
 
 /// The task of a connection.

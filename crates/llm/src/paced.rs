@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::driven::{Link, poll_leave, take_back};
+use crate::driven::Link;
 
 /// While no more answers than these come for each carrier, no socket rests: the end of an answer, which a step waits for, would be read
 /// late as well. Two processors carry 500 answers of 50 tokens a second, with their clients and the server of the model, in 1.05
@@ -41,10 +41,6 @@ const LATE_TIMES: u32 = 4;
 /// The longest rest where rests end in time, and where they do not.
 const LONGEST: Duration = Duration::from_millis(100);
 const LONGEST_OF_A_CROWD: Duration = Duration::from_millis(200);
-/// What whoever lets requests leave writes itself, in bytes: that takes half a millisecond, and there may be others who wait.
-const MOST_WRITTEN: usize = 1 << 20;
-/// What each request takes beside its bytes, as so many of them.
-const AS_BYTES: usize = 64 << 10;
 /// How long answers are counted after their end, in milliseconds: fewer and fewer of them. Where processors do not keep up, it is the steps
 /// between answers that take long; if rests became shorter for it, there would be still more to do.
 const FADING: u64 = 2_000;
@@ -88,11 +84,6 @@ impl Pace {
     pub(crate) fn begin(&self) -> Coming {
         self.0.coming.fetch_add(1, Ordering::Relaxed);
         Coming(self.clone())
-    }
-
-    /// Whether one thread can write the requests of all answers under way, if each has so many bytes, and is not held up for long.
-    fn can_be_written_at_once(&self, size: usize) -> bool {
-        self.0.coming.load(Ordering::Relaxed).saturating_mul(size.saturating_add(AS_BYTES)) <= MOST_WRITTEN
     }
 
     /// How long a socket rests that was read just now.
@@ -182,12 +173,6 @@ impl<T> Paced<T> {
         }
     }
 
-    /// Waits until what is to be written may leave.
-    fn poll_leave(&self) -> Poll<io::Result<()>> {
-        self.link.polled();
-        poll_leave(|size| self.pace.can_be_written_at_once(size))
-    }
-
     /// Ends a rest, also for a reader that waits for its end.
     fn wrote(&mut self) {
         if let Some(over) = self.over.as_mut().filter(|_| self.is_resting) {
@@ -215,9 +200,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         }
         this.is_resting = false;
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.connection).poll_read(cx, buffer));
-        take_back();
-        read?;
+        ready!(Pin::new(&mut this.connection).poll_read(cx, buffer))?;
         // A buffer that is full may have left something behind; nothing at all is the end.
         if buffer.filled().len() > before && buffer.remaining() > 0 {
             this.rest();
@@ -228,7 +211,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_leave())?;
+        self.link.polled();
         self.wrote();
         Pin::new(&mut self.connection).poll_write(cx, bytes)
     }
@@ -238,7 +221,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_leave())?;
+        self.link.polled();
         self.wrote();
         Pin::new(&mut self.connection).poll_write_vectored(cx, slices)
     }

@@ -16,7 +16,6 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::client::Unanswered;
 use crate::connections::{Connections, Http2, Lanes, innermost};
-use crate::hold::Hold;
 
 /// A request, ready to be sent.
 #[derive(Debug)]
@@ -53,21 +52,6 @@ pub trait Transport: Send + Sync {
     /// [`Connection`](ErrorCode::Connection) or [`Misconfigured`](ErrorCode::Misconfigured) while nothing was sent, then of
     /// class [`NoAnswer`](ErrorCode::NoAnswer), and of class [`StreamCut`](ErrorCode::StreamCut) in the body.
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>>;
-
-    /// The same, for a request that may not leave before `hold` is opened. What can be done for it meanwhile may be done, short of sending
-    /// any of it; where this is not implemented it is begun then. Waits for ever for one that is given up, or fails with an error of class
-    /// [`NoAnswer`](ErrorCode::NoAnswer).
-    fn send_held<'a>(
-        &'a self,
-        request: HttpRequest,
-        hold: &'a Hold,
-    ) -> BoxFuture<'a, Result<HttpResponse, ErrorInfo>> {
-        async move {
-            hold.opened().await;
-            self.send(request).await
-        }
-        .boxed()
-    }
 }
 
 /// Requests over sockets: HTTP/1.1 and HTTP/2, TLS with the certificates that the machine trusts (or, if they are set,
@@ -91,20 +75,12 @@ impl HttpTransport {
 impl Transport for HttpTransport {
     fn send(&self, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, ErrorInfo>> {
         let transport = self.clone();
-        async move { transport.exchange(request, None).await }.boxed()
-    }
-
-    fn send_held<'a>(
-        &'a self,
-        request: HttpRequest,
-        hold: &'a Hold,
-    ) -> BoxFuture<'a, Result<HttpResponse, ErrorInfo>> {
-        self.exchange(request, Some(hold)).boxed()
+        async move { transport.exchange(request).await }.boxed()
     }
 }
 
 impl HttpTransport {
-    async fn exchange(&self, request: HttpRequest, hold: Option<&Hold>) -> Result<HttpResponse, ErrorInfo> {
+    async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, ErrorInfo> {
         let HttpRequest { url: wanted, headers, body, connections } = request;
         let url = Url::parse(&wanted).map_err(|error| {
             unusable(format!("\"{}\" is not an address ({error}): check base_url", address(&wanted)))
@@ -117,7 +93,7 @@ impl HttpTransport {
             )));
         }
         let place = self.lanes.place(&url, connections).await.map_err(unusable)?;
-        let sent = place.client.post(url, headers, body, connections, hold).await;
+        let sent = place.client.post(url, headers, body).await;
         let answer = sent.map_err(|error| connection_error(&address(&wanted), &error, connections))?;
         let status = answer.status().as_u16();
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();

@@ -6,7 +6,6 @@
 mod anthropic;
 mod gemini;
 mod growth;
-mod holding;
 mod oddities;
 mod openai_chat;
 mod openai_responses;
