@@ -341,7 +341,7 @@ impl SettingsDirectory {
             permissions: Vec::new(),
             system: None,
             settled: None,
-            withheld: Vec::new(),
+            withheld: self.tools.unneeded(root, |_| false),
             kept_to: None,
         };
         let (system, tools) = directory.told(&request, agent, &settings);

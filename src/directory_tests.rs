@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// A request of a session in the workspace `root`, which grants and withholds nothing.
+/// The first request of a session in the workspace `root`, which grants nothing, and whose prompt names no file.
 fn request_of(root: &Path, agent: &str) -> ProfileRequest {
     ProfileRequest {
         session: session(),
@@ -103,7 +103,7 @@ fn request_of(root: &Path, agent: &str) -> ProfileRequest {
         permissions: Vec::new(),
         system: None,
         settled: None,
-        withheld: Vec::new(),
+        withheld: Registry::native().unneeded(root, |_| false),
         kept_to: None,
     }
 }
@@ -309,11 +309,11 @@ fn first_request(place: &Place, agent: &str, model: &str) -> Vec<u8> {
 /// The most bytes that a first request may have in a workspace without rules and skills, by family of the model. Families
 /// differ by their system prompts and by what their dialects put around tools.
 const MOST_BYTES: [(&str, usize); Family::ALL.len()] = [
-    ("anthropic", 17_000),
-    ("gpt", 17_500),
-    ("codex", 16_500),
-    ("gemini", 17_000),
-    ("qwen", 17_000),
+    ("anthropic", 16_000),
+    ("gpt", 17_000),
+    ("codex", 16_000),
+    ("gemini", 16_000),
+    ("qwen", 16_000),
     ("default", 16_000),
 ];
 
@@ -342,7 +342,15 @@ fn a_search_is_shown_where_somebody_searches() {
         let directory =
             SettingsDirectory::new(settings, Arc::new(|_: &str| None), Some(Arc::new(Vault)), mock, tools);
         let workspace = tempfile::tempdir().unwrap();
-        let tools = directory.unwrap().profile(&request_of(workspace.path(), "sisyphus")).unwrap().head.tools;
+        let tools = {
+            let request = request_of(workspace.path(), "sisyphus");
+            directory
+                .unwrap()
+                .profile(&ProfileRequest { withheld: Vec::new(), ..request })
+                .unwrap()
+                .head
+                .tools
+        };
         tools.iter().map(|tool| tool.name.clone()).filter(|name| name.ends_with("search")).collect::<Vec<_>>()
     };
     assert!(names("").is_empty());

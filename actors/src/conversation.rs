@@ -3,12 +3,14 @@
 //! It begins with the system prompt. That is made once for each agent and model of a session, and then stands in the log, from
 //! which it is read when the session wakes again: nothing that it was made of changes it any more.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use playhouse_llm::{Finding, Head, Learned, SentTools, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
+use playhouse_protocol::record::SettledTool;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
 use playhouse_session::SystemMade;
 use playhouse_store::Log;
@@ -22,6 +24,15 @@ use crate::judge::Judge;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
 const LARGE: usize = 256 * 1024;
+
+/// Where what precedes a conversation stands in the log, once it is settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    /// The system prompt.
+    pub(crate) system: Option<Seq>,
+    /// The tools that are shown, where one is left out that the agent may use.
+    pub(crate) tools: Option<Seq>,
+}
 
 /// The serialized conversation of one session with one agent and model.
 pub(crate) struct Conversation {
@@ -56,14 +67,14 @@ impl Conversation {
         Self { agent, model, revision, tools, messages: 0, refused: None, unproved: Vec::new(), ready: None }
     }
 
-    /// Adds the `new` messages, which bring it up to `messages` of the session's. The system prompt stands at `settled` in the
-    /// log, or is made, and `settles` is told of it before the request can leave.
+    /// Adds the `new` messages, which bring it up to `messages` of the session's. What is not `settled` is made, and `settles` is told
+    /// of it before the request can leave.
     #[allow(clippy::too_many_arguments, reason = "what a conversation is made of comes from all sides")]
     pub(crate) async fn extend(
         &mut self,
         shared: &Arc<EngineContext>,
         request: &ProfileRequest,
-        settled: Option<Seq>,
+        settled: Settled,
         settles: impl FnOnce(SystemMade),
         judge: Arc<Judge>,
         new: Vec<ChatMessage>,
@@ -79,20 +90,40 @@ impl Conversation {
                 let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(&shared.tools));
                 let log = Arc::clone(&shared.store.log);
                 let (handed, mut request) = (self.tools.clone(), request.clone());
+                let named: Vec<String> = tools
+                    .iter()
+                    .filter_map(|tool| tool.only_for())
+                    .filter(|suffix| settled.tools.is_none() && name_one(&new, suffix))
+                    .map(str::to_owned)
+                    .collect();
                 let profile = move || {
+                    let (session, agent) = (request.session, request.agent.clone());
                     request.settled =
-                        settled.map(|seq| settled_text(&*log, request.session, seq)).transpose()?;
-                    request.withheld = withheld(&tools, &judge, &request.agent, handed.as_deref());
+                        settled.system.map(|seq| settled_text(&*log, session, seq)).transpose()?;
+                    let shown = settled.tools.map(|seq| settled_tools(&*log, session, seq)).transpose()?;
+                    request.withheld = withheld(&tools, &judge, &agent, handed.as_deref());
+                    let unneeded = match &shown {
+                        Some(shown) => outside(&tools, shown),
+                        None => {
+                            let is_named = |suffix: &str| named.iter().any(|named| named == suffix);
+                            tools.unneeded(Path::new(&request.workspace), is_named)
+                        }
+                    };
+                    let may_be_shown =
+                        |tool: &String| directory.allows(&agent, tool) && !request.withheld.contains(tool);
+                    let leaves_out = shown.is_none() && unneeded.iter().any(may_be_shown);
+                    request.withheld.extend(unneeded);
                     let mut profile = directory.profile(&request)?;
                     hide(&mut profile.head, &request.withheld);
-                    Ok(profile)
+                    Ok((profile, leaves_out))
                 };
-                let mut profile = shared.pool.run(profile).await?;
+                let (mut profile, leaves_out) = shared.pool.run(profile).await?;
                 let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
                 let made = SystemMade {
                     agent: self.agent.clone(),
                     model: self.model.clone(),
-                    text: settled.is_none().then(|| profile.head.system.clone()),
+                    text: settled.system.is_none().then(|| profile.head.system.clone()),
+                    tools: leaves_out.then(|| profile.head.tools.iter().map(settled_tool).collect()),
                     bytes: preceding,
                 };
                 settles(made);
@@ -242,15 +273,32 @@ fn check_reasoning(message: &mut ChatMessage, unreasoned: bool, holds: impl Fn(O
 
 /// The system prompt that stands in the log. Blocks.
 fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, ErrorInfo> {
-    let failed = |error: String| {
-        ErrorInfo::new(ErrorCode::Internal, format!("the system prompt cannot be read: {error}"))
-    };
-    let read =
-        log.read(session, Seq(seq.0.saturating_sub(1)), 1).map_err(|error| failed(error.to_string()))?;
-    match read.entries.into_iter().next().map(|entry| entry.record) {
-        Some(Record::SystemSettled(settled)) => Ok(settled.text),
-        _ => Err(failed(format!("record {seq} of the log is not there"))),
+    match record_at(log, session, seq).map_err(|error| unreadable("the system prompt", &error))? {
+        Record::SystemSettled(settled) => Ok(settled.text),
+        other => Err(unreadable("the system prompt", &format!("record {seq} is {}", other.kind()))),
     }
+}
+
+/// The names of the tools that the log says are shown. Blocks.
+fn settled_tools(log: &dyn Log, session: SessionId, seq: Seq) -> Result<Vec<String>, ErrorInfo> {
+    match record_at(log, session, seq).map_err(|error| unreadable("the tools", &error))? {
+        Record::ToolsSettled(settled) => Ok(settled.tools.into_iter().map(|tool| tool.name).collect()),
+        other => Err(unreadable("the tools", &format!("record {seq} is {}", other.kind()))),
+    }
+}
+
+fn record_at(log: &dyn Log, session: SessionId, seq: Seq) -> Result<Record, String> {
+    let read = log.read(session, Seq(seq.0.saturating_sub(1)), 1).map_err(|error| error.to_string())?;
+    let entry = read.entries.into_iter().next().filter(|entry| entry.seq == seq);
+    entry.map(|entry| entry.record).ok_or_else(|| format!("record {seq} of the log is not there"))
+}
+
+fn unreadable(what: &str, error: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::Internal, format!("{what} of the session cannot be read: {error}"))
+}
+
+fn settled_tool(spec: &ToolSpec) -> SettledTool {
+    SettledTool { name: spec.name.clone() }
 }
 
 /// The tools of which no call of `agent` could ever run. `handed` are those that the agents could call who handed the work over.
@@ -262,6 +310,24 @@ fn withheld(tools: &Registry, judge: &Judge, agent: &str, handed: Option<&[Strin
             || (too_deep && hands_over(tool.as_ref()))
     };
     tools.iter().filter(is_withheld).map(|tool| tool.spec().name.clone()).collect()
+}
+
+/// The tools that are not among those that the log says are `shown`.
+fn outside(tools: &Registry, shown: &[String]) -> Vec<String> {
+    let names = tools.iter().map(|tool| &tool.spec().name);
+    names.filter(|name| !shown.contains(name)).cloned().collect()
+}
+
+/// Whether a prompt or the name of an attachment holds `suffix`.
+fn name_one(messages: &[ChatMessage], suffix: &str) -> bool {
+    let names = |part: &UserPart| match part {
+        UserPart::Text { text } => text.contains(suffix),
+        UserPart::File(file) => file.filename.contains(suffix),
+    };
+    messages.iter().any(|message| match message {
+        ChatMessage::User { parts } => parts.iter().any(names),
+        ChatMessage::Assistant { .. } | ChatMessage::Results { .. } => false,
+    })
 }
 
 /// Takes tools out of what the model is shown, where the directory left them in.

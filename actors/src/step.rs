@@ -31,7 +31,7 @@ use crate::base::durable::Durable;
 use crate::base::{Child, Ids, begins, now};
 use crate::budget::{Before, Purse};
 use crate::context::EngineContext;
-use crate::conversation::{Conversation, MADE_UNDER};
+use crate::conversation::{Conversation, MADE_UNDER, Settled};
 use crate::directory::{Profile, ProfileRequest};
 use crate::events::ring::{OpenPart, Ring};
 use crate::events::telling::Telling;
@@ -49,8 +49,7 @@ pub(crate) struct StepWork {
     /// Messages that the conversation does not hold yet.
     pub(crate) new: Vec<ChatMessage>,
     pub(crate) request: ProfileRequest,
-    /// Where the system prompt stands in the log, once it is settled.
-    pub(crate) settled: Option<Seq>,
+    pub(crate) settled: Settled,
     /// The record of the attempt: nothing leaves before the log is durable up to there, and is told after that.
     pub(crate) until: Seq,
     pub(crate) durable: Arc<Durable>,
@@ -254,9 +253,9 @@ impl Progress {
 async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let StepWork { order, conversation, request, durable, ring, ids, session, shared, .. } = work;
     let (settled, until) = (work.settled, work.until);
-    if let Some(settled) = settled {
-        // It may be read there.
-        durable.wait(settled).await;
+    if let Some(last) = settled.system.max(settled.tools) {
+        // They are read there.
+        durable.wait(last).await;
     }
     let (judge, new) = (Arc::clone(&work.judge), std::mem::take(&mut work.new));
     // A session that is gone settles nothing.

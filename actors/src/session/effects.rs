@@ -22,7 +22,7 @@ use crate::base::now;
 use crate::budget::Before;
 use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Settled};
 use crate::directory::ProfileRequest;
 use crate::mailbox::{REMOVED, SessionMessage};
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
@@ -151,7 +151,10 @@ impl SessionState {
         session.read(conversation.messages..order.messages, &order.model, &mut new);
         let kept_to = self.shared.bounds.keep_to(&session.summary.tenant);
         let request = ProfileRequest::of(session, &order.agent, &order.model, kept_to);
-        let settled = session.system_at(&order.agent, &order.model);
+        let settled = Settled {
+            system: session.system_at(&order.agent, &order.model),
+            tools: session.tools_at(&order.agent, &order.model),
+        };
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
         let work = StepWork {
             order,

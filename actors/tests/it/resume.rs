@@ -441,8 +441,10 @@ fn a_runtime_that_ends_under_its_sessions_leaves_their_work_open() {
         for session in sessions {
             let read = ground.store.log.read(session, Seq::START, usize::MAX).unwrap();
             let last = &read.entries.last().unwrap().record;
-            let is_open = matches!(last, Record::AttemptStarted(_) | Record::SystemSettled(_))
-                || matches!(last.kind(), "call.intended");
+            let is_open = matches!(
+                last,
+                Record::AttemptStarted(_) | Record::SystemSettled(_) | Record::ToolsSettled(_)
+            ) || matches!(last.kind(), "call.intended");
             assert!(is_open, "round {round}: {last:?}");
         }
     }

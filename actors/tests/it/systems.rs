@@ -91,3 +91,62 @@ async fn clients_are_told_that_it_is_settled_and_not_what_it_says() {
         assert_eq!((told.agent.as_str(), told.text.as_str()), ("tester", ""));
     }
 }
+
+/// The names of the tools in the request with this number.
+fn shown(stage: &Stage, number: usize) -> Vec<String> {
+    let entry = &stage.directory.mock.journal().entries()[number];
+    let body: serde_json::Value = serde_json::from_slice(&entry.body.clone().unwrap()).unwrap();
+    let tools = body["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn settled_tools(records: &[Record]) -> Vec<Vec<&str>> {
+    let settled = records.iter().filter_map(|record| match record {
+        Record::ToolsSettled(settled) => Some(settled.tools.iter().map(|tool| tool.name.as_str()).collect()),
+        _ => None,
+    });
+    settled.collect()
+}
+
+const NOTEBOOK: &str = "notebook_edit";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_for_files_that_nothing_names_is_left_out_until_older_messages_are_read_differently() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let data = folder.path().join("data");
+    let (id, first) = {
+        let stage = Stage::on(Store::open(&data).unwrap(), folder.clone(), script(), 1 << 20).await;
+        let session = stage.session("echo").await;
+        session.run(Prompt::text("One")).await.unwrap();
+        let first = shown(&stage, 0);
+        assert!(first.iter().any(|name| name == "edit") && !first.iter().any(|name| name == NOTEBOOK));
+        assert_eq!(settled_tools(&stage.records(&session).await), std::slice::from_ref(&first));
+        // It is needed now, and would change what was sent before.
+        session.run(Prompt::text("Mend notes.ipynb")).await.unwrap();
+        assert_eq!(prefix(&stage, 1, "One"), prefix(&stage, 0, "One"));
+        stage.engine.shutdown().await;
+        (session.id(), first)
+    };
+    let stage = Stage::on(Store::open(&data).unwrap(), folder, script(), 1 << 20).await;
+    let session = stage.engine.session(id).await.unwrap();
+    session.run(Prompt::text("Two")).await.unwrap();
+    assert_eq!(shown(&stage, 0), first);
+    assert_eq!(settled_tools(&stage.records(&session).await).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_for_files_is_shown_where_a_prompt_or_the_workspace_names_one() {
+    let stage = Stage::new(script()).await;
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("Mend notes.ipynb")).await.unwrap();
+    // It stands where it always did.
+    let names = shown(&stage, 0);
+    assert!(names.iter().any(|name| name == NOTEBOOK), "{names:?}");
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("One")).await.unwrap();
+    assert!(!shown(&stage, 1).iter().any(|name| name == NOTEBOOK));
+    fs_err::write(stage.folder.path().join("workspace/notes.ipynb"), "{}").unwrap();
+    let session = stage.session("echo").await;
+    session.run(Prompt::text("One")).await.unwrap();
+    assert_eq!(shown(&stage, 2), names);
+}

@@ -91,6 +91,10 @@ pub enum Record {
     /// files that it was made of.
     #[serde(rename = "system.settled")]
     SystemSettled(SystemSettled),
+    /// The tools that one agent and model are shown are settled until models read older messages differently. Written only where
+    /// a tool that the agent may use is left out.
+    #[serde(rename = "tools.settled")]
+    ToolsSettled(ToolsSettled),
     /// A request is about to leave for a provider.
     #[serde(rename = "attempt.started")]
     AttemptStarted(AttemptStarted),
@@ -187,6 +191,7 @@ impl Record {
             Self::PromptAdmitted(_) => "prompt.admitted",
             Self::TurnStarted { .. } => "turn.started",
             Self::SystemSettled(_) => "system.settled",
+            Self::ToolsSettled(_) => "tools.settled",
             Self::AttemptStarted(_) => "attempt.started",
             Self::AttemptEnded(_) => "attempt.ended",
             Self::StepFinished(_) => "step.finished",
@@ -302,6 +307,24 @@ pub struct SystemSettled {
     /// The text, with which every request begins. Events leave it out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+}
+
+/// See [`Record::ToolsSettled`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsSettled {
+    /// The agent.
+    pub agent: String,
+    /// The model.
+    pub model: ModelRef,
+    /// The tools, in the order of the request.
+    pub tools: Vec<SettledTool>,
+}
+
+/// A tool that a model is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledTool {
+    /// Its name.
+    pub name: String,
 }
 
 /// See [`Record::AttemptStarted`].

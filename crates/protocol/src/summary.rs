@@ -225,6 +225,7 @@ impl SessionSummary {
             Record::Deleted {} => self.state = SessionState::Deleted,
             Record::SessionCreated(_)
             | Record::SystemSettled(_)
+            | Record::ToolsSettled(_)
             | Record::StepFinished(_)
             | Record::CallProposed(_)
             | Record::ConsentAsked(_)

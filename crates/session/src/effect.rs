@@ -10,7 +10,9 @@ use playhouse_protocol::message::{
     Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
 };
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
-use playhouse_protocol::record::{Effect as CallEffect, Entry, Recovery, SessionChanged, StepPart};
+use playhouse_protocol::record::{
+    Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
+};
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
@@ -304,6 +306,8 @@ pub struct SystemMade {
     pub model: ModelRef,
     /// The system prompt; `None` where it was settled before.
     pub text: Option<String>,
+    /// The tools that the model is shown, where one that its agent may use is left out and that is not settled yet.
+    pub tools: Option<Vec<SettledTool>>,
     /// Bytes of the system prompt and of what the model is told of its tools.
     pub bytes: u64,
 }

@@ -76,6 +76,8 @@ pub struct Session {
     pub system: Option<String>,
     /// Where the system prompts stand that are settled, for each agent and model.
     systems: Vec<(String, ModelRef, Seq)>,
+    /// Where the tools stand that are shown, for each agent and model.
+    shown_tools: Vec<(String, ModelRef, Seq)>,
     /// The rules files that system prompts show.
     settled_rules: Vec<String>,
     /// What calls changed in files.
@@ -357,6 +359,7 @@ impl Session {
             asides: Vec::new(),
             system: created.system.clone(),
             systems: Vec::new(),
+            shown_tools: Vec::new(),
             settled_rules: Vec::new(),
             tally: Tally::default(),
             todos: Vec::new(),
@@ -400,6 +403,13 @@ impl Session {
     pub fn system_at(&self, agent: &str, model: &ModelRef) -> Option<Seq> {
         let settled = self.systems.iter().find(|(of, with, _)| of == agent && with == model);
         settled.map(|(_, _, seq)| *seq)
+    }
+
+    /// Where the tools stand in the log that this agent and model are shown; `None` where that is not settled, or was before older
+    /// messages were read differently.
+    pub fn tools_at(&self, agent: &str, model: &ModelRef) -> Option<Seq> {
+        let settled = self.shown_tools.iter().find(|(of, with, _)| of == agent && with == model);
+        settled.map(|(_, _, seq)| *seq).filter(|seq| *seq > self.context_revision())
     }
 
     /// The rules files that system prompts show, and those of subdirectories that results of calls show, as far as models still

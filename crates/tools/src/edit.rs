@@ -30,6 +30,7 @@ use serde::Deserialize;
 use crate::files::document::{self, Content};
 use crate::files::seen::{self, Current};
 use crate::files::{self, change, diff};
+use crate::notebook;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 
@@ -90,7 +91,8 @@ impl TypedTool for Edit {
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let known = context.files.clone();
         let place = task.place.clone();
-        files::changing(context, &place, move || task.run(&known)).await
+        let result = files::changing(context, &place, move || task.run(&known)).await;
+        notebook::with_advice(result, &place)
     }
 }
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::edit::{self, Applied, Change, must_be_editable};
 use crate::files::{self, change, seen};
+use crate::notebook;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
 
@@ -89,7 +90,8 @@ impl TypedTool for MultiEdit {
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (known, cancel) = (context.files.clone(), context.cancel.clone());
         let place = task.place.clone();
-        files::changing(context, &place, move || task.run(&known, &cancel)).await
+        let result = files::changing(context, &place, move || task.run(&known, &cancel)).await;
+        notebook::with_advice(result, &place)
     }
 }
 

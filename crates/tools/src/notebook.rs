@@ -56,6 +56,32 @@ enum EditMode {
     Delete,
 }
 
+/// How the names of notebooks end.
+const SUFFIX: &str = ".ipynb";
+
+/// The result of a tool that edited a file as text. Where that is a notebook, says how its cells are changed: a model may not have been
+/// shown that.
+pub(crate) fn with_advice(
+    result: Result<ToolOutput, ToolError>,
+    place: &Resolved,
+) -> Result<ToolOutput, ToolError> {
+    const ADVICE: &str = "\n\nThe tool `notebook_edit` changes one cell of a notebook and keeps the file valid: its \
+        arguments are filePath, cellId or cellIndex (from 0), newSource (plain text), editMode (replace, insert or \
+        delete) and, to insert, cellType (code, markdown or raw).";
+    if !place.shown.ends_with(SUFFIX) {
+        return result;
+    }
+    match result {
+        Ok(mut output) => {
+            output.output.push_str(ADVICE);
+            Ok(output)
+        }
+        Err(ToolError::Failed(error)) => Err(ToolError::Failed(error + ADVICE)),
+        Err(ToolError::Invalid(error)) => Err(ToolError::Invalid(error + ADVICE)),
+        Err(cancelled @ ToolError::Cancelled(_)) => Err(cancelled),
+    }
+}
+
 /// The tool.
 #[derive(Debug, Default)]
 pub struct NotebookEdit;
@@ -72,6 +98,7 @@ impl TypedTool for NotebookEdit {
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/notebook_edit.md");
     const RISK: Risk = Risk::Dangerous;
     const PERMISSION: &'static str = "edit";
+    const ONLY_FOR: Option<&'static str> = Some(SUFFIX);
     type Arguments = Arguments;
     type Task = Task;
 

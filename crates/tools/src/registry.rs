@@ -1,5 +1,6 @@
 //! The tools that there are.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use playhouse_protocol::chat::ToolSpec;
@@ -24,6 +25,9 @@ use crate::todo::{TodoRead, TodoWrite};
 use crate::web::{CodeSearch, Door, WebFetch, WebSearch};
 use crate::write::Write;
 use crate::{NativeOptions, Tool, ToolError, Typed};
+
+/// How many entries of a workspace are looked at for files that a tool is for.
+const MOST_ENTRIES: usize = 1_000;
 
 /// The tools of an engine, in the order in which models are told of them.
 #[derive(Clone, Default)]
@@ -121,6 +125,16 @@ impl Registry {
         self.tools.iter().map(|tool| tool.spec()).filter(|spec| allowed(&spec.name)).cloned().collect()
     }
 
+    /// The names of those that models are not shown in `workspace`: they cannot work as configured, or are only for files of a kind
+    /// that neither the prompt names (`is_named`) nor something on the first level of `workspace` is. Blocks.
+    pub fn unneeded(&self, workspace: &Path, is_named: impl Fn(&str) -> bool) -> Vec<String> {
+        let is_needed = |suffix: &str| is_named(suffix) || holds_one(workspace, suffix);
+        let is_unneeded = |tool: &&Arc<dyn Tool>| {
+            tool.unavailable().is_some() || tool.only_for().is_some_and(|suffix| !is_needed(suffix))
+        };
+        self.tools.iter().filter(is_unneeded).map(|tool| tool.spec().name.clone()).collect()
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         self.tools.iter().map(|tool| tool.spec().name.as_str())
     }
@@ -133,6 +147,12 @@ impl Registry {
         let name: String = name.chars().take(64).collect();
         format!("there is no tool {name:?}{hint} The tools are: {all}")
     }
+}
+
+/// Whether the name of something in `folder` ends so. Blocks.
+fn holds_one(folder: &Path, suffix: &str) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().take(MOST_ENTRIES).flatten();
+    entries.map(|entry| entry.file_name()).any(|name| name.as_encoded_bytes().ends_with(suffix.as_bytes()))
 }
 
 impl std::fmt::Debug for Registry {

@@ -174,6 +174,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// How the names of the only files end that it is for: models are shown it only where such a file is named. It may be called
+    /// anyway.
+    fn only_for(&self) -> Option<&str> {
+        None
+    }
+
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
         None

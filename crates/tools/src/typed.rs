@@ -89,6 +89,8 @@ pub trait TypedTool: Send + Sync + 'static {
     const STARTS_PROGRAMS: bool = false;
     /// As [`Tool::is_brief`] has it.
     const IS_BRIEF: bool = false;
+    /// As [`Tool::only_for`] has it.
+    const ONLY_FOR: Option<&'static str> = None;
     /// Its arguments. Their documentation is what the model reads of them.
     type Arguments: DeserializeOwned + JsonSchema + Send + 'static;
     /// What `prepare` hands to `execute`.
@@ -183,6 +185,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn unavailable(&self) -> Option<String> {
         self.tool.unavailable()
+    }
+
+    fn only_for(&self) -> Option<&str> {
+        T::ONLY_FOR
     }
 
     fn longest(&self) -> Option<Duration> {

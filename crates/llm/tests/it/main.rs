@@ -12,6 +12,7 @@ mod openai_responses;
 mod reasoning;
 mod refusals;
 mod requests;
+mod restless;
 mod sockets;
 mod splitting;
 mod streams;

@@ -10,7 +10,7 @@ use playhouse_protocol::message::{
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked, PromptAdmitted,
-    StepFinished, StepPart, SystemSettled,
+    StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
 use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
@@ -46,6 +46,12 @@ impl Session {
             Record::QuestionAsked(asked) => self.question_asked(asked),
             Record::QuestionSettled { question, answer } => self.question_settled(*question, answer),
             Record::SystemSettled(settled) => self.system_settled(settled, entry.seq),
+            Record::ToolsSettled(settled) => {
+                let ToolsSettled { agent, model, .. } = settled;
+                self.shown_tools.retain(|(of, with, _)| (of, with) != (agent, model));
+                self.shown_tools.push((agent.clone(), model.clone(), entry.seq));
+                Ok(())
+            }
             Record::TodosChanged { todos } => {
                 self.todos.clone_from(todos);
                 Ok(())

@@ -7,7 +7,7 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptKind};
 use playhouse_protocol::record::{
-    AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, TurnOutcome,
+    AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, ToolsSettled, TurnOutcome,
 };
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Timestamp};
@@ -122,18 +122,28 @@ impl Machine {
         Some(self.session.context.fit(&turn.model, bytes, stamp.facts.room(&turn.model)?))
     }
 
-    /// The system prompt and the tools of an agent were made. A prompt that is not settled yet is so from now on.
+    /// The system prompt and the tools of an agent were made. What is not settled yet of them is so from now on.
     pub(super) fn on_system_made(
         &mut self,
         made: SystemMade,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let SystemMade { agent, model, text, bytes } = made;
-        let known = self.session.system_at(&agent, &model).is_some();
+        let SystemMade { agent, model, text, tools, bytes } = made;
+        let text = text.filter(|_| self.session.system_at(&agent, &model).is_none());
+        let tools = tools.filter(|_| self.session.tools_at(&agent, &model).is_none());
         self.live.preceding.retain(|(of, with, _)| (of, with) != (&agent, &model));
         self.live.preceding.push((agent.clone(), model.clone(), bytes));
-        let Some(text) = text.filter(|_| !known && !self.session.is_deleted()) else { return Ok(()) };
-        self.append(Record::SystemSettled(SystemSettled { agent, model, text }), stamp.now)
+        if self.session.is_deleted() {
+            return Ok(());
+        }
+        if let Some(text) = text {
+            let (agent, model) = (agent.clone(), model.clone());
+            self.append(Record::SystemSettled(SystemSettled { agent, model, text }), stamp.now)?;
+        }
+        match tools {
+            Some(tools) => self.append(Record::ToolsSettled(ToolsSettled { agent, model, tools }), stamp.now),
+            None => Ok(()),
+        }
     }
 
     fn overflowed(&self) -> bool {

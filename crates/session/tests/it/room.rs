@@ -3,7 +3,7 @@
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallOutcome, FinishReason};
-use playhouse_protocol::record::{Effect, Record, SessionChanged, TurnOutcome};
+use playhouse_protocol::record::{Effect, Record, SessionChanged, SettledTool, TurnOutcome};
 use playhouse_protocol::{ErrorCode, MessageId, WhenBusy};
 use playhouse_session::{CallReport, Deadline, Effect as Order, Fit, Input, SystemMade};
 
@@ -263,10 +263,37 @@ fn what_cannot_be_left_out_fails_the_turn_and_names_the_sizes() {
     assert_eq!(aside(&mut h, "Something long.")[1], "start attempt of 3 messages");
 }
 
+#[test]
+fn the_tools_that_are_shown_are_settled_until_a_summary_stands_for_older_messages() {
+    let mut h = narrow(true);
+    let made = |names: &[&str]| {
+        let tools = names.iter().map(|&name| SettledTool { name: name.to_owned() }).collect();
+        let (agent, model) = ("build".to_owned(), model());
+        Input::SystemMade(SystemMade { agent, model, text: None, tools: Some(tools), bytes: 400 })
+    };
+    let settled_at = |h: &Harness, agent: &str| h.machine.session().tools_at(agent, &model());
+    h.prompt("go");
+    assert_eq!(h.on(made(&["read"])), ["append tools.settled"]);
+    let at = settled_at(&h, "build");
+    assert_eq!(at, h.log.last().map(|entry| entry.seq));
+    assert!(h.on(made(&["read", "edit"])).is_empty());
+    assert_eq!(settled_at(&h, "plan"), None);
+    h.answer(&"done".repeat(500), &[]);
+    h.crash();
+    assert_eq!(settled_at(&h, "build"), at);
+    let ticket = h.ticket();
+    h.on(Input::Compact(ticket, None));
+    aside(&mut h, "It went.");
+    assert_eq!(settled_at(&h, "build"), None);
+    h.prompt("more");
+    assert_eq!(h.on(made(&["read", "edit"])), ["append tools.settled"]);
+    assert_eq!(settled_at(&h, "build"), h.log.last().map(|entry| entry.seq));
+}
+
 /// The system prompt and the tools are made: they have so many bytes.
 fn measured(h: &mut Harness, bytes: u64) -> Vec<String> {
     let (agent, text) = ("sisyphus".to_owned(), Some("Be kind.".to_owned()));
-    h.on(Input::SystemMade(SystemMade { agent, model: model(), text, bytes }))
+    h.on(Input::SystemMade(SystemMade { agent, model: model(), text, tools: None, bytes }))
 }
 
 /// What the request of a new prompt may have.

@@ -10,13 +10,14 @@ use super::FrameError;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 22] = [
+const KINDS: [(&str, u16); 23] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("session.forked", 1),
     ("prompt.admitted", 1),
     ("turn.started", 1),
     ("system.settled", 1),
+    ("tools.settled", 1),
     ("attempt.started", 1),
     ("attempt.ended", 1),
     ("step.finished", 1),

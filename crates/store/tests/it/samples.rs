@@ -16,8 +16,8 @@ use playhouse_protocol::question::{
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
     ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery, SessionChanged,
-    SessionCreated, ShortenedOutput, StepFinished, StepPart, SystemSettled, TurnEnded, TurnOutcome,
-    TurnSummarized,
+    SessionCreated, SettledTool, ShortenedOutput, StepFinished, StepPart, SystemSettled, ToolsSettled,
+    TurnEnded, TurnOutcome, TurnSummarized,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -461,6 +461,11 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             agent: "build".to_owned(),
             model: model(),
             text: "You are a test.\n\n<environment>\nGit: no\n</environment>\n".to_owned(),
+        }),
+        Record::ToolsSettled(ToolsSettled {
+            agent: "build".to_owned(),
+            model: model(),
+            tools: ["read", "edit"].map(|name| SettledTool { name: name.to_owned() }).into(),
         }),
         Record::CallProposed(CallProposed::new(
             part(11),

@@ -173,6 +173,35 @@ async fn arguments_that_do_not_fit_are_explained() {
 }
 
 #[tokio::test]
+async fn who_edits_a_notebook_as_text_is_told_what_changes_a_cell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.ipynb");
+    fs_err::write(&path, r#"{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}"#).unwrap();
+    fs_err::write(folder.path().join("notes.txt"), "5").unwrap();
+    let context = context(folder.path(), Arc::new(Count::default()));
+    for name in ["notes.ipynb", "notes.txt"] {
+        call("read", &json!({"filePath": name}), &context).await.unwrap();
+    }
+    let edit = async |tool: &str, file: &str, old: &str| {
+        let change = json!({"oldString": old, "newString": "6"});
+        let input = match tool {
+            "edit" => json!({"filePath": file, "oldString": old, "newString": "6"}),
+            _ => json!({"filePath": file, "edits": [change]}),
+        };
+        match call(tool, &input, &context).await {
+            Ok(output) => output.output,
+            Err(error) => error.to_string(),
+        }
+    };
+    for tool in ["edit", "multiedit"] {
+        let told = edit(tool, "notes.ipynb", "no such text").await;
+        assert!(told.contains("not found") && told.contains("`notebook_edit`"), "{told}");
+    }
+    assert!(edit("edit", "notes.ipynb", "5").await.contains("`notebook_edit`"));
+    assert!(!edit("edit", "notes.txt", "5").await.contains("notebook_edit"));
+}
+
+#[tokio::test]
 async fn a_file_must_have_been_read_for_multiedit_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");

@@ -6,7 +6,7 @@ use playhouse_protocol::Timestamp;
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::PromptKind;
-use playhouse_protocol::record::{Entry, Record, StepPart};
+use playhouse_protocol::record::{AttemptOutcome, Entry, Record, StepPart};
 
 use super::world::World;
 use crate::harness::Harness;
@@ -134,8 +134,11 @@ pub(super) fn check_log(log: &[Entry]) {
                 open.questions.remove(question).expect("an open request is settled, once");
             }
             Record::TodosChanged { .. } => {
-                // Where the log was cut between the two, the call runs again.
-                let goes_on = matches!(next, Some(Record::CallSettled { .. } | Record::CallIntended(_)));
+                // Where the log was cut between the two, the call runs again, and an attempt beside the turn is lost before that.
+                let goes_on = match next {
+                    Some(Record::AttemptEnded(ended)) => ended.outcome == AttemptOutcome::Lost,
+                    next => matches!(next, Some(Record::CallSettled { .. } | Record::CallIntended(_))),
+                };
                 assert!(goes_on, "{next:?}");
             }
             Record::CallIntended(intended) => {

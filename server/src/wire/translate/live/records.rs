@@ -34,7 +34,10 @@ impl Live {
         let ends_summary = matches!(&entry.record, Record::AttemptEnded(ended) if summary(ended));
         self.session.apply(&entry).map_err(|_| Lost)?;
         match &entry.record {
-            Record::SessionCreated(_) | Record::Forked(_) | Record::SystemSettled(_) => {}
+            Record::SessionCreated(_)
+            | Record::Forked(_)
+            | Record::SystemSettled(_)
+            | Record::ToolsSettled(_) => {}
             Record::SessionChanged(_) => self.updated(out),
             Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
             Record::TurnStarted { turn } => {
