@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write as _};
 use playhouse_actors::Published;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::{CallOutcome, CallResult, CompactionKind};
+use playhouse_protocol::message::{CallOutcome, CallResult, CompactionKind, FinishReason};
 use playhouse_protocol::record::{CallProposed, ConsentAsked, StepPart, TurnEnded, TurnOutcome};
 use playhouse_protocol::{ConsentId, Entry, EventBody, Record, SessionId, Timestamp};
 use playhouse_session::tags::Tags;
@@ -199,7 +199,14 @@ impl Renderer {
     fn show_record(&mut self, record: &Record) -> std::io::Result<()> {
         match record {
             Record::StepFinished(finished) => {
+                // A step that ended well has a note where nothing but reasoning came.
+                let note = finished.error.as_ref().filter(|_| finished.finish == FinishReason::Stop);
                 for part in &finished.parts {
+                    if let (StepPart::Reasoning { text, .. }, Some(_)) = (part, note)
+                        && !text.is_empty()
+                    {
+                        self.note(&format!("(thinking) {}", text.trim_end()), "2")?;
+                    }
                     let StepPart::Text { id, text } = part else { continue };
                     // What streamed is shown; what was missed (a slow terminal) follows here.
                     let shown = self.parts.remove(id).map_or(0, |shown| shown.bytes);
@@ -207,7 +214,7 @@ impl Renderer {
                     self.text(&rest)?;
                     self.end_line()?;
                 }
-                Ok(())
+                note.map_or(Ok(()), |note| self.note(&format!("note: {note}"), "33"))
             }
             Record::CallProposed(proposed) => {
                 self.propose(proposed);

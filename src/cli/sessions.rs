@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use playhouse_actors::fold;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{AssistantMessage, CallState, Message, Part, TextMarks};
+use playhouse_protocol::message::{AssistantMessage, CallState, FinishReason, Message, Part, TextMarks};
 use playhouse_protocol::operator::{Resumed, SessionLog};
 use playhouse_protocol::record::{AttemptOutcome, ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
@@ -358,7 +358,8 @@ fn show_answer(message: &AssistantMessage, consents: &Consents<'_>, text: &mut S
     push(text, format_args!("\n── {} ({}), {}\n", message.agent, message.model, time(message.created)));
     message.parts.iter().for_each(|part| show_part(part, consents, text));
     if let Some(error) = &message.error {
-        push(text, format_args!("error: {error}\n"));
+        let word = if message.finish == Some(FinishReason::Stop) { "note" } else { "error" };
+        push(text, format_args!("{word}: {error}\n"));
     }
 }
 

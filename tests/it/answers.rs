@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use mock_llm::{Cut, Fault, Finish, Model, Script, Step, call, calls, malformed_call, text};
+use mock_llm::{Cut, Fault, Finish, Model, Script, Step, call, calls, malformed_call, reasoning, text};
 use playhouse::protocol::message::{CallOutcome, CallResult};
 use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{ErrorCode, Record};
@@ -65,9 +65,10 @@ fn calls_that_make_no_sense_are_answered() {
 #[test]
 fn an_answer_that_never_becomes_one_fails_the_turn() {
     let all = u64::from(playhouse::session::RetryPolicy::default().attempts);
-    let cases: [(Step, ErrorCode, u64); 7] = [
+    let cases: [(Step, ErrorCode, u64); 8] = [
         (Step::empty(), ErrorCode::EmptyAnswer, all),
-        (text("x").fault(Fault::Html("<html><h1>Sign in</h1>".into())), ErrorCode::BadAnswer, all),
+        (text("x").fault(Fault::Html("<html><h1>Sign in</h1>".into())), ErrorCode::BadAnswer, 2),
+        (text("x").fault(Fault::retry_after(429, 1_382_400)), ErrorCode::RateLimited, 1),
         (mock_llm::tokens(50).fault(Fault::cut(10, Cut::Eof)), ErrorCode::StreamCut, all),
         (mock_llm::tokens(50).fault(Fault::cut(10, Cut::Reset)), ErrorCode::StreamCut, all),
         (text("x").fault(Fault::status(401)), ErrorCode::Authentication, 1),
@@ -101,6 +102,21 @@ fn an_answer_that_never_becomes_one_fails_the_turn() {
             }
         }
     });
+}
+
+#[test]
+fn an_answer_of_reasoning_only_is_asked_for_once_more_and_then_shown() {
+    for dialect in Dialect::ALL {
+        let model =
+            Model::new().step(reasoning("The tests come first.")).next_turn().step(text("All is well."));
+        let stage = Stage::speaking(dialect, Script::new().model("m", model));
+        let ended =
+            stage.run(["Go."]).is(0).says(["(thinking) The tests come first.\n", "note: ", "completed\n"]);
+        assert!(ended.stderr.contains("only its reasoning"), "{dialect:?} {ended:#?}");
+        assert_eq!(end(&stage), (TurnOutcome::Completed, None), "{dialect:?}");
+        assert_eq!(stage.mock.journal().count(), 2, "{dialect:?}");
+        assert_eq!(stage.run(["-c", "And now?"]).is(0).stdout, "All is well.\n", "{dialect:?}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ async fn a_provider_that_wants_a_long_pause_fails_the_turn_and_says_when_to_come
     assert_eq!(ended.outcome, TurnOutcome::Failed);
     let error = ended.error.unwrap();
     assert_eq!(error.code, ErrorCode::RateLimited);
-    assert!(error.message.contains("come back in 3600 s"), "{error}");
+    assert!(error.message.contains("come back in 60 minutes"), "{error}");
     let limiter = &stage.directory.limiter;
     let (cool, _) = limiter.outlook();
     assert!(cool.as_millis() <= 10, "no longer than a step would wait by this stage's policy: {cool:?}");

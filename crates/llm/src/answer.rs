@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
 use crate::endpoint::Endpoint;
 use crate::failure::{self, Refusal, describe_body, header};
+use crate::halves::Halves;
 use crate::repair::Repair;
 use crate::sse::{EVENT_LIMIT, EventReader};
 use crate::transport::{HttpRequest, HttpResponse, Transport, address};
@@ -144,6 +145,7 @@ pub async fn send(
         endpoint: endpoint.clone(),
         body: Some(response.body),
         events: EventReader::new(EVENT_LIMIT),
+        halves: Halves::default(),
         decoder: dialect.decoder(endpoint.usage),
         limits,
         end,
@@ -232,6 +234,8 @@ pub struct AnswerStream {
     body: Option<Body>,
     /// Cuts the body into events.
     events: EventReader,
+    /// Puts characters together that were cut in two.
+    halves: Halves,
     /// Reads the events.
     decoder: Box<dyn Decode>,
     /// What the server may do.
@@ -288,6 +292,10 @@ impl AnswerStream {
         };
         let before = out.len();
         let mut result = self.take_batch(arrived, out).await;
+        if out.len() > before {
+            // It goes on behind its reason: what may follow is waited for anew.
+            self.trailing_since = None;
+        }
         self.said += out[before..].iter().map(StreamEvent::size).sum::<u64>();
         if self.said > self.limits.answer && !self.decoder.is_complete() {
             let what = format!(
@@ -314,7 +322,10 @@ impl AnswerStream {
             let chunk = match arrived {
                 Some(Some(Ok(chunk))) => chunk,
                 // What could still have come is no part of the answer.
-                Some(Some(Err(_))) | None if self.decoder.is_whole() => return Ok(false),
+                Some(Some(Err(_))) | None if self.decoder.is_whole() => {
+                    self.decoder.end(&mut batch)?;
+                    return Ok(false);
+                }
                 Some(Some(Err(error))) => return Err(error),
                 Some(None) => {
                     self.body = None;
@@ -362,10 +373,10 @@ impl AnswerStream {
             let rest = BEGINNING_LIMIT - beginning.len();
             beginning.extend_from_slice(&chunk[..chunk.len().min(rest)]);
         }
-        let Self { events, decoder, beginning, .. } = self;
+        let Self { events, halves, decoder, beginning, .. } = self;
         let taken = events.push(chunk, |name, data| {
             *beginning = None;
-            if decoder.is_complete() { Ok(()) } else { decoder.event(name, data, batch) }
+            if decoder.is_complete() { Ok(()) } else { decoder.event(name, &halves.mend(data), batch) }
         });
         // What follows the end is of no interest, and no reason to fail.
         if decoder.is_complete() { Ok(()) } else { taken }
@@ -373,16 +384,17 @@ impl AnswerStream {
 
     /// Takes the end of the body.
     fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let Self { events, decoder, beginning, .. } = self;
+        let Self { events, halves, decoder, beginning, .. } = self;
         let rest = events.end(|name, data| {
             *beginning = None;
-            decoder.event(name, data, batch)
+            decoder.event(name, &halves.mend(data), batch)
         });
         match rest {
             // Half an event: that it is malformed says no more than that the stream was cut.
-            Err(error) if error.code == ErrorCode::BadAnswer => Ok(()),
-            rest => rest,
+            Err(error) if error.code != ErrorCode::BadAnswer => return Err(error),
+            _ => {}
         }
+        if decoder.is_complete() { Ok(()) } else { decoder.end(batch) }
     }
 
     /// Gives up the body. Where the answer is complete, its connection is read to the end, so that it can be used again.

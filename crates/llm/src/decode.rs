@@ -8,6 +8,7 @@ use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde_json::Value;
 
+use crate::extent::Extent;
 use crate::repair::{Repair, Repairs};
 
 /// A piece of an answer. Deltas are never empty.
@@ -35,7 +36,7 @@ pub enum StreamEvent {
         text: String,
     },
     /// The part under way is complete: what follows belongs to another one. Comes once for every part of an answer that
-    /// ended well, and never for a part that had nothing.
+    /// ended well, and never for a part that had nothing. Arguments of an earlier call may follow, if a server mixes calls.
     PartEnd,
 }
 
@@ -135,6 +136,11 @@ pub(crate) trait Decode: Send {
         self.is_complete()
     }
 
+    /// The stream ended without an end marker: ends what is under way, if the reason came.
+    fn end(&mut self, _batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        Ok(())
+    }
+
     /// What the provider reported so far.
     fn usage(&self) -> Option<Usage>;
 
@@ -188,14 +194,16 @@ impl<'a> Batch<'a> {
 /// The parts of an answer as they come: keeps what was said, and ends parts.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    /// Calls that began.
-    calls: usize,
+    /// Calls that began, with how far their arguments have come.
+    calls: Vec<Extent>,
     /// Their ids.
     ids: HashSet<String>,
     /// What was made good.
     repairs: Repairs,
     /// Whether any text was more than white space.
     said: bool,
+    /// Whether there was any reasoning.
+    thought: bool,
     /// Whether a part had something and has not ended.
     open: bool,
 }
@@ -211,30 +219,45 @@ impl Parts {
 
     pub(crate) fn reasoning(&mut self, piece: &str, batch: &mut Batch<'_>) {
         if !piece.is_empty() {
+            self.thought = self.thought || !piece.trim_start().is_empty();
             self.open = true;
             batch.reasoning(piece);
         }
     }
 
     pub(crate) fn opaque(&mut self, value: serde_json::Value, batch: &mut Batch<'_>) {
+        self.thought = true;
         self.open = true;
         batch.out.push(StreamEvent::ReasoningOpaque(value));
     }
 
-    pub(crate) fn call(&mut self, id: &str, name: &str, batch: &mut Batch<'_>) {
-        self.calls += 1;
+    /// A call begins; returns its number.
+    pub(crate) fn call(&mut self, id: &str, name: &str, batch: &mut Batch<'_>) -> usize {
+        self.calls.push(Extent::default());
         self.open = true;
         if !id.is_empty() && !self.ids.insert(id.to_owned()) {
             self.note(Repair::RepeatedCallId);
         }
         batch.out.push(StreamEvent::CallStart { id: id.to_owned(), name: name.to_owned() });
+        self.calls.len() - 1
     }
 
-    /// More arguments of the call that began last.
-    pub(crate) fn arguments(&mut self, piece: &str, batch: &mut Batch<'_>) {
-        if !piece.is_empty() {
-            batch.arguments(self.calls.saturating_sub(1), piece);
+    /// More arguments of the call with this number.
+    pub(crate) fn arguments(&mut self, call: usize, piece: &str, batch: &mut Batch<'_>) {
+        if let Some(extent) = self.calls.get_mut(call).filter(|_| !piece.is_empty()) {
+            extent.push(piece);
+            batch.arguments(call, piece);
         }
+    }
+
+    /// Whether the arguments of all calls are whole, as far as that can be seen.
+    pub(crate) fn are_calls_whole(&self) -> bool {
+        self.calls.iter().all(Extent::is_whole)
+    }
+
+    /// Whether anything came: a part that began, whether it has ended or not.
+    pub(crate) fn has_any(&self) -> bool {
+        self.open || self.said || self.thought || !self.calls.is_empty()
     }
 
     pub(crate) fn end(&mut self, batch: &mut Batch<'_>) {
@@ -254,7 +277,7 @@ impl Parts {
 
     /// The dialect has another word for the end of an answer with calls.
     pub(crate) fn stopped(&mut self) -> FinishReason {
-        if self.calls > 0 {
+        if !self.calls.is_empty() {
             self.note(Repair::StoppedWithCalls);
         }
         FinishReason::Stop
@@ -263,16 +286,21 @@ impl Parts {
     /// The reason that fits what came. `reported`: the provider's own word, for messages.
     pub(crate) fn settle(&self, finish: FinishReason, reported: &str) -> Result<FinishReason, ErrorInfo> {
         match finish {
-            FinishReason::ToolCalls if self.calls == 0 => Err(bad(format!(
+            FinishReason::ToolCalls if self.calls.is_empty() => Err(bad(format!(
                 "the answer ended with \"{reported}\" and holds no call; if this goes on, the server's tool parser does \
                  not fit the model"
             ))),
             // Some servers say that the model stopped whatever it did.
-            FinishReason::Stop if self.calls > 0 => Ok(FinishReason::ToolCalls),
-            FinishReason::Stop | FinishReason::Other if self.calls == 0 && !self.said => Err(ErrorInfo::new(
-                ErrorCode::EmptyAnswer,
-                format!("the answer (ended with \"{reported}\") holds neither text nor a call"),
-            )),
+            FinishReason::Stop if !self.calls.is_empty() => Ok(FinishReason::ToolCalls),
+            // What follows from reasoning alone is for the caller to say.
+            FinishReason::Stop | FinishReason::Other
+                if self.calls.is_empty() && !self.said && !self.thought =>
+            {
+                Err(ErrorInfo::new(
+                    ErrorCode::EmptyAnswer,
+                    format!("the answer (ended with \"{reported}\") holds neither text nor a call"),
+                ))
+            }
             finish => Ok(finish),
         }
     }
@@ -286,6 +314,29 @@ pub(crate) fn bad(what: impl Into<String>) -> ErrorInfo {
 /// An answer that stopped before `marker`.
 pub(crate) fn cut(marker: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::StreamCut, format!("the answer stopped before its end ({marker} did not come)"))
+}
+
+/// The most calls, or items of any kind, that an answer is read with. Each is looked for among all.
+const MOST_ITEMS: usize = 10_000;
+
+/// Refuses an answer of too many calls or items.
+pub(crate) fn check_count(items: usize) -> Result<(), ErrorInfo> {
+    match items > MOST_ITEMS {
+        true => {
+            Err(bad(format!("the answer holds more than {MOST_ITEMS} parts: nothing this large is read")))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether the data of an event says nothing: it is empty, or a comment that somebody sent as data.
+pub(crate) fn is_nothing(data: &str) -> bool {
+    matches!(data.trim_start().as_bytes().first(), None | Some(b':'))
+}
+
+/// Whether the data of an event is the end marker that servers of any dialect may send.
+pub(crate) fn is_done(data: &str) -> bool {
+    data.trim_start().starts_with("[DONE]")
 }
 
 /// Reads the data of an event named `what`.

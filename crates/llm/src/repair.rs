@@ -14,6 +14,10 @@ pub enum Repair {
     ArgumentsNotAnObject,
     /// The answer says that the model stopped, and holds calls: they are carried out.
     StoppedWithCalls,
+    /// The answer has an end marker and no reason, or the other way round: it is complete.
+    HalfAnEnd,
+    /// Parts of the answer are mixed, repeated, unfinished, or come after its reason: each piece is put where it belongs.
+    OutOfOrder,
     /// No usage was reported with the end: it is estimated.
     NoUsage,
     /// Figures of the usage contradict each other: the record is marked, and has the provider's own object.
@@ -29,6 +33,12 @@ impl fmt::Display for Repair {
                 "a call whose arguments are no JSON object is answered with an error"
             }
             Self::StoppedWithCalls => "calls of an answer that says it just stopped are carried out",
+            Self::HalfAnEnd => {
+                "an answer with an end marker and no reason, or a reason and no marker, is complete"
+            }
+            Self::OutOfOrder => {
+                "parts of an answer that were mixed, repeated or unfinished were put together"
+            }
             Self::NoUsage => "usage that was not reported is estimated",
             Self::UnreconciledUsage => "usage whose figures contradict each other is marked so",
         })

@@ -222,7 +222,7 @@ impl ErrorInfo {
                 format!("the answer of {model} cannot be read{status}: try again later, or ask the operator")
             }
             (ErrorCode::EmptyAnswer, _) => {
-                format!("the answer of {model} was empty: try again later, or ask the operator")
+                format!("{model} gave neither text nor a call: try again later, or ask the operator")
             }
             (ErrorCode::ContextOverflow, _) => {
                 format!("{model} cannot take this much{status}: the conversation must become shorter")

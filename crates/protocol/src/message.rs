@@ -246,7 +246,7 @@ pub struct AssistantMessage {
     /// Why the answer ended; absent while it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<FinishReason>,
-    /// What went wrong, for a step that failed.
+    /// What went wrong, for a step that failed; a note for people, for one that stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     /// Models do not read it: it is the shell block of a command template.
@@ -395,12 +395,22 @@ pub enum CallInput {
 }
 
 impl CallInput {
-    /// Reads what a model wrote as arguments. No text at all is an empty object.
+    /// Reads what a model wrote as arguments. No text at all is an empty object. The text of an object may be encoded as a
+    /// JSON string once more.
+    ///
+    /// ```
+    /// use playhouse_protocol::message::CallInput;
+    /// let object = CallInput::from_model(r#"{"a":"b"}"#);
+    /// assert!(matches!(object, CallInput::Object(_)));
+    /// assert_eq!(CallInput::from_model(r#""{\"a\":\"b\"}""#), object);
+    /// assert_eq!(CallInput::from_model("\"b\""), CallInput::Malformed("\"b\"".into()));
+    /// ```
     pub fn from_model(text: &str) -> Self {
         if text.trim().is_empty() {
             return Self::Object(Map::new());
         }
-        match serde_json::from_str(text) {
+        let inner = || serde_json::from_str::<String>(text).and_then(|inner| serde_json::from_str(&inner));
+        match serde_json::from_str(text).or_else(|_| inner()) {
             Ok(object) => Self::Object(object),
             Err(_) => Self::Malformed(text.to_owned()),
         }

@@ -451,7 +451,7 @@ pub struct StepFinished {
     pub parts: Vec<StepPart>,
     /// Why the answer ended.
     pub finish: FinishReason,
-    /// What went wrong, for a step that failed.
+    /// What went wrong, for a step that failed; a note for people, for one that stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     /// Tokens of all its attempts.

@@ -202,6 +202,10 @@ pub struct Step {
     pub attempts: u32,
     /// Attempts that failed. One that a crash cut off did not.
     pub failures: u32,
+    /// Those of them whose answer could not be decoded.
+    pub bad_answers: u32,
+    /// Those of them whose answer was complete and held neither text nor a call.
+    pub empty_answers: u32,
     /// Whether its last attempt was refused since it was too long, and no room was made since.
     pub overflowed: bool,
     /// What its attempts used.

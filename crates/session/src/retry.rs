@@ -2,6 +2,10 @@
 
 use playhouse_protocol::{ErrorCode, ErrorInfo};
 
+/// The most attempts of a step that end with an answer that cannot be decoded, and with one of reasoning only: the next one is
+/// most likely the same.
+pub(crate) const MOST_ALIKE: u32 = 2;
+
 /// How often a step is attempted, and how long to wait in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -36,10 +40,13 @@ impl RetryPolicy {
         jitter: f64,
         error: &ErrorInfo,
     ) -> Result<u64, Option<String>> {
+        let come_back = |asked: u64| Some(format!("come back in {}", in_words(asked)));
         if !error.code.is_retryable() {
-            return Err(None);
+            // When it ends. A shorter wait is one that providers ask for whatever the reason.
+            let is_quota = error.code == ErrorCode::QuotaExceeded;
+            let end = error.retry_after_ms.filter(|asked| is_quota && *asked > self.longest_ms);
+            return Err(end.and_then(come_back));
         }
-        let come_back = |asked: u64| Some(format!("come back in {} s", asked.div_ceil(1_000)));
         let later = || {
             let passes = matches!(error.code, ErrorCode::RateLimited | ErrorCode::ProviderUnavailable);
             error.retry_after_ms.map_or(passes.then(|| "try again later".to_owned()), come_back)
@@ -67,6 +74,17 @@ impl RetryPolicy {
             return Err(later());
         }
         Ok(wait)
+    }
+}
+
+/// A wait for people, rounded up: in seconds up to two minutes, then in minutes, hours and days.
+fn in_words(millis: u64) -> String {
+    let seconds = millis.div_ceil(1_000);
+    match seconds {
+        0..=120 => format!("{seconds} s"),
+        121..=7_200 => format!("{} minutes", seconds.div_ceil(60)),
+        7_201..=172_800 => format!("{} hours", seconds.div_ceil(3_600)),
+        _ => format!("{} days", seconds.div_ceil(86_400)),
     }
 }
 
@@ -109,6 +127,32 @@ mod tests {
         assert_eq!(ask(ErrorCode::RateLimited, Some(20)), Err(Some("come back in 1 s".into())));
         assert_eq!(ask(ErrorCode::ProviderUnavailable, None), Err(Some("try again later".into())));
         assert_eq!(ask(ErrorCode::StreamCut, None), Err(None));
+    }
+
+    #[test]
+    fn a_long_wait_is_told_in_the_unit_that_fits() {
+        for (seconds, words) in [
+            (120, "120 s"),
+            (121, "3 minutes"),
+            (3_600, "60 minutes"),
+            (7_201, "3 hours"),
+            (172_800, "48 hours"),
+            (16 * 86_400, "16 days"),
+        ] {
+            assert_eq!(in_words(seconds * 1_000), words);
+        }
+        assert_eq!(in_words(u64::MAX), "213503982335 days");
+    }
+
+    #[test]
+    fn a_used_up_quota_says_when_it_ends_and_is_not_waited_for() {
+        let quota = |ms| ErrorInfo { retry_after_ms: ms, ..ErrorInfo::new(ErrorCode::QuotaExceeded, "x") };
+        assert_eq!(
+            POLICY.decide(1, 0, 0.0, &quota(Some(86_400_000))),
+            Err(Some("come back in 24 hours".into()))
+        );
+        assert_eq!(POLICY.decide(1, 0, 0.0, &quota(Some(200))), Err(None));
+        assert_eq!(POLICY.decide(1, 0, 0.0, &quota(None)), Err(None));
     }
 
     #[test]

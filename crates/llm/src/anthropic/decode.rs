@@ -5,24 +5,27 @@ use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
+use crate::decode::{
+    Answer, Batch, Decode, Parts, Removals, bad, check_count, cut, is_done, is_nothing, parse,
+};
 use crate::failure;
 use crate::form::Form;
-use crate::json::{Text, text};
+use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
 pub(super) struct Decoder {
-    /// Whether `message_start` came.
-    started: bool,
+    /// Whether any block began.
+    begun: bool,
     /// Whether `message_stop` came.
     stopped: bool,
     /// What stands around the text of events that are nothing but more of the block under way.
     form: Form,
     /// The block under way.
     block: Option<Block>,
-    /// The least index that the next block may have.
-    next_index: u64,
+    /// Indexes and numbers of the calls, for servers that mix blocks.
+    calls: Vec<(Option<u64>, usize)>,
     /// What was said so far.
     parts: Parts,
     /// What was reported so far.
@@ -38,15 +41,20 @@ pub(super) struct Decoder {
 }
 
 struct Block {
-    index: u64,
+    index: Option<u64>,
     kind: Kind,
+    /// Whether anything came for it behind its beginning.
+    went_on: bool,
 }
 
+#[derive(PartialEq)]
 enum Kind {
     Text,
     Thinking,
     /// `initial`: arguments that came with the beginning, for the case that no others come.
     ToolUse {
+        id: String,
+        number: usize,
         initial: Option<String>,
     },
     /// Complete with its beginning, or of a kind that is not known here.
@@ -61,19 +69,33 @@ struct Typed<'a> {
 
 #[derive(Deserialize)]
 struct MessageStart {
-    message: StartedMessage,
+    #[serde(default, deserialize_with = "fitting")]
+    message: Option<StartedMessage>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct StartedMessage {
+    #[serde(default, deserialize_with = "fitting")]
     model: Option<String>,
+    #[serde(default, deserialize_with = "fitting")]
     usage: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "fitting")]
     input_transformations: Option<Vec<Value>>,
+}
+
+/// A whole message as the data of one event, from a server that does not stream.
+#[derive(Deserialize)]
+struct WholeMessage<'a> {
+    #[serde(borrow)]
+    content: Vec<StartedBlock<'a>>,
+    #[serde(default, deserialize_with = "fitting")]
+    stop_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct BlockStart<'a> {
-    index: u64,
+    #[serde(default, deserialize_with = "fitting")]
+    index: Option<u64>,
     #[serde(borrow)]
     content_block: StartedBlock<'a>,
 }
@@ -82,13 +104,15 @@ struct BlockStart<'a> {
 struct StartedBlock<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     text: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     thinking: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    signature: Option<Text<'a>>,
     #[serde(borrow)]
     data: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     id: Option<Text<'a>>,
     #[serde(borrow)]
     name: Option<Text<'a>>,
@@ -97,7 +121,8 @@ struct StartedBlock<'a> {
 
 #[derive(Deserialize)]
 struct BlockDelta<'a> {
-    index: u64,
+    #[serde(default, deserialize_with = "fitting")]
+    index: Option<u64>,
     #[serde(borrow)]
     delta: Delta<'a>,
 }
@@ -113,17 +138,20 @@ struct Delta<'a> {
     #[serde(borrow)]
     signature: Option<Text<'a>>,
     #[serde(borrow)]
-    partial_json: Option<Text<'a>>,
+    partial_json: Option<Arguments<'a>>,
 }
 
 #[derive(Deserialize)]
 struct BlockStop {
-    index: u64,
+    #[serde(default, deserialize_with = "fitting")]
+    index: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct MessageDelta {
-    delta: StopDelta,
+    #[serde(default, deserialize_with = "fitting")]
+    delta: Option<StopDelta>,
+    #[serde(default, deserialize_with = "fitting")]
     usage: Option<Map<String, Value>>,
 }
 
@@ -139,11 +167,35 @@ impl Decode for Decoder {
             return Ok(());
         }
         self.form.forget(name);
+        if is_done(data) {
+            if self.stop_reason.is_none() {
+                self.parts.note(Repair::HalfAnEnd);
+            }
+            self.close(batch);
+            self.stopped = self.stop_reason.is_some() || self.parts.are_calls_whole();
+            return Ok(());
+        }
+        // These need no data.
+        if is_nothing(data) && !matches!(name, "message_stop" | "content_block_stop" | "error") {
+            return Ok(());
+        }
         self.any(name, data, batch)
     }
 
     fn is_complete(&self) -> bool {
         self.stopped
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stopped || self.stop_reason.is_some()
+    }
+
+    fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if self.stop_reason.is_some() {
+            self.parts.note(Repair::HalfAnEnd);
+            self.close(batch);
+        }
+        Ok(())
     }
 
     fn usage(&self) -> Option<Usage> {
@@ -155,11 +207,12 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> Result<Answer, ErrorInfo> {
-        if !self.stopped {
+        if !self.is_whole() {
             return Err(cut("message_stop"));
         }
-        let reported = self.stop_reason.as_deref().unwrap_or("no reason");
+        let reported = self.stop_reason.as_deref().unwrap_or(NO_REASON);
         let finish = match reported {
+            NO_REASON => FinishReason::Stop,
             "end_turn" | "stop_sequence" => self.parts.stopped(),
             "tool_use" => FinishReason::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
@@ -176,11 +229,11 @@ impl Decode for Decoder {
 impl Decoder {
     pub(super) fn new(usage: UsageConvention) -> Self {
         Self {
-            started: false,
+            begun: false,
             stopped: false,
             form: Form::default(),
             block: None,
-            next_index: 0,
+            calls: Vec::new(),
             parts: Parts::default(),
             usage: Reported::new(usage),
             usage_is_final: false,
@@ -202,44 +255,82 @@ impl Decoder {
                 Ok(())
             }
             "content_block_start" => self.block_start(parse(name, data)?, batch),
-            "content_block_stop" => self.block_stop(&parse(name, data)?, batch),
-            "message_start" => self.message_start(parse(name, data)?),
-            "message_delta" => self.message_delta(parse(name, data)?),
-            "message_stop" => self.message_stop(),
+            "content_block_stop" => {
+                let index = if is_nothing(data) { None } else { parse::<BlockStop>(name, data)?.index };
+                // An end that comes twice, or late, ends nothing.
+                if self.block.as_ref().is_some_and(|open| index.is_none() || open.index == index) {
+                    self.close(batch);
+                } else if index.is_some() {
+                    self.parts.note(Repair::OutOfOrder);
+                }
+                Ok(())
+            }
+            "message_start" => self.message_start(parse::<MessageStart>(name, data)?.message),
+            "message_delta" => {
+                self.message_delta(parse(name, data)?);
+                Ok(())
+            }
+            "message_stop" => {
+                if self.block.is_some() {
+                    self.parts.note(Repair::OutOfOrder);
+                }
+                if self.stop_reason.is_none() {
+                    self.parts.note(Repair::HalfAnEnd);
+                }
+                self.close(batch);
+                self.stopped = true;
+                Ok(())
+            }
+            "error" if is_nothing(data) => Err(failure::in_stream(&Value::Null)),
             "error" => Err(failure::in_stream(&parse(name, data)?)),
-            // A server that leaves out the names of events.
-            "message" => match &*parse::<Typed<'_>>(name, data)?.kind {
-                "message" => Err(bad("the data of an event is a whole message: the server does not stream")),
-                kind => self.any(kind, data, batch),
+            _ => match parse::<Typed<'_>>(name, data) {
+                // A server that leaves out the names of events, or has others.
+                Ok(event) if &*event.kind == "message" => self.whole_message(data, batch),
+                Ok(event) if &*event.kind != name => self.any(&event.kind, data, batch),
+                Err(error) if name == "message" => match parse::<Value>(name, data) {
+                    // An error in the form of the other dialects.
+                    Ok(value) if value.get("error").is_some() => Err(failure::in_stream(&value)),
+                    _ => Err(error),
+                },
+                // `ping`, and what newer servers add.
+                _ => Ok(()),
             },
-            // `ping`, and what newer servers add.
-            _ => Ok(()),
         }
     }
 
-    fn message_start(&mut self, start: MessageStart) -> Result<(), ErrorInfo> {
-        if std::mem::replace(&mut self.started, true) {
+    fn message_start(&mut self, start: Option<StartedMessage>) -> Result<(), ErrorInfo> {
+        if self.begun {
             return Err(bad("message_start came twice"));
         }
-        self.model = start.message.model;
-        self.transformations = start.message.input_transformations.unwrap_or_default();
-        self.usage.merge(start.message.usage.unwrap_or_default());
+        let start = start.unwrap_or_default();
+        self.model = start.model;
+        self.transformations = start.input_transformations.unwrap_or_default();
+        self.usage.merge(start.usage.unwrap_or_default());
+        Ok(())
+    }
+
+    fn whole_message(&mut self, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        let whole: WholeMessage<'_> = parse("message", data)?;
+        let message: StartedMessage = parse("message", data)?;
+        self.usage_is_final = message.usage.is_some();
+        self.message_start(Some(message))?;
+        for content_block in whole.content {
+            self.block_start(BlockStart { index: None, content_block }, batch)?;
+            self.close(batch);
+        }
+        self.stop_reason = whole.stop_reason;
+        self.stopped = true;
         Ok(())
     }
 
     fn block_start(&mut self, start: BlockStart<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let index = start.index;
-        if !self.started {
-            return Err(bad(format!("content block {index} began before message_start")));
+        let BlockStart { index, content_block: block } = start;
+        if self.repeats(index, &block) {
+            self.parts.note(Repair::OutOfOrder);
+            return Ok(());
         }
-        if let Some(open) = &self.block {
-            return Err(bad(format!("content block {index} began before block {} ended", open.index)));
-        }
-        if index < self.next_index {
-            return Err(bad(format!("content block {index} came twice or out of order")));
-        }
-        self.next_index = index.saturating_add(1);
-        let block = start.content_block;
+        self.end_open(batch);
+        self.begun = true;
         let kind = match &*block.kind {
             "text" => {
                 self.parts.text(text(&block.text), batch);
@@ -247,6 +338,10 @@ impl Decoder {
             }
             "thinking" => {
                 self.parts.reasoning(text(&block.thinking), batch);
+                let signature = text(&block.signature);
+                if !signature.is_empty() {
+                    self.parts.opaque(json!({"signature": signature}), batch);
+                }
                 Kind::Thinking
             }
             "redacted_thinking" => {
@@ -254,42 +349,113 @@ impl Decoder {
                 Kind::Other
             }
             "tool_use" => {
-                if text(&block.name).is_empty() {
-                    return Err(bad(format!("the call in content block {index} has no name")));
+                let (id, name) = (text(&block.id), text(&block.name));
+                if name.is_empty() {
+                    return Err(bad(format!("the call in content block {} has no name", shown(index))));
                 }
-                self.parts.call(text(&block.id), text(&block.name), batch);
-                let is_given = |input: &Value| input.as_object().is_some_and(|input| !input.is_empty());
-                Kind::ToolUse { initial: block.input.filter(is_given).map(|input| input.to_string()) }
+                let number = self.parts.call(id, name, batch);
+                self.calls.push((index, number));
+                check_count(self.calls.len())?;
+                let initial = match block.input {
+                    Some(Value::Object(input)) if !input.is_empty() => Some(Value::Object(input).to_string()),
+                    Some(Value::String(input)) if !input.is_empty() => Some(input),
+                    _ => None,
+                };
+                Kind::ToolUse { id: id.to_owned(), number, initial }
             }
             _ => Kind::Other,
         };
-        self.block = Some(Block { index, kind });
+        self.block = Some(Block { index, kind, went_on: false });
         Ok(())
     }
 
-    /// The piece that an event adds to the block under way, if it does.
+    /// Whether the beginning of a block is that of the block under way, once more.
+    fn repeats(&self, index: Option<u64>, block: &StartedBlock<'_>) -> bool {
+        let Some(open) = self.block.as_ref().filter(|open| index.is_some() && open.index == index) else {
+            return false;
+        };
+        match (&open.kind, &*block.kind) {
+            // What begins with text is another one.
+            (Kind::Text, "text") => text(&block.text).is_empty(),
+            (Kind::Thinking, "thinking") => text(&block.thinking).is_empty(),
+            (Kind::ToolUse { id, .. }, "tool_use") => id == text(&block.id) && !open.went_on,
+            _ => false,
+        }
+    }
+
+    /// Begins a block whose beginning did not come.
+    fn begin(&mut self, index: Option<u64>, kind: Kind, batch: &mut Batch<'_>) {
+        self.end_open(batch);
+        self.parts.note(Repair::OutOfOrder);
+        self.begun = true;
+        self.block = Some(Block { index, kind, went_on: true });
+    }
+
+    /// Ends the block under way, where another one begins before its end came.
+    fn end_open(&mut self, batch: &mut Batch<'_>) {
+        if self.block.is_some() {
+            self.parts.note(Repair::OutOfOrder);
+            self.close(batch);
+        }
+    }
+
+    /// Ends the block under way.
+    fn close(&mut self, batch: &mut Batch<'_>) {
+        let Some(open) = self.block.take() else { return };
+        if let Kind::ToolUse { number, initial: Some(arguments), .. } = open.kind {
+            self.parts.arguments(number, &arguments, batch);
+        }
+        self.parts.end(batch);
+    }
+
+    /// The piece that an event adds to the block under way, if it does. Text and reasoning of another block begin that.
     fn block_delta<'a>(
         &mut self,
         event: &'a BlockDelta<'_>,
         batch: &mut Batch<'_>,
     ) -> Result<Option<&'a str>, ErrorInfo> {
         let BlockDelta { index, delta } = event;
-        let kind = match &self.block {
-            Some(open) if open.index == *index => &open.kind,
-            _ => return Err(bad(format!("more of content block {index} came while that was not open"))),
-        };
-        match (&*delta.kind, kind) {
-            ("text_delta", Kind::Text) => Ok(Some(text(&delta.text))),
-            ("thinking_delta", Kind::Thinking) => Ok(Some(text(&delta.thinking))),
-            ("input_json_delta", Kind::ToolUse { .. }) => Ok(Some(text(&delta.partial_json))),
-            ("signature_delta", Kind::Thinking) => {
+        let open = self.block.as_ref().filter(|open| index.is_none() || open.index == *index);
+        let kind = open.map(|open| &open.kind);
+        match &*delta.kind {
+            "text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"
+                if kind == Some(&Kind::Other) =>
+            {
+                Ok(None)
+            }
+            "text_delta" => {
+                if kind != Some(&Kind::Text) {
+                    self.begin(*index, Kind::Text, batch);
+                }
+                Ok(Some(text(&delta.text)))
+            }
+            "thinking_delta" => {
+                if kind != Some(&Kind::Thinking) {
+                    self.begin(*index, Kind::Thinking, batch);
+                }
+                Ok(Some(text(&delta.thinking)))
+            }
+            "signature_delta" => {
+                if kind != Some(&Kind::Thinking) {
+                    self.begin(*index, Kind::Thinking, batch);
+                }
                 self.parts.opaque(json!({"signature": text(&delta.signature)}), batch);
                 Ok(None)
             }
-            (piece @ ("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"), kind)
-                if !matches!(kind, Kind::Other) =>
-            {
-                Err(bad(format!("a {piece} does not fit content block {index}")))
+            "input_json_delta" => {
+                let piece = arguments(&delta.partial_json);
+                if matches!(kind, Some(Kind::ToolUse { .. })) {
+                    return Ok(Some(piece));
+                }
+                let earlier = self.calls.iter().rev().find(|(of, _)| index.is_none() || of == index);
+                match earlier {
+                    Some((_, number)) => {
+                        self.parts.note(Repair::OutOfOrder);
+                        self.parts.arguments(*number, piece, batch);
+                        Ok(None)
+                    }
+                    None => Err(bad(format!("content block {} has arguments and is no call", shown(*index)))),
+                }
             }
             // Citations, and what newer servers add.
             _ => Ok(None),
@@ -298,53 +464,36 @@ impl Decoder {
 
     /// Adds a piece to the block under way.
     fn more(&mut self, piece: &str, batch: &mut Batch<'_>) {
-        match self.block.as_mut().map(|block| &mut block.kind) {
-            Some(Kind::Text) => self.parts.text(piece, batch),
-            Some(Kind::Thinking) => self.parts.reasoning(piece, batch),
-            Some(Kind::ToolUse { initial }) => {
+        let Some(open) = self.block.as_mut() else { return };
+        open.went_on |= !piece.is_empty();
+        match &mut open.kind {
+            Kind::Text => self.parts.text(piece, batch),
+            Kind::Thinking => self.parts.reasoning(piece, batch),
+            Kind::ToolUse { number, initial, .. } => {
                 if !piece.is_empty() {
                     *initial = None;
                 }
-                self.parts.arguments(piece, batch);
+                self.parts.arguments(*number, piece, batch);
             }
-            Some(Kind::Other) | None => {}
+            Kind::Other => {}
         }
     }
 
-    fn block_stop(&mut self, stop: &BlockStop, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        match self.block.take() {
-            Some(open) if open.index == stop.index => {
-                if let Kind::ToolUse { initial: Some(arguments) } = open.kind {
-                    self.parts.arguments(&arguments, batch);
-                }
-                self.parts.end(batch);
-                Ok(())
-            }
-            _ => Err(bad(format!("content block {} ended while it was not open", stop.index))),
-        }
-    }
-
-    fn message_delta(&mut self, event: MessageDelta) -> Result<(), ErrorInfo> {
-        if !self.started {
-            return Err(bad("message_delta came before message_start"));
-        }
+    fn message_delta(&mut self, event: MessageDelta) {
         let usage = event.usage.unwrap_or_default();
         self.usage_is_final |= !usage.is_empty();
         self.usage.merge(usage);
-        if event.delta.stop_reason.is_some() {
-            self.stop_reason = event.delta.stop_reason;
+        let reason = event.delta.and_then(|delta| delta.stop_reason);
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+            self.stop_reason = Some(reason);
         }
-        Ok(())
     }
+}
 
-    fn message_stop(&mut self) -> Result<(), ErrorInfo> {
-        if !self.started {
-            return Err(bad("message_stop came before message_start"));
-        }
-        if let Some(open) = &self.block {
-            return Err(bad(format!("message_stop came before content block {} ended", open.index)));
-        }
-        self.stopped = true;
-        Ok(())
-    }
+/// Stands for the reason of an answer that has none.
+const NO_REASON: &str = "no reason";
+
+/// An index for messages.
+fn shown(index: Option<u64>) -> String {
+    index.map_or_else(|| "without an index".to_owned(), |index| index.to_string())
 }

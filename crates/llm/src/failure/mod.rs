@@ -18,9 +18,9 @@ pub(crate) use self::body::describe_body;
 
 /// The error of an event that reports one, in the middle of an answer: a fragment without the provider's name.
 pub(crate) fn in_stream(value: &Value) -> ErrorInfo {
-    let said = Said::from_json(value);
+    let said = Said::from_json(value, SystemTime::now());
     let nothing = said.kind.is_empty() && said.message.is_empty() && said.status.is_none();
-    let code = said.code(said.status).unwrap_or(if nothing {
+    let code = said.code_with(said.status, said.retry_after_ms).unwrap_or(if nothing {
         ErrorCode::BadAnswer
     } else {
         ErrorCode::ProviderUnavailable
@@ -36,8 +36,8 @@ pub(crate) fn in_stream(value: &Value) -> ErrorInfo {
 pub(crate) fn in_good_body(body: &[u8]) -> Option<ErrorInfo> {
     let value: Value = serde_json::from_slice(body).ok()?;
     value.get("error").filter(|error| !error.is_null())?;
-    let said = Said::from_json(&value);
-    let code = said.code(said.status).unwrap_or(ErrorCode::BadAnswer);
+    let said = Said::from_json(&value, SystemTime::now());
+    let code = said.code_with(said.status, said.retry_after_ms).unwrap_or(ErrorCode::BadAnswer);
     let mut error = ErrorInfo::new(code, format!("the answer is an error: {}", said.text()));
     error.status = said.status;
     error.retry_after_ms = said.retry_after_ms;
@@ -66,9 +66,11 @@ impl Refusal<'_> {
     pub(crate) fn error(&self) -> ErrorInfo {
         let Self { endpoint, model, address, status, .. } = self;
         let provider = &endpoint.provider;
-        let said = Said::from_body(self.body);
-        let code = said.code(Some(*status)).unwrap_or(ErrorCode::BadAnswer);
-        let wait = retry_after_ms(self.headers, SystemTime::now()).or(said.retry_after_ms);
+        let now = SystemTime::now();
+        let said = Said::from_body(self.body, now);
+        // What would come too early for one of them is of no use.
+        let wait = retry_after_ms(self.headers, now).max(said.retry_after_ms);
+        let code = said.code_with(Some(*status), wait).unwrap_or(ErrorCode::BadAnswer);
         let text = said.text();
         let message = match (code, status) {
             (ErrorCode::Authentication, _) => {

@@ -5,7 +5,7 @@ use playhouse_protocol::error::ErrorCode;
 use serde_json::Value;
 
 use super::body::{describe_body, one_line};
-use super::wait::told_wait_ms;
+use super::wait::{Now, field_wait_ms, told_wait_ms};
 
 /// What a provider said.
 #[derive(Debug, Default)]
@@ -112,13 +112,32 @@ const FILTER: &[&str] = &[
     "inappropriate content",
 ];
 
+/// Periods of limits that are longer than anybody waits.
+const PERIODS: &[&str] = &[
+    "daily",
+    "weekly",
+    "monthly",
+    "per day",
+    "per week",
+    "per month",
+    "per-day",
+    "per-week",
+    "per-month",
+    "/day",
+    "/week",
+    "/month",
+    "per_day",
+    "per_week",
+    "per_month",
+];
+
 /// What Gemini says of a minute's allowance as well as of a plan, and OpenAI of a plan only.
 const QUOTA_OR_RATE: &str = "exceeded your current quota";
 
 impl Said {
     /// Reads the forms that providers use: `{"error": {"type", "code", "message"}}`, `{"error": "…"}`, the inner object
     /// alone, `{"message": "…"}`, `{"detail": …}`, and any of these as the one element of a list.
-    pub(super) fn from_json(value: &Value) -> Self {
+    pub(super) fn from_json(value: &Value, now: Now) -> Self {
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
         let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
         let text = |field: &str| inner.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -143,27 +162,34 @@ impl Said {
             message: one_line(&message),
             parameter: one_line(text("param")),
             status: inner.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()),
-            retry_after_ms: details.iter().find_map(retry_delay_ms).or_else(|| told_wait_ms(&message)),
+            retry_after_ms: details
+                .iter()
+                .find_map(retry_delay_ms)
+                .or_else(|| field_wait_ms(inner, now))
+                .or_else(|| told_wait_ms(&message, now)),
             daily: details.iter().any(is_daily),
             structured: true,
         }
     }
 
-    pub(super) fn from_body(body: &[u8]) -> Self {
+    pub(super) fn from_body(body: &[u8], now: Now) -> Self {
         let value = serde_json::from_slice::<Value>(body).or_else(|_| {
             // Cut at the limit, or several values: the beginning may still be one.
             serde_json::Deserializer::from_slice(body).into_iter().next().unwrap_or(Ok(Value::Null))
         });
         match value {
             Ok(value @ (Value::Object(_) | Value::String(_) | Value::Array(_))) => {
-                let said = Self::from_json(&value);
+                let said = Self::from_json(&value, now);
                 if said.message.is_empty() && said.kind.is_empty() {
                     Self { message: one_line(&value.to_string()), ..said }
                 } else {
                     said
                 }
             }
-            _ => Self { message: describe_body(body), ..Self::default() },
+            _ => {
+                let message = describe_body(body);
+                Self { retry_after_ms: told_wait_ms(&message, now), message, ..Self::default() }
+            }
         }
     }
 
@@ -211,8 +237,19 @@ impl Said {
             || (!rate && self.mentions(&[QUOTA_OR_RATE]))
     }
 
+    /// The class of an error that asks to wait this long, in milliseconds. A limit of a day or more whose end is not told is a
+    /// quota that is used up: it is not over in a moment.
+    pub(super) fn code_with(&self, status: Option<u16>, wait: Option<u64>) -> Option<ErrorCode> {
+        let code = self.code(status);
+        let is_long = || self.mentions(&["limit", "quota"]) && self.mentions(PERIODS);
+        match code {
+            Some(ErrorCode::RateLimited) if wait.is_none() && is_long() => Some(ErrorCode::QuotaExceeded),
+            code => code,
+        }
+    }
+
     /// The class of error, as far as it can be told.
-    pub(super) fn code(&self, status: Option<u16>) -> Option<ErrorCode> {
+    fn code(&self, status: Option<u16>) -> Option<ErrorCode> {
         let by_kind = [
             (
                 ErrorCode::RateLimited,

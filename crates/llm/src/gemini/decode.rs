@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, is_done, is_nothing, parse};
 use crate::failure;
-use crate::json::{Text, text};
+use crate::json::{Text, fitting, text};
+use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
@@ -22,8 +23,12 @@ pub(super) struct Decoder {
     parts: Parts,
     /// Why the answer ended, in the provider's word.
     finish_reason: Option<String>,
+    /// Whether more came after that, so that it says nothing about what may follow.
+    went_on: bool,
     /// What the provider said about it.
     finish_message: Option<String>,
+    /// Whether `[DONE]` came, which is no part of this dialect.
+    done: bool,
     /// Whether that is why the prompt was not answered at all.
     blocked: bool,
     /// What was reported so far.
@@ -48,8 +53,9 @@ struct Chunk<'a> {
     candidates: Option<Vec<Candidate<'a>>>,
     #[serde(borrow)]
     prompt_feedback: Option<Feedback<'a>>,
+    #[serde(default, deserialize_with = "fitting")]
     usage_metadata: Option<Map<String, Value>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     model_version: Option<Text<'a>>,
     error: Option<Value>,
 }
@@ -64,12 +70,13 @@ struct Feedback<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Candidate<'a> {
+    #[serde(default, deserialize_with = "fitting")]
     index: Option<u64>,
     #[serde(borrow)]
     content: Option<Content<'a>>,
     #[serde(borrow)]
     finish_reason: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     finish_message: Option<Text<'a>>,
 }
 
@@ -84,8 +91,9 @@ struct Content<'a> {
 struct Part<'a> {
     #[serde(borrow)]
     text: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "fitting")]
     thought: Option<bool>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     thought_signature: Option<Text<'a>>,
     #[serde(borrow)]
     function_call: Option<FunctionCall<'a>>,
@@ -93,7 +101,7 @@ struct Part<'a> {
 
 #[derive(Deserialize)]
 struct FunctionCall<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     id: Option<Text<'a>>,
     #[serde(borrow)]
     name: Option<Text<'a>>,
@@ -102,8 +110,17 @@ struct FunctionCall<'a> {
 }
 
 impl Decode for Decoder {
-    fn event(&mut self, _: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        if data.trim_start().starts_with("[DONE]") {
+    fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if is_done(data) {
+            self.done = true;
+            self.close(batch);
+            return Ok(());
+        }
+        if name == "error" {
+            let error = if is_nothing(data) { Value::Null } else { parse(name, data)? };
+            return Err(failure::in_stream(&error));
+        }
+        if is_nothing(data) {
             return Ok(());
         }
         let chunk: Chunk<'_> = parse("chunk", data)?;
@@ -131,13 +148,20 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    /// There is no marker: the body ends.
+    /// The dialect has no marker: the body ends.
     fn is_complete(&self) -> bool {
-        false
+        self.done
     }
 
     fn is_whole(&self) -> bool {
-        self.finish_reason.is_some()
+        self.done || (self.finish_reason.is_some() && !self.went_on)
+    }
+
+    fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if self.finish_reason.is_some() {
+            self.close(batch);
+        }
+        Ok(())
     }
 
     fn usage(&self) -> Option<Usage> {
@@ -149,8 +173,16 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> Result<Answer, ErrorInfo> {
-        let Some(reported) = self.finish_reason.as_deref() else { return Err(cut("finishReason")) };
+        let reported = match self.finish_reason.as_deref() {
+            Some(reported) => reported,
+            None if self.done => {
+                self.parts.note(Repair::HalfAnEnd);
+                DONE
+            }
+            None => return Err(cut("finishReason")),
+        };
         let finish = match reported {
+            DONE => FinishReason::Stop,
             _ if self.blocked => FinishReason::ContentFilter,
             "STOP" => FinishReason::Stop,
             "MAX_TOKENS" => FinishReason::Length,
@@ -180,7 +212,9 @@ impl Decoder {
             signature: None,
             parts: Parts::default(),
             finish_reason: None,
+            went_on: false,
             finish_message: None,
+            done: false,
             blocked: false,
             usage: Reported::new(usage),
             usage_is_final: false,
@@ -197,10 +231,6 @@ impl Decoder {
             self.finish_reason = Some(reason.to_owned());
             self.finish_message = candidate.finish_message.as_deref().map(str::to_owned);
         }
-        // A signature may follow the reason.
-        if self.finish_reason.is_some() {
-            self.close(batch);
-        }
         Ok(())
     }
 
@@ -211,7 +241,7 @@ impl Decoder {
         }
         let piece = text(&part.text);
         if self.finish_reason.is_some() && !piece.is_empty() {
-            return Err(bad("more of the answer came after its finishReason"));
+            self.go_on();
         }
         let kind = if part.thought == Some(true) { Current::Thought } else { Current::Text };
         if !piece.is_empty() || (kind == Current::Thought && !signature.is_empty()) {
@@ -241,18 +271,33 @@ impl Decoder {
             return Err(bad("a call has no name"));
         }
         if self.finish_reason.is_some() {
-            return Err(bad("a call came after the finishReason"));
+            self.go_on();
         }
         self.close(batch);
         if !signature.is_empty() {
             self.parts.opaque(signed(signature, "call"), batch);
             self.parts.end(batch);
         }
-        self.parts.call(text(&call.id), name, batch);
+        let number = self.parts.call(text(&call.id), name, batch);
         let arguments = call.args.map_or("", RawValue::get);
-        self.parts.arguments(if arguments == "null" { "" } else { arguments }, batch);
+        // Some servers send the text of an object, as other dialects have it.
+        let inner: Option<String> = serde_json::from_str(arguments).ok();
+        let arguments = match &inner {
+            Some(inner) if inner.trim_start().starts_with('{') => inner,
+            _ if arguments == "null" => "",
+            _ => arguments,
+        };
+        self.parts.arguments(number, arguments, batch);
         self.parts.end(batch);
         Ok(())
+    }
+
+    /// More came after the reason.
+    fn go_on(&mut self) {
+        if !self.went_on {
+            self.went_on = true;
+            self.parts.note(Repair::OutOfOrder);
+        }
     }
 
     /// Ends the part under way where another kind of part begins.
@@ -273,6 +318,9 @@ impl Decoder {
         }
     }
 }
+
+/// Stands for the reason of an answer that has none.
+const DONE: &str = "[DONE]";
 
 /// A signature, and what it goes back on.
 fn signed(signature: &str, on: &str) -> Value {

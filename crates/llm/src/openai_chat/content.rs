@@ -33,14 +33,15 @@ struct Thought<'a> {
 
 impl Content<'_> {
     /// Hands out every text with whether it is reasoning.
-    pub(super) fn each<E>(&self, mut take: impl FnMut(&str, bool) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn each(&self, mut take: impl FnMut(&str, bool)) {
         match self {
             Self::Text(said) => take(said, false),
-            Self::Pieces(pieces) => pieces.iter().try_for_each(|piece| {
-                let thoughts = piece.thinking.iter().flatten();
-                thoughts.map(|thought| text(&thought.text)).try_for_each(|thought| take(thought, true))?;
-                take(text(&piece.text), false)
-            }),
+            Self::Pieces(pieces) => {
+                for piece in pieces {
+                    piece.thinking.iter().flatten().for_each(|thought| take(text(&thought.text), true));
+                    take(text(&piece.text), false);
+                }
+            }
         }
     }
 }

@@ -6,12 +6,13 @@ use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::calls::{Calls, Piece};
 use super::content::Content;
 use super::details::{self, Details};
-use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
+use crate::decode::{Answer, Batch, Decode, Parts, Removals, cut, is_done, is_nothing, parse};
 use crate::failure;
 use crate::form::Form;
-use crate::json::{Text, text};
+use crate::json::{Arguments, Text, arguments, fitting, text};
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
@@ -23,14 +24,16 @@ pub(super) struct Decoder {
     current: Current,
     /// What was said so far.
     parts: Parts,
-    /// Index and id of the call that began last.
-    call: Option<(u64, String)>,
+    /// The calls, in the order in which they began.
+    calls: Calls,
     /// Reasoning that goes back as it came.
     details: Details,
     /// Whether the model refused in words.
     refused: bool,
     /// Why the answer ended, in the provider's word.
     finish_reason: Option<String>,
+    /// Whether more came after that, so that it says nothing about what may follow.
+    went_on: bool,
     /// Whether `[DONE]` came.
     done: bool,
     /// What was reported so far.
@@ -49,8 +52,10 @@ enum Current {
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     model: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    object: Option<Text<'a>>,
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<Value>,
@@ -59,24 +64,29 @@ struct Chunk<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
+    #[serde(default, deserialize_with = "fitting")]
     index: Option<u64>,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
-    #[serde(borrow)]
+    /// All of it at once, from a server that does not stream.
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    message: Option<Delta<'a>>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
     finish_reason: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Delta<'a> {
     #[serde(borrow)]
     content: Option<Content<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     refusal: Option<Text<'a>>,
     // Reasoning has two names, by server.
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     reasoning_content: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     reasoning: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "fitting")]
     reasoning_details: Option<Vec<Map<String, Value>>>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
@@ -84,8 +94,9 @@ struct Delta<'a> {
 
 #[derive(Deserialize)]
 struct CallDelta<'a> {
+    #[serde(default, deserialize_with = "fitting")]
     index: Option<u64>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "fitting")]
     id: Option<Text<'a>>,
     #[serde(borrow)]
     function: Option<FunctionDelta<'a>>,
@@ -96,7 +107,7 @@ struct FunctionDelta<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     #[serde(borrow)]
-    arguments: Option<Text<'a>>,
+    arguments: Option<Arguments<'a>>,
 }
 
 impl Choice<'_> {
@@ -125,22 +136,31 @@ impl Choice<'_> {
 impl Decode for Decoder {
     fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
         if let Some(piece) = self.form.piece(name, data) {
-            return match self.current {
+            match self.current {
                 Current::Reasoning => self.thought(piece, batch),
                 _ => self.said(piece, batch),
-            };
+            }
+            return Ok(());
         }
         self.form.forget(name);
-        if data.trim_start().starts_with("[DONE]") {
+        if is_done(data) {
+            self.close(batch)?;
             self.done = true;
             return Ok(());
         }
         if name == "error" {
-            return Err(failure::in_stream(&parse(name, data)?));
+            let error = if is_nothing(data) { Value::Null } else { parse(name, data)? };
+            return Err(failure::in_stream(&error));
+        }
+        if is_nothing(data) {
+            return Ok(());
         }
         let chunk: Chunk<'_> = parse("chunk", data)?;
         if let Some(error) = chunk.error {
             return Err(failure::in_stream(&error));
+        }
+        if text(&chunk.object) == "error" {
+            return Err(failure::in_stream(&parse(name, data)?));
         }
         if self.model.is_none() {
             self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
@@ -152,9 +172,16 @@ impl Decode for Decoder {
         {
             self.usage.replace(usage);
         }
+        // Figures by themselves follow the answer.
+        if self.finish_reason.is_some() && has_figures && chunk.choices.as_ref().is_none_or(Vec::is_empty) {
+            self.close(batch)?;
+        }
         let is_all = !has_figures && chunk.choices.as_ref().is_some_and(|choices| choices.len() == 1);
         for mut choice in chunk.choices.into_iter().flatten() {
             if choice.index.unwrap_or(0) == 0 {
+                if let Some(message) = choice.message.take().filter(|_| !self.has_any()) {
+                    choice.delta = Some(message);
+                }
                 let details = choice.delta.as_mut().and_then(|delta| delta.reasoning_details.take());
                 let details = details.unwrap_or_default();
                 let piece = choice.only_piece().filter(|_| is_all && details.is_empty());
@@ -172,7 +199,11 @@ impl Decode for Decoder {
     }
 
     fn is_whole(&self) -> bool {
-        self.done || self.finish_reason.is_some()
+        self.done || (self.finish_reason.is_some() && !self.went_on)
+    }
+
+    fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if self.finish_reason.is_some() { self.close(batch) } else { Ok(()) }
     }
 
     fn usage(&self) -> Option<Usage> {
@@ -184,10 +215,18 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> Result<Answer, ErrorInfo> {
-        let Some(reported) = self.finish_reason.as_deref() else { return Err(cut("finish_reason")) };
+        let reported = match self.finish_reason.as_deref() {
+            Some(reported) => reported,
+            None if self.done && self.parts.are_calls_whole() => {
+                self.parts.note(Repair::HalfAnEnd);
+                DONE
+            }
+            None => return Err(cut("finish_reason")),
+        };
         let finish = match reported {
-            "stop" if self.refused => FinishReason::ContentFilter,
+            "stop" | DONE if self.refused => FinishReason::ContentFilter,
             "stop" => self.parts.stopped(),
+            DONE => FinishReason::Stop,
             "tool_calls" | "function_call" => FinishReason::ToolCalls,
             "length" | "model_length" => FinishReason::Length,
             "error" | "abort" | "insufficient_system_resource" => {
@@ -209,10 +248,11 @@ impl Decoder {
             form: Form::default(),
             current: Current::Nothing,
             parts: Parts::default(),
-            call: None,
+            calls: Calls::default(),
             details: Details::default(),
             refused: false,
             finish_reason: None,
+            went_on: false,
             done: false,
             usage: Reported::new(usage),
             model: None,
@@ -227,8 +267,8 @@ impl Decoder {
     ) -> Result<(), ErrorInfo> {
         if let Some(delta) = &choice.delta {
             match (text(&delta.reasoning_content), text(&delta.reasoning)) {
-                ("", "") if !details.is_empty() => self.thought(&details::text(&details), batch)?,
-                ("", reasoning) | (reasoning, _) => self.thought(reasoning, batch)?,
+                ("", "") if !details.is_empty() => self.thought(&details::text(&details), batch),
+                ("", reasoning) | (reasoning, _) => self.thought(reasoning, batch),
             }
             self.details.add(details);
             let refusal = text(&delta.refusal);
@@ -237,90 +277,75 @@ impl Decoder {
                 content.each(|piece, thought| match thought {
                     true => self.thought(piece, batch),
                     false => self.said(piece, batch),
-                })?;
+                });
             }
-            self.said(refusal, batch)?;
+            self.said(refusal, batch);
             for call in delta.tool_calls.iter().flatten() {
-                self.call_delta(call, batch)?;
+                let function = call.function.as_ref();
+                let piece = Piece {
+                    index: call.index,
+                    id: text(&call.id),
+                    name: function.map_or("", |function| text(&function.name)),
+                    arguments: function.map_or("", |function| arguments(&function.arguments)),
+                };
+                if self.calls.is_another(&piece) {
+                    self.begin(Current::Nothing, batch);
+                    self.begin(Current::Call, batch);
+                }
+                self.calls.add(&piece, &mut self.parts, batch)?;
             }
         }
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
-            self.begin(Current::Nothing, batch)?;
-            // They are of the answer as a whole: a signature may come after the text that it signs has ended.
-            if let Some(details) = self.details.take() {
-                self.parts.opaque(details, batch);
-                self.parts.end(batch);
-            }
         }
         Ok(())
     }
 
-    fn said(&mut self, piece: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+    /// Whether anything was said.
+    fn has_any(&self) -> bool {
+        self.parts.has_any() || self.current != Current::Nothing
+    }
+
+    /// Ends what is under way.
+    fn close(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        self.begin(Current::Nothing, batch);
+        self.calls.check()?;
+        // They are of the answer as a whole: a signature may come after the text that it signs has ended.
+        if let Some(details) = self.details.take() {
+            self.parts.opaque(details, batch);
+            self.parts.end(batch);
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, piece: &str, batch: &mut Batch<'_>) {
         if !piece.is_empty() {
-            self.begin(Current::Text, batch)?;
+            self.begin(Current::Text, batch);
             self.parts.text(piece, batch);
         }
-        Ok(())
     }
 
-    fn thought(&mut self, piece: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+    fn thought(&mut self, piece: &str, batch: &mut Batch<'_>) {
         if !piece.is_empty() {
-            self.begin(Current::Reasoning, batch)?;
+            self.begin(Current::Reasoning, batch);
             self.parts.reasoning(piece, batch);
         }
-        Ok(())
     }
 
     /// Ends the part under way where another kind of part begins.
-    fn begin(&mut self, kind: Current, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+    fn begin(&mut self, kind: Current, batch: &mut Batch<'_>) {
+        if self.finish_reason.is_some() && kind != Current::Nothing && !self.went_on {
+            self.went_on = true;
+            self.parts.note(Repair::OutOfOrder);
+        }
         if self.current == kind {
-            return Ok(());
+            return;
         }
-        if self.finish_reason.is_some() && kind != Current::Nothing {
-            return Err(bad("more of the answer came after its finish_reason"));
-        }
+        self.calls.tell(&mut self.parts, batch);
         self.parts.end(batch);
         self.current = kind;
-        Ok(())
-    }
-
-    fn call_delta(&mut self, delta: &CallDelta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let id = text(&delta.id);
-        let name = delta.function.as_ref().map_or("", |function| text(&function.name));
-        if self.is_another_call(delta.index, id, name)? {
-            self.begin(Current::Nothing, batch)?;
-            self.begin(Current::Call, batch)?;
-            let last = self.call.as_ref().map(|(last, _)| *last);
-            if delta.index.is_none() || delta.index == last {
-                self.parts.note(Repair::CallIndex);
-            }
-            let index = delta.index.unwrap_or_else(|| last.map_or(0, |last| last + 1));
-            self.call = Some((index, id.to_owned()));
-            self.parts.call(id, name, batch);
-        }
-        self.parts.arguments(delta.function.as_ref().map_or("", |function| text(&function.arguments)), batch);
-        Ok(())
-    }
-
-    /// Whether a piece begins a call. The index should say so; but some servers leave it out, give every call the index
-    /// 0, or repeat id and name with each piece.
-    fn is_another_call(&self, index: Option<u64>, id: &str, name: &str) -> Result<bool, ErrorInfo> {
-        let another = match (&self.call, index) {
-            (None, _) => true,
-            (Some((last, _)), Some(index)) if index < *last => {
-                return Err(bad(format!("more of call {index} came after call {last} began")));
-            }
-            (Some((last, _)), Some(index)) if index > *last => true,
-            (Some((_, last_id)), Some(_)) => !name.is_empty() && !id.is_empty() && id != last_id,
-            (Some((_, last_id)), None) => !name.is_empty() && (id.is_empty() || id != last_id),
-        };
-        match self.call.as_ref().map(|(last, _)| last) {
-            _ if another && name.is_empty() => Err(bad("a call began without a name")),
-            Some(last) if !another && self.current != Current::Call => {
-                Err(bad(format!("more of call {last} came after it had ended")))
-            }
-            _ => Ok(another),
-        }
     }
 }
+
+/// Stands for the reason of an answer that has none.
+const DONE: &str = "[DONE]";

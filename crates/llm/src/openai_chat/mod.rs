@@ -1,5 +1,6 @@
 //! OpenAI Chat Completions, and the many servers that are compatible with it.
 
+mod calls;
 mod content;
 mod decode;
 mod details;

@@ -1,24 +1,27 @@
 //! Answers of Responses.
 
+use std::collections::HashMap;
+
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::decode::{Answer, Batch, Decode, Parts, Removals, bad, cut, parse};
+use super::item::{BETWEEN_SECTIONS, Item, ItemData, Kind, KindName};
+use crate::decode::{
+    Answer, Batch, Decode, Parts, Removals, bad, check_count, cut, is_done, is_nothing, parse,
+};
 use crate::failure;
-use crate::json::{Text, text};
+use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
-
-/// What stands between the sections of a summary of reasoning.
-const BETWEEN_SECTIONS: &str = "\n\n";
 
 /// The state of an answer under way.
 pub(super) struct Decoder {
-    /// The item under way.
-    item: Option<Item>,
-    /// The least index that the next item may have.
-    next_index: u64,
+    /// The items so far, in the order in which they began.
+    items: Vec<Item>,
+    /// The item whose part is under way.
+    current: Option<usize>,
     /// What was said so far.
     parts: Parts,
     /// Whether the model refused in words.
@@ -33,86 +36,60 @@ pub(super) struct Decoder {
     transformations: Vec<Value>,
 }
 
-struct Item {
-    index: u64,
-    kind: Kind,
-    /// Whether any of it came in pieces. If not, it comes with the item's end.
-    streamed: bool,
-}
-
-enum Kind {
-    Message,
-    /// `section`: the section of the summary that is being said.
-    Reasoning {
-        section: Option<u64>,
-    },
-    Call,
-    /// Of a kind that is not known here.
-    Other,
-}
-
 #[derive(Deserialize)]
 struct Typed<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
 }
 
+/// A piece of an item. One that ends a text has all of it.
 #[derive(Deserialize)]
 struct Delta<'a> {
-    output_index: u64,
+    #[serde(default, deserialize_with = "fitting")]
+    output_index: Option<u64>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    item_id: Option<Text<'a>>,
     #[serde(borrow)]
-    delta: Text<'a>,
+    delta: Option<Arguments<'a>>,
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    refusal: Option<Text<'a>>,
+    #[serde(borrow)]
+    arguments: Option<Arguments<'a>>,
+    #[serde(default, deserialize_with = "fitting")]
     summary_index: Option<u64>,
+    #[serde(default, deserialize_with = "fitting")]
     content_index: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct ItemEvent<'a> {
-    output_index: u64,
+    #[serde(default, deserialize_with = "fitting")]
+    output_index: Option<u64>,
     #[serde(borrow)]
     item: ItemData<'a>,
 }
 
 #[derive(Deserialize)]
-struct ItemData<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
-    #[serde(borrow)]
-    call_id: Option<Text<'a>>,
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    arguments: Option<Text<'a>>,
-    #[serde(borrow)]
-    encrypted_content: Option<Text<'a>>,
-    #[serde(borrow)]
-    content: Option<Vec<Piece<'a>>>,
-    #[serde(borrow)]
-    summary: Option<Vec<Piece<'a>>>,
+struct ResponseEvent<'a> {
+    #[serde(borrow, default)]
+    response: Response<'a>,
 }
 
-#[derive(Deserialize)]
-struct Piece<'a> {
-    #[serde(borrow)]
-    text: Option<Text<'a>>,
-    #[serde(borrow)]
-    refusal: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct ResponseEvent {
-    response: Response,
-}
-
-#[derive(Deserialize)]
-struct Response {
+#[derive(Default, Deserialize)]
+struct Response<'a> {
+    #[serde(default, deserialize_with = "fitting")]
     model: Option<String>,
+    #[serde(default, deserialize_with = "fitting")]
     usage: Option<Map<String, Value>>,
     error: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
     incomplete_details: Option<IncompleteDetails>,
+    #[serde(default, deserialize_with = "fitting")]
     input_transformations: Option<Vec<Value>>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    output: Option<Vec<ItemData<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -122,36 +99,64 @@ struct IncompleteDetails {
 
 impl Decode for Decoder {
     fn event(&mut self, name: &str, data: &str, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        if is_done(data) {
+            return self.done(batch);
+        }
+        if is_nothing(data) && name != "error" {
+            return Ok(());
+        }
         match name {
-            "response.output_text.delta" => self.said(&parse(name, data)?, batch),
-            "response.function_call_arguments.delta" => self.arguments(&parse(name, data)?, batch),
+            "response.output_text.delta" | "response.output_text.done" => {
+                self.piece(KindName::Message, name, &parse(name, data)?, batch)
+            }
+            "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
+                self.piece(KindName::Call, name, &parse(name, data)?, batch)
+            }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                self.thought(&parse(name, data)?, batch)
+                self.piece(KindName::Reasoning, name, &parse(name, data)?, batch)
             }
-            "response.refusal.delta" => {
+            "response.refusal.delta" | "response.refusal.done" => {
                 self.refused = true;
-                self.said(&parse(name, data)?, batch)
+                self.piece(KindName::Message, name, &parse(name, data)?, batch)
             }
-            "response.output_item.added" => self.begin(&parse(name, data)?, batch),
-            "response.output_item.done" => self.end(&parse(name, data)?, batch),
+            "response.output_item.added" => {
+                let ItemEvent { output_index, item } = parse(name, data)?;
+                match self.find_item(output_index, &item).map(|place| &self.items[place]) {
+                    Some(known) if known.is_again(&item) => self.parts.note(Repair::OutOfOrder),
+                    _ => drop(self.begin(output_index, &item, batch)?),
+                }
+                Ok(())
+            }
+            "response.output_item.done" => {
+                let ItemEvent { output_index, item } = parse(name, data)?;
+                let known = self.find_item(output_index, &item);
+                let known = known.filter(|place| self.items[*place].is_of(&item));
+                let place = match known {
+                    Some(place) => place,
+                    None => self.begin(output_index, &item, batch)?,
+                };
+                self.finish_item(place, &item, batch)
+            }
             "response.completed" | "response.incomplete" | "response.failed" => {
-                let event: ResponseEvent = parse(name, data)?;
+                let event: ResponseEvent<'_> = parse(name, data)?;
                 self.finished(name, event.response, batch)
             }
+            "error" if is_nothing(data) => Err(failure::in_stream(&Value::Null)),
             "error" => Err(failure::in_stream(&parse(name, data)?)),
-            // A server that leaves out the names of events.
-            "message" if data.trim_start().starts_with("[DONE]") => Ok(()),
-            "message" => match parse::<Typed<'_>>(name, data) {
-                Ok(event) if &*event.kind != "message" => self.event(&event.kind, data, batch),
-                Ok(_) => Err(bad("the data of an event is a message without a type that is known here")),
+            _ => match parse::<Typed<'_>>(name, data) {
+                Ok(event) if &*event.kind == "message" => {
+                    Err(bad("the data of an event is a message without a type that is known here"))
+                }
+                // A server that leaves out the names of events, or has others.
+                Ok(event) if &*event.kind != name => self.event(&event.kind, data, batch),
                 // An error in the form of the other dialects.
-                Err(error) => match parse::<Value>(name, data) {
+                Err(error) if name == "message" => match parse::<Value>(name, data) {
                     Ok(value) if value.get("error").is_some() => Err(failure::in_stream(&value)),
                     _ => Err(error),
                 },
+                // What newer servers add.
+                _ => Ok(()),
             },
-            // What repeats what was streamed, and what newer servers add.
-            _ => Ok(()),
         }
     }
 
@@ -170,8 +175,8 @@ impl Decode for Decoder {
     fn finish(&mut self) -> Result<Answer, ErrorInfo> {
         let Some(reported) = self.ended.as_deref() else { return Err(cut("response.completed")) };
         let finish = match reported {
-            "completed" if self.refused => FinishReason::ContentFilter,
-            "completed" => FinishReason::Stop,
+            "completed" | DONE if self.refused => FinishReason::ContentFilter,
+            "completed" | DONE => FinishReason::Stop,
             "max_output_tokens" => FinishReason::Length,
             "content_filter" => FinishReason::ContentFilter,
             _ => FinishReason::Other,
@@ -186,8 +191,8 @@ impl Decode for Decoder {
 impl Decoder {
     pub(super) fn new(usage: UsageConvention) -> Self {
         Self {
-            item: None,
-            next_index: 0,
+            items: Vec::new(),
+            current: None,
             parts: Parts::default(),
             refused: false,
             ended: None,
@@ -197,125 +202,232 @@ impl Decoder {
         }
     }
 
-    /// The item under way, if it is the one with this index.
-    fn open(item: &mut Option<Item>, index: u64) -> Result<&mut Item, ErrorInfo> {
-        match item {
-            Some(item) if item.index == index => Ok(item),
-            _ => Err(bad(format!("more of output item {index} came while that was not open"))),
+    /// The item with this index or, where there is none, with this id. Of several the last: some servers give all items one
+    /// index.
+    fn find(&self, index: Option<u64>, id: &str) -> Option<usize> {
+        let by_index = index.and_then(|index| self.items.iter().rposition(|item| item.index == Some(index)));
+        by_index.or_else(|| self.items.iter().rposition(|item| !id.is_empty() && item.id == id))
+    }
+
+    /// The item that an event of a whole item is about. What has neither index nor id is about the last one of its kind that
+    /// is open.
+    fn find_item(&self, index: Option<u64>, data: &ItemData<'_>) -> Option<usize> {
+        let by_index = index.and_then(|index| self.items.iter().rposition(|item| item.index == Some(index)));
+        let id = data.id();
+        let is_named = |item: &Item| item.id == id && !id.is_empty();
+        let is_open = |item: &Item| !item.ended && item.is_of(data);
+        // Two indexes are two items, whatever their ids.
+        let is_unnumbered = |item: &Item| index.is_none() || item.index.is_none();
+        let unnumbered = |fits: &dyn Fn(&Item) -> bool| {
+            self.items.iter().rposition(|item| is_unnumbered(item) && fits(item))
+        };
+        by_index
+            .or_else(|| unnumbered(&is_named))
+            .or_else(|| unnumbered(&is_open).filter(|_| index.is_none()))
+    }
+
+    /// The item that a piece of this kind belongs to; one whose beginning did not come is begun.
+    fn target(&mut self, kind: KindName, event: &Delta<'_>) -> Result<usize, ErrorInfo> {
+        let is_fit = |item: &Item| item.kind.name() == kind || item.kind.name() == KindName::Other;
+        let named = self.find(event.output_index, text(&event.item_id));
+        if let Some(place) = named.filter(|place| is_fit(&self.items[*place])) {
+            return Ok(place);
+        }
+        let open = self.items.iter().rposition(|item| !item.ended && item.kind.name() == kind);
+        if let Some(place) = open {
+            return Ok(place);
+        }
+        let what = match kind {
+            KindName::Message => Kind::Message,
+            KindName::Reasoning => Kind::Reasoning { section: None },
+            KindName::Call | KindName::Other => {
+                let index = event.output_index.map_or_else(String::new, |index| format!(" {index}"));
+                return Err(bad(format!("a piece of arguments does not fit output item{index}")));
+            }
+        };
+        self.parts.note(Repair::OutOfOrder);
+        check_count(self.items.len())?;
+        self.items.push(Item::new(event.output_index, text(&event.item_id), what));
+        Ok(self.items.len() - 1)
+    }
+
+    /// Makes the part of this item the one under way.
+    fn switch(&mut self, place: usize, batch: &mut Batch<'_>) {
+        if self.current.replace(place) != Some(place) {
+            self.parts.end(batch);
         }
     }
 
-    fn said(&mut self, event: &Delta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let item = Self::open(&mut self.item, event.output_index)?;
-        match item.kind {
+    /// Takes a piece of an item, or at its end all of it: that counts if no pieces came.
+    fn piece(
+        &mut self,
+        kind: KindName,
+        name: &str,
+        event: &Delta<'_>,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), ErrorInfo> {
+        let is_end = name.ends_with(".done");
+        if is_end && self.find(event.output_index, text(&event.item_id)).is_none() && !self.items.is_empty() {
+            return Ok(());
+        }
+        let piece = match is_end {
+            false => arguments(&event.delta),
+            true => match kind {
+                KindName::Call => arguments(&event.arguments),
+                _ if event.refusal.is_some() => text(&event.refusal),
+                _ => text(&event.text),
+            },
+        };
+        let place = self.target(kind, event)?;
+        let item = &mut self.items[place];
+        if (is_end && item.streamed) || piece.is_empty() {
+            return Ok(());
+        }
+        match &mut item.kind {
             Kind::Message => {
                 item.streamed = true;
-                self.parts.text(&event.delta, batch);
-                Ok(())
+                self.switch(place, batch);
+                self.parts.text(piece, batch);
             }
-            Kind::Other => Ok(()),
-            Kind::Reasoning { .. } | Kind::Call => Err(misfit("text", event.output_index)),
-        }
-    }
-
-    fn thought(&mut self, event: &Delta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let item = Self::open(&mut self.item, event.output_index)?;
-        match &mut item.kind {
             Kind::Reasoning { section } => {
                 let next = event.summary_index.or(event.content_index).unwrap_or(0);
-                if section.replace(next).is_some_and(|last| last != next) {
-                    self.parts.reasoning(BETWEEN_SECTIONS, batch);
-                }
+                let another = section.replace(next).is_some_and(|last| last != next);
                 item.streamed = true;
-                self.parts.reasoning(&event.delta, batch);
-                Ok(())
+                self.switch(place, batch);
+                self.parts.reasoning(if another { BETWEEN_SECTIONS } else { "" }, batch);
+                self.parts.reasoning(piece, batch);
             }
-            Kind::Other => Ok(()),
-            Kind::Message | Kind::Call => Err(misfit("reasoning", event.output_index)),
-        }
-    }
-
-    fn arguments(&mut self, event: &Delta<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let item = Self::open(&mut self.item, event.output_index)?;
-        match item.kind {
-            Kind::Call => {
-                item.streamed |= !event.delta.is_empty();
-                self.parts.arguments(&event.delta, batch);
-                Ok(())
+            Kind::Call { number: Some(number), .. } => {
+                item.streamed = true;
+                self.parts.arguments(*number, piece, batch);
             }
-            Kind::Other => Ok(()),
-            Kind::Message | Kind::Reasoning { .. } => Err(misfit("arguments", event.output_index)),
+            // Its name comes later.
+            Kind::Call { held, .. } => held.push_str(piece),
+            Kind::Other => {}
         }
-    }
-
-    fn begin(&mut self, event: &ItemEvent<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let index = event.output_index;
-        if let Some(open) = &self.item {
-            return Err(bad(format!("output item {index} began before item {} ended", open.index)));
-        }
-        if index < self.next_index {
-            return Err(bad(format!("output item {index} came twice or out of order")));
-        }
-        self.next_index = index.saturating_add(1);
-        let kind = match &*event.item.kind {
-            "message" => Kind::Message,
-            "reasoning" => Kind::Reasoning { section: None },
-            "function_call" => {
-                let name = text(&event.item.name);
-                if name.is_empty() {
-                    return Err(bad(format!("the call in output item {index} has no name")));
-                }
-                self.parts.call(text(&event.item.call_id), name, batch);
-                Kind::Call
-            }
-            _ => Kind::Other,
-        };
-        self.item = Some(Item { index, kind, streamed: false });
         Ok(())
     }
 
-    fn end(&mut self, event: &ItemEvent<'_>, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        let Some(open) = self.item.take_if(|open| open.index == event.output_index) else {
-            return Err(bad(format!("output item {} ended while it was not open", event.output_index)));
+    fn begin(
+        &mut self,
+        index: Option<u64>,
+        data: &ItemData<'_>,
+        batch: &mut Batch<'_>,
+    ) -> Result<usize, ErrorInfo> {
+        check_count(self.items.len())?;
+        let kind = match &*data.kind {
+            "message" => Kind::Message,
+            "reasoning" => Kind::Reasoning { section: None },
+            "function_call" => Kind::Call { number: None, held: String::new() },
+            _ => Kind::Other,
         };
-        let item = &event.item;
-        match open.kind {
-            Kind::Message if !open.streamed => {
-                for piece in item.content.iter().flatten() {
+        self.items.push(Item::new(index, data.id(), kind));
+        let place = self.items.len() - 1;
+        self.tell_call(place, data, batch);
+        Ok(place)
+    }
+
+    /// Tells a call that is not told yet, if its name is there.
+    fn tell_call(&mut self, place: usize, data: &ItemData<'_>, batch: &mut Batch<'_>) {
+        let name = text(&data.name);
+        if !matches!(self.items[place].kind, Kind::Call { number: None, .. }) || name.is_empty() {
+            return;
+        }
+        self.switch(place, batch);
+        let item = &mut self.items[place];
+        let Kind::Call { number, held } = &mut item.kind else { return };
+        let told = self.parts.call(text(&data.call_id), name, batch);
+        *number = Some(told);
+        item.streamed = !held.is_empty();
+        self.parts.arguments(told, &std::mem::take(held), batch);
+    }
+
+    /// Ends an item; `data` has what did not come in pieces.
+    fn finish_item(
+        &mut self,
+        place: usize,
+        data: &ItemData<'_>,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), ErrorInfo> {
+        if std::mem::replace(&mut self.items[place].ended, true) {
+            self.parts.note(Repair::OutOfOrder);
+            return Ok(());
+        }
+        self.tell_call(place, data, batch);
+        let Item { index, streamed, ref kind, .. } = self.items[place];
+        match kind {
+            Kind::Message if !streamed => {
+                self.switch(place, batch);
+                for piece in data.content.iter().flatten() {
                     self.refused |= piece.refusal.is_some();
                     self.parts.text(text(&piece.text), batch);
                     self.parts.text(text(&piece.refusal), batch);
                 }
             }
-            Kind::Call if !open.streamed => self.parts.arguments(text(&item.arguments), batch),
+            Kind::Call { number: Some(number), .. } if !streamed => {
+                self.parts.arguments(*number, data.arguments(), batch);
+            }
+            Kind::Call { number: None, .. } => {
+                let index = index.map_or_else(String::new, |index| format!(" in output item {index}"));
+                return Err(bad(format!("the call{index} has no name")));
+            }
             Kind::Reasoning { .. } => {
-                if !open.streamed {
-                    let sections = item.summary.iter().flatten().map(|piece| text(&piece.text));
-                    let sections: Vec<&str> = sections.filter(|section| !section.is_empty()).collect();
-                    self.parts.reasoning(&sections.join(BETWEEN_SECTIONS), batch);
+                let opaque = data.opaque();
+                if !streamed || opaque.is_some() {
+                    self.switch(place, batch);
                 }
-                let encrypted = text(&item.encrypted_content);
-                if !encrypted.is_empty() {
-                    let opaque = json!({"reasoning_id": text(&item.id), "encrypted_content": encrypted});
+                if !streamed {
+                    self.parts.reasoning(&data.thoughts(), batch);
+                }
+                if let Some(opaque) = opaque {
                     self.parts.opaque(opaque, batch);
                 }
             }
-            Kind::Message | Kind::Call | Kind::Other => {}
+            Kind::Message | Kind::Call { .. } | Kind::Other => {}
         }
-        self.parts.end(batch);
+        if self.current == Some(place) {
+            self.current = None;
+            self.parts.end(batch);
+        }
         Ok(())
     }
 
-    fn finished(&mut self, event: &str, response: Response, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+    fn finished(
+        &mut self,
+        event: &str,
+        response: Response<'_>,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), ErrorInfo> {
         self.usage.merge(response.usage.unwrap_or_default());
         self.model = response.model;
         self.transformations = response.input_transformations.unwrap_or_default();
         if event == "response.failed" {
             return Err(failure::in_stream(&response.error.unwrap_or_default()));
         }
+        // What did not come before: by kind, since indexes and ids need not be those of the stream.
+        let mut seen: HashMap<KindName, usize> = HashMap::new();
+        for data in response.output.iter().flatten() {
+            let before = seen.entry(data.kind_name()).or_default();
+            let mut of_kind =
+                (0..self.items.len()).filter(|place| self.items[*place].kind.name() == data.kind_name());
+            let known = of_kind.nth(*before);
+            *before += 1;
+            match known {
+                Some(place) if self.items[place].ended => {}
+                Some(place) => self.finish_item(place, data, batch)?,
+                None => {
+                    self.parts.note(Repair::OutOfOrder);
+                    let place = self.begin(None, data, batch)?;
+                    self.finish_item(place, data, batch)?;
+                }
+            }
+        }
         let incomplete = event == "response.incomplete";
-        if let Some(open) = self.item.as_ref().filter(|_| !incomplete) {
-            return Err(bad(format!("{event} came before output item {} ended", open.index)));
+        if !incomplete {
+            self.check_names()?;
+            if self.items.iter().any(|item| !item.ended) {
+                self.parts.note(Repair::OutOfOrder);
+            }
         }
         self.parts.end(batch);
         let reason = response.incomplete_details.and_then(|details| details.reason);
@@ -326,8 +438,26 @@ impl Decoder {
         });
         Ok(())
     }
+
+    /// Takes the end marker of other dialects. Without the event of this one it ends an answer whose calls are whole.
+    fn done(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
+        self.check_names()?;
+        self.parts.end(batch);
+        if self.parts.are_calls_whole() {
+            self.parts.note(Repair::HalfAnEnd);
+            self.ended = Some(DONE.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that every call has a name, once no more can come.
+    fn check_names(&self) -> Result<(), ErrorInfo> {
+        match self.items.iter().any(|item| matches!(item.kind, Kind::Call { number: None, .. })) {
+            true => Err(bad("a call has no name")),
+            false => Ok(()),
+        }
+    }
 }
 
-fn misfit(what: &str, index: u64) -> ErrorInfo {
-    bad(format!("a piece of {what} does not fit output item {index}"))
-}
+/// Stands for the reason of an answer that has none.
+const DONE: &str = "[DONE]";

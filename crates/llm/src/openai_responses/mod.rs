@@ -1,6 +1,7 @@
 //! OpenAI Responses, without the provider's memory: every request holds the whole conversation.
 
 mod decode;
+mod item;
 mod request;
 
 use playhouse_protocol::chat::ChatMessage;

@@ -116,7 +116,7 @@ async fn every_reason_has_its_meaning() {
     let (_, end) = decode(&[last(json!([]), "SAFETY")]).await;
     assert_eq!(end.unwrap().finish, FinishReason::ContentFilter, "a refusal may be without words");
     for reason in ["STOP", "SOMETHING_NEW"] {
-        let (_, end) = decode(&[last(json!([{"text": "hm", "thought": true}]), reason)]).await;
+        let (_, end) = decode(&[last(json!([{"text": " ", "thought": true}]), reason)]).await;
         assert_eq!(end.unwrap_err().code, ErrorCode::EmptyAnswer);
     }
 }
@@ -167,11 +167,8 @@ async fn signatures_are_kept_wherever_they_come() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_out_of_order_is_refused_and_says_where() {
-    let more = |parts: Value| vec![last(json!([{"text": "x"}]), "STOP"), chunk(parts)];
+async fn what_does_not_fit_is_refused_and_says_where() {
     let cases: Vec<(Vec<Value>, &str)> = vec![
-        (more(json!([{"text": "y"}])), "more of the answer came after its finishReason"),
-        (more(json!([{"functionCall": {"name": "read"}}])), "a call came after the finishReason"),
         (vec![chunk(json!([{"functionCall": {"args": {}}}]))], "a call has no name"),
         (vec![json!({"candidates": 5})], "\"chunk\" event is not what the dialect says"),
     ];

@@ -6,6 +6,7 @@
 mod anthropic;
 mod gemini;
 mod growth;
+mod loose;
 mod oddities;
 mod openai_chat;
 mod openai_responses;

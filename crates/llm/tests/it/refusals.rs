@@ -41,6 +41,13 @@ const CASES: &[Case] = &[
         code: ErrorCode::RateLimited, says: &["check your plan"] },
     Case { status: 429, headers: &[], body: r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},{"retryDelay":"34s"}]}}]"#,
         code: ErrorCode::QuotaExceeded, says: &["plan and credit"] },
+    // The limit of a period that nobody waits for, without a word on when it ends.
+    Case { status: 429, headers: &[], body: r#"{"error":{"message":"Monthly usage limit reached","code":429}}"#,
+        code: ErrorCode::QuotaExceeded, says: &["Monthly usage limit reached", "plan and credit"] },
+    Case { status: 429, headers: &[], body: r#"{"error":{"message":"Rate limit exceeded: free-models-per-day","code":429}}"#,
+        code: ErrorCode::QuotaExceeded, says: &["free-models-per-day"] },
+    Case { status: 429, headers: &[], body: r#"{"error":{"message":"Rate limit reached on tokens per day (TPD). Please try again in 7m12s"}}"#,
+        code: ErrorCode::RateLimited, says: &["7m12s"] },
     Case { status: 400, headers: &[], body: r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}"#,
         code: ErrorCode::Authentication, says: &["API key not valid", "ACME_API_KEY"] },
     Case { status: 413, headers: &[], body: r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
@@ -263,4 +270,31 @@ async fn headers_that_are_configured_are_sent_and_never_shown() {
     assert_eq!(sent("x-debug"), ["on"]);
     assert_eq!(sent("anthropic-version"), ["2099-01-01"], "it stands instead of the dialect's own");
     assert!(!format!("{endpoint:?}").contains("tok-"));
+}
+
+/// However it says so.
+#[tokio::test]
+async fn the_end_of_a_used_up_quota_is_known() {
+    const DAY: u64 = 86_400_000;
+    for (headers, body) in [
+        (&[][..], r#"{"error":{"message":"Monthly usage limit reached. Resets in 16 days","code":429}}"#),
+        (
+            &[],
+            r#"{"error":{"type":"usage_limit_reached","message":"Limit reached","resets_in_seconds":1382400}}"#,
+        ),
+        (&[], "Weekly limit reached, try again in 16 days"),
+        (&[("retry-after", "1382400")], r#"{"error":{"message":"slow down"}}"#),
+        // The longer one of two.
+        (
+            &[("retry-after", "20")],
+            r#"{"error":{"message":"usage limit reached: resets in 2 weeks and 2 days"}}"#,
+        ),
+    ] {
+        for dialect in ALL {
+            let server = Scripted::refusal(429, headers, body);
+            let error = ask(dialect, &server).await.unwrap_err();
+            let expected = (ErrorCode::RateLimited, Some(16 * DAY));
+            assert_eq!((error.code, error.retry_after_ms), expected, "{dialect:?}: {body}");
+        }
+    }
 }

@@ -7,13 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
-use playhouse_llm::{Connections, HttpRequest, HttpTransport, Transport as _};
+use playhouse_llm::{DialectKind, Endpoint, HttpTransport, Limits, send};
 use tokio::time::timeout;
+
+use crate::support::{MODEL, attempt, endpoint};
 
 /// How many tasks ask at the same time, and how often each.
 const ASKING: (u64, u64) = (8, 100);
-/// No request waits longer for its answer, or for the error in place of one.
+/// How long a server may take. A request hangs about once in a hundred thousand, with nothing but hyper-util's client as well
+/// (docs/decisions/requests-that-hang.md): then this ends it.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// No request waits longer.
 const LONGEST: Duration = Duration::from_secs(10);
 /// How often all of it is done, where nothing else is said (`PLAYHOUSE_RESTLESS_RUNS`).
 const RUNS: u32 = 3;
@@ -44,24 +48,12 @@ fn serve(mut connection: TcpStream, number: u64, seen: &Mutex<Vec<String>>) {
     }
 }
 
-/// Asks once. Whether the answer was good; an error is one in time.
-async fn ask(transport: &HttpTransport, url: &str, body: &str) -> bool {
-    let request = HttpRequest {
-        url: url.to_owned(),
-        headers: Vec::new(),
-        body: Bytes::copy_from_slice(body.as_bytes()),
-        connections: Connections::default(),
-    };
-    let exchange = async {
-        let Ok(mut answer) = transport.send(request).await else { return false };
-        while let Some(chunk) = answer.body.next().await {
-            if chunk.is_err() {
-                return false;
-            }
-        }
-        answer.status == 200
-    };
-    timeout(LONGEST, exchange).await.unwrap_or_else(|_| panic!("{body} waits for its answer"))
+/// Asks once. That it is answered, and with what, is of no interest: it must end in time, if need be by its own deadline.
+async fn ask(transport: &HttpTransport, endpoint: &Endpoint, body: &str) {
+    let limits = Limits { head: DEADLINE, attempt: DEADLINE, error_body: DEADLINE, ..Limits::default() };
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    let sent = send(transport, endpoint, MODEL, attempt(), body.clone(), limits);
+    drop(timeout(LONGEST, sent).await.unwrap_or_else(|_| panic!("{body:?} waits for ever")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -69,7 +61,8 @@ async fn no_request_is_written_twice_or_waits_for_ever_whatever_its_server_does(
     let runs = std::env::var("PLAYHOUSE_RESTLESS_RUNS").ok();
     for run in 0..runs.map_or(RUNS, |runs| runs.parse().expect("PLAYHOUSE_RESTLESS_RUNS is a number")) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let base_url = format!("http://{}/", listener.local_addr().unwrap());
+        let endpoint = Endpoint { base_url, ..endpoint(DialectKind::OpenaiChat) };
         let seen = Arc::new(Mutex::new(Vec::new()));
         let seeing = Arc::clone(&seen);
         // Ends with the test.
@@ -82,26 +75,20 @@ async fn no_request_is_written_twice_or_waits_for_ever_whatever_its_server_does(
         let transport = HttpTransport::new();
         let (tasks, times) = ASKING;
         let asking = (0..tasks).map(|number| {
-            let (transport, url) = (transport.clone(), url.clone());
+            let (transport, endpoint) = (transport.clone(), endpoint.clone());
             tokio::spawn(async move {
-                let mut answered = Vec::new();
                 for time in 0..times {
                     let pause = Duration::from_micros((number * 7 + time * 13) % 200);
                     std::thread::sleep(pause);
-                    let body = format!("{run}-{number}-{time}{END}");
-                    // A server that closes a connection just when a request leaves over it may have seen that.
-                    if ask(&transport, &url, &body).await {
-                        answered.push(body);
-                    }
+                    ask(&transport, &endpoint, &format!("{run}-{number}-{time}{END}")).await;
                 }
-                answered
             })
         });
-        let answered = futures::future::try_join_all(asking).await.unwrap().concat();
+        futures::future::try_join_all(asking).await.unwrap();
         let seen = seen.lock().unwrap().clone();
         let once: BTreeSet<&String> = seen.iter().collect();
         assert_eq!(once.len(), seen.len(), "run {run}: one was written twice");
-        assert!(answered.iter().all(|body| once.contains(body)), "run {run}");
-        assert!(answered.len() > 400, "run {run}: most are answered: {}", answered.len());
+        // A server that closes a connection just when a request leaves over it does not see that.
+        assert!(seen.len() > 400, "run {run}: most come to the server: {}", seen.len());
     }
 }

@@ -28,7 +28,7 @@ async fn a_stream_cut_anywhere_before_its_end_is_never_an_answer() {
     for dialect in ALL {
         let stream = everything(dialect);
         let marker = match dialect {
-            DialectKind::Anthropic => "event: message_stop",
+            DialectKind::Anthropic => "\"stop_reason\":\"tool",
             DialectKind::OpenaiChat => "\"finish_reason\":\"tool",
             DialectKind::OpenaiResponses => "event: response.completed",
             DialectKind::Gemini => "\"finishReason\"",

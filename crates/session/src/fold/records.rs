@@ -263,6 +263,8 @@ impl Session {
                     last: started.last,
                     attempts: started.attempt_number,
                     failures: 0,
+                    bad_answers: 0,
+                    empty_answers: 0,
                     overflowed: false,
                     totals: Totals::default(),
                     phase,
@@ -313,6 +315,8 @@ impl Session {
                 last: false,
                 attempts: 0,
                 failures: 0,
+                bad_answers: 0,
+                empty_answers: 0,
                 overflowed: false,
                 totals: Totals::default(),
                 phase: StepPhase::Unanswered,
@@ -339,8 +343,14 @@ impl Session {
             _ => return Err(format!("attempt {} is not under way", ended.attempt)),
         };
         step.phase = StepPhase::Unanswered;
-        step.failures += u32::from(matches!(ended.outcome, AttemptOutcome::Failed { .. }));
-        step.overflowed = matches!(&ended.outcome, AttemptOutcome::Failed { error } if error.code == ErrorCode::ContextOverflow);
+        let failed = match &ended.outcome {
+            AttemptOutcome::Failed { error } => Some(error.code),
+            _ => None,
+        };
+        step.failures += u32::from(failed.is_some());
+        step.bad_answers += u32::from(failed == Some(ErrorCode::BadAnswer));
+        step.empty_answers += u32::from(failed == Some(ErrorCode::EmptyAnswer));
+        step.overflowed = failed == Some(ErrorCode::ContextOverflow);
         if ended.outcome == AttemptOutcome::Finished {
             self.context.in_a_row = 0;
         }

@@ -12,6 +12,7 @@ use playhouse_protocol::{ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage}
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
 use crate::fold::{FoldError, OpenAttempt, Pricing, QueuedPrompt, StepPhase};
+use crate::retry::MOST_ALIKE;
 use crate::settle::{usage_of_answer, usage_of_failure};
 
 /// What follows from a failed attempt.
@@ -58,9 +59,30 @@ impl Machine {
     ) -> Result<(), FoldError> {
         let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
         let usage = usage_of_answer(usage, open.estimated_input, bytes_of(&parts, &calls));
+        let model = self.model();
+        let only_thought = matches!(finish, FinishReason::Stop | FinishReason::Other)
+            && calls.is_empty()
+            && !parts
+                .iter()
+                .any(|part| matches!(part, StepPart::Text { text, .. } if !text.trim().is_empty()));
+        if only_thought && self.live.abort.is_none() && !self.stopping {
+            let message = format!("the answer of {model} holds reasoning only, neither text nor a call");
+            let error = ErrorInfo::new(ErrorCode::EmptyAnswer, message).of_model(&model);
+            if let Retry::After { wait_ms, attempt_number } = self.retry_after(&error, 1, stamp) {
+                let outcome = AttemptOutcome::Failed { error: error.clone() };
+                self.end_attempt(open.id, &open.prices, outcome, Some(usage), answered_by, stamp)?;
+                self.live.retrying = Some(step);
+                self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
+                return Ok(());
+            }
+        }
         self.end_attempt(open.id, &open.prices, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
-        let model = self.session.turn.as_ref().map_or_else(String::new, |turn| turn.model.to_string());
+        let finish = if only_thought { FinishReason::Stop } else { finish };
         let error = match finish {
+            _ if only_thought => Some(ErrorInfo::new(
+                ErrorCode::EmptyAnswer,
+                format!("{model} gave no answer, only its reasoning: ask again, or use another model"),
+            )),
             FinishReason::Length => Some(ErrorInfo::new(
                 ErrorCode::OutputLimit,
                 format!(
@@ -119,7 +141,7 @@ impl Machine {
         if error.code == ErrorCode::ContextOverflow && self.can_make_room(stamp) {
             return Ok(());
         }
-        match self.retry_after(&error, stamp) {
+        match self.retry_after(&error, 0, stamp) {
             Retry::After { wait_ms, attempt_number } => {
                 self.live.retrying = Some(step);
                 self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
@@ -136,16 +158,26 @@ impl Machine {
         }
     }
 
-    fn retry_after(&self, error: &ErrorInfo, stamp: &Stamp<'_>) -> Retry {
+    /// What follows from an attempt that fails with `error`; `unrecorded`: failures that are not in the log yet.
+    fn retry_after(&self, error: &ErrorInfo, unrecorded: u32, stamp: &Stamp<'_>) -> Retry {
         let Some(step) = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref()) else {
             return Retry::GiveUp { advice: None };
         };
+        let alike = match error.code {
+            ErrorCode::BadAnswer => step.bad_answers,
+            // An answer without anything is tried as often as any other.
+            ErrorCode::EmptyAnswer if unrecorded > 0 => step.empty_answers + unrecorded,
+            _ => 0,
+        };
+        if alike >= MOST_ALIKE {
+            return Retry::GiveUp { advice: None };
+        }
         let begun = self.session.messages.last().map(|message| match message {
             Message::User(message) => message.created,
             Message::Assistant(message) => message.created,
         });
         let elapsed_ms = begun.map_or(0, |begun| stamp.now.millis_since(begun));
-        match self.retry.decide(step.failures, elapsed_ms, stamp.jitter, error) {
+        match self.retry.decide(step.failures + unrecorded, elapsed_ms, stamp.jitter, error) {
             Ok(wait_ms) => Retry::After { wait_ms, attempt_number: step.attempts + 1 },
             Err(advice) => Retry::GiveUp { advice },
         }

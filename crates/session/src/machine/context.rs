@@ -16,6 +16,7 @@ use super::Machine;
 use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
 use crate::effect::{AsideOrder, AttemptReport, Effect, Stamp, StepAnswer, SystemMade, Ticket};
 use crate::fold::{FoldError, Pricing, QueuedPrompt, Session, StepPhase};
+use crate::retry::MOST_ALIKE;
 use crate::settle::{BYTES_PER_TOKEN, estimated_tokens, estimated_usage, usage_of_answer, usage_of_failure};
 
 /// So often room is made before an answer comes.
@@ -421,7 +422,10 @@ impl Machine {
         let before = self.live.failed_summaries.take();
         let since = before.map_or(began, |failed| failed.since);
         let failures = self.session.context.failed_summaries;
-        if let Ok(wait_ms) = self.retry.decide(failures, stamp.now.millis_since(since), stamp.jitter, &error)
+        let is_alike = error.code == ErrorCode::BadAnswer && failures >= MOST_ALIKE;
+        let again = self.retry.decide(failures, stamp.now.millis_since(since), stamp.jitter, &error);
+        if let Ok(wait_ms) = again
+            && !is_alike
         {
             let step: MessageId = stamp.ids.next(stamp.now);
             self.live.failed_summaries = Some(FailedSummaries { since, again: Some(step) });
@@ -455,7 +459,7 @@ impl Machine {
         self.room(&self.model(), &self.gauge(stamp), stamp)
     }
 
-    fn model(&self) -> ModelRef {
+    pub(super) fn model(&self) -> ModelRef {
         self.session.turn.as_ref().map_or(&self.session.summary.model, |turn| &turn.model).clone()
     }
 

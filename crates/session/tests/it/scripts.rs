@@ -6,7 +6,9 @@ use playhouse_protocol::message::{CallOutcome, FinishReason, Message};
 use playhouse_protocol::record::{Effect, Record, StepPart};
 use playhouse_protocol::usage::Quality;
 use playhouse_protocol::{Cost, Entry, ErrorCode, WhenBusy};
-use playhouse_session::{AttemptReport, CallReport, Deadline, Input, Session, SystemMade, chat};
+use playhouse_session::{
+    AttemptReport, CallReport, Deadline, Input, Machine, RetryPolicy, Session, SystemMade, chat,
+};
 
 use crate::harness::{Harness, model, prepared};
 
@@ -413,6 +415,69 @@ fn a_failed_attempt_is_made_again_and_then_given_up() {
     let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
     assert_eq!(ended.error.as_ref().map(|error| error.code), Some(ErrorCode::StreamCut));
     assert_eq!(ended.totals.attempts, 3, "each attempt is billed");
+}
+
+/// An answer that cannot be decoded is the same the next time; other failures before it do not count.
+#[test]
+fn an_answer_that_cannot_be_decoded_is_asked_for_once_more() {
+    for before in [None, Some(ErrorCode::RateLimited)] {
+        let mut h = Harness::new();
+        h.prompt("one");
+        let step = h.machine.session().turn.as_ref().unwrap().step.as_ref().unwrap().id;
+        let again = |h: &mut Harness| h.on(Input::Deadline(Deadline::Retry { step }));
+        if let Some(code) = before {
+            h.fail(code, "");
+            again(&mut h);
+        }
+        let second = h.fail(ErrorCode::BadAnswer, "half");
+        assert!(second[1].starts_with("attempt "), "{second:?}");
+        again(&mut h);
+        assert_eq!(
+            h.fail(ErrorCode::BadAnswer, "half"),
+            ["append attempt.ended(failed), step.finished(failed), turn.ended(one failed)"]
+        );
+    }
+}
+
+#[test]
+fn an_answer_of_reasoning_only_is_asked_for_once_more_and_then_shown() {
+    for (crashes, attempts) in [(false, 3), (true, 3), (false, 1)] {
+        let mut h = Harness::new();
+        let policy = RetryPolicy { attempts, base_ms: 100, longest_ms: 1_000, total_ms: 10_000 };
+        h.machine = Machine::new(Session::replay(&h.log).unwrap(), policy);
+        h.prompt("one");
+        let step = h.machine.session().turn.as_ref().unwrap().step.as_ref().unwrap().id;
+        let think = |h: &mut Harness| {
+            let AttemptReport::Finished(mut answer) = h.finished(" ", &[], FinishReason::Stop) else {
+                panic!("it is finished")
+            };
+            let StepPart::Text { id, .. } = answer.parts[0] else { panic!("a text") };
+            answer.parts.insert(0, StepPart::Reasoning { id, text: "hm".into(), opaque: None });
+            let attempt = *h.attempts.last().unwrap();
+            h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)))
+        };
+        if attempts > 1 {
+            assert_eq!(think(&mut h), ["append attempt.ended(failed)", "attempt 2 in 100 ms"]);
+            if crashes {
+                h.crash();
+            } else {
+                h.on(Input::Deadline(Deadline::Retry { step }));
+            }
+        }
+        assert_eq!(
+            think(&mut h),
+            ["append attempt.ended(finished), step.finished(stop), turn.ended(one completed)"]
+        );
+        let Some(Message::Assistant(message)) = h.machine.session().messages.last() else {
+            panic!("an answer")
+        };
+        let note = message.error.as_ref().unwrap();
+        assert_eq!(note.code, ErrorCode::EmptyAnswer);
+        assert!(note.message.contains("only its reasoning"), "{note}");
+        let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("ended") };
+        assert_eq!((&ended.error, ended.totals.attempts), (&None, u64::from(attempts.min(2))));
+        assert_eq!(h.last_ended().usage.as_ref().unwrap().quality, Quality::Reported);
+    }
 }
 
 #[test]
