@@ -51,6 +51,8 @@ pub enum Access {
         zone: Zone,
         /// How rules and people name it: within the workspace, the path from there.
         shown: String,
+        /// Whether a command does that for certain: rules about files are asked as well, as if a tool for files did it.
+        known: bool,
     },
     /// A command that a shell would run.
     Command(shell::Command),
@@ -60,6 +62,8 @@ pub enum Access {
         text: String,
         /// Why it is not known.
         doubt: String,
+        /// Whether what it names is written for certain.
+        written: bool,
     },
     /// An address that is fetched, without credentials.
     Address(String),
@@ -80,14 +84,25 @@ impl Access {
     /// An access of `kind` to `path`, which lies in `zone` and has no other name.
     pub fn path(kind: AccessKind, path: impl Into<String>, zone: Zone) -> Self {
         let path = path.into();
-        Self::Path { kind, shown: path.clone(), path, zone }
+        Self::Path { kind, shown: path.clone(), path, zone, known: false }
     }
 
     /// The same under the name that rules and people use.
     #[must_use]
     pub fn shown(self, shown: impl Into<String>) -> Self {
         match self {
-            Self::Path { kind, path, zone, .. } => Self::Path { kind, path, zone, shown: shown.into() },
+            Self::Path { kind, path, zone, known, .. } => {
+                Self::Path { kind, path, zone, shown: shown.into(), known }
+            }
+            other => other,
+        }
+    }
+
+    /// The same, done by a command for certain or not.
+    #[must_use]
+    pub fn known(self, known: bool) -> Self {
+        match self {
+            Self::Path { kind, path, zone, shown, .. } => Self::Path { kind, path, zone, shown, known },
             other => other,
         }
     }
@@ -95,6 +110,10 @@ impl Access {
 
 /// The permission of paths outside the workspace.
 pub const EXTERNAL_DIRECTORY: &str = "external_directory";
+/// The permission of changes to files.
+const EDIT: &str = "edit";
+/// The permission of looks into files.
+const READ: &str = "read";
 /// The permission of calls that go round in circles.
 pub const DOOM_LOOP: &str = "doom_loop";
 
@@ -108,6 +127,9 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
     // Of a command, rules judge the text; paths count only where they leave the workspace.
     let has_commands = accesses.iter().any(|access| matches!(access, Access::Command(_)));
     for access in accesses {
+        if has_commands {
+            wants.extend(effect(access).filter(|want| !wants.contains(want)));
+        }
         match access {
             // Walls hold what may be written there: what is not known to write is let run, the scripts of a skill above all.
             Access::Path { kind: AccessKind::Read | AccessKind::MayWrite, zone: Zone::Output, .. } => {
@@ -131,7 +153,7 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
             Access::Path { kind, zone: Zone::Guarded, shown, .. } if kind.may_write() => {
                 push(&mut wants, Want { in_person: true, ..Want::new(permission, shown, risk) });
             }
-            Access::Path { kind, zone, path, shown } => {
+            Access::Path { kind, zone, path, shown, .. } => {
                 if !has_commands {
                     own = true;
                     // One that is usually allowed, and is asked for since a rule says so, is a case of its own.
@@ -148,7 +170,7 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
                 let want = Want::new(permission, &command.text, risk).always(command.always.iter());
                 push(&mut wants, Want { doubt: command.doubt.clone(), ..want });
             }
-            Access::Unknown { text, doubt } => {
+            Access::Unknown { text, doubt, .. } => {
                 let want = Want::new(EXTERNAL_DIRECTORY, text, Risk::Dangerous);
                 push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
             }
@@ -172,6 +194,23 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
         wants.insert(0, Want::new(permission, "*", risk).always(["*"]));
     }
     Ok(wants)
+}
+
+/// What a command wants of rules about files, for what it does to one for certain.
+fn effect(access: &Access) -> Option<Want> {
+    match access {
+        Access::Path { zone: Zone::Output | Zone::Hidden, .. } => None,
+        Access::Path { kind: AccessKind::Write, shown, known: true, .. } => {
+            Some(Want::new(EDIT, shown, Risk::Dangerous).always(literal(shown.clone())))
+        }
+        Access::Path { kind: AccessKind::Read, shown, known: true, .. } => {
+            Some(Want::new(READ, shown, Risk::Safe).always(literal(shown.clone())))
+        }
+        Access::Unknown { text, doubt, written: true } => {
+            Some(Want { doubt: Some(doubt.clone()), ..Want::new(EDIT, text, Risk::Dangerous) })
+        }
+        _ => None,
+    }
 }
 
 /// What a call that closes a loop wants beside the rest.

@@ -24,10 +24,11 @@
 //! - `simple`: one command, and the commands and scripts in it; `wrappers` knows where those stand
 //! - `interpreters`, `options`, `awk`, `sed`: commands that may run what is not told
 //! - `paths`: what arguments name; `sources`: which of them are only read; `targets`: which are written for certain;
-//!   `git`: settings that it writes; `made`: files that are made and then run; `prefix`: what "always" would allow
+//!   `effects`: what is done to files for certain; `git`: settings that it writes; `made`: files that are made and then run; `prefix`: what "always" would allow
 
 mod awk;
 mod documents;
+mod effects;
 mod findings;
 mod git;
 mod interpreters;

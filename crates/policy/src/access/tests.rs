@@ -151,8 +151,40 @@ fn commands_are_judged_by_their_text_and_by_where_their_paths_lead() {
 }
 
 #[test]
+fn what_a_command_does_to_a_file_for_certain_is_judged_as_a_tool_for_files_would_be() {
+    let command = || Access::Command(shell::analyse("cat x").commands.remove(0));
+    let file = |kind, shown: &str| {
+        Access::path(kind, format!("/repo/{shown}"), Zone::Workspace).shown(shown).known(true)
+    };
+    let judge = |rules: &[(&str, &str, Action)], access: Access| {
+        let rules = [("bash", "*", Action::Allow)].iter().chain(rules);
+        let rules = rules.map(|(permission, pattern, action)| Rule::new(permission, pattern, *action));
+        let policy = Policy { configuration: rules.collect(), ..Policy::default() };
+        policy.judge(&wants("bash", Risk::Dangerous, &[command(), access]).unwrap())
+    };
+    let write = || file(AccessKind::Write, "src/a");
+    let Verdict::Ask { wants, .. } = judge(&[], write()) else { panic!("must ask") };
+    assert_eq!((wants[0].permission.as_str(), &*wants[0].always), ("edit", &["src/a".to_owned()][..]));
+    assert_eq!(judge(&[("edit", "src/*", Action::Allow)], write()), Verdict::Allow);
+    assert!(matches!(judge(&[("edit", "*", Action::Deny)], write()), Verdict::Deny { .. }));
+    assert_eq!(judge(&[], file(AccessKind::Read, "src/a")), Verdict::Allow);
+    assert!(matches!(judge(&[], file(AccessKind::Read, ".env")), Verdict::Ask { .. }));
+    assert!(matches!(
+        judge(&[("read", "src/*", Action::Deny)], file(AccessKind::Read, "src/a")),
+        Verdict::Deny { .. }
+    ));
+    // What it may only do is not judged by these.
+    assert_eq!(judge(&[("edit", "*", Action::Deny)], write().known(false)), Verdict::Allow);
+    let unknown = || Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: true };
+    let outside = (EXTERNAL_DIRECTORY, "*", Action::Allow);
+    assert!(matches!(judge(&[outside], unknown()), Verdict::Ask { .. }));
+    assert!(matches!(judge(&[outside, ("edit", "*", Action::Deny)], unknown()), Verdict::Deny { .. }));
+    assert_eq!(judge(&[outside, ("edit", "*", Action::Allow)], unknown()), Verdict::Allow);
+}
+
+#[test]
 fn a_path_that_may_be_any_is_asked_for_unless_any_may_be_used() {
-    let unknown = Access::Unknown { text: "$X".into(), doubt: "a variable".into() };
+    let unknown = Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: false };
     let command = shell::analyse("cat x").commands.remove(0);
     let wanted = wants("bash", Risk::Dangerous, &[Access::Command(command), unknown]).unwrap();
     let judge = |rules: &[(&str, &str, Action)]| {

@@ -1,5 +1,6 @@
 //! What an analysis has found so far, and how much it may still do.
 
+use super::effects::Effect;
 use super::paths::{self, PathUse};
 use super::words::Word;
 use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
@@ -77,8 +78,23 @@ impl Findings {
         self.command(Command { text: shortened(text), doubt: Some(why.to_owned()), always: Vec::new() });
     }
 
-    /// Adds a path that is named, with what is done with it.
+    /// Adds a path that is named, with what may be done with it.
     pub(super) fn path(&mut self, text: &str, kind: AccessKind) {
+        self.named(text, kind, None, Vec::new());
+    }
+
+    /// Adds a path with what is done with it for certain. It may be below `base`, which is written as it is.
+    pub(super) fn effect(&mut self, effect: &Effect<'_>, base: Option<&str>) {
+        let into = effect.into.iter().map(|&name| name.to_owned()).collect();
+        self.named(effect.path, effect.kind, Some(base), into);
+    }
+
+    /// Adds a word that names something which is written for certain, and may be any path.
+    pub(super) fn written_somewhere(&mut self, text: &str, why: &str) {
+        self.push(PathUse { kind: AccessKind::Write, known: true, ..any_path(shortened(text), why) });
+    }
+
+    fn named(&mut self, text: &str, kind: AccessKind, known: Option<Option<&str>>, into: Vec<String>) {
         if paths::is_nowhere(text) {
             return;
         }
@@ -88,8 +104,14 @@ impl Findings {
             home.filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|rest| format!("~{rest}"));
         let text = home.as_deref().unwrap_or(text);
         let is_relative = !text.starts_with(['/', '~']);
-        let bases = if is_relative { self.bases.clone() } else { Vec::new() };
-        self.push(PathUse { text: text.to_owned(), bases, kind, doubt: None });
+        let mut bases = if is_relative { self.bases.clone() } else { Vec::new() };
+        if let (true, Some(Some(base))) = (is_relative, known) {
+            let below: Vec<String> = bases.iter().map(|first| format!("{first}/{base}")).collect();
+            bases.extend(below);
+            bases.push(base.to_owned());
+        }
+        let known = known.is_some();
+        self.push(PathUse { text: text.to_owned(), bases, kind, known, into, doubt: None });
     }
 
     /// Adds a word that may be any path.
@@ -101,7 +123,21 @@ impl Findings {
     }
 
     fn push(&mut self, path: PathUse) {
-        if self.script.paths.len() > MOST_PATHS || self.script.paths.contains(&path) {
+        // What is known to be read only is not written.
+        let is_guess = |other: &PathUse| {
+            path.known && path.kind == AccessKind::Read && !other.known && other.kind == AccessKind::Write
+        };
+        let is_same = |other: &&mut PathUse| {
+            (&other.text, &other.bases, &other.doubt) == (&path.text, &path.bases, &path.doubt)
+                && (other.kind == path.kind || is_guess(other))
+        };
+        if let Some(other) = self.script.paths.iter_mut().find(is_same) {
+            other.kind = path.kind;
+            other.known |= path.known;
+            other.into.extend(path.into);
+            return;
+        }
+        if self.script.paths.len() > MOST_PATHS {
             return;
         }
         if self.script.paths.len() == MOST_PATHS {
@@ -165,7 +201,14 @@ impl Findings {
 }
 
 fn any_path(text: String, why: &str) -> PathUse {
-    PathUse { text, bases: Vec::new(), kind: AccessKind::MayWrite, doubt: Some(why.to_owned()) }
+    PathUse {
+        text,
+        bases: Vec::new(),
+        kind: AccessKind::MayWrite,
+        known: false,
+        into: Vec::new(),
+        doubt: Some(why.to_owned()),
+    }
 }
 
 fn note(files: &mut Vec<String>, path: &str) {

@@ -135,6 +135,16 @@ struct Call {
     repository: Option<String>,
 }
 
+/// Which word of a call of git is its subcommand.
+pub(super) fn subcommand_at(words: &[Word]) -> Option<usize> {
+    subcommand(words).map(|call| call.at)
+}
+
+/// The directory in which a call of git runs (`-C`), as it is written.
+pub(super) fn directory(words: &[Word]) -> Option<String> {
+    subcommand(words)?.directory
+}
+
 fn subcommand(words: &[Word]) -> Option<Call> {
     let mut call = Call { at: 1, directory: None, repository: None };
     let mut is_understood = true;

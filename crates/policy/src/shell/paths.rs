@@ -17,6 +17,13 @@ pub struct PathUse {
     /// What is done with it: written as the target of a redirection or by a command that is not known to read only; nobody
     /// can tell where it is an argument of a script.
     pub kind: AccessKind,
+    /// Whether that is done for certain, so that rules about files are asked: to what a redirection names, and by commands that are
+    /// known to do it.
+    #[serde(default)]
+    pub known: bool,
+    /// Names of what is written in it, where it is a directory.
+    #[serde(default)]
+    pub into: Vec<String>,
     /// Why `text` is not the path, which may be any.
     #[serde(default)]
     pub doubt: Option<String>,

@@ -93,6 +93,19 @@ pub(super) fn program(words: &[Word]) -> Option<usize> {
     }
 }
 
+/// Whether a call of sed changes its files.
+pub(super) fn is_in_place(words: &[Word]) -> bool {
+    read(words).in_place
+}
+
+/// The files that a call of sed names.
+pub(super) fn files(words: &[Word]) -> impl Iterator<Item = &Word> {
+    let call = read(words);
+    let is_script = move |at: usize| call.scripts.iter().any(|(script, _)| *script == at);
+    let files = words.iter().enumerate().skip(1).filter(move |(at, _)| !is_script(*at));
+    files.map(|(_, word)| word).filter(|word| !word.text.starts_with('-'))
+}
+
 /// Whether a call of sed leaves its files as they are.
 pub(super) fn only_reads(words: &[Word]) -> bool {
     let call = read(words);

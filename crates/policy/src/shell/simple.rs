@@ -7,7 +7,7 @@ use super::made::{self, Makes};
 use super::walk::{PLACES, Walker, walk};
 use super::words::{Word, word};
 use super::wrappers::{self, ShellScript, Wrapped};
-use super::{Command, DEEPEST, awk, git, options, paths, prefix, sed, targets};
+use super::{Command, DEEPEST, awk, effects, git, options, paths, prefix, sed, targets};
 use crate::AccessKind;
 
 /// Builtins that change what later commands mean.
@@ -239,6 +239,7 @@ impl Walker<'_, '_> {
                 paths::in_argument(word).iter().for_each(|path| self.found.writes_file(path));
             }
         }
+        self.effects(name, &words[..own]);
         match name {
             "cd" | "pushd" => self.enter(name, words),
             "popd" => self.found.lost("popd"),
@@ -255,6 +256,22 @@ impl Walker<'_, '_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What the command does for certain to files that it names.
+    fn effects(&mut self, name: &str, words: &[Word]) {
+        let base = if name == "git" { git::directory(words) } else { None };
+        for effect in effects::known(name, words) {
+            let doubt = |word: &Word| word.doubt.filter(|_| word.text.contains(effect.path));
+            match words.iter().find_map(doubt) {
+                None => self.found.effect(&effect, base.as_deref()),
+                Some(why) if effect.kind == AccessKind::Write => {
+                    self.found.written_somewhere(effect.path, why);
+                }
+                // That it may be any path is told with the argument.
+                Some(_) => {}
+            }
         }
     }
 

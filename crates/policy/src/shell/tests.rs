@@ -195,8 +195,8 @@ fn paths_of_arguments_and_redirections_are_told() {
     assert_eq!(paths("echo a > /etc/x"), ["/etc/x w"]);
     assert_eq!(paths("./echo a"), ["./echo", "a w"]);
     assert_eq!(paths("a < in >> out 2>/dev/null"), ["in", "out w"]);
-    assert_eq!(paths("cp -t /etc x"), ["/etc w", "x w"]);
-    assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda w", "y w"]);
+    assert_eq!(paths("cp -t /etc x"), ["/etc w", "x"]);
+    assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda", "y w"]);
     assert_eq!(paths("/usr/bin/x ~/y"), ["~/y w"]);
     assert_eq!(paths("/usr/bin/../x /opt/x"), ["/usr/bin/../x", "/opt/x w"]);
     assert_eq!(paths("cat $HOME/x"), ["~/x"]);
@@ -260,7 +260,8 @@ fn words_that_may_be_any_path_are_told() {
     assert_eq!(unknown("cat $A b"), ["$A"]);
     assert_eq!(unknown("cat src/*.rs"), ["src/*.rs"]);
     assert_eq!(unknown("cat \"$(ls)\""), ["$(ls)"]);
-    assert_eq!(unknown("ls > $A"), ["$A"]);
+    // Beside what it may name, that it is written.
+    assert_eq!(unknown("ls > $A"), ["$A", "$A"]);
     assert_eq!(unknown("ls | xargs cat"), ["xargs cat"]);
     assert_eq!(unknown("echo $A; exit $?; cat $((1 + 1)) $HOME/a"), [""; 0]);
     assert_eq!(unknown("find . -exec cat {} +"), [""; 0]);
@@ -392,9 +393,9 @@ fn what_is_plainly_read_is_not_written() {
     };
     assert_eq!(written("cp /etc/hosts a"), ["a"]);
     assert_eq!(written("cp -r /usr/a /usr/b c"), ["c"]);
-    assert_eq!(written("install -m 644 /etc/a b"), ["644", "/etc/a", "b"], "its options have values");
+    assert_eq!(written("install -m 644 /etc/a b"), ["644", "b"]);
     assert_eq!(written("install /etc/a b"), ["b"]);
-    assert_eq!(written("cp -t /etc a"), ["/etc", "a"]);
+    assert_eq!(written("cp -t /etc a"), ["/etc"]);
     assert_eq!(written("cp -l /etc/a b"), ["/etc/a", "b"], "a link is another name to write by");
     assert_eq!(written("ln -s /etc/a b"), ["/etc/a", "b"]);
     assert_eq!(written("mv /etc/a b"), ["/etc/a", "b"]);

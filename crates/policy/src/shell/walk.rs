@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
+use super::effects::Effect;
 use super::findings::Findings;
 use super::words::word;
 use super::{Command, DEEPEST, paths};
@@ -344,13 +345,16 @@ impl<'s> Walker<'_, 's> {
         if let Some(doubt) = target.doubt {
             self.found.doubt(text, doubt);
             self.found.argument(&target, kind);
+            if writes {
+                self.found.written_somewhere(&target.text, doubt);
+            }
             return;
         }
         if target.text.starts_with("/dev/tcp/") || target.text.starts_with("/dev/udp/") {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.found.path(&target.text, kind);
+        self.found.effect(&Effect { path: &target.text, kind, into: Vec::new() }, None);
         if writes {
             self.found.writes_file(&target.text);
         }

@@ -29,7 +29,7 @@ pub(super) fn touched(
         workdir: workdir.path.clone(),
         home: home(),
         accesses: vec![workdir.access(AccessKind::Execute)],
-        known: HashSet::new(),
+        seen: HashSet::new(),
         looked: 0,
     };
     if script.commands.is_empty() {
@@ -54,8 +54,8 @@ struct Touched<'a> {
     workdir: PathBuf,
     home: Option<PathBuf>,
     accesses: Vec<Access>,
-    /// The places that are among the accesses, and what is done with them.
-    known: HashSet<(PathBuf, AccessKind)>,
+    /// The places that are among the accesses, what is done with them, and whether that is certain.
+    seen: HashSet<(PathBuf, AccessKind, bool)>,
     looked: usize,
 }
 
@@ -64,25 +64,30 @@ impl Touched<'_> {
         let text = first_line(text);
         let doubt = Some(why.to_owned());
         self.accesses.push(Access::Command(shell::Command { text: text.clone(), doubt, always: Vec::new() }));
-        self.unknown(text, why);
+        self.unknown(text, why, false);
     }
 
-    fn unknown(&mut self, text: String, why: &str) {
-        self.accesses.push(Access::Unknown { text, doubt: why.to_owned() });
+    fn unknown(&mut self, text: String, why: &str, written: bool) {
+        self.accesses.push(Access::Unknown { text, doubt: why.to_owned(), written });
     }
 
     /// Adds all places where a path may lead.
     fn path(&mut self, path: &PathUse) {
         if let Some(doubt) = &path.doubt {
-            return self.unknown(path.text.clone(), doubt);
+            return self.unknown(path.text.clone(), doubt, path.known);
         }
         let bases = path.bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
         let bases: Option<Vec<PathBuf>> = bases.chain([Some(self.workdir.clone())]).collect();
         let (Some(bases), Some(text)) = (bases, self.expanded(&path.text)) else {
-            return self.unknown(path.text.clone(), "the home directory of somebody else");
+            return self.unknown(path.text.clone(), "the home directory of somebody else", path.known);
         };
         for base in bases {
-            self.place(&path.text, &base.join(&text), path.kind);
+            let place = base.join(&text);
+            self.place(path, &place);
+            // What is copied into a directory is a file in it.
+            if !path.into.is_empty() && place.is_dir() {
+                path.into.iter().for_each(|name| self.place(path, &place.join(name)));
+            }
         }
     }
 
@@ -98,7 +103,7 @@ impl Touched<'_> {
         }
     }
 
-    fn place(&mut self, text: &str, place: &Path, kind: AccessKind) {
+    fn place(&mut self, PathUse { text, kind, known, .. }: &PathUse, place: &Path) {
         self.looked += 1;
         if self.looked > MOST_PLACES {
             if self.looked == MOST_PLACES + 1 {
@@ -111,8 +116,8 @@ impl Touched<'_> {
         };
         match self.workspace.resolve(place) {
             Ok(resolved) => {
-                if self.known.insert((resolved.path.clone(), kind)) {
-                    self.accesses.push(resolved.access(kind));
+                if self.seen.insert((resolved.path.clone(), *kind, *known)) {
+                    self.accesses.push(resolved.access(*kind).known(*known));
                 }
             }
             // The system takes no such path either, so it is none: a long message, for example.

@@ -69,9 +69,40 @@ fn the_directory_the_commands_and_the_paths_are_told() {
         Access::path(kind, path.to_str().unwrap().trim_end_matches('/'), Zone::Workspace).shown(shown)
     };
     assert_eq!(accesses[0], path(AccessKind::Execute, "", "."));
-    assert!(accesses.contains(&path(AccessKind::Read, "file", "file")), "{accesses:?}");
-    assert!(accesses.contains(&path(AccessKind::Write, "src/copy", "src/copy")), "{accesses:?}");
+    // `cat` and redirections are known to do that.
+    for known in [path(AccessKind::Read, "file", "file"), path(AccessKind::Write, "src/copy", "src/copy")] {
+        assert!(accesses.contains(&known.known(true)), "{accesses:?}");
+    }
     assert_eq!(fixture.outside("cat file > src/copy; /usr/bin/make"), [""; 0]);
+}
+
+#[test]
+fn what_is_done_for_certain_is_told_with_the_file_that_it_is_done_to() {
+    let fixture = fixture();
+    let known = |command: &str| {
+        let paths = fixture.touched(command).into_iter().filter_map(|access| match access {
+            Access::Path { kind, shown, known: true, .. } if kind.may_write() => Some(format!("{shown} w")),
+            Access::Path { shown, known: true, .. } => Some(shown),
+            Access::Unknown { text, written: true, .. } => Some(format!("{text} ?")),
+            _ => None,
+        });
+        paths.collect::<Vec<_>>().join(", ")
+    };
+    for (command, expected) in [
+        ("ls -la > gone", "gone w"),
+        ("cat < file > /dev/null", "file"),
+        ("cp file src", "file, src w, src/file w"),
+        ("cp file src/new", "file, src/new w"),
+        ("mv file src/deep", "file w, src/deep w, src/deep/file w"),
+        ("cd src && sort -o deep/b deep/a", "src/deep/b w, deep/b w, src/deep/a, deep/a"),
+        ("git -C src log --output=x", "src/x w, x w"),
+        ("ls > $X", "$X ?"),
+        ("tee \"$X\" < file", "file, $X ?"),
+        ("make > /dev/null 2>&1", ""),
+        ("python3 file", ""),
+    ] {
+        assert_eq!(known(command), expected, "{command}");
+    }
 }
 
 #[test]

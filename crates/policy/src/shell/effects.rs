@@ -1,0 +1,488 @@
+//! What commands do for certain to the files that they name. Of these, rules about files are asked, as if a tool for files did it.
+//!
+//! A command that is not listed is judged by its text alone, unless a redirection names a file.
+
+use super::words::Word;
+use super::{paths, sed};
+use crate::AccessKind;
+
+/// What is known of one word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Effect<'a> {
+    /// The path.
+    pub(super) path: &'a str,
+    /// Whether its content is changed, or shown.
+    pub(super) kind: AccessKind,
+    /// What is written in it, where it is a directory.
+    pub(super) into: Vec<&'a str>,
+}
+
+/// Which of the words of a command that are no options it writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// All but the first.
+    AfterFirst,
+    /// The first.
+    First,
+    /// The second.
+    Second,
+    /// The last of several, into which the others are copied.
+    CopiedTo,
+    /// All of several: the others are moved into the last.
+    MovedTo,
+}
+
+/// Commands that write files, or read some and write others.
+struct Writer {
+    names: &'static [&'static str],
+    written: Written,
+    /// Options whose value is a file that is written: short, and long.
+    outputs: &'static [&'static str],
+    /// Options whose value is no file.
+    valued: &'static [&'static str],
+    /// Options with which it writes none of its arguments.
+    spared: &'static [&'static str],
+    /// Whether it shows or copies the content of those that it does not write.
+    reads: bool,
+}
+
+const fn writer(names: &'static [&'static str], written: Written) -> Writer {
+    Writer { names, written, outputs: &[], valued: &[], spared: &[], reads: false }
+}
+
+const WRITERS: &[Writer] = &[
+    writer(&["tee", "touch", "rm", "rmdir", "mkdir", "unlink", "shred", "mkfifo"], Written::All),
+    Writer { valued: &["-s", "--size", "-r", "--reference"], ..writer(&["truncate"], Written::All) },
+    writer(&["chmod", "chown", "chgrp"], Written::AfterFirst),
+    Writer {
+        outputs: &["-t", "--target-directory"],
+        valued: &["-S", "--suffix", "-m", "--mode", "-o", "--owner", "-g", "--group"],
+        reads: true,
+        ..writer(&["cp", "gcp", "install"], Written::CopiedTo)
+    },
+    writer(&["rsync"], Written::CopiedTo),
+    Writer {
+        outputs: &["-t", "--target-directory"],
+        valued: &["-S", "--suffix"],
+        ..writer(&["mv", "gmv"], Written::MovedTo)
+    },
+    Writer { outputs: &["-t"], valued: &["-S", "--suffix"], ..writer(&["ln"], Written::CopiedTo) },
+    Writer {
+        outputs: &["-o", "--output"],
+        valued: &["-k", "--key", "-t", "--field-separator", "-S", "--buffer-size", "-T", "--parallel"],
+        reads: true,
+        ..writer(&["sort", "gsort"], Written::Nothing)
+    },
+    Writer {
+        valued: &["-f", "--skip-fields", "-s", "--skip-chars", "-w", "--check-chars"],
+        reads: true,
+        ..writer(&["uniq"], Written::Second)
+    },
+    Writer { valued: &["-c", "-l", "-s", "-g"], reads: true, ..writer(&["xxd"], Written::Second) },
+    Writer {
+        outputs: &["-o", "--output"],
+        ..writer(&["iconv", "nm", "pandoc", "tree", "dot", "ld"], Written::Nothing)
+    },
+    Writer {
+        outputs: &["-o", "--output", "-D", "--dump-header", "-c", "--cookie-jar", "--trace"],
+        ..writer(&["curl"], Written::Nothing)
+    },
+    Writer {
+        outputs: &["-O", "--output-document", "-o", "--output-file", "-a", "--append-output", "-P"],
+        ..writer(&["wget"], Written::Nothing)
+    },
+    Writer {
+        outputs: &["-o"],
+        ..writer(
+            &["gcc", "g++", "cc", "c++", "clang", "clang++", "rustc", "go", "strace", "time"],
+            Written::Nothing,
+        )
+    },
+    Writer { outputs: &["-out"], ..writer(&["openssl"], Written::Nothing) },
+    Writer {
+        outputs: &["-o", "--output", "-r"],
+        valued: &["-p", "-i"],
+        ..writer(&["patch"], Written::First)
+    },
+    Writer {
+        valued: &["-S", "--suffix"],
+        spared: &["-c", "--stdout", "--to-stdout", "-t", "--test", "-l", "--list"],
+        ..writer(&["gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd"], Written::All)
+    },
+    Writer { ..writer(&["zip"], Written::First) },
+    Writer { outputs: &["-d"], ..writer(&["unzip"], Written::Nothing) },
+];
+
+/// Commands that show what is in the files that they name, and write none.
+const SHOWING: &[&str] = &[
+    ".", "awk", "base64", "bat", "cat", "cmp", "comm", "cut", "diff", "egrep", "fgrep", "fold", "gawk",
+    "grep", "head", "hexdump", "jq", "less", "mawk", "more", "nl", "od", "paste", "rev", "rg", "sed",
+    "source", "strings", "tac", "tail", "tr", "xxd",
+];
+
+/// Subcommands of git that change or remove the files which they name.
+const GIT_WRITING: &[&str] = &["checkout", "clean", "mv", "restore", "rm"];
+/// Options of git's subcommands whose value is a file that is written.
+const GIT_OUTPUTS: &[(&str, &[&str])] = &[
+    ("archive", &["-o", "--output"]),
+    ("format-patch", &["-o", "--output-directory", "--output"]),
+    ("bundle", &[]),
+    ("diff", &["--output"]),
+    ("log", &["--output"]),
+    ("show", &["--output"]),
+    ("reflog", &["--output"]),
+    ("stash", &["--output"]),
+];
+
+/// What the command of `words` does for certain to files that it names.
+pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
+    let mut known = match name {
+        "git" => by_git(words),
+        "dd" => by_dd(words),
+        "find" => by_find(words),
+        "sed" | "gsed" if sed::is_in_place(words) => written(sed::files(words)),
+        "install" if words.iter().any(|word| matches!(word.text.as_str(), "-d" | "--directory")) => {
+            arguments(&words[1..], &[], &["-m", "--mode", "-o", "-g"])
+                .plain
+                .into_iter()
+                .map(Effect::written)
+                .collect()
+        }
+        "perl" | "ruby" => in_place(words),
+        "tar" | "gtar" | "bsdtar" => by_tar(words),
+        _ => WRITERS
+            .iter()
+            .find(|writer| writer.names.contains(&name))
+            .map_or_else(Vec::new, |writer| writer.of(words)),
+    };
+    if known.is_empty() && SHOWING.contains(&name) {
+        let pattern = paths::pattern_of(name, words);
+        let files = words.iter().enumerate().skip(1).filter(|(at, _)| pattern != Some(*at));
+        known = files
+            .flat_map(|(_, word)| paths::in_argument(word))
+            .map(|path| Effect { path, kind: AccessKind::Read, into: Vec::new() })
+            .collect();
+    }
+    if name.ends_with("cp") && words.iter().any(|word| makes_links(&word.text)) {
+        // Another name to write by.
+        known.retain(|effect| effect.kind == AccessKind::Write);
+    }
+    known.retain(|effect| !effect.path.is_empty() && effect.path != "-" && !paths::is_nowhere(effect.path));
+    known
+}
+
+/// Whether `text` is an option of `cp` with which it makes links.
+fn makes_links(text: &str) -> bool {
+    match text.strip_prefix("--") {
+        Some(long) => long.starts_with('l') || long.starts_with("sy"),
+        None => text.starts_with('-') && text.contains(['l', 's']),
+    }
+}
+
+fn written<'a>(files: impl IntoIterator<Item = &'a Word>) -> Vec<Effect<'a>> {
+    files.into_iter().map(|word| Effect::written(&word.text)).collect()
+}
+
+impl<'a> Effect<'a> {
+    fn written(path: &'a str) -> Self {
+        Self { path, kind: AccessKind::Write, into: Vec::new() }
+    }
+
+    fn read(path: &'a str) -> Self {
+        Self { path, kind: AccessKind::Read, into: Vec::new() }
+    }
+}
+
+/// The words of a command, told apart.
+struct Arguments<'a> {
+    /// Values of options that are written.
+    outputs: Vec<&'a str>,
+    /// Words that are no options, and no values of any.
+    plain: Vec<&'a str>,
+}
+
+impl Writer {
+    fn of<'a>(&self, words: &'a [Word]) -> Vec<Effect<'a>> {
+        let is_spared = |word: &Word| {
+            let text = word.text.as_str();
+            let is_cluster = |option: &str| {
+                option.len() == 2
+                    && text.starts_with('-')
+                    && !text.starts_with("--")
+                    && text.contains(&option[1..])
+            };
+            self.spared.iter().any(|option| *option == text || is_cluster(option))
+        };
+        if words.iter().skip(1).any(is_spared) {
+            return Vec::new();
+        }
+        let Arguments { outputs, plain } = arguments(&words[1..], self.outputs, self.valued);
+        let copied_into = !outputs.is_empty() && matches!(self.written, Written::CopiedTo | Written::MovedTo);
+        let names = |sources: &[&'a str]| sources.iter().map(|source| last_name(source)).collect();
+        let mut effects: Vec<Effect<'a>> = Vec::new();
+        for (at, path) in plain.iter().copied().enumerate() {
+            let is_last = at + 1 == plain.len();
+            let is_written = match self.written {
+                Written::Nothing => false,
+                Written::All => true,
+                Written::First => at == 0,
+                Written::Second => at == 1,
+                Written::AfterFirst => at > 0,
+                Written::CopiedTo => is_last && at > 0 && !copied_into,
+                Written::MovedTo => true,
+            };
+            let is_target =
+                is_last && !copied_into && matches!(self.written, Written::CopiedTo | Written::MovedTo);
+            if is_written {
+                let into = if is_target { names(&plain[..at]) } else { Vec::new() };
+                effects.push(Effect { into, ..Effect::written(path) });
+            } else if self.reads {
+                effects.push(Effect::read(path));
+            }
+        }
+        let into = if copied_into { names(&plain) } else { Vec::new() };
+        effects
+            .extend(outputs.into_iter().map(|path| Effect { into: into.clone(), ..Effect::written(path) }));
+        effects
+    }
+}
+
+/// Tells the words of a command apart: options with a value that is written, or with another one.
+fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str]) -> Arguments<'a> {
+    let mut told = Arguments { outputs: Vec::new(), plain: Vec::new() };
+    let (mut at, mut ended) = (0, false);
+    while let Some(word) = words.get(at) {
+        let text = word.text.as_str();
+        at += 1;
+        if ended || text == "-" || !text.starts_with('-') {
+            told.plain.push(text);
+        } else if text == "--" {
+            ended = true;
+        } else if let Some((name, value)) = text.split_once('=').filter(|_| text.starts_with("--")) {
+            if outputs.iter().any(|option| is_short_for(name, option)) {
+                told.outputs.push(value);
+            }
+        } else if let Some((is_output, value)) = with_value(text, outputs, valued) {
+            let value = if value.is_empty() {
+                at += 1;
+                words.get(at - 1).map_or("", |word| &word.text)
+            } else {
+                value
+            };
+            if is_output {
+                told.outputs.push(value);
+            }
+        }
+    }
+    told
+}
+
+/// Whether the option in `text` has a value, whether that is written, and what of it stands in the same word.
+fn with_value<'a>(text: &'a str, outputs: &[&str], valued: &[&str]) -> Option<(bool, &'a str)> {
+    if text.starts_with("--") {
+        let is_one = |options: &[&str]| options.iter().any(|option| is_short_for(text, option));
+        return (is_one(outputs) || is_one(valued)).then(|| (is_one(outputs), ""));
+    }
+    // `-out`, as a word of its own.
+    if let Some(option) = outputs.iter().find(|option| option.len() > 2 && **option == text) {
+        return (!option.starts_with("--")).then_some((true, ""));
+    }
+    // `-o file`, `-ofile`, `-uo file`
+    for (index, letter) in text.char_indices().skip(1) {
+        let is = |option: &&str| option.len() == 2 && option.ends_with(letter);
+        let rest = &text[index + letter.len_utf8()..];
+        if outputs.iter().any(is) {
+            return Some((true, rest));
+        }
+        if valued.iter().any(is) {
+            return Some((false, rest));
+        }
+    }
+    None
+}
+
+/// Whether `typed` is the long option, or a beginning of it that programs understand.
+fn is_short_for(typed: &str, option: &str) -> bool {
+    option.starts_with("--") && typed.len() > 3 && option.starts_with(typed)
+}
+
+fn last_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+}
+
+fn by_git(words: &[Word]) -> Vec<Effect<'_>> {
+    let Some(at) = super::git::subcommand_at(words) else { return Vec::new() };
+    let (subcommand, rest) = (words[at].text.as_str(), &words[at + 1..]);
+    if GIT_WRITING.contains(&subcommand) {
+        // What stands before `--` may be a branch.
+        let files = match rest.iter().position(|word| word.text == "--") {
+            Some(end) => &rest[end + 1..],
+            None if subcommand == "checkout" => &[],
+            None => rest,
+        };
+        let Arguments { plain, .. } = arguments(files, &[], &["-s", "--source"]);
+        return plain.into_iter().map(Effect::written).collect();
+    }
+    if subcommand == "bundle" && rest.first().is_some_and(|word| word.text == "create") {
+        return written(rest.iter().skip(1).find(|word| !word.text.starts_with('-')));
+    }
+    let outputs =
+        GIT_OUTPUTS.iter().find(|(of, _)| *of == subcommand).map_or(&["--output"][..], |(_, of)| of);
+    arguments(rest, outputs, &[]).outputs.into_iter().map(Effect::written).collect()
+}
+
+fn by_dd(words: &[Word]) -> Vec<Effect<'_>> {
+    let effect = |word: &'_ Word| -> Option<(AccessKind, usize)> {
+        match word.text.as_str() {
+            text if text.starts_with("of=") => Some((AccessKind::Write, 3)),
+            text if text.starts_with("if=") => Some((AccessKind::Read, 3)),
+            _ => None,
+        }
+    };
+    let told = words.iter().filter_map(|word| effect(word).map(|(kind, from)| (&word.text[from..], kind)));
+    told.map(|(path, kind)| Effect { path, kind, into: Vec::new() }).collect()
+}
+
+fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
+    const OUTPUTS: &[&str] = &["-fprint", "-fprint0", "-fprintf", "-fls"];
+    let mut effects: Vec<Effect<'_>> = Vec::new();
+    for pair in words.windows(2) {
+        if OUTPUTS.contains(&pair[0].text.as_str()) {
+            effects.push(Effect::written(&pair[1].text));
+        }
+    }
+    if words.iter().any(|word| word.text == "-delete") {
+        let options = ["-H", "-L", "-P"];
+        let roots = words.iter().skip(1).skip_while(|word| options.contains(&word.text.as_str()));
+        let roots: Vec<&Word> = roots.take_while(|word| !word.text.starts_with(['-', '(', '!'])).collect();
+        match roots.is_empty() {
+            true => effects.push(Effect::written(".")),
+            false => effects.extend(written(roots)),
+        }
+    }
+    effects
+}
+
+/// `perl -pi -e SCRIPT FILE …`
+fn in_place(words: &[Word]) -> Vec<Effect<'_>> {
+    let is_option = |word: &Word| word.text.starts_with('-') && !word.text.starts_with("--");
+    if !words.iter().skip(1).any(|word| is_option(word) && word.text.contains('i')) {
+        return Vec::new();
+    }
+    let mut script = false;
+    let files = words.iter().skip(1).filter(|word| {
+        let is_value = std::mem::replace(&mut script, is_option(word) && word.text.ends_with(['e', 'E']));
+        !is_value && !is_option(word)
+    });
+    written(files.collect::<Vec<_>>())
+}
+
+/// An archive that is made, or the directory in which one is unpacked.
+fn by_tar(words: &[Word]) -> Vec<Effect<'_>> {
+    let letters = words.get(1).map_or("", |word| word.text.trim_start_matches('-'));
+    let creates = letters.contains(['c', 'r', 'u']) || words.iter().any(|word| word.text == "--create");
+    let old_style = words.get(1).is_some_and(|word| !word.text.starts_with('-')) && letters.ends_with('f');
+    let options: &[&str] = if creates { &["-f", "--file"] } else { &["-C", "--directory"] };
+    let rest = words.get(1..).unwrap_or_default();
+    let mut effects: Vec<Effect<'_>> =
+        arguments(rest, options, &[]).outputs.into_iter().map(Effect::written).collect();
+    if creates && old_style {
+        effects.extend(words.get(2).map(|word| Effect::written(&word.text)));
+    }
+    effects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(script: &str) -> String {
+        let words: Vec<Word> =
+            script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+        let effects = known(script.split(' ').next().unwrap(), &words);
+        let effects = effects.iter().map(|Effect { path, kind, into }| {
+            let kind = if *kind == AccessKind::Write { "w" } else { "r" };
+            let into = if into.is_empty() { String::new() } else { format!("/{{{}}}", into.join(",")) };
+            format!("{kind} {path}{into}")
+        });
+        effects.collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn what_is_written_is_told() {
+        for (script, expected) in [
+            ("sort -o b a", "r a; w b"),
+            ("sort -uo b a", "r a; w b"),
+            ("sort -ob a", "r a; w b"),
+            ("sort -k 2 --output=b a", "r a; w b"),
+            ("sort --out b a", "r a; w b"),
+            ("uniq a b", "r a; w b"),
+            ("uniq -f 1 a", "r a"),
+            ("tee -a x y", "w x; w y"),
+            ("git log --output=x", "w x"),
+            ("git -C d log -p --output x", "w x"),
+            ("git format-patch -o d HEAD~1", "w d"),
+            ("git archive -o a.tar HEAD", "w a.tar"),
+            ("git bundle create a.bundle HEAD", "w a.bundle"),
+            ("git checkout main", ""),
+            ("git checkout -- a b", "w a; w b"),
+            ("git restore -s HEAD~1 a", "w a"),
+            ("git rm -f a", "w a"),
+            ("git status --porcelain", ""),
+            ("find . -fprint b", "w b"),
+            ("find src -name x -delete", "w src"),
+            ("find -delete", "w ."),
+            ("cp a b d", "r a; r b; w d/{a,b}"),
+            ("cp -l a d", "w d/{a}"),
+            ("cp -t d x/a b", "r x/a; r b; w d/{a,b}"),
+            ("install -m 644 a d", "r a; w d/{a}"),
+            ("install -m 755 -d d e", "w d; w e"),
+            ("mv x/a d", "w x/a; w d/{a}"),
+            ("ln -s a d", "w d/{a}"),
+            ("rm -rf a -- -b", "w a; w -b"),
+            ("chmod +x a", "w a"),
+            ("truncate -s 0 a", "w a"),
+            ("dd if=a of=b bs=1M", "r a; w b"),
+            ("curl -sSo x https://example.org", "w x"),
+            ("wget -qO x https://example.org", "w x"),
+            ("wget -qO- https://example.org", ""),
+            ("gcc -O2 -o a a.c", "w a"),
+            ("openssl rand -out key 32", "w key"),
+            ("gzip a", "w a"),
+            ("gzip -dc a", ""),
+            ("tar czf a.tgz src", "w a.tgz"),
+            ("tar -cf a.tar src", "w a.tar"),
+            ("tar xf a.tar -C d", "w d"),
+            ("unzip a.zip -d d", "w d"),
+            ("sed -i s/a/b/ x y", "w x; w y"),
+            ("sed -i.bak -e s/a/b/ x", "w x"),
+            ("perl -pi -e s,a,b, x", "w x"),
+            ("perl x.pl", ""),
+            ("tee /dev/null", ""),
+        ] {
+            assert_eq!(told(script), expected, "{script}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_told() {
+        for (script, expected) in [
+            ("cat a .env", "r a; r .env"),
+            ("grep -n x a", "r a"),
+            ("grep -e x a", "r x; r a"),
+            ("head -n 5 a", "r 5; r a"),
+            ("sed -n 1p a", "r a"),
+            ("jq .a x.json", "r .a; r x.json"),
+            (". ./.env", "r ./.env"),
+            ("ls .env", ""),
+            ("stat .env", ""),
+            ("python3 x.py .env", ""),
+        ] {
+            assert_eq!(told(script), expected, "{script}");
+        }
+    }
+}
