@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use playhouse_policy::{Policy, Rules, Verdict, Want};
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::{Mandate, tools_of};
-use playhouse_tools::{Registry, Tool};
+use playhouse_tools::{Registry, Showing, Tool};
 
 use crate::bounds::Bound;
 use crate::directory::{Directory, Ground};
@@ -151,6 +151,13 @@ impl Judge {
         }
         policies.iter_mut().for_each(|policy| self.book.extend(&mut policy.session));
         strictest(&policies, wants)
+    }
+
+    /// Which files may be shown to a model of `agent` without asking.
+    pub(crate) fn showing(&self, agent: Option<&str>, mandates: &[Mandate]) -> Showing {
+        let mut policies = self.policies(agent, mandates);
+        policies.iter_mut().for_each(|policy| self.book.extend(&mut policy.session));
+        Showing::by(policies)
     }
 
     /// Why what is wanted is never done, whatever rules and people say.

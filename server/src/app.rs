@@ -263,7 +263,8 @@ impl App {
         let keys = self.keys().list();
         tenants.clear();
         for key in keys.iter().flatten() {
-            let own = Roots::of(key).unwrap_or_else(|| Roots::clone(&self.0.roots));
+            let own =
+                Roots::of(key).map_or_else(|| Roots::clone(&self.0.roots), |own| own.within(&self.0.roots));
             let roots = tenants.entry(key.tenant.clone()).or_default();
             Arc::make_mut(roots).and(&own);
         }

@@ -57,7 +57,7 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
     })?;
     match verified(app, token).await? {
         Some(key) => {
-            let roots = Roots::of(&key).map(Arc::new);
+            let roots = Roots::of(&key).map(|own| Arc::new(own.within(app.roots())));
             let (tenant, key) = (key.tenant.into(), Some(key.id.into()));
             Ok(Principal { tenant, key, roots, is_operator: false })
         }

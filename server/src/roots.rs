@@ -64,6 +64,20 @@ impl Roots {
         self.given.extend(other.given.iter().cloned());
     }
 
+    /// What of these lies within `outer`; all of them where that has none.
+    #[must_use]
+    pub(crate) fn within(self, outer: &Self) -> Self {
+        if outer.resolved.is_empty() {
+            return self;
+        }
+        let (inside, around): (Vec<_>, Vec<_>) = self.resolved.into_iter().partition(|root| outer.hold(root));
+        // Of one that holds a root of the others, that root is left.
+        let left = outer.resolved.iter().filter(|root| around.iter().any(|own| root.starts_with(own)));
+        let resolved: Vec<PathBuf> = inside.iter().chain(left).cloned().collect();
+        let given = self.given.into_iter().filter(|(_, leads_to)| inside.contains(leads_to)).collect();
+        Self { resolved, given }
+    }
+
     /// The first of them: where a client works that names no directory.
     pub fn first(&self) -> Option<&Path> {
         self.resolved.first().map(PathBuf::as_path)
@@ -123,6 +137,23 @@ impl Roots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roots_reach_no_further_than_those_around_them() {
+        let roots = |paths: &[&str]| Roots::from_pairs(paths.iter().map(|path| (path.into(), path.into())));
+        for (own, outer, left) in [
+            (&["/srv/a"][..], &["/srv"][..], &["/srv/a"][..]),
+            (&["/srv"], &["/srv/a", "/srv/b", "/home"], &["/srv/a", "/srv/b"]),
+            (&["/srv/a", "/etc"], &["/srv"], &["/srv/a"]),
+            (&["/srv/ab"], &["/srv/a"], &[]),
+            (&["/"], &["/srv"], &["/srv"]),
+            (&["/srv/a"], &[], &["/srv/a"]),
+        ] {
+            assert_eq!(roots(own).within(&roots(outer)), roots(left), "{own:?} within {outer:?}");
+        }
+        let by_link = Roots::from_pairs([("/link".into(), "/srv/a".into())].into_iter());
+        assert_eq!(by_link.clone().within(&roots(&["/srv"])), by_link);
+    }
 
     #[test]
     fn only_what_lies_below_a_root_is_admitted() {

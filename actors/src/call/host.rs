@@ -10,7 +10,7 @@ use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::{Delegate, HandedOver, Mandate};
-use playhouse_tools::{Host, Prepared, Tool, ToolError, Work, WorkEnd};
+use playhouse_tools::{Host, Prepared, Showing, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -150,6 +150,10 @@ impl Host for SessionHost {
 
     fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
         self.verdict(tool, prepared, false)
+    }
+
+    fn showing(&self) -> Showing {
+        self.judge.showing(self.agent.as_deref(), self.mandates())
     }
 
     fn todos(&self) -> Arc<[Todo]> {

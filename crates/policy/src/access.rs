@@ -37,6 +37,19 @@ pub enum AccessKind {
     Execute,
 }
 
+/// Whether a call does something to a file for certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// It may.
+    #[default]
+    No,
+    /// It is what the command is for: `tee FILE`. Who allowed it by a rule for commands meant that, unless a rule about files speaks.
+    Purpose,
+    /// It is done aside, whatever the command is for: a redirection, an output option.
+    Aside,
+}
+
 /// Something that a call would touch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "access", rename_all = "snake_case")]
@@ -51,8 +64,8 @@ pub enum Access {
         zone: Zone,
         /// How rules and people name it: within the workspace, the path from there.
         shown: String,
-        /// Whether a command does that for certain: rules about files are asked as well, as if a tool for files did it.
-        known: bool,
+        /// Whether a command or a search does that for certain: rules about files are asked as well, as if `edit` or `read` did it.
+        known: Known,
     },
     /// A command that a shell would run.
     Command(shell::Command),
@@ -63,7 +76,7 @@ pub enum Access {
         /// Why it is not known.
         doubt: String,
         /// Whether what it names is written for certain.
-        written: bool,
+        written: Known,
     },
     /// An address that is fetched, without credentials.
     Address(String),
@@ -84,7 +97,7 @@ impl Access {
     /// An access of `kind` to `path`, which lies in `zone` and has no other name.
     pub fn path(kind: AccessKind, path: impl Into<String>, zone: Zone) -> Self {
         let path = path.into();
-        Self::Path { kind, shown: path.clone(), path, zone, known: false }
+        Self::Path { kind, shown: path.clone(), path, zone, known: Known::No }
     }
 
     /// The same under the name that rules and people use.
@@ -100,7 +113,7 @@ impl Access {
 
     /// The same, done by a command for certain or not.
     #[must_use]
-    pub fn known(self, known: bool) -> Self {
+    pub fn known(self, known: Known) -> Self {
         match self {
             Self::Path { kind, path, zone, shown, .. } => Self::Path { kind, path, zone, shown, known },
             other => other,
@@ -111,9 +124,11 @@ impl Access {
 /// The permission of paths outside the workspace.
 pub const EXTERNAL_DIRECTORY: &str = "external_directory";
 /// The permission of changes to files.
-const EDIT: &str = "edit";
+pub(crate) const EDIT: &str = "edit";
+/// The permission of commands.
+pub(crate) const BASH: &str = "bash";
 /// The permission of looks into files.
-const READ: &str = "read";
+pub(crate) const READ: &str = "read";
 /// The permission of calls that go round in circles.
 pub const DOOM_LOOP: &str = "doom_loop";
 
@@ -127,8 +142,8 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
     // Of a command, rules judge the text; paths count only where they leave the workspace.
     let has_commands = accesses.iter().any(|access| matches!(access, Access::Command(_)));
     for access in accesses {
-        if has_commands {
-            wants.extend(effect(access).filter(|want| !wants.contains(want)));
+        if let Some(want) = effect(access) {
+            push(&mut wants, want);
         }
         match access {
             // Walls hold what may be written there: what is not known to write is let run, the scripts of a skill above all.
@@ -196,20 +211,29 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
     Ok(wants)
 }
 
-/// What a command wants of rules about files, for what it does to one for certain.
+/// What a call wants of rules about files, for what it does to one for certain.
 fn effect(access: &Access) -> Option<Want> {
     match access {
         Access::Path { zone: Zone::Output | Zone::Hidden, .. } => None,
-        Access::Path { kind: AccessKind::Write, shown, known: true, .. } => {
-            Some(Want::new(EDIT, shown, Risk::Dangerous).always(literal(shown.clone())))
+        Access::Path { kind: AccessKind::Write, shown, known, .. } => {
+            Some(Want::new(EDIT, shown, risk(*known)?).always(literal(shown.clone())))
         }
-        Access::Path { kind: AccessKind::Read, shown, known: true, .. } => {
+        Access::Path { kind: AccessKind::Read, shown, known: Known::Purpose | Known::Aside, .. } => {
             Some(Want::new(READ, shown, Risk::Safe).always(literal(shown.clone())))
         }
-        Access::Unknown { text, doubt, written: true } => {
-            Some(Want { doubt: Some(doubt.clone()), ..Want::new(EDIT, text, Risk::Dangerous) })
+        Access::Unknown { text, doubt, written } => {
+            Some(Want { doubt: Some(doubt.clone()), ..Want::new(EDIT, text, risk(*written)?) })
         }
         _ => None,
+    }
+}
+
+/// What holds of a file that a command writes, where no rule about files speaks.
+fn risk(written: Known) -> Option<Risk> {
+    match written {
+        Known::No => None,
+        Known::Purpose => Some(Risk::Safe),
+        Known::Aside => Some(Risk::Dangerous),
     }
 }
 

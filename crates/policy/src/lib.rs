@@ -48,7 +48,7 @@ mod policy;
 mod rule;
 pub mod shell;
 
-pub use access::{Access, AccessKind, DOOM_LOOP, EXTERNAL_DIRECTORY, Zone, loop_want, wants};
+pub use access::{Access, AccessKind, DOOM_LOOP, EXTERNAL_DIRECTORY, Known, Zone, loop_want, wants};
 pub use doom::{LONGEST_CYCLE, REPEATS, is_looping};
 pub use pattern::Pattern;
 pub use playhouse_protocol::consent::{Action, Risk, Want};

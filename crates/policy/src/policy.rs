@@ -3,7 +3,7 @@
 use playhouse_protocol::consent::{Action, Risk, Want};
 use serde::{Deserialize, Serialize};
 
-use crate::access::{DOOM_LOOP, EXTERNAL_DIRECTORY};
+use crate::access::{BASH, DOOM_LOOP, EDIT, EXTERNAL_DIRECTORY, READ};
 use crate::rule::{Rule, Rules};
 
 /// What a judgement says.
@@ -91,6 +91,11 @@ impl Policy {
             let Decision { action, why } = self.decide(want);
             match action {
                 Action::Allow => {}
+                // Who allows any command allows what they write, as long as no rule about files speaks.
+                Action::Ask
+                    if want.permission == EDIT
+                        && matches!(why, Why::Risk(_))
+                        && self.allows_any_of(wants) => {}
                 Action::Ask => asked.push((want, why)),
                 Action::Deny => return Verdict::Deny { reason: denial(want, &why) },
             }
@@ -102,6 +107,17 @@ impl Policy {
                 wants: asked.iter().map(|(want, _)| (*want).clone()).collect(),
             },
         }
+    }
+
+    /// Whether `wants` are those of commands, and rules allow commands of which they say nothing in particular.
+    fn allows_any_of(&self, wants: &[Want]) -> bool {
+        let any = Want::new(BASH, "", Risk::Dangerous);
+        wants.iter().any(|want| want.permission == BASH) && self.decide(&any).action == Action::Allow
+    }
+
+    /// Whether the content of the file that rules call `shown` may be shown without asking.
+    pub fn shows(&self, shown: &str) -> bool {
+        self.judge(&[Want::new(READ, shown, Risk::Safe)]) == Verdict::Allow
     }
 
     /// Whether nothing under `permission` can ever run, so that the model need not know of it.

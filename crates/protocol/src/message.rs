@@ -484,6 +484,16 @@ pub struct CallResult {
     pub ended: Timestamp,
 }
 
+/// The member of a result's facts that says that the call waited as long as it was told to, and nothing came.
+pub const WAITED: &str = "waited";
+
+impl CallResult {
+    /// Whether the call waited as long as it was told to, and nothing came.
+    pub fn has_waited(&self) -> bool {
+        self.metadata.get(WAITED) == Some(&Value::Bool(true))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ mod search;
 use std::fmt::Write as _;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use playhouse_policy::AccessKind;
+use playhouse_policy::{AccessKind, Known};
 use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -67,7 +67,7 @@ impl TypedTool for Grep {
         let title = files::search_title(&pattern, &place);
         let search = Search { place, matcher, include, limits: Limits::default() };
         Ok(Ready {
-            accesses: vec![search.place.access(AccessKind::Read)],
+            accesses: vec![search.place.access(AccessKind::Read).known(Known::Purpose)],
             effect: Effect::None,
             recovery: Recovery::Rerun,
             preview: title.clone(),
@@ -78,8 +78,9 @@ impl TypedTool for Grep {
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (workspace, cancel) = (context.workspace.clone(), context.cancel.clone());
+        let showing = context.host.showing();
         files::reading(context, move || {
-            let tally = task.search.run(&workspace, &cancel)?;
+            let tally = task.search.run(&workspace, &showing, &cancel)?;
             Ok(output(&task.pattern, &task.search, &tally))
         })
         .await
@@ -137,6 +138,13 @@ fn output(pattern: &str, search: &Search, tally: &Tally) -> ToolOutput {
     }
     if tally.unsearchable > 0 {
         let _ = writeln!(output, "({} could not be searched)", files::counted(tally.unsearchable, "file"));
+    }
+    if tally.withheld > 0 {
+        let _ = writeln!(
+            output,
+            "({} left out, since rules do not let them be read without asking: name one as path to ask)",
+            files::counted(tally.withheld, "file")
+        );
     }
     output.push_str(&tally.shortfall);
     let mut metadata = Map::new();

@@ -22,6 +22,9 @@ pub trait Host: Send + Sync {
     /// May a call of `tool` run?
     fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict;
 
+    /// Which files a search may show that comes to them.
+    fn showing(&self) -> Showing;
+
     /// The session's list of things to do.
     fn todos(&self) -> Arc<[Todo]>;
 
@@ -50,6 +53,22 @@ pub trait Host: Send + Sync {
     /// cancelled. The request is durable before anyone sees it; after a restart of the engine the call that runs again
     /// gets the answer of the request that it had made: so a call asks once.
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
+}
+
+/// Which files may be shown without asking: what all of these rules allow to be read.
+#[derive(Clone, Debug, Default)]
+pub struct Showing(Vec<Policy>);
+
+impl Showing {
+    /// By these rules.
+    pub fn by(policies: Vec<Policy>) -> Self {
+        Self(policies)
+    }
+
+    /// Whether the file that rules call `shown` may be.
+    pub fn allows(&self, shown: &str) -> bool {
+        self.0.iter().all(|policy| policy.shows(shown))
+    }
 }
 
 /// Work for another agent.
@@ -134,6 +153,10 @@ impl Host for Alone {
 
     fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
         judge_call(&self.policy, tool, prepared, false)
+    }
+
+    fn showing(&self) -> Showing {
+        Showing::by(vec![Policy::clone(&self.policy)])
     }
 
     fn todos(&self) -> Arc<[Todo]> {

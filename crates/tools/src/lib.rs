@@ -96,7 +96,7 @@ pub mod web;
 pub mod write;
 
 pub use function::FunctionTool;
-pub use host::{Alone, Host, Work, WorkEnd, judge_call};
+pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use playhouse_policy::{Access, AccessKind, Zone};
+use playhouse_protocol::message::WAITED;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_sandbox::{BackgroundCommand, MOST_SAVED, MOST_SAVED_IN_ALL, State};
 use schemars::JsonSchema;
@@ -122,8 +123,8 @@ impl TypedTool for Process {
             Task::List => Ok(list(&context.processes.list())),
             Task::Read { id, all, wait } => {
                 let command = find(&id)?;
-                news(&command, wait, context).await?;
-                Ok(read(&command, all, context))
+                let waited = news(&command, wait, context).await?;
+                Ok(told(read(&command, all, context), waited))
             }
             Task::Write { id, text, close, wait } => {
                 let command = find(&id)?;
@@ -131,8 +132,8 @@ impl TypedTool for Process {
                 if close {
                     command.close_input().await;
                 }
-                news(&command, wait, context).await?;
-                Ok(read(&command, false, context))
+                let waited = news(&command, wait, context).await?;
+                Ok(told(read(&command, false, context), waited))
             }
             Task::End { id } => {
                 let command = find(&id)?;
@@ -163,16 +164,24 @@ fn task(arguments: Arguments) -> Result<Task, ToolError> {
     }
 }
 
-async fn news(command: &BackgroundCommand, wait: Duration, context: &CallContext) -> Result<(), ToolError> {
+/// Waits for something new. Whether nothing came for so long.
+async fn news(command: &BackgroundCommand, wait: Duration, context: &CallContext) -> Result<bool, ToolError> {
     if wait.is_zero() {
-        return Ok(());
+        return Ok(false);
     }
     tokio::select! {
         biased;
         () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
-        () = command.has_news() => Ok(()),
-        () = tokio::time::sleep(wait) => Ok(()),
+        () = command.has_news() => Ok(false),
+        () = tokio::time::sleep(wait) => Ok(true),
     }
+}
+
+fn told(mut output: ToolOutput, waited: bool) -> ToolOutput {
+    if waited {
+        output.metadata.insert(WAITED.to_owned(), true.into());
+    }
+    output
 }
 
 async fn write(command: &BackgroundCommand, text: &str, context: &CallContext) -> Result<(), ToolError> {

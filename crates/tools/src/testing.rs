@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Tool, ToolError, ToolOutput, Work,
-    WorkEnd, runner,
+    Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Showing, Tool, ToolError,
+    ToolOutput, Work, WorkEnd, runner,
 };
 
 /// The smallest image: one pixel.
@@ -126,6 +126,10 @@ impl Host for Person {
 
     fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
         self.alone.judge(tool, prepared)
+    }
+
+    fn showing(&self) -> Showing {
+        self.alone.showing()
     }
 
     fn todos(&self) -> Arc<[Todo]> {

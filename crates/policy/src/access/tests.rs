@@ -154,10 +154,10 @@ fn commands_are_judged_by_their_text_and_by_where_their_paths_lead() {
 fn what_a_command_does_to_a_file_for_certain_is_judged_as_a_tool_for_files_would_be() {
     let command = || Access::Command(shell::analyse("cat x").commands.remove(0));
     let file = |kind, shown: &str| {
-        Access::path(kind, format!("/repo/{shown}"), Zone::Workspace).shown(shown).known(true)
+        Access::path(kind, format!("/repo/{shown}"), Zone::Workspace).shown(shown).known(Known::Aside)
     };
     let judge = |rules: &[(&str, &str, Action)], access: Access| {
-        let rules = [("bash", "*", Action::Allow)].iter().chain(rules);
+        let rules = [("bash", "cat *", Action::Allow)].iter().chain(rules);
         let rules = rules.map(|(permission, pattern, action)| Rule::new(permission, pattern, *action));
         let policy = Policy { configuration: rules.collect(), ..Policy::default() };
         policy.judge(&wants("bash", Risk::Dangerous, &[command(), access]).unwrap())
@@ -173,9 +173,17 @@ fn what_a_command_does_to_a_file_for_certain_is_judged_as_a_tool_for_files_would
         judge(&[("read", "src/*", Action::Deny)], file(AccessKind::Read, "src/a")),
         Verdict::Deny { .. }
     ));
+    // Who allowed the command allowed what it is for, unless a rule about files speaks; who allowed any command, all of that.
+    let purpose = || write().known(Known::Purpose);
+    assert_eq!(judge(&[], purpose()), Verdict::Allow);
+    assert!(matches!(judge(&[("edit", "*", Action::Ask)], purpose()), Verdict::Ask { .. }));
+    let all = ("bash", "*", Action::Allow);
+    assert_eq!(judge(&[all], write()), Verdict::Allow);
+    assert_eq!(judge(&[all, ("bash", "rm *", Action::Deny)], write()), Verdict::Allow);
+    assert!(matches!(judge(&[all, ("edit", "*", Action::Ask)], write()), Verdict::Ask { .. }));
     // What it may only do is not judged by these.
-    assert_eq!(judge(&[("edit", "*", Action::Deny)], write().known(false)), Verdict::Allow);
-    let unknown = || Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: true };
+    assert_eq!(judge(&[("edit", "*", Action::Deny)], write().known(Known::No)), Verdict::Allow);
+    let unknown = || Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: Known::Aside };
     let outside = (EXTERNAL_DIRECTORY, "*", Action::Allow);
     assert!(matches!(judge(&[outside], unknown()), Verdict::Ask { .. }));
     assert!(matches!(judge(&[outside, ("edit", "*", Action::Deny)], unknown()), Verdict::Deny { .. }));
@@ -184,7 +192,7 @@ fn what_a_command_does_to_a_file_for_certain_is_judged_as_a_tool_for_files_would
 
 #[test]
 fn a_path_that_may_be_any_is_asked_for_unless_any_may_be_used() {
-    let unknown = Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: false };
+    let unknown = Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: Known::No };
     let command = shell::analyse("cat x").commands.remove(0);
     let wanted = wants("bash", Risk::Dangerous, &[Access::Command(command), unknown]).unwrap();
     let judge = |rules: &[(&str, &str, Action)]| {

@@ -4,7 +4,7 @@
 
 use super::words::Word;
 use super::{paths, sed};
-use crate::AccessKind;
+use crate::{AccessKind, Known};
 
 /// What is known of one word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) struct Effect<'a> {
     pub(super) path: &'a str,
     /// Whether its content is changed, or shown.
     pub(super) kind: AccessKind,
+    /// Whether that is what the command is for, or done aside.
+    pub(super) known: Known,
     /// What is written in it, where it is a directory.
     pub(super) into: Vec<&'a str>,
 }
@@ -162,10 +164,7 @@ pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
     if known.is_empty() && SHOWING.contains(&name) {
         let pattern = paths::pattern_of(name, words);
         let files = words.iter().enumerate().skip(1).filter(|(at, _)| pattern != Some(*at));
-        known = files
-            .flat_map(|(_, word)| paths::in_argument(word))
-            .map(|path| Effect { path, kind: AccessKind::Read, into: Vec::new() })
-            .collect();
+        known = files.flat_map(|(_, word)| paths::in_argument(word)).map(Effect::read).collect();
     }
     if name.ends_with("cp") && words.iter().any(|word| makes_links(&word.text)) {
         // Another name to write by.
@@ -189,11 +188,16 @@ fn written<'a>(files: impl IntoIterator<Item = &'a Word>) -> Vec<Effect<'a>> {
 
 impl<'a> Effect<'a> {
     fn written(path: &'a str) -> Self {
-        Self { path, kind: AccessKind::Write, into: Vec::new() }
+        Self { path, kind: AccessKind::Write, known: Known::Purpose, into: Vec::new() }
+    }
+
+    /// What an option names, whatever the command is for.
+    fn aside(path: &'a str) -> Self {
+        Self { known: Known::Aside, ..Self::written(path) }
     }
 
     fn read(path: &'a str) -> Self {
-        Self { path, kind: AccessKind::Read, into: Vec::new() }
+        Self { path, kind: AccessKind::Read, known: Known::Purpose, into: Vec::new() }
     }
 }
 
@@ -245,8 +249,9 @@ impl Writer {
             }
         }
         let into = if copied_into { names(&plain) } else { Vec::new() };
-        effects
-            .extend(outputs.into_iter().map(|path| Effect { into: into.clone(), ..Effect::written(path) }));
+        let known = if copied_into { Known::Purpose } else { Known::Aside };
+        let output = |path| Effect { into: into.clone(), known, ..Effect::written(path) };
+        effects.extend(outputs.into_iter().map(output));
         effects
     }
 }
@@ -332,7 +337,7 @@ fn by_git(words: &[Word]) -> Vec<Effect<'_>> {
     }
     let outputs =
         GIT_OUTPUTS.iter().find(|(of, _)| *of == subcommand).map_or(&["--output"][..], |(_, of)| of);
-    arguments(rest, outputs, &[]).outputs.into_iter().map(Effect::written).collect()
+    arguments(rest, outputs, &[]).outputs.into_iter().map(Effect::aside).collect()
 }
 
 fn by_dd(words: &[Word]) -> Vec<Effect<'_>> {
@@ -344,7 +349,7 @@ fn by_dd(words: &[Word]) -> Vec<Effect<'_>> {
         }
     };
     let told = words.iter().filter_map(|word| effect(word).map(|(kind, from)| (&word.text[from..], kind)));
-    told.map(|(path, kind)| Effect { path, kind, into: Vec::new() }).collect()
+    told.map(|(path, kind)| Effect { kind, ..Effect::written(path) }).collect()
 }
 
 fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
@@ -352,7 +357,7 @@ fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
     let mut effects: Vec<Effect<'_>> = Vec::new();
     for pair in words.windows(2) {
         if OUTPUTS.contains(&pair[0].text.as_str()) {
-            effects.push(Effect::written(&pair[1].text));
+            effects.push(Effect::aside(&pair[1].text));
         }
     }
     if words.iter().any(|word| word.text == "-delete") {
@@ -404,8 +409,12 @@ mod tests {
         let words: Vec<Word> =
             script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
         let effects = known(script.split(' ').next().unwrap(), &words);
-        let effects = effects.iter().map(|Effect { path, kind, into }| {
-            let kind = if *kind == AccessKind::Write { "w" } else { "r" };
+        let effects = effects.iter().map(|Effect { path, kind, known, into }| {
+            let kind = match (kind, known) {
+                (AccessKind::Write, Known::Aside) => "o",
+                (AccessKind::Write, _) => "w",
+                _ => "r",
+            };
             let into = if into.is_empty() { String::new() } else { format!("/{{{}}}", into.join(",")) };
             format!("{kind} {path}{into}")
         });
@@ -415,25 +424,25 @@ mod tests {
     #[test]
     fn what_is_written_is_told() {
         for (script, expected) in [
-            ("sort -o b a", "r a; w b"),
-            ("sort -uo b a", "r a; w b"),
-            ("sort -ob a", "r a; w b"),
-            ("sort -k 2 --output=b a", "r a; w b"),
-            ("sort --out b a", "r a; w b"),
+            ("sort -o b a", "r a; o b"),
+            ("sort -uo b a", "r a; o b"),
+            ("sort -ob a", "r a; o b"),
+            ("sort -k 2 --output=b a", "r a; o b"),
+            ("sort --out b a", "r a; o b"),
             ("uniq a b", "r a; w b"),
             ("uniq -f 1 a", "r a"),
             ("tee -a x y", "w x; w y"),
-            ("git log --output=x", "w x"),
-            ("git -C d log -p --output x", "w x"),
-            ("git format-patch -o d HEAD~1", "w d"),
-            ("git archive -o a.tar HEAD", "w a.tar"),
+            ("git log --output=x", "o x"),
+            ("git -C d log -p --output x", "o x"),
+            ("git format-patch -o d HEAD~1", "o d"),
+            ("git archive -o a.tar HEAD", "o a.tar"),
             ("git bundle create a.bundle HEAD", "w a.bundle"),
             ("git checkout main", ""),
             ("git checkout -- a b", "w a; w b"),
             ("git restore -s HEAD~1 a", "w a"),
             ("git rm -f a", "w a"),
             ("git status --porcelain", ""),
-            ("find . -fprint b", "w b"),
+            ("find . -fprint b", "o b"),
             ("find src -name x -delete", "w src"),
             ("find -delete", "w ."),
             ("cp a b d", "r a; r b; w d/{a,b}"),
@@ -447,17 +456,17 @@ mod tests {
             ("chmod +x a", "w a"),
             ("truncate -s 0 a", "w a"),
             ("dd if=a of=b bs=1M", "r a; w b"),
-            ("curl -sSo x https://example.org", "w x"),
-            ("wget -qO x https://example.org", "w x"),
+            ("curl -sSo x https://example.org", "o x"),
+            ("wget -qO x https://example.org", "o x"),
             ("wget -qO- https://example.org", ""),
-            ("gcc -O2 -o a a.c", "w a"),
-            ("openssl rand -out key 32", "w key"),
+            ("gcc -O2 -o a a.c", "o a"),
+            ("openssl rand -out key 32", "o key"),
             ("gzip a", "w a"),
             ("gzip -dc a", ""),
             ("tar czf a.tgz src", "w a.tgz"),
             ("tar -cf a.tar src", "w a.tar"),
             ("tar xf a.tar -C d", "w d"),
-            ("unzip a.zip -d d", "w d"),
+            ("unzip a.zip -d d", "o d"),
             ("sed -i s/a/b/ x y", "w x; w y"),
             ("sed -i.bak -e s/a/b/ x", "w x"),
             ("perl -pi -e s,a,b, x", "w x"),

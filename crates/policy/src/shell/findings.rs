@@ -4,7 +4,7 @@ use super::effects::Effect;
 use super::paths::{self, PathUse};
 use super::words::Word;
 use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
-use crate::AccessKind;
+use crate::{AccessKind, Known};
 
 /// How much text may be gone through in all, in bytes: what stands in strings of strings is gone through again, and a
 /// script could make that happen without end.
@@ -80,21 +80,22 @@ impl Findings {
 
     /// Adds a path that is named, with what may be done with it.
     pub(super) fn path(&mut self, text: &str, kind: AccessKind) {
-        self.named(text, kind, None, Vec::new());
+        self.named(PathUse { kind, ..named(text) }, None);
     }
 
     /// Adds a path with what is done with it for certain. It may be below `base`, which is written as it is.
     pub(super) fn effect(&mut self, effect: &Effect<'_>, base: Option<&str>) {
         let into = effect.into.iter().map(|&name| name.to_owned()).collect();
-        self.named(effect.path, effect.kind, Some(base), into);
+        self.named(PathUse { kind: effect.kind, known: effect.known, into, ..named(effect.path) }, base);
     }
 
     /// Adds a word that names something which is written for certain, and may be any path.
-    pub(super) fn written_somewhere(&mut self, text: &str, why: &str) {
-        self.push(PathUse { kind: AccessKind::Write, known: true, ..any_path(shortened(text), why) });
+    pub(super) fn written_somewhere(&mut self, text: &str, known: Known, why: &str) {
+        self.push(PathUse { kind: AccessKind::Write, known, ..any_path(shortened(text), why) });
     }
 
-    fn named(&mut self, text: &str, kind: AccessKind, known: Option<Option<&str>>, into: Vec<String>) {
+    fn named(&mut self, path: PathUse, base: Option<&str>) {
+        let text = path.text.as_str();
         if paths::is_nowhere(text) {
             return;
         }
@@ -105,13 +106,12 @@ impl Findings {
         let text = home.as_deref().unwrap_or(text);
         let is_relative = !text.starts_with(['/', '~']);
         let mut bases = if is_relative { self.bases.clone() } else { Vec::new() };
-        if let (true, Some(Some(base))) = (is_relative, known) {
+        if let (true, Some(base)) = (is_relative, base) {
             let below: Vec<String> = bases.iter().map(|first| format!("{first}/{base}")).collect();
             bases.extend(below);
             bases.push(base.to_owned());
         }
-        let known = known.is_some();
-        self.push(PathUse { text: text.to_owned(), bases, kind, known, into, doubt: None });
+        self.push(PathUse { text: text.to_owned(), bases, ..path });
     }
 
     /// Adds a word that may be any path.
@@ -125,7 +125,10 @@ impl Findings {
     fn push(&mut self, path: PathUse) {
         // What is known to be read only is not written.
         let is_guess = |other: &PathUse| {
-            path.known && path.kind == AccessKind::Read && !other.known && other.kind == AccessKind::Write
+            path.known != Known::No
+                && path.kind == AccessKind::Read
+                && other.known == Known::No
+                && other.kind == AccessKind::Write
         };
         let is_same = |other: &&mut PathUse| {
             (&other.text, &other.bases, &other.doubt) == (&path.text, &path.bases, &path.doubt)
@@ -133,7 +136,7 @@ impl Findings {
         };
         if let Some(other) = self.script.paths.iter_mut().find(is_same) {
             other.kind = path.kind;
-            other.known |= path.known;
+            other.known = other.known.max(path.known);
             other.into.extend(path.into);
             return;
         }
@@ -200,15 +203,20 @@ impl Findings {
     }
 }
 
-fn any_path(text: String, why: &str) -> PathUse {
+/// A path of which nothing more is known.
+fn named(text: &str) -> PathUse {
     PathUse {
-        text,
+        text: text.to_owned(),
         bases: Vec::new(),
         kind: AccessKind::MayWrite,
-        known: false,
+        known: Known::No,
         into: Vec::new(),
-        doubt: Some(why.to_owned()),
+        doubt: None,
     }
+}
+
+fn any_path(text: String, why: &str) -> PathUse {
+    PathUse { doubt: Some(why.to_owned()), ..named(&text) }
 }
 
 fn note(files: &mut Vec<String>, path: &str) {

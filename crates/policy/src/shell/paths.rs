@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::words::Word;
-use crate::AccessKind;
+use crate::{AccessKind, Known};
 
 /// A path that a script names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +17,9 @@ pub struct PathUse {
     /// What is done with it: written as the target of a redirection or by a command that is not known to read only; nobody
     /// can tell where it is an argument of a script.
     pub kind: AccessKind,
-    /// Whether that is done for certain, so that rules about files are asked: to what a redirection names, and by commands that are
-    /// known to do it.
+    /// Whether that is done for certain, so that rules about files are asked.
     #[serde(default)]
-    pub known: bool,
+    pub known: Known,
     /// Names of what is written in it, where it is a directory.
     #[serde(default)]
     pub into: Vec<String>,

@@ -267,7 +267,7 @@ impl Walker<'_, '_> {
             match words.iter().find_map(doubt) {
                 None => self.found.effect(&effect, base.as_deref()),
                 Some(why) if effect.kind == AccessKind::Write => {
-                    self.found.written_somewhere(effect.path, why);
+                    self.found.written_somewhere(effect.path, effect.known, why);
                 }
                 // That it may be any path is told with the argument.
                 Some(_) => {}

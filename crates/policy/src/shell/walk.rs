@@ -8,7 +8,7 @@ use super::effects::Effect;
 use super::findings::Findings;
 use super::words::word;
 use super::{Command, DEEPEST, paths};
-use crate::AccessKind;
+use crate::{AccessKind, Known};
 
 /// How often the parsers of one analysis may look up whether to go on before they give up. They look up after a fixed amount of work, so that
 /// the bound does not depend on the machine.
@@ -346,7 +346,7 @@ impl<'s> Walker<'_, 's> {
             self.found.doubt(text, doubt);
             self.found.argument(&target, kind);
             if writes {
-                self.found.written_somewhere(&target.text, doubt);
+                self.found.written_somewhere(&target.text, Known::Aside, doubt);
             }
             return;
         }
@@ -354,7 +354,7 @@ impl<'s> Walker<'_, 's> {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.found.effect(&Effect { path: &target.text, kind, into: Vec::new() }, None);
+        self.found.effect(&Effect { path: &target.text, kind, known: Known::Aside, into: Vec::new() }, None);
         if writes {
             self.found.writes_file(&target.text);
         }

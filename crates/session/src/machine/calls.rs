@@ -3,7 +3,7 @@
 use playhouse_policy::{LONGEST_CYCLE, REPEATS, Verdict, is_looping};
 use playhouse_protocol::delegate::Delegate;
 use playhouse_protocol::id::PartId;
-use playhouse_protocol::message::{CallInput, CallOutcome, CallResult, CallState, Part};
+use playhouse_protocol::message::{CallOutcome, CallPart, CallResult, CallState, Part};
 use playhouse_protocol::record::{CallIntended, Effect as CallEffect, Recovery};
 use playhouse_protocol::{Message, Record, Timestamp};
 
@@ -70,7 +70,8 @@ impl Machine {
         self.effects.push(Effect::Prepare { call: id, tool, input, looping });
     }
 
-    /// Whether the calls of the running turn, across its steps, go round in circles with this one.
+    /// Whether the calls of the running turn, across its steps, go round in circles with this one: the same calls, which had the same
+    /// results as far as they ran.
     fn closes_loop(&self, id: PartId) -> bool {
         let Some(turn) = &self.session.turn else { return false };
         let messages = self.session.messages.iter().rev().take_while(|message| message.id() != turn.id);
@@ -88,10 +89,16 @@ impl Machine {
             _ => None,
         });
         let calls = calls.skip_while(|call| call.id != id).take(LONGEST_CYCLE * REPEATS);
-        let mut calls: Vec<(&str, &CallInput)> =
-            calls.map(|call| (call.tool.as_str(), &call.input)).collect();
+        let mut calls: Vec<&CallPart> = calls.collect();
         calls.reverse();
-        is_looping(&calls)
+        is_looping(&calls, |call, again| {
+            let both = ran(call).zip(ran(again));
+            (&call.tool, &call.input) == (&again.tool, &again.input)
+                && both.is_none_or(|(result, again)| {
+                    // What waited and saw nothing may wait again.
+                    !result.has_waited() && (result.outcome, &result.output) == (again.outcome, &again.output)
+                })
+        })
     }
 
     fn start_call(
@@ -263,4 +270,12 @@ fn is_free(effect: CallEffect) -> bool {
 
 fn runs_beside_others(phase: CallPhase) -> bool {
     matches!(phase, CallPhase::Intended { effect, .. } if is_free(effect))
+}
+
+/// The result of a call that was carried out.
+fn ran(call: &CallPart) -> Option<&CallResult> {
+    match &call.state {
+        CallState::Settled(result) if result.outcome != CallOutcome::Declined => Some(result),
+        _ => None,
+    }
 }

@@ -4,14 +4,20 @@ use playhouse_policy::Verdict;
 use playhouse_policy::loop_want;
 use playhouse_protocol::WhenBusy;
 use playhouse_protocol::consent::ConsentAnswer;
-use playhouse_protocol::message::{CallInput, FinishReason};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, WAITED};
 use playhouse_protocol::record::Effect;
-use playhouse_session::{AttemptReport, Input};
+use playhouse_session::{AttemptReport, CallReport, Input};
 
 use crate::harness::Harness;
 
 /// The model proposes calls, each `TOOL` or `TOOL ARGUMENTS`; all that runs ends well. Answers with what was prepared.
 fn propose(h: &mut Harness, calls: &[&str]) -> Vec<String> {
+    let ok = || CallReport::text(CallOutcome::Done, "ok");
+    propose_with(h, calls, ok)
+}
+
+/// The same with these results.
+fn propose_with(h: &mut Harness, calls: &[&str], mut result: impl FnMut() -> CallReport) -> Vec<String> {
     let tools: Vec<&str> = calls.iter().map(|call| call.split(' ').next().unwrap()).collect();
     let AttemptReport::Finished(mut answer) = h.finished("", &tools, FinishReason::ToolCalls) else {
         panic!("it is finished")
@@ -25,12 +31,31 @@ fn propose(h: &mut Harness, calls: &[&str]) -> Vec<String> {
     for id in ids {
         let judged = crate::harness::prepared(Effect::Workspace, Verdict::Allow);
         lines.extend(h.on(Input::Prepared(id, Ok(judged))));
-        let report =
-            playhouse_session::CallReport::text(playhouse_protocol::message::CallOutcome::Done, "ok");
-        lines.extend(h.on(Input::Call(id, report)));
+        lines.extend(h.on(Input::Call(id, result())));
     }
     lines.retain(|line| line.starts_with("prepare"));
     lines
+}
+
+#[test]
+fn a_call_with_another_result_each_time_is_no_loop_nor_is_one_that_waited() {
+    let mut h = turn();
+    let mut count = 0;
+    let mut counted = || {
+        count += 1;
+        CallReport::text(CallOutcome::Done, format!("tick {count}"))
+    };
+    for _ in 0..6 {
+        assert_eq!(propose_with(&mut h, &["process"], &mut counted), ["prepare process"]);
+    }
+    let waited = || {
+        let mut report = CallReport::text(CallOutcome::Done, "(no new output)");
+        report.metadata.insert(WAITED.to_owned(), true.into());
+        report
+    };
+    for _ in 0..6 {
+        assert_eq!(propose_with(&mut h, &["process {\"wait\":400}"], waited), ["prepare process"]);
+    }
 }
 
 fn turn() -> Harness {
@@ -96,7 +121,11 @@ fn a_new_turn_begins_anew_and_a_prompt_that_steers_does_not() {
 #[test]
 fn people_who_let_a_circle_go_on_are_asked_once_for_each_call() {
     let mut h = turn();
-    propose(&mut h, &["ls", "ls"]);
+    for _ in 0..2 {
+        h.answer("", &["ls"]);
+        h.judged("ls", Effect::None, Verdict::Allow);
+        h.done("ls");
+    }
     let circle = || Verdict::Ask { reason: "it goes round in circles".into(), wants: vec![loop_want("ls")] };
     for _ in 0..2 {
         assert_eq!(h.answer("", &["ls"])[1], "prepare ls, looping");

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use playhouse_policy::shell::{self, PathUse};
-use playhouse_policy::{Access, AccessKind};
+use playhouse_policy::{Access, AccessKind, Known};
 use playhouse_sandbox::process::Environment;
 use playhouse_workspace::{PathError, Resolved, Workspace};
 
@@ -55,7 +55,7 @@ struct Touched<'a> {
     home: Option<PathBuf>,
     accesses: Vec<Access>,
     /// The places that are among the accesses, what is done with them, and whether that is certain.
-    seen: HashSet<(PathBuf, AccessKind, bool)>,
+    seen: HashSet<(PathBuf, AccessKind, Known)>,
     looked: usize,
 }
 
@@ -64,10 +64,10 @@ impl Touched<'_> {
         let text = first_line(text);
         let doubt = Some(why.to_owned());
         self.accesses.push(Access::Command(shell::Command { text: text.clone(), doubt, always: Vec::new() }));
-        self.unknown(text, why, false);
+        self.unknown(text, why, Known::No);
     }
 
-    fn unknown(&mut self, text: String, why: &str, written: bool) {
+    fn unknown(&mut self, text: String, why: &str, written: Known) {
         self.accesses.push(Access::Unknown { text, doubt: why.to_owned(), written });
     }
 

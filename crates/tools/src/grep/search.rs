@@ -19,6 +19,7 @@ use crate::files::pattern::Patterns;
 use crate::files::sweep::{Work, sweep};
 use crate::files::walk::{Flow, Found, Limits, Walk};
 use crate::files::{self, directory, shown_below};
+use crate::host::Showing;
 use crate::tool::ToolError;
 
 /// Lines that are shown.
@@ -59,15 +60,23 @@ pub(super) struct Tally {
     pub(super) searched: usize,
     /// Files that could not be.
     pub(super) unsearchable: usize,
+    /// Files that rules do not let be shown without asking.
+    pub(super) withheld: usize,
     /// What may be missing for another reason; empty when nothing is.
     pub(super) shortfall: String,
 }
 
 impl Search {
     /// Searches the file or the tree.
-    pub(super) fn run(&self, workspace: &Workspace, cancel: &CancellationToken) -> Result<Tally, ToolError> {
+    pub(super) fn run(
+        &self,
+        workspace: &Workspace,
+        showing: &Showing,
+        cancel: &CancellationToken,
+    ) -> Result<Tally, ToolError> {
         let hunt = Hunt {
             search: self,
+            showing,
             watch: Watch { cancel, deadline: Instant::now() + self.limits.time },
             lines: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -97,6 +106,7 @@ impl Tally {
     fn add(&mut self, batch: Batch) -> Flow {
         self.searched += batch.searched;
         self.unsearchable += batch.unsearchable;
+        self.withheld += batch.withheld;
         for file in batch.found {
             self.add_file(&file);
             if self.more > 0 {
@@ -131,6 +141,7 @@ struct Batch {
     found: Vec<FileLines>,
     searched: usize,
     unsearchable: usize,
+    withheld: usize,
 }
 
 /// What was found in a file.
@@ -145,6 +156,7 @@ struct FileLines {
 /// A search that runs.
 struct Hunt<'a> {
     search: &'a Search,
+    showing: &'a Showing,
     watch: Watch<'a>,
     /// Lines that were found so far, anywhere.
     lines: AtomicUsize,
@@ -162,6 +174,10 @@ impl Work for Hunt<'_> {
 
     fn visit(&self, searcher: &mut Searcher, batch: &mut Batch, found: &Found<'_>) {
         if found.kind != directory::Kind::File || !self.includes(found.path) {
+            return;
+        }
+        if !self.showing.allows(&shown_below(&self.search.place, found.path)) {
+            batch.withheld += 1;
             return;
         }
         match found.parent.open(found.name) {

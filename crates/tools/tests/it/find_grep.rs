@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use playhouse_policy::{Action, Policy, Rule, Verdict};
+use playhouse_tools::{Alone, Registry};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::find_walk::call;
+use super::{Count, context, edit_fixtures};
 
 /// Lines that are shown.
 const SHOWN: usize = 100;
@@ -97,4 +101,40 @@ proptest! {
         let folder = make(&files);
         prop_assert_eq!(call(folder.path(), "grep", &json!({"pattern": needle})), reference(&files, &needle));
     }
+}
+
+#[tokio::test]
+async fn files_that_must_not_be_read_unasked_are_left_out_and_counted() {
+    let files = ["src/a.rs", "secret/key", ".env", "plain/.env.local"];
+    let folder = make(&files.map(|path| (path.to_owned(), "NEEDLE\n".to_owned())));
+    let rules = [
+        Rule::new("*", "*", Action::Ask),
+        Rule::new("grep", "*", Action::Allow),
+        Rule::new("read", "*", Action::Allow),
+        Rule::new("read", "secret/*", Action::Deny),
+        Rule::new("read", "*.env.*", Action::Ask),
+    ];
+    let policy = Policy { configuration: rules.into_iter().collect(), ..Policy::default() };
+    let mut context = context(folder.path(), Arc::new(Count::default()));
+    let tools = Arc::new(Registry::native());
+    context.host = Arc::new(Alone::with_policy(Arc::clone(&tools), policy));
+    let found = async |include: &str| {
+        let input = json!({"pattern": "NEEDLE", "include": include});
+        edit_fixtures::call("grep", &input, &context).await.unwrap().output
+    };
+    let told = found("*").await;
+    assert!(told.starts_with("src/a.rs\n1\tNEEDLE"), "{told}");
+    assert!(told.contains("(1 file left out, since rules do not let them be read"), "{told}");
+    let told = found(".env*,**/.env*").await;
+    assert!(told.starts_with(".env\n1\tNEEDLE") && told.contains("(1 file left out"), "{told}");
+    // Named directly it is judged as a look into it.
+    let verdict = async |path: &str| {
+        let input = json!({"pattern": "NEEDLE", "path": path});
+        let grep = tools.get("grep").unwrap();
+        let prepared = grep.prepare(input.as_object().unwrap(), &context).await.unwrap();
+        context.host.judge(grep.as_ref(), &prepared)
+    };
+    assert!(matches!(verdict("secret/key").await, Verdict::Deny { .. }));
+    assert!(matches!(verdict("plain/.env.local").await, Verdict::Ask { .. }));
+    assert_eq!(verdict("src").await, Verdict::Allow);
 }

@@ -70,9 +70,11 @@ fn the_directory_the_commands_and_the_paths_are_told() {
     };
     assert_eq!(accesses[0], path(AccessKind::Execute, "", "."));
     // `cat` and redirections are known to do that.
-    for known in [path(AccessKind::Read, "file", "file"), path(AccessKind::Write, "src/copy", "src/copy")] {
-        assert!(accesses.contains(&known.known(true)), "{accesses:?}");
-    }
+    let known = [
+        path(AccessKind::Read, "file", "file").known(Known::Purpose),
+        path(AccessKind::Write, "src/copy", "src/copy").known(Known::Aside),
+    ];
+    assert!(known.iter().all(|known| accesses.contains(known)), "{accesses:?}");
     assert_eq!(fixture.outside("cat file > src/copy; /usr/bin/make"), [""; 0]);
 }
 
@@ -81,9 +83,10 @@ fn what_is_done_for_certain_is_told_with_the_file_that_it_is_done_to() {
     let fixture = fixture();
     let known = |command: &str| {
         let paths = fixture.touched(command).into_iter().filter_map(|access| match access {
-            Access::Path { kind, shown, known: true, .. } if kind.may_write() => Some(format!("{shown} w")),
-            Access::Path { shown, known: true, .. } => Some(shown),
-            Access::Unknown { text, written: true, .. } => Some(format!("{text} ?")),
+            Access::Path { known: Known::No, .. } | Access::Unknown { written: Known::No, .. } => None,
+            Access::Path { kind, shown, .. } if kind.may_write() => Some(format!("{shown} w")),
+            Access::Path { shown, .. } => Some(shown),
+            Access::Unknown { text, .. } => Some(format!("{text} ?")),
             _ => None,
         });
         paths.collect::<Vec<_>>().join(", ")
@@ -97,7 +100,7 @@ fn what_is_done_for_certain_is_told_with_the_file_that_it_is_done_to() {
         ("cd src && sort -o deep/b deep/a", "src/deep/b w, deep/b w, src/deep/a, deep/a"),
         ("git -C src log --output=x", "src/x w, x w"),
         ("ls > $X", "$X ?"),
-        ("tee \"$X\" < file", "file, $X ?"),
+        ("tee \"$X\" < file", "$X ?, file"),
         ("make > /dev/null 2>&1", ""),
         ("python3 file", ""),
     ] {
