@@ -150,7 +150,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
-        let Loaded { session, place, judge, root, files, unsure, doomed: _ } = loaded;
+        let Loaded { session, place, judge, root, files, interrupted, unsure, doomed: _ } = loaded;
         let summary = &session.summary;
         let asides = session.asides.iter().map(|aside| (aside.id, aside.model.clone()));
         let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().chain(asides).collect();
@@ -162,6 +162,7 @@ impl Actor for SessionActor {
         let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
         let machine = Machine::new(session, shared.limits.retry)
             .asking_wait_ms(shared.limits.asking_wait_ms())
+            .interrupted(interrupted)
             .most_tasks(shared.limits.tasks.children);
         let machine = if goes_on { machine } else { machine.suspended() };
         Ok(Box::new(SessionState {

@@ -1,5 +1,6 @@
 //! Reading a session from its log, and finding the place where it works: its directory, its rules, its walls.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +13,7 @@ use playhouse_sandbox::walls::WallsError;
 use playhouse_sandbox::{Walls, WallsSpec};
 use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
-use playhouse_workspace::{FileTracker, Workspace};
+use playhouse_workspace::{FileTracker, Workspace, door};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::context::EngineContext;
@@ -43,6 +44,8 @@ pub(crate) struct Loaded {
     pub(crate) root: Option<SessionId>,
     /// What it has seen of files.
     pub(crate) files: Arc<FileTracker>,
+    /// What became of files that calls were writing in place when the engine stopped, by call.
+    pub(crate) interrupted: BTreeMap<String, String>,
     /// The store takes no writes: what is at the end of the log may be gone when it does.
     pub(crate) unsure: bool,
     /// A session above it is being removed, and it goes with that one.
@@ -107,6 +110,8 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
         // It can be read; nothing can be done in it.
         Err(reason) => (Err(reason), Ground::default(), Arc::clone(&shared.directory)),
     };
+    let interrupted =
+        place.as_ref().map_or_else(|_| BTreeMap::new(), |place| door::restore(&place.workspace));
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
     let bounds = Bound {
         bounds: shared.bounds.clone(),
@@ -126,6 +131,7 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
         root,
         session,
         files: kept.files,
+        interrupted,
         unsure,
         doomed,
     })))

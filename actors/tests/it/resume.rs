@@ -1,5 +1,6 @@
 //! What an engine left unfinished when it was killed, and what the next one makes of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -163,6 +164,52 @@ fn an_engine_that_starts_goes_on_with_all_that_was_left() {
         let (outcome, output) = &results[1][0];
         assert_eq!(*outcome, CallOutcome::Interrupted);
         assert!(output.contains("effects unknown: check before you repeat it"), "{output}");
+    });
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_put_back_and_the_call_says_so() {
+    let ground = Ground::new();
+    let old = "old\n".repeat(1_000);
+    let (session, file, kept) = ground.killed(async |stage| {
+        let session = begin(stage, "writes", "call.intended").await;
+        stage.probe.begun().await;
+        let records = stage.engine.read(session).await.unwrap().0;
+        let call = records.into_iter().find_map(|entry| match entry.record {
+            Record::CallIntended(intended) => Some(intended.call),
+            _ => None,
+        });
+        // What a call leaves that writes in place, and is killed in the middle.
+        let summary = stage.engine.summary(session).await.unwrap();
+        let file = Path::new(&summary.workspace).join("torn");
+        let outputs =
+            fs_err::canonicalize(stage.folder.path()).unwrap().join("outputs").join(session.as_str());
+        let kept = outputs.join(format!("{}.before", call.unwrap()));
+        fs_err::write(&file, format!("new\n{}", &old[4..])).unwrap();
+        fs_err::create_dir_all(&outputs).unwrap();
+        fs_err::write(&kept, &old).unwrap();
+        let hash = |text: &str| playhouse_workspace::hash(text.as_bytes()).to_string();
+        let record = json!({"path": file, "before": hash(&old), "after": hash("new\n"), "size": 4});
+        fs_err::write(kept.with_extension("before.json"), record.to_string()).unwrap();
+        (session, file, kept)
+    });
+    Runtime::new().unwrap().block_on(async {
+        let stage = ground.stage(script(false), Resume::Auto).await;
+        all_is_finished(&stage).await;
+        assert_eq!(fs_err::read_to_string(&file).unwrap(), old);
+        let records = stage.engine.read(session).await.unwrap().0;
+        let settled = records.into_iter().find_map(|entry| match entry.record {
+            Record::CallSettled { result, .. } => Some(result),
+            _ => None,
+        });
+        let result = settled.unwrap();
+        assert_eq!(result.outcome, CallOutcome::Interrupted);
+        let told = format!(
+            "torn had a part of the new content, and its old content was put back, which is also in {};",
+            kept.display()
+        );
+        assert!(result.output.contains(&told), "{}", result.output);
+        assert_eq!(fs_err::read_to_string(&kept).unwrap(), old);
     });
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Every decision appends records to the machine's own state first and hands them out as one [`Effect::Append`]; what
 //! must not happen before they are flushed comes after it. What the machine knows beside the log ([`Live`]) is only who
-//! is at work now, and is empty after a restart.
+//! is at work now, and is empty after a restart; and, after one, what others found out about calls that were cut off.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::message::FinishReason;
@@ -51,6 +51,8 @@ pub struct Machine {
     asking_wait_ms: u64,
     /// How much work may be handed over to other sessions at once.
     most_tasks: usize,
+    /// What is known of calls that ran when the engine stopped, by call.
+    interrupted: BTreeMap<String, String>,
     live: Live,
     /// It does nothing about what is unfinished until somebody wants something.
     suspended: bool,
@@ -124,6 +126,7 @@ impl Machine {
             retry,
             asking_wait_ms: ASKING_WAIT_MS,
             most_tasks: MOST_TASKS,
+            interrupted: BTreeMap::new(),
             live: Live::default(),
             suspended: false,
             stopping: false,
@@ -137,6 +140,12 @@ impl Machine {
     #[must_use]
     pub fn asking_wait_ms(self, asking_wait_ms: u64) -> Self {
         Self { asking_wait_ms, ..self }
+    }
+
+    /// Says what is known of calls that ran when the engine stopped, beyond that they did. It becomes a part of their results.
+    #[must_use]
+    pub fn interrupted(self, interrupted: BTreeMap<String, String>) -> Self {
+        Self { interrupted, ..self }
     }
 
     /// Says how much work may be handed over to other sessions at once; it is 8 unless told otherwise.

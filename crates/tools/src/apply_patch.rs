@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::files::change::Keeping;
 use crate::files::{self, document};
 use crate::patch::{self, Action, Effort, Hunk};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
@@ -108,8 +109,9 @@ impl TypedTool for ApplyPatch {
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (known, cancel) = (context.files.clone(), context.cancel.clone());
+        let keeping = Keeping::of(context);
         let paths: Vec<PathBuf> = task.places().map(|place| place.path.clone()).collect();
-        files::changing_all(context, &paths, move || task.run(&known, &cancel)).await
+        files::changing_all(context, &paths, move || task.run(&known, &keeping, &cancel)).await
     }
 }
 
@@ -234,11 +236,16 @@ impl Task {
         plan::plan(&self.steps, known, &Effort::new(&cancelled))
     }
 
-    fn run(&self, known: &FileTracker, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
+    fn run(
+        &self,
+        known: &FileTracker,
+        keeping: &Keeping,
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, ToolError> {
         let planned = self.plan(Some(known), cancel)?;
         // From here on it is done as a whole, which takes a moment only.
-        commit::commit(&planned, known)?;
-        Ok(report::output(&planned, &self.drafts))
+        let notes = commit::commit(&planned, known, keeping)?;
+        Ok(report::output(&planned, &self.drafts, &notes))
     }
 }
 

@@ -27,7 +27,8 @@ use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::files::document::{self, Content};
+use crate::files::change::Keeping;
+use crate::files::document;
 use crate::files::seen::{self, Current};
 use crate::files::{self, change, diff};
 use crate::notebook;
@@ -89,26 +90,26 @@ impl TypedTool for Edit {
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        let known = context.files.clone();
+        let (known, keeping) = (context.files.clone(), Keeping::of(context));
         let place = task.place.clone();
-        let result = files::changing(context, &place, move || task.run(&known)).await;
+        let result = files::changing(context, &place, move || task.run(&known, &keeping)).await;
         notebook::with_advice(result, &place)
     }
 }
 
 impl Task {
-    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
+    fn run(&self, known: &FileTracker, keeping: &Keeping) -> Result<ToolOutput, ToolError> {
         let shown = &self.place.shown;
         let before = seen::current(&self.place)?;
         if let (Some(current), false) = (&before, self.change.creates()) {
             must_be_editable(current, known, &self.place)?;
         }
-        let applied = self.change.apply(shown, before.as_ref().map(|current| &current.bytes[..]))?;
-        let diff = change::put(known, &self.place, before.as_ref(), &applied.bytes)?;
+        let applied = self.change.apply(shown, before.as_ref().map(|current| &current.text[..]))?;
+        let put = change::put(known, keeping, &self.place, before.as_ref(), &applied.bytes)?;
         let created = before.is_none();
         let done = if created { "created" } else { "edited" };
         let mut output =
-            change::output(&self.place, &format!("{done} {shown}, {}", applied.told), &diff, created);
+            change::output(&self.place, &format!("{done} {shown}, {}", applied.told), &put, created);
         if let Some(strategy) = applied.strategy {
             output.metadata.insert("strategy".into(), strategy.into());
             output.metadata.insert("replacements".into(), applied.replacements.into());
@@ -146,10 +147,10 @@ fn outcome(place: &Resolved, changes: &[Change]) -> Option<diff::Diff> {
         return None;
     }
     let before = seen::current(place).ok()?;
-    let before = before.as_ref().map(|current| current.bytes.as_slice());
-    if before.is_some_and(|bytes| document::classify(bytes) == Content::Binary) {
-        return None;
+    if let Some(current) = &before {
+        current.must_be_text(place, "edit").ok()?;
     }
+    let before = before.as_ref().map(|current| current.text.as_slice());
     let mut bytes = before.map(Cow::Borrowed);
     for change in changes {
         bytes = Some(Cow::Owned(change.apply(&place.shown, bytes.as_deref()).ok()?.bytes));
@@ -157,18 +158,13 @@ fn outcome(place: &Resolved, changes: &[Change]) -> Option<diff::Diff> {
     Some(diff::unified(&place.shown, before, &bytes?))
 }
 
-/// Refuses a file that is binary, or that this session has not seen as it is.
+/// Refuses a file that is no text, or that this session has not seen as it is.
 pub(crate) fn must_be_editable(
     current: &Current,
     known: &FileTracker,
     place: &Resolved,
 ) -> Result<(), ToolError> {
-    if document::classify(&current.bytes) == Content::Binary {
-        return Err(ToolError::Failed(format!(
-            "{} is a binary file, which edit does not change: use bash for it",
-            place.shown
-        )));
-    }
+    current.must_be_text(place, "edit")?;
     current.must_be_known(known, place)
 }
 

@@ -4,6 +4,8 @@ pub(crate) mod change;
 pub(crate) mod diff;
 pub(crate) mod directory;
 pub(crate) mod document;
+pub(crate) mod encoding;
+pub(crate) mod endings;
 pub(crate) mod ignored;
 pub(crate) mod neighbours;
 pub(crate) mod pattern;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::edit::{self, Applied, Change, must_be_editable};
+use crate::files::change::Keeping;
 use crate::files::{self, change, seen};
 use crate::notebook;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
@@ -89,21 +90,27 @@ impl TypedTool for MultiEdit {
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
         let (known, cancel) = (context.files.clone(), context.cancel.clone());
+        let keeping = Keeping::of(context);
         let place = task.place.clone();
-        let result = files::changing(context, &place, move || task.run(&known, &cancel)).await;
+        let result = files::changing(context, &place, move || task.run(&known, &keeping, &cancel)).await;
         notebook::with_advice(result, &place)
     }
 }
 
 impl Task {
-    fn run(&self, known: &FileTracker, cancel: &CancellationToken) -> Result<ToolOutput, ToolError> {
+    fn run(
+        &self,
+        known: &FileTracker,
+        keeping: &Keeping,
+        cancel: &CancellationToken,
+    ) -> Result<ToolOutput, ToolError> {
         let shown = &self.place.shown;
         let before = seen::current(&self.place)?;
         if let (Some(current), false) = (&before, self.changes[0].creates()) {
             must_be_editable(current, known, &self.place)?;
         }
         let count = self.changes.len();
-        let mut bytes = before.as_ref().map(|current| current.bytes.clone());
+        let mut bytes = before.as_ref().map(|current| current.text.clone());
         let mut results = Vec::with_capacity(count);
         for (index, change) in self.changes.iter().enumerate() {
             if cancel.is_cancelled() {
@@ -115,16 +122,16 @@ impl Task {
             results.push(applied);
         }
         let bytes = bytes.unwrap_or_default();
-        if before.as_ref().is_some_and(|current| current.bytes == bytes) {
+        if before.as_ref().is_some_and(|current| current.text == bytes) {
             return Err(ToolError::Invalid(format!(
                 "the edits undo each other, so there is nothing to change in {shown}"
             )));
         }
-        let diff = change::put(known, &self.place, before.as_ref(), &bytes)?;
+        let put = change::put(known, keeping, &self.place, before.as_ref(), &bytes)?;
         let created = before.is_none();
         let done = if created { "created" } else { "edited" };
         let summary = format!("{done} {shown}, {}", files::counted(count, "edit"));
-        let mut output = change::output(&self.place, &summary, &diff, created);
+        let mut output = change::output(&self.place, &summary, &put, created);
         let told: String = results.iter().enumerate().map(|(index, one)| told(index, one)).collect();
         let first = output.output.find('\n').map_or(output.output.len(), |at| at + 1);
         output.output.insert_str(first, &told);

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::files::change::Keeping;
 use crate::files::document::split_mark;
 use crate::files::seen::{self, LARGEST};
 use crate::files::{self, diff};
@@ -123,9 +124,9 @@ impl TypedTool for NotebookEdit {
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        let known = context.files.clone();
+        let (known, keeping) = (context.files.clone(), Keeping::of(context));
         let place = task.place.clone();
-        files::changing(context, &place, move || task.run(&known)).await
+        files::changing(context, &place, move || task.run(&known, &keeping)).await
     }
 }
 
@@ -174,8 +175,9 @@ impl Task {
     fn preview(&self) -> String {
         let diff = || {
             let current = seen::current(&self.place).ok()??;
-            let changed = self.changed(&current.bytes).ok()?;
-            Some(diff::unified(&self.place.shown, Some(&current.bytes), &changed.text))
+            current.must_be_text(&self.place, "notebook_edit").ok()?;
+            let changed = self.changed(&current.text).ok()?;
+            Some(diff::unified(&self.place.shown, Some(&current.text), &changed.text))
         };
         match (self.place.zone == Zone::Workspace).then(diff).flatten() {
             Some(diff) => files::change::preview(&diff),
@@ -204,7 +206,7 @@ impl Task {
         Ok(changed)
     }
 
-    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
+    fn run(&self, known: &FileTracker, keeping: &Keeping) -> Result<ToolOutput, ToolError> {
         let shown = &self.place.shown;
         let Some(current) = seen::current(&self.place)? else {
             return Err(ToolError::Failed(format!(
@@ -213,7 +215,7 @@ impl Task {
         };
         current.must_be_known(known, &self.place)?;
         let changed = self
-            .changed(&current.bytes)
+            .changed(&current.text)
             .map_err(|error| ToolError::Failed(format!("{shown} cannot be edited like this: {error}")))?;
         if changed.text.len() as u64 > LARGEST {
             return Err(ToolError::Failed(format!(
@@ -222,8 +224,8 @@ impl Task {
                 files::size(LARGEST)
             )));
         }
-        let diff = files::change::put(known, &self.place, Some(&current), &changed.text)?;
-        let mut output = files::change::output(&self.place, &self.summary(&changed), &diff, false);
+        let put = files::change::put(known, keeping, &self.place, Some(&current), &changed.text)?;
+        let mut output = files::change::output(&self.place, &self.summary(&changed), &put, false);
         let mode = match self.change {
             Change::Replace { .. } => "replace",
             Change::Insert { .. } => "insert",

@@ -3,12 +3,14 @@
 //! Commands of sessions can write there, since no sandbox holds them yet. So no link is followed, and nothing is taken for
 //! a session's folder that is not named like one.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use playhouse_protocol::SessionId;
+use playhouse_workspace::door::RECORD;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
@@ -115,6 +117,7 @@ impl Sweep<'_> {
                     sweep.folder(folder, entry, &stat, depth + 1);
                 }
             } else if modified(&stat) < sweep.time
+                && !is_needed(folder, name)
                 && rustix::fs::unlinkat(folder, name, AtFlags::empty()).is_ok()
             {
                 sweep.swept.files += 1;
@@ -126,6 +129,15 @@ impl Sweep<'_> {
             self.swept.folders += 1;
         }
     }
+}
+
+/// Whether it is what is kept of a file that was not written to its end, which nobody has looked after yet.
+fn is_needed(folder: BorrowedFd<'_>, name: &CStr) -> bool {
+    let name = name.to_string_lossy();
+    let record = format!("{}{RECORD}", name.strip_suffix(".before").unwrap_or(&name));
+    name.ends_with(RECORD)
+        || (name.ends_with(".before")
+            && rustix::fs::statat(folder, &*record, AtFlags::SYMLINK_NOFOLLOW).is_ok())
 }
 
 fn is_directory(stat: &Stat) -> bool {
@@ -194,6 +206,16 @@ mod tests {
         assert_eq!(folder.sweep(), Swept { files: 3, folders: 2, bytes: 15 });
         assert!(young.exists() && !old.exists() && !folder.path(one.as_str()).exists());
         assert_eq!(folder.sweep(), Swept::default());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_file_that_is_torn_stays() {
+        let folder = Folder::new();
+        let file = |name: &str| folder.file(&format!("{}/{name}", session(1)), 50 * HOUR);
+        let kept = ["prt_1.before", "prt_1.before.json", "prt_2.1.before", "prt_2.1.before.json"].map(file);
+        let gone = ["prt_3.before", "prt_3.restored.json", "prt_3.found"].map(file);
+        assert_eq!(folder.sweep().files, 3);
+        assert!(kept.iter().all(|path| path.exists()) && !gone.iter().any(|path| path.exists()));
     }
 
     #[test]

@@ -5,8 +5,9 @@ mod media;
 mod page;
 mod rules;
 
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read as _};
+use std::io::{BufReader, Cursor, ErrorKind, Read as _};
 
 use playhouse_policy::AccessKind;
 use playhouse_protocol::record::{Effect, Recovery};
@@ -18,6 +19,7 @@ use serde_json::Map;
 use tokio_util::sync::CancellationToken;
 
 use crate::files::document::{self, Content};
+use crate::files::encoding::{Decoded, Encoding};
 use crate::files::{self, neighbours, seen};
 use crate::media::Kind as MediaKind;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
@@ -120,26 +122,43 @@ impl Task {
             }
             return media::attach(&self.place, kind, head, file, metadata.len());
         }
-        if document::classify(&head) == Content::Binary {
+        let encoding = Encoding::of(&head);
+        if document::classify(&encoding.decode_sample(&head)) == Content::Binary {
             return Err(ToolError::Failed(format!(
-                "{} is a binary file ({}). read shows text, images (PNG, JPEG, GIF, WebP) and PDF; look into others with bash (file, strings, xxd | head), and convert UTF-16 and other encodings with iconv",
+                "{} is a binary file ({}). read shows text, images (PNG, JPEG, GIF, WebP) and PDF; look into others with bash (file, strings, xxd | head), and convert other encodings than UTF-8 and UTF-16 with iconv",
                 self.place.shown,
                 files::size(metadata.len())
             )));
         }
+        let broken = || seen::broken(&self.place, encoding);
         let is_cancelled = || cancel.is_cancelled();
         let mut total = None;
         let (content, page) = if is_small {
             if head.len() >= document::SAMPLE {
                 content.take(seen::WHOLE).read_to_end(&mut head).map_err(failed)?;
             }
-            total = Some(document::line_count(&head) as u64);
-            (hash(&head), page::page(Cursor::new(head), self.offset, self.limit, &is_cancelled))
+            let content = hash(&head);
+            let text = match encoding {
+                Encoding::Utf8 => head,
+                _ => encoding.decode(&head).ok_or_else(broken)?.into_owned(),
+            };
+            total = Some(document::line_count(&text) as u64);
+            (content, page::page(Cursor::new(text), self.offset, self.limit, &is_cancelled))
         } else {
-            let whole = BufReader::with_capacity(64 * 1024, Cursor::new(head).chain(file));
+            let whole = Decoded::new(Cursor::new(head).chain(file), encoding);
+            let whole = BufReader::with_capacity(64 * 1024, whole);
             (seen::fingerprint(&metadata), page::page(whole, self.offset, self.limit, &is_cancelled))
         };
-        let mut output = self.output(page.map_err(failed)?, total, metadata.len())?;
+        let page = page.map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => broken(),
+            _ => failed(error),
+        })?;
+        let mut output = self.output(page, total, metadata.len())?;
+        if encoding != Encoding::Utf8 {
+            let gap = if output.output.ends_with('\n') { "" } else { "\n" };
+            let name = encoding.name();
+            let _ = write!(output.output, "{gap}(the file is {name}, and stays so when it is changed)");
+        }
         output.seen.push((self.place.path.clone(), content));
         Ok(output)
     }

@@ -8,7 +8,9 @@ use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::files::document::{self, Endings, MARK};
+use crate::files::change::{Keeping, Put};
+use crate::files::document::{self, Endings, MARK, Unified};
+use crate::files::endings::Mixed;
 use crate::files::seen::{self, Current};
 use crate::files::{self, change, diff};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
@@ -61,9 +63,9 @@ impl TypedTool for Write {
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        let known = context.files.clone();
+        let (known, keeping) = (context.files.clone(), Keeping::of(context));
         let place = task.place.clone();
-        files::changing(context, &place, move || task.run(&known)).await
+        files::changing(context, &place, move || task.run(&known, &keeping)).await
     }
 }
 
@@ -77,7 +79,7 @@ impl Task {
         match seen::current(&self.place) {
             Ok(before) => {
                 let bytes = content_for(&self.content, before.as_ref());
-                let old = before.as_ref().map(|current| &current.bytes[..]);
+                let old = before.as_ref().map(|current| &current.text[..]);
                 change::preview(&diff::unified(&self.place.shown, old, &bytes))
             }
             // The call will fail, and say why.
@@ -85,7 +87,7 @@ impl Task {
         }
     }
 
-    fn run(&self, known: &FileTracker) -> Result<ToolOutput, ToolError> {
+    fn run(&self, known: &FileTracker, keeping: &Keeping) -> Result<ToolOutput, ToolError> {
         let shown = &self.place.shown;
         let before = seen::current(&self.place)?;
         if let Some(current) = &before {
@@ -100,25 +102,32 @@ impl Task {
             )));
         }
         let created = before.is_none();
-        if before.as_ref().is_some_and(|current| current.bytes == *bytes) {
+        if before.as_ref().is_some_and(|current| current.text == *bytes) {
             let summary = format!("{shown} has exactly this content already; nothing was written");
-            return Ok(change::output(&self.place, &summary, &diff::Diff::default(), false));
+            return Ok(change::output(&self.place, &summary, &Put::default(), false));
         }
-        let diff = change::put(known, &self.place, before.as_ref(), &bytes)?;
+        let put = change::put(known, keeping, &self.place, before.as_ref(), &bytes)?;
         let lines = files::counted(document::line_count(&bytes), "line");
         let done = if created { "created" } else { "replaced the content of" };
-        Ok(change::output(&self.place, &format!("{done} {shown}, {lines}"), &diff, created))
+        Ok(change::output(&self.place, &format!("{done} {shown}, {lines}"), &put, created))
     }
 }
 
-/// `content` as it is written: with the byte order mark and the line endings of what it replaces.
+/// `content` as it is written, in UTF-8: with the byte order mark and the line endings of what it replaces.
 fn content_for<'a>(content: &'a str, before: Option<&Current>) -> Cow<'a, [u8]> {
     let Some(before) = before else { return Cow::Borrowed(content.as_bytes()) };
-    let (had_mark, old) = document::split_mark(&before.bytes);
+    let (had_mark, old) = document::split_mark(&before.text);
     let (has_mark, new) = document::split_mark(content.as_bytes());
-    let new = match Endings::of(old).only() {
-        Some(ending) => document::with_ending(new, ending),
-        None => Cow::Borrowed(new),
+    let endings = Endings::of(old);
+    let unified = Unified::of(old);
+    let new = match (endings.only(), Mixed::of(old, &unified, endings)) {
+        (Some(ending), _) => document::with_ending(new, ending),
+        // A content with endings of both kinds says what it wants.
+        (None, Some(mixed)) if Endings::of(new).crlf == 0 => {
+            let whole = 0..unified.text.len();
+            Cow::Owned(mixed.put(&whole, &whole, new).bytes)
+        }
+        (None, _) => Cow::Borrowed(new),
     };
     if had_mark || has_mark { Cow::Owned([MARK, &new].concat()) } else { new }
 }

@@ -9,13 +9,18 @@
 //! What is [`Zone::Guarded`] or [`Zone::Output`] is not changed through the door, and what is [`Zone::Hidden`] not opened:
 //! policy says so before, and this holds when policy is wrong.
 //!
-//! Other names of a file (hard links) cannot be told from the one that was given, and are read like it. They are never
-//! changed by a write here, which puts a new file in the place of the name.
+//! Other names of a file (hard links) cannot be told from the one that was given, and are read like it. A write changes
+//! them with it only where all of them lie in the workspace and may be changed; else it puts a new file in the place of the
+//! name.
 //!
 //! Everything here blocks, so it belongs into the [`Pool`](crate::Pool); but what only looks at a place, or opens a file to read it,
 //! waits for nothing where it is tried [`at_once`](crate::at_once()).
 
+mod carry;
+mod in_place;
+mod kept;
 mod leftovers;
+mod names;
 mod take;
 mod walk;
 mod write;
@@ -36,8 +41,11 @@ use thiserror::Error;
 use crate::{Resolved, at_once};
 use walk::Spot;
 
+pub use kept::{RECORD, restore};
 pub use take::{Taken, check_takable, remove_empty, take};
-pub use write::{Expected, Written, create_parents, create_private, write_atomic, write_like};
+pub use write::{
+    Expected, InPlace, Written, create_parents, create_private, write_atomic, write_keeping, write_like,
+};
 
 /// Why the door stays shut. The text names the place as people and models know it.
 #[derive(Debug, Error)]
@@ -82,6 +90,18 @@ pub enum DoorError {
     /// The system denies it.
     #[error("{0} may not be opened: permission denied")]
     Denied(String),
+    /// It was written in place, that failed, and its old content could not be put back.
+    #[error(
+        "{path} was not written as a whole, and its old content could not be put back: it is in {kept} ({source})"
+    )]
+    Torn {
+        /// The place.
+        path: String,
+        /// Where its old content is.
+        kept: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Anything else.
     #[error("{path}: {source}")]
     Io {

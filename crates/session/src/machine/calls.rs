@@ -241,9 +241,18 @@ impl Machine {
                 CallPhase::Intended { .. } => "cancelled: the turn was aborted while this call ran",
                 _ => "cancelled: the turn was aborted before this call ran",
             };
+            let text = self.with_what_is_known(call, text);
             self.settle(call, CallReport::text(CallOutcome::Cancelled, text), stamp)?;
         }
         Ok(())
+    }
+
+    /// `text` about a call that was cut off, with what is known of it.
+    fn with_what_is_known(&self, call: PartId, text: &str) -> String {
+        match self.interrupted.get(call.as_str()) {
+            Some(known) => format!("{text}. {known}"),
+            None => text.to_owned(),
+        }
     }
 
     /// After a restart: requests for consent wait anew; what was running is run again if it has no effects, else it is
@@ -257,6 +266,7 @@ impl Machine {
                 continue;
             }
             let text = "interrupted: the engine stopped while this call ran. effects unknown: check before you repeat it";
+            let text = self.with_what_is_known(call, text);
             self.settle(call, CallReport::text(CallOutcome::Interrupted, text), stamp)?;
         }
         Ok(())

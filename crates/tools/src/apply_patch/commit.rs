@@ -7,25 +7,32 @@
 
 use std::path::PathBuf;
 
-use playhouse_workspace::door::{self, DoorError, Expected, Taken};
+use playhouse_workspace::door::{self, DoorError, Expected, Taken, Written};
 use playhouse_workspace::{ContentHash, FileTracker, Resolved};
 
 use super::plan::{Change, Planned};
+use crate::files::change::{self, Keeping};
 use crate::files::seen::{self, Current};
 use crate::tool::ToolError;
 
-/// Makes the files what `planned` says.
+/// Makes the files what `planned` says. Gives what is to be told of those that were written.
 ///
 /// # Errors
 /// When a file cannot be changed, or is not what it was when it was planned. Every file is then as it was before, or
 /// the error says which is not.
-pub(super) fn commit(planned: &[Planned], known: &FileTracker) -> Result<(), ToolError> {
-    let mut journal = Journal { done: Vec::new(), known };
+pub(super) fn commit(
+    planned: &[Planned],
+    known: &FileTracker,
+    keeping: &Keeping,
+) -> Result<Vec<String>, ToolError> {
+    let mut journal = Journal { done: Vec::new(), known, keeping };
     let written = journal.carry_out(planned).map_err(|error| journal.undo(&error))?;
     let left = journal.settle();
 
-    for (place, bytes, hash) in written {
-        seen::remember(known, place, bytes, hash);
+    let mut notes = Vec::new();
+    for (place, bytes, written) in written {
+        seen::remember(known, place, bytes, written.hash);
+        notes.extend(change::parted(place, &written));
     }
     for planned in planned {
         if planned.change.gone().is_some() {
@@ -33,7 +40,7 @@ pub(super) fn commit(planned: &[Planned], known: &FileTracker) -> Result<(), Too
         }
     }
     if left.is_empty() {
-        return Ok(());
+        return Ok(notes);
     }
     Err(ToolError::Failed(format!(
         "the patch was applied, but not all files could be removed: {}",
@@ -45,6 +52,7 @@ pub(super) fn commit(planned: &[Planned], known: &FileTracker) -> Result<(), Too
 struct Journal<'a> {
     done: Vec<Done<'a>>,
     known: &'a FileTracker,
+    keeping: &'a Keeping,
 }
 
 enum Done<'a> {
@@ -58,8 +66,8 @@ enum Done<'a> {
     Changed { place: &'a Resolved, before: &'a Current, hash: ContentHash },
 }
 
-/// A file that was written: where, what, and its hash.
-type Written<'a> = (&'a Resolved, &'a [u8], ContentHash);
+/// A file that was written: where, and what.
+type Wrote<'a> = (&'a Resolved, &'a [u8], Written);
 
 /// The files that go, and what stands there before.
 fn goes(planned: &[Planned]) -> impl Iterator<Item = (&Resolved, &Current)> {
@@ -68,7 +76,7 @@ fn goes(planned: &[Planned]) -> impl Iterator<Item = (&Resolved, &Current)> {
 
 impl<'a> Journal<'a> {
     /// First files come and change, then others go.
-    fn carry_out(&mut self, planned: &'a [Planned]) -> Result<Vec<Written<'a>>, DoorError> {
+    fn carry_out(&mut self, planned: &'a [Planned]) -> Result<Vec<Wrote<'a>>, DoorError> {
         for (place, _) in goes(planned) {
             door::check_takable(place)?;
         }
@@ -81,20 +89,22 @@ impl<'a> Journal<'a> {
     }
 
     /// Writes all files that come and change.
-    fn bring(&mut self, planned: &'a [Planned]) -> Result<Vec<Written<'a>>, DoorError> {
+    fn bring(&mut self, planned: &'a [Planned]) -> Result<Vec<Wrote<'a>>, DoorError> {
         let mut written = Vec::with_capacity(planned.len());
         for Planned { place, change } in planned {
             match change {
                 Change::Delete { .. } => {}
                 Change::Add { bytes } => written.push(self.make(place, bytes, None)?),
-                Change::Update { bytes, to: Some(to), .. } => {
-                    written.push(self.make(to, bytes, Some(place))?);
+                Change::Update { text, encoded, to: Some(to), .. } => {
+                    written.push(self.make(to, encoded.as_ref().unwrap_or(text), Some(place))?);
                 }
-                Change::Update { before, bytes, .. } if before.bytes == *bytes => {}
-                Change::Update { before, bytes, .. } => {
-                    let hash = door::write_atomic(place, bytes, Expected::Content(before.hash))?.hash;
-                    self.done.push(Done::Changed { place, before, hash });
-                    written.push((place, bytes, hash));
+                Change::Update { before, text, .. } if before.text == *text => {}
+                Change::Update { before, text, encoded, .. } => {
+                    let bytes = encoded.as_ref().unwrap_or(text);
+                    let expected = Expected::Content(before.hash);
+                    let wrote = self.keeping.write(written.len(), place, bytes, expected)?;
+                    self.done.push(Done::Changed { place, before, hash: wrote.hash });
+                    written.push((place, bytes, wrote));
                 }
             }
         }
@@ -107,17 +117,17 @@ impl<'a> Journal<'a> {
         place: &'a Resolved,
         bytes: &'a [u8],
         origin: Option<&Resolved>,
-    ) -> Result<Written<'a>, DoorError> {
+    ) -> Result<Wrote<'a>, DoorError> {
         let directories = door::create_parents(place)?;
         if !directories.is_empty() {
             self.done.push(Done::MadeDirectories(directories));
         }
-        let hash = match origin {
-            Some(origin) => door::write_like(place, bytes, origin)?.hash,
-            None => door::write_atomic(place, bytes, Expected::Nothing)?.hash,
+        let wrote = match origin {
+            Some(origin) => door::write_like(place, bytes, origin)?,
+            None => door::write_atomic(place, bytes, Expected::Nothing)?,
         };
-        self.done.push(Done::Made { place, hash });
-        Ok((place, bytes, hash))
+        self.done.push(Done::Made { place, hash: wrote.hash });
+        Ok((place, bytes, wrote))
     }
 
     /// Removes for good what was taken aside. Gives what could not be removed, and is back in its place.
@@ -158,8 +168,8 @@ impl<'a> Journal<'a> {
                     Ok(())
                 }
                 Done::Changed { place, before, hash } => {
-                    let restored = door::write_atomic(place, &before.bytes, Expected::Content(hash));
-                    restored.map(|written| seen::remember(self.known, place, &before.bytes, written.hash))
+                    let restored = self.keeping.write(0, place, before.raw(), Expected::Content(hash));
+                    restored.map(|written| seen::remember(self.known, place, before.raw(), written.hash))
                 }
             };
             lost.extend(undone.err().map(|error| error.to_string()));
@@ -176,17 +186,19 @@ impl Drop for Journal<'_> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_workspace::{Workspace, hash};
+    use playhouse_workspace::hash;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn nothing_goes_before_all_else_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("repo");
         fs_err::create_dir_all(&root).unwrap();
-        let workspace = Workspace::open(&root, folder.path().join("outputs")).unwrap();
-        let place = |name: &str| workspace.resolve(name).unwrap();
+        let context = testing::context(&root, &folder.path().join("outputs")).unwrap();
+        let keeping = Keeping::of(&context);
+        let place = |name: &str| context.workspace.resolve(name).unwrap();
         let current = |name: &str| {
             fs_err::write(root.join(name), "old").unwrap();
             seen::current(&place(name)).unwrap().unwrap()
@@ -195,7 +207,8 @@ mod tests {
             place: place(name),
             change: Change::Update {
                 before: current(name),
-                bytes: b"new".to_vec(),
+                text: b"new".to_vec(),
+                encoded: None,
                 to: to.map(place),
                 notes: Vec::new(),
             },
@@ -210,13 +223,13 @@ mod tests {
             names.sort();
             names.join(" ")
         };
-        let mut journal = Journal { done: Vec::new(), known: &known };
+        let mut journal = Journal { done: Vec::new(), known: &known, keeping: &keeping };
         journal.bring(&planned).unwrap();
         assert_eq!(names(), "gone last moved moved to");
         assert!(journal.put_back().is_empty());
         assert_eq!(fs_err::read_to_string(root.join("last")).unwrap(), "old");
 
-        commit(&planned, &known).unwrap();
+        commit(&planned, &known, &keeping).unwrap();
         assert_eq!(names(), "last moved to");
         assert_eq!(fs_err::read_to_string(root.join("to/moved")).unwrap(), "new");
     }
@@ -226,8 +239,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("repo");
         fs_err::create_dir_all(root.join("made")).unwrap();
-        let workspace = Workspace::open(&root, folder.path().join("outputs")).unwrap();
-        let place = |name: &str| workspace.resolve(name).unwrap();
+        let context = testing::context(&root, &folder.path().join("outputs")).unwrap();
+        let keeping = Keeping::of(&context);
+        let place = |name: &str| context.workspace.resolve(name).unwrap();
         let [changed, made, gone, free] = ["changed", "made/new", "gone", "free"].map(place);
         for place in [&changed, &gone, &free] {
             fs_err::write(&place.path, "old").unwrap();
@@ -244,6 +258,7 @@ mod tests {
                 Done::Changed { place: &changed, before: &before, hash: hash(b"patched") },
             ],
             known: &known,
+            keeping: &keeping,
         };
         for place in [&changed, &made, &gone] {
             fs_err::write(&place.path, "theirs").unwrap();

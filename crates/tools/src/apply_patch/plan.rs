@@ -1,5 +1,6 @@
 //! What a patch makes of the files: everything that can be wrong with it is found here, before anything changes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -7,9 +8,8 @@ use playhouse_workspace::door::{self, Kind};
 use playhouse_workspace::{FileTracker, Resolved};
 
 use super::{Deed, Step};
-use crate::files::document::{self, Content};
-use crate::files::seen::{self, Current, LARGEST};
-use crate::files::{cancelled, size};
+use crate::files::seen::{self, Current};
+use crate::files::{cancelled, change, size};
 use crate::patch::{Applied, Effort, Hunk, Loose, Stop, apply};
 use crate::tool::ToolError;
 
@@ -36,7 +36,10 @@ pub(super) enum Change {
     },
     Update {
         before: Current,
-        bytes: Vec<u8>,
+        /// The text that it becomes, in UTF-8.
+        text: Vec<u8>,
+        /// The same as it is stored, where that is not UTF-8.
+        encoded: Option<Vec<u8>>,
         to: Option<Resolved>,
         /// What people and models should know of how the hunks were found.
         notes: Vec<String>,
@@ -48,7 +51,7 @@ impl Change {
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::Add { .. } | Self::Delete { .. } => true,
-            Self::Update { before, bytes, to, .. } => to.is_some() || before.bytes != *bytes,
+            Self::Update { before, text, to, .. } => to.is_some() || before.text != *text,
         }
     }
 
@@ -63,8 +66,8 @@ impl Change {
     fn bytes(&self) -> u64 {
         let bytes = match self {
             Self::Add { bytes } => bytes.len(),
-            Self::Delete { before } => before.bytes.len(),
-            Self::Update { before, bytes, .. } => before.bytes.len() + bytes.len(),
+            Self::Delete { before } => before.text.len(),
+            Self::Update { before, text, .. } => before.text.len() + text.len(),
         };
         bytes as u64
     }
@@ -140,14 +143,13 @@ fn plan_one(step: &Step, known: Option<&FileTracker>, effort: &Effort<'_>) -> Re
                 must_be_free(to, "delete it first, or move the file to another place")?;
             }
             let before = existing(place, known)?;
-            if document::classify(&before.bytes) == Content::Binary {
-                return Err(ToolError::Failed(format!(
-                    "{} is a binary file, which a patch does not change: use bash for it",
-                    place.shown
-                )));
-            }
-            let (bytes, notes) = updated(place, &before.bytes, sections, effort)?;
-            Ok(Change::Update { before, bytes, to: to.clone(), notes })
+            before.must_be_text(place, "a patch")?;
+            let (text, notes) = updated(place, &before.text, sections, effort)?;
+            let encoded = match change::encoded(place, Some(&before), &text)? {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(encoded) => Some(encoded),
+            };
+            Ok(Change::Update { before, text, encoded, to: to.clone(), notes })
         }
     }
 }
@@ -206,13 +208,6 @@ fn updated(
                 ));
             }
         }
-    }
-    if bytes.len() as u64 > LARGEST {
-        return Err(ToolError::Failed(format!(
-            "{shown} would have {}, and files are changed up to {} only",
-            size(bytes.len() as u64),
-            size(LARGEST)
-        )));
     }
     Ok((bytes, notes))
 }

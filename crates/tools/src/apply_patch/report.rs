@@ -47,13 +47,13 @@ impl<'a> Told<'a> {
         let diff = match &planned.change {
             Change::Add { bytes } => unified(shown, None, bytes),
             Change::Delete { before } => {
-                named(unified(shown, Some(&before.bytes), b""), &format!("a/{shown}"), "/dev/null")
+                named(unified(shown, Some(&before.text), b""), &format!("a/{shown}"), "/dev/null")
             }
             Change::Update { before, .. } if draft.is_some_and(|draft| draft.before == before.hash) => {
                 draft.map(|draft| draft.diff.clone()).unwrap_or_default()
             }
-            Change::Update { before, bytes, to, .. } => {
-                let diff = unified(shown, Some(&before.bytes), bytes);
+            Change::Update { before, text, to, .. } => {
+                let diff = unified(shown, Some(&before.text), text);
                 match to {
                     Some(to) => named(diff, &format!("a/{shown}"), &format!("b/{}", to.shown)),
                     None => diff,
@@ -133,8 +133,9 @@ pub(super) fn preview(planned: &[Planned]) -> (String, Vec<Option<Draft>>) {
     (Diff { text, ..Diff::default() }.capped(FOR_CONSENT), drafts)
 }
 
-/// The result of a patch that was applied. `drafts` are those of its preview, if it had one.
-pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>]) -> ToolOutput {
+/// The result of a patch that was applied. `drafts` are those of its preview, if it had one; `written` is what is to be told
+/// of the files that were written.
+pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>], written: &[String]) -> ToolOutput {
     let draft = |index: usize| drafts.get(index).and_then(Option::as_ref);
     let told: Vec<Told<'_>> =
         planned.iter().enumerate().map(|(index, planned)| Told::of(planned, draft(index))).collect();
@@ -152,13 +153,14 @@ pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>]) -> ToolOutpu
         })
         .flatten()
         .collect();
-    for note in notes.iter().take(NOTES) {
+    for note in written.iter().chain(notes.iter().copied()).take(NOTES) {
         output.push_str("note: ");
         output.push_str(note);
         output.push('\n');
     }
-    if notes.len() > NOTES {
-        output.push_str(&format!("note: the same holds for {} more hunks\n", notes.len() - NOTES));
+    let left = (written.len() + notes.len()).saturating_sub(NOTES);
+    if left > 0 {
+        output.push_str(&format!("note: there are {left} more such notes\n"));
     }
 
     let (mut for_model, mut for_clients) = (FOR_MODEL_IN_ALL, FOR_CLIENTS_IN_ALL);

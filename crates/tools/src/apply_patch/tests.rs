@@ -81,7 +81,7 @@ impl House {
         let task = Task::read(&whole(body), &self.context.workspace).unwrap();
         let planned = task.plan(Some(&self.context.files), &self.context.cancel).unwrap();
         meanwhile();
-        commit::commit(&planned, &self.context.files).unwrap_err().to_string()
+        commit::commit(&planned, &self.context.files, &Keeping::of(&self.context)).unwrap_err().to_string()
     }
 }
 
@@ -418,7 +418,8 @@ async fn a_cancelled_call_changes_nothing() {
 
     // While it looks for the places of its hunks.
     let task = Task::read(&whole("*** Update File: a\n@@\n-1\n+2"), &house.context.workspace).unwrap();
-    let stopped = task.run(&house.context.files, &house.context.cancel).unwrap_err();
+    let stopped =
+        task.run(&house.context.files, &Keeping::of(&house.context), &house.context.cancel).unwrap_err();
     assert_eq!(stopped, ToolError::Cancelled(String::new()));
     assert_eq!(house.tree(), before);
 }

@@ -8,6 +8,7 @@ use memchr::{memchr, memchr_iter, memmem};
 use super::nearest::{Excerpt, excerpt, nearest};
 use super::strategy::{Found, MOST, Place, STRATEGIES, Search, Strategy};
 use crate::files::document::{Endings, Unified, is_numbered, line_count, split_mark, with_ending};
+use crate::files::endings::Mixed;
 use crate::files::seen::LARGEST;
 
 /// Places that are told of in a refusal.
@@ -88,8 +89,9 @@ pub(super) enum Refusal {
 
 /// Puts `new` in the place of `old` in `bytes`: of its only occurrence, or of `all`.
 ///
-/// Line endings of the file count as `\n`, whichever they are, and new lines get the file's own. No byte outside of
-/// the replaced places changes.
+/// Line endings of the file count as `\n`, whichever they are. Lines that stay keep their own, and new ones get that of the
+/// file, or, where its lines do not all end alike, that of their neighbours ([`Mixed`]). No other byte outside of the
+/// replaced places changes.
 pub(super) fn replace(bytes: &[u8], old: &str, new: &str, all: bool) -> Result<Edited, Refusal> {
     let (_, body) = split_mark(bytes);
     let mark = bytes.len() - body.len();
@@ -99,11 +101,21 @@ pub(super) fn replace(bytes: &[u8], old: &str, new: &str, all: bool) -> Result<E
     let unified = Unified::of(body);
     let (strategy, places) = find(&Search::new(&unified.text, &wanted, &plain, all))?;
 
-    let ending = Endings::of(body).most();
+    let endings = Endings::of(body);
+    let mixed = Mixed::of(body, &unified, endings);
+    let ending = endings.most();
     let replacement = ending.map_or(new.as_bytes().into(), |ending| with_ending(new.as_bytes(), ending));
     let patches: Vec<Patch<'_>> = places
         .iter()
-        .map(|place| {
+        .enumerate()
+        .map(|(index, place)| {
+            if let Some(mixed) = &mixed {
+                let from = index.checked_sub(1).map_or(0, |before| places[before].range.end);
+                let to = places.get(index + 1).map_or(unified.text.len(), |next| next.range.start);
+                let fitted = mixed.put(&place.range, &(from..to), place.new.as_deref().unwrap_or(&plain));
+                let range = fitted.range.start + mark..fitted.range.end + mark;
+                return Patch { range, new: Cow::Owned(fitted.bytes) };
+            }
             let range = unified.original(&place.range);
             let new = match (&place.new, ending) {
                 (None, _) => Cow::Borrowed(&*replacement),

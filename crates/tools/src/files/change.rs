@@ -1,12 +1,18 @@
 //! Putting new content into a file, and telling what changed.
 
-use playhouse_workspace::door::{self, Expected};
-use playhouse_workspace::{FileTracker, Resolved};
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use playhouse_workspace::door::{self, DoorError, Expected, InPlace, Written};
+use playhouse_workspace::{FileTracker, Resolved, Workspace};
 use serde_json::{Map, Value};
 
 use super::diff::{Diff, unified};
-use super::seen::{self, Current};
-use crate::tool::{ToolError, ToolOutput};
+use super::encoding::Encoding;
+use super::seen::{self, Current, LARGEST};
+use super::size;
+use crate::tool::{CallContext, ToolError, ToolOutput};
 
 /// Bytes of a diff that clients get.
 const DIFF_FOR_CLIENTS: usize = 32 * 1024;
@@ -20,31 +26,113 @@ const LINES_FOR_MODEL: usize = 1_000;
 /// Bytes of a diff that a person sees before agreeing to it.
 pub(crate) const DIFF_FOR_CONSENT: usize = 16 * 1024;
 
-/// Makes `bytes` the content of the file at `resolved`, which is `before` now.
-pub(crate) fn put(
-    files: &FileTracker,
+/// The bytes that stand for `text`, which is UTF-8, in the encoding of `before`.
+///
+/// # Errors
+/// When they are more than a file may have.
+pub(crate) fn encoded<'a>(
     resolved: &Resolved,
     before: Option<&Current>,
-    bytes: &[u8],
-) -> Result<Diff, ToolError> {
+    text: &'a [u8],
+) -> Result<Cow<'a, [u8]>, ToolError> {
+    let encoding = before.map_or(Encoding::Utf8, |current| current.encoding);
+    let Some(bytes) = encoding.encode(text) else {
+        let shown = &resolved.shown;
+        return Err(ToolError::Failed(format!("{shown} would not be valid {} any more", encoding.name())));
+    };
+    if bytes.len() as u64 > LARGEST {
+        return Err(ToolError::Failed(format!(
+            "{} would have {}, and files are changed up to {} only",
+            resolved.shown,
+            size(bytes.len() as u64),
+            size(LARGEST)
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Where old contents are kept as long as a call writes files in place.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    workspace: Arc<Workspace>,
+    output_file: PathBuf,
+}
+
+impl Keeping {
+    /// Beside what the call of this context saves.
+    pub(crate) fn of(context: &CallContext) -> Self {
+        Self { workspace: Arc::clone(&context.workspace), output_file: context.output_file.clone() }
+    }
+
+    /// Makes `bytes` the content of the file at `resolved`, the one at `index` of those that the call writes.
+    pub(crate) fn write(
+        &self,
+        index: usize,
+        resolved: &Resolved,
+        bytes: &[u8],
+        expected: Expected,
+    ) -> Result<Written, DoorError> {
+        let kept = match index {
+            0 => self.output_file.with_extension("before"),
+            _ => self.output_file.with_extension(format!("{index}.before")),
+        };
+        door::write_keeping(resolved, bytes, expected, &InPlace { workspace: &self.workspace, kept: &kept })
+    }
+}
+
+/// What a model is told of a file that is no longer the one that its other names are.
+pub(crate) fn parted(resolved: &Resolved, written: &Written) -> Option<String> {
+    let other = match written.parted {
+        0 => return None,
+        1 => "another name (hard link) of it keeps".to_owned(),
+        count => format!("{count} other names (hard links) of it keep"),
+    };
+    let shown = &resolved.shown;
+    Some(format!(
+        "{shown} is a file of its own now: {other} the old content, since not all of them are in the workspace and may be changed"
+    ))
+}
+
+/// What came of a change.
+#[derive(Debug, Default)]
+pub(crate) struct Put {
+    pub(crate) diff: Diff,
+    /// What people and models should know of it.
+    pub(crate) note: Option<String>,
+}
+
+/// Makes `text`, which is UTF-8, the content of the file at `resolved`, which is `before` now. The file keeps its encoding.
+pub(crate) fn put(
+    files: &FileTracker,
+    keeping: &Keeping,
+    resolved: &Resolved,
+    before: Option<&Current>,
+    text: &[u8],
+) -> Result<Put, ToolError> {
+    let bytes = encoded(resolved, before, text)?;
     let (expected, made) = match before {
         Some(current) => (Expected::Content(current.hash), Vec::new()),
         None => (Expected::Nothing, door::create_parents(resolved)?),
     };
-    let written = match door::write_atomic(resolved, bytes, expected) {
+    let written = match keeping.write(0, resolved, &bytes, expected) {
         Ok(written) => written,
         Err(error) => {
             door::remove_empty(&made);
             return Err(error.into());
         }
     };
-    seen::remember(files, resolved, bytes, written.hash);
-    Ok(unified(&resolved.shown, before.map(|current| &current.bytes[..]), bytes))
+    seen::remember(files, resolved, &bytes, written.hash);
+    let diff = unified(&resolved.shown, before.map(|current| &current.text[..]), text);
+    Ok(Put { diff, note: parted(resolved, &written) })
 }
 
 /// The output of a call that changed a file: `summary`, and the diff where it tells something new.
-pub(crate) fn output(resolved: &Resolved, summary: &str, diff: &Diff, created: bool) -> ToolOutput {
+pub(crate) fn output(resolved: &Resolved, summary: &str, put: &Put, created: bool) -> ToolOutput {
+    let diff = &put.diff;
     let mut output = format!("{summary} (+{} -{})\n", diff.additions, diff.deletions);
+    if let Some(note) = &put.note {
+        output.push_str(&format!("note: {note}\n"));
+    }
     if !created {
         output.push_str(&diff.capped_with_lines(DIFF_FOR_MODEL, LINES_FOR_MODEL));
     }
@@ -76,7 +164,7 @@ mod tests {
         let mut place = context.workspace.resolve("old/new/deep/file").unwrap();
         // A name that no file can have, as a disk that is full lets no file be written.
         place.path.set_file_name("x".repeat(300));
-        put(&context.files, &place, None, b"x").unwrap_err();
+        put(&context.files, &Keeping::of(&context), &place, None, b"x").unwrap_err();
         assert!(root.join("old").is_dir() && !root.join("old/new").exists());
     }
 }

@@ -171,6 +171,11 @@ impl<'a> Unified<'a> {
         self.place(range.start)..self.place(range.end)
     }
 
+    /// The ending that the `\n` at `at` of the text was.
+    pub(crate) fn ending(&self, at: usize) -> &'static [u8] {
+        if self.shortened.binary_search(&at).is_ok() { b"\r\n" } else { b"\n" }
+    }
+
     fn place(&self, at: usize) -> usize {
         at + self.shortened.partition_point(|shortened| *shortened < at)
     }

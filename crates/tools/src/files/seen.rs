@@ -8,6 +8,7 @@ use playhouse_workspace::door::{self, DoorError};
 use playhouse_workspace::{ContentHash, FileTracker, Resolved, hash};
 
 use super::document::{self, Content};
+use super::encoding::Encoding;
 use super::size;
 use crate::tool::ToolError;
 
@@ -28,8 +29,14 @@ pub(crate) fn fingerprint(metadata: &Metadata) -> ContentHash {
 /// A file as it is now.
 #[derive(Debug)]
 pub(crate) struct Current {
-    /// All of it.
-    pub(crate) bytes: Vec<u8>,
+    /// Its text in UTF-8, with its mark; the bytes as they are where they are no text of a known encoding.
+    pub(crate) text: Vec<u8>,
+    /// How that text is stored.
+    pub(crate) encoding: Encoding,
+    /// The bytes as they are, where the text has others.
+    raw: Option<Vec<u8>>,
+    /// Whether they are not valid in that encoding.
+    is_broken: bool,
     /// By which it is remembered.
     mark: ContentHash,
     /// Of the content.
@@ -58,19 +65,54 @@ pub(crate) fn current(resolved: &Resolved) -> Result<Option<Current>, ToolError>
     }
     let content = hash(&bytes);
     let mark = if length > WHOLE { fingerprint(&metadata) } else { content };
-    Ok(Some(Current { bytes, mark, hash: content }))
+    let encoding = Encoding::of(&bytes);
+    let (text, raw, is_broken) = match (encoding, encoding.decode(&bytes)) {
+        (Encoding::Utf8, _) => (bytes, None, false),
+        (_, Some(text)) => (text.into_owned(), Some(bytes), false),
+        (_, None) => (bytes, None, true),
+    };
+    Ok(Some(Current { text, encoding, raw, is_broken, mark, hash: content }))
+}
+
+/// The error of a call about the file at `resolved`, which has the mark of `encoding` and is not valid in it.
+pub(crate) fn broken(resolved: &Resolved, encoding: Encoding) -> ToolError {
+    ToolError::Failed(format!(
+        "{} begins with the byte order mark of {}, and is not valid in it: look at it with bash (xxd | head), and convert or repair it (iconv -c) first",
+        resolved.shown,
+        encoding.name()
+    ))
 }
 
 impl Current {
+    /// The bytes as they are.
+    pub(crate) fn raw(&self) -> &[u8] {
+        self.raw.as_deref().unwrap_or(&self.text)
+    }
+
+    /// Refuses a file that is binary, or not valid in its encoding. `tool`: what does not change it, as in "a patch".
+    pub(crate) fn must_be_text(&self, resolved: &Resolved, tool: &str) -> Result<(), ToolError> {
+        if self.is_broken {
+            return Err(broken(resolved, self.encoding));
+        }
+        if document::classify(&self.text) == Content::Binary {
+            return Err(ToolError::Failed(format!(
+                "{} is a binary file, which {tool} does not change: use bash for it",
+                resolved.shown
+            )));
+        }
+        Ok(())
+    }
+
     /// Refuses a file that this session has not seen as it is.
     pub(crate) fn must_be_known(&self, files: &FileTracker, resolved: &Resolved) -> Result<(), ToolError> {
         let shown = &resolved.shown;
         match files.known(&resolved.path) {
             Some(known) if known == self.mark => Ok(()),
+            _ if self.is_broken => Err(broken(resolved, self.encoding)),
             Some(_) => Err(ToolError::Failed(format!(
                 "{shown} changed since it was last read: read it again, then repeat the change"
             ))),
-            None if document::classify(&self.bytes) == Content::Binary => Err(ToolError::Failed(format!(
+            None if document::classify(&self.text) == Content::Binary => Err(ToolError::Failed(format!(
                 "{shown} is a binary file that was not read in this session: if it is to be replaced, remove it with bash first"
             ))),
             None => Err(ToolError::Failed(format!(

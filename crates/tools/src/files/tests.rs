@@ -1,7 +1,9 @@
 //! The file tools, called the way the engine calls them.
 
 mod changing;
+mod encodings;
 mod hostile;
+mod links;
 mod reading;
 mod searching;
 

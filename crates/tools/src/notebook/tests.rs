@@ -170,3 +170,20 @@ async fn a_byte_order_mark_stays() {
     house.call("notebook_edit", json!({"cellIndex": 0, "newSource": "2"})).await.unwrap();
     assert!(house.text().starts_with("\u{feff}{\n \"cells\": [\n"));
 }
+
+#[tokio::test]
+async fn a_notebook_in_utf16_stays_so() {
+    let house = House::new();
+    let utf16 = |text: &str| -> Vec<u8> {
+        format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
+    };
+    let path = house.folder.path().join("repo/a.ipynb");
+    fs_err::write(&path, utf16(NOTEBOOK)).unwrap();
+    house.read().await;
+    house.call("notebook_edit", json!({"cellId": "one", "newSource": "1 + 1 # ü"})).await.unwrap();
+    let made = NOTEBOOK
+        .replace("1 + 1", "1 + 1 # ü")
+        .replace("\"execution_count\": 1", "\"execution_count\": null")
+        .replace("[{\"output_type\": \"stream\"}]", "[]");
+    assert_eq!(fs_err::read(&path).unwrap(), utf16(&made));
+}

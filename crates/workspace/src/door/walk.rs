@@ -18,7 +18,7 @@ use crate::at_once;
 pub(super) struct Spot<'a> {
     pub(super) directory: OwnedFd,
     pub(super) name: &'a Path,
-    shown: &'a str,
+    pub(super) shown: &'a str,
 }
 
 impl<'a> Spot<'a> {

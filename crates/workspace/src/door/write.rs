@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
-use rustix::fs::{Access, AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::walk::{self, Spot};
-use super::{DoorError, Kind, leftovers, open_at};
-use crate::{ContentHash, Resolved, hash};
+use super::{DoorError, Kind, carry, in_place, leftovers, names, open_at};
+use crate::{ContentHash, Resolved, Workspace, hash};
 
 /// What the writer believes to stand at the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,15 @@ pub enum Expected {
     Content(ContentHash),
 }
 
+/// How a file may be written where no other one can come in its place.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlace<'a> {
+    /// Where all names of the file have to lie.
+    pub workspace: &'a Workspace,
+    /// The file that keeps its old content meanwhile, in the folder of saved outputs. Its name ends in `.before`.
+    pub kept: &'a Path,
+}
+
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
@@ -34,37 +43,73 @@ pub struct Written {
     pub created: bool,
     /// The content that stands there now.
     pub hash: ContentHash,
+    /// How many other names (hard links) the file had that a new one came in the place of. They have the old content.
+    pub parted: u64,
 }
 
 /// Writes the file at `resolved` as a whole: a reader sees the old content or the new one, never a mixture.
 ///
-/// The file keeps its permissions and, where the system allows it, its owner; a new one gets the usual permissions.
-/// One that has other names (hard links) is replaced under this name only, since the others may lie outside of the
-/// workspace. It is not synced: a crash of the machine may lose it.
+/// The file keeps its permissions and, where the system allows it, its owner and its extended attributes; a new one gets the
+/// usual permissions. One that has other names (hard links) is replaced under this name only. It is not synced: a crash of
+/// the machine may lose it.
 ///
 /// # Errors
 /// When the file is not the `expected` one, is read-only, is no regular file, or has no directory (see
 /// [`create_parents`]), and when the place was replaced.
 pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> Result<Written, DoorError> {
-    write(resolved, content, expected, None)
+    write(resolved, content, expected, Ways { like: None, in_place: None })
 }
 
-/// Writes a new file at `resolved`, with the permissions (and, where the system allows it, the owner) of the file at
-/// `model`, as if that one had been moved.
+/// Writes the file at `resolved` as [`write_atomic`] does; in place, where it has other names, or where no other file can
+/// come in its place with all that it has:
+///
+/// - its directory may not be changed, or something is mounted at the place,
+/// - the owner or the extended attributes may not be given to another file.
+///
+/// A file with other names is written in place only if all of them lie in the workspace and may be changed.
+///
+/// # Errors
+/// As [`write_atomic`]. The old content is put back; where that fails as well, the error says where it is kept.
+pub fn write_keeping(
+    resolved: &Resolved,
+    content: &[u8],
+    expected: Expected,
+    in_place: &InPlace<'_>,
+) -> Result<Written, DoorError> {
+    write(resolved, content, expected, Ways { like: None, in_place: Some(in_place) })
+}
+
+/// Writes a new file at `resolved`, with the permissions, the extended attributes and, where the system allows it, the
+/// owner of the file at `model`, as if that one had been moved.
 ///
 /// # Errors
 /// As [`write_atomic`]; also when there is something, and when there is no `model`.
 pub fn write_like(resolved: &Resolved, content: &[u8], model: &Resolved) -> Result<Written, DoorError> {
-    let stat = Spot::of(model)?.stat()?;
+    let spot = Spot::of(model)?;
+    let stat = spot.stat()?;
     Kind::of(&stat).must_be_file(&model.shown)?;
-    write(resolved, content, Expected::Nothing, Some(&stat))
+    let written =
+        write(resolved, content, Expected::Nothing, Ways { like: Some((&spot, &stat)), in_place: None })?;
+    Ok(Written { parted: other_names(&stat), ..written })
+}
+
+/// What a write takes over from another file, and what it may do where it cannot put one in the place of another.
+struct Ways<'a> {
+    like: Option<(&'a Spot<'a>, &'a Stat)>,
+    in_place: Option<&'a InPlace<'a>>,
+}
+
+fn other_names(stat: &Stat) -> u64 {
+    #[allow(clippy::useless_conversion)]
+    let names = u64::from(stat.st_nlink);
+    names.saturating_sub(1)
 }
 
 fn write(
     resolved: &Resolved,
     content: &[u8],
     expected: Expected,
-    like: Option<&Stat>,
+    ways: Ways<'_>,
 ) -> Result<Written, DoorError> {
     resolved.must_be_writable()?;
     let spot = Spot::of(resolved)?;
@@ -75,14 +120,66 @@ fn write(
     };
     check_writable(&spot, resolved, before.as_ref(), expected)?;
     leftovers::sweep_once(&spot.directory);
-    let mut temporary = Temporary::create(&spot)?;
-    temporary.file.write_all(content).map_err(|error| DoorError::from_io(&resolved.shown, error))?;
-    if let Some(stat) = before.as_ref().or(like) {
-        keep_permissions(&temporary.file, stat).map_err(|error| spot.error(error))?;
+    let written = Written { created: before.is_none(), hash: hash(content), parted: 0 };
+    let Some(stat) = &before else {
+        let temporary = Temporary::with(&spot, content).map_err(|error| error.into_door(&spot))?;
+        if let Some((from, stat)) = ways.like {
+            take_over(from, stat, &temporary.file).map_err(|error| spot.error(error))?;
+        }
+        check_content(resolved, expected)?;
+        temporary.put_in_place(expected).map_err(|error| spot.error(error))?;
+        return Ok(written);
+    };
+    let others = other_names(stat);
+    let in_place =
+        ways.in_place.filter(|ways| others == 0 || names::all_within(ways.workspace, &resolved.path, stat));
+    let written = Written { parted: if in_place.is_some() { 0 } else { others }, ..written };
+    let is_replaced = (others == 0 || in_place.is_none())
+        && replace(&spot, resolved, stat, content, expected, in_place.is_some())?;
+    if let (Some(in_place), false) = (in_place, is_replaced) {
+        in_place::write(&spot, resolved, stat, content, expected, in_place)?;
+    }
+    Ok(written)
+}
+
+/// Puts a new file in the place of the one with the facts `before`. With `or_not`, false where that cannot be done, or
+/// where the new one would not have all that the old one has.
+fn replace(
+    spot: &Spot<'_>,
+    resolved: &Resolved,
+    before: &Stat,
+    content: &[u8],
+    expected: Expected,
+    or_not: bool,
+) -> Result<bool, DoorError> {
+    let temporary = match Temporary::with(spot, content) {
+        Ok(temporary) => temporary,
+        Err(Refused::Name(Errno::ACCESS | Errno::PERM | Errno::ROFS)) if or_not => return Ok(false),
+        Err(error) => return Err(error.into_door(spot)),
+    };
+    let is_whole = take_over(spot, before, &temporary.file).map_err(|error| spot.error(error))?;
+    if or_not && !is_whole {
+        return Ok(false);
     }
     check_content(resolved, expected)?;
-    temporary.put_in_place(expected)?;
-    Ok(Written { created: before.is_none(), hash: hash(content) })
+    match temporary.put_in_place(expected) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY | Errno::XDEV) if or_not => Ok(false),
+        Err(error) => Err(spot.error(error)),
+    }
+}
+
+/// Gives `to` what the file at `from` has. False: not all of it.
+fn take_over(from: &Spot<'_>, stat: &Stat, to: &File) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match open_at(&from.directory, from.name, flags, Mode::empty()) {
+        Ok(file) => carry::carry(&file, stat, to),
+        // It may be written and not read.
+        Err(_) => {
+            carry::carry_owner(stat, to)?;
+            carry::carry_mode(stat, to).map(|()| false)
+        }
+    }
 }
 
 /// Whether what stands there may be replaced at all, before any work is done.
@@ -120,7 +217,7 @@ pub(super) fn check_content(resolved: &Resolved, expected: Expected) -> Result<(
     if found == expected { Ok(()) } else { Err(DoorError::Changed(resolved.shown.clone())) }
 }
 
-fn hash_of(file: &mut File) -> std::io::Result<ContentHash> {
+pub(super) fn hash_of(file: &mut File) -> std::io::Result<ContentHash> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -129,17 +226,6 @@ fn hash_of(file: &mut File) -> std::io::Result<ContentHash> {
             count => hasher.update(&buffer[..count]),
         }
     }
-}
-
-fn keep_permissions(file: &File, before: &Stat) -> Result<(), Errno> {
-    let now = rustix::fs::fstat(file)?;
-    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid) {
-        let (owner, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-        // Only root may give a file away; for others it becomes theirs.
-        let _ = rustix::fs::fchown(file, Some(owner), Some(group));
-    }
-    let permissions = Mode::RWXU | Mode::RWXG | Mode::RWXO;
-    rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode) & permissions)
 }
 
 /// A name for a file that is there for a moment only. No two calls give the same one. One that a process left behind when
@@ -173,8 +259,32 @@ struct Temporary<'a> {
     placed: bool,
 }
 
+/// Why there is none.
+enum Refused {
+    /// It may not be made.
+    Name(Errno),
+    /// It cannot be written.
+    Content(std::io::Error),
+}
+
+impl Refused {
+    fn into_door(self, spot: &Spot<'_>) -> DoorError {
+        match self {
+            Self::Name(error) => spot.error(error),
+            Self::Content(error) => DoorError::from_io(spot.shown, error),
+        }
+    }
+}
+
 impl<'a> Temporary<'a> {
-    fn create(spot: &'a Spot<'a>) -> Result<Self, DoorError> {
+    /// A file with this content.
+    fn with(spot: &'a Spot<'a>, content: &[u8]) -> Result<Self, Refused> {
+        let mut temporary = Self::create(spot).map_err(Refused::Name)?;
+        temporary.file.write_all(content).map_err(Refused::Content)?;
+        Ok(temporary)
+    }
+
+    fn create(spot: &'a Spot<'a>) -> Result<Self, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         loop {
             let name = temporary_name();
@@ -182,20 +292,19 @@ impl<'a> Temporary<'a> {
                 Ok(file) => return Ok(Self { spot, name, file: File::from(file), placed: false }),
                 // Left by a process that was killed and had the same number.
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(spot.error(error)),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn put_in_place(mut self, expected: Expected) -> Result<(), DoorError> {
+    fn put_in_place(mut self, expected: Expected) -> Result<(), Errno> {
         let (directory, name) = (&self.spot.directory, self.spot.name);
-        let result = match expected {
+        match expected {
             Expected::Nothing => rename_new(directory, &self.name, name),
             Expected::Anything | Expected::Content(_) => {
                 rustix::fs::renameat(directory, &self.name, directory, name)
             }
-        };
-        result.map_err(|error| self.spot.error(error))?;
+        }?;
         self.placed = true;
         Ok(())
     }

@@ -74,6 +74,24 @@ fn a_file_with_mixed_endings_changes_only_where_it_is_edited() {
 }
 
 #[test]
+fn lines_that_an_edit_keeps_keep_their_endings() {
+    let text = b"a1\r\na2\r\na3\na4\r\na5\r\na6\r\n";
+    let made = |old: &str, new: &str| String::from_utf8(edit(text, old, new, false).unwrap()).unwrap();
+    assert_eq!(made("a2\na3\na4", "a2\na3\nA4"), "a1\r\na2\r\na3\nA4\r\na5\r\na6\r\n");
+    assert_eq!(made("a2\na3\na4\n", "a2\nnew\na3\na4\n"), "a1\r\na2\r\nnew\r\na3\na4\r\na5\r\na6\r\n");
+    assert_eq!(made("a3\na4", "a3\nnew\na4"), "a1\r\na2\r\na3\nnew\na4\r\na5\r\na6\r\n");
+    // A line that comes to the end of the place, and the ending of another one stands behind that.
+    assert_eq!(made("a3\na4", "a3"), "a1\r\na2\r\na3\na5\r\na6\r\n");
+    assert_eq!(made("\na3", "\nA3"), "a1\r\na2\r\nA3\na4\r\na5\r\na6\r\n");
+    assert_eq!(made("a1\n", "new\na1\n"), "new\r\na1\r\na2\r\na3\na4\r\na5\r\na6\r\n");
+    // Found by other strategies: white space at the ends, and indentation.
+    assert_eq!(made("a2 \na3\na4", "a2 \na3\nA4"), "a1\r\na2\r\na3\nA4\r\na5\r\na6\r\n");
+    assert_eq!(made("  a2\n  a3\n  a4", "  a2\n  a3\n  A4"), "a1\r\na2\r\na3\nA4\r\na5\r\na6\r\n");
+    let all = edit(b"x\r\ny\nz\r\nx\r\ny\nz\r\n", "x\ny\nz", "x\ny\nZ", true).unwrap();
+    assert_eq!(all, b"x\r\ny\nZ\r\nx\r\ny\nZ\r\n");
+}
+
+#[test]
 fn bytes_that_are_not_utf8_survive() {
     assert_eq!(edit(b"gr\xfc\xdfe = 1\n", "= 1", "= 2", false).unwrap(), b"gr\xfc\xdfe = 2\n");
 }
@@ -290,6 +308,52 @@ proptest! {
             (Err(one), Err(other)) => prop_assert_eq!(one, other),
             (one, other) => prop_assert!(false, "{:?} and {:?}", one.is_ok(), other.is_ok()),
         }
+    }
+
+    /// Whichever lines an edit keeps, changes, adds and takes out, with or without the last ending, whatever the strategy.
+    #[test]
+    fn every_line_that_stays_keeps_its_ending(
+        endings in prop::collection::vec(any::<bool>(), 2..10),
+        deeds in prop::collection::vec(0..5_u8, 10),
+        part in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        ended in any::<bool>(),
+        slip in prop::sample::select(vec!["", "  "]),
+        mark in any::<bool>(),
+    ) {
+        let ending = |crlf: bool| if crlf { "\r\n" } else { "\n" };
+        let front = if mark { "\u{feff}" } else { "" };
+        let file: String = endings.iter().enumerate().map(|(at, crlf)| format!("line{at};{}", ending(*crlf))).collect();
+        let (one, other) = (part.0.index(endings.len()), part.1.index(endings.len()));
+        let range = one.min(other)..one.max(other) + 1;
+        let line = |at: usize| format!("{slip}line{at};");
+        let old: Vec<String> = range.clone().map(line).collect();
+        let mut new = Vec::new();
+        for at in range {
+            match deeds[at] {
+                0 => {}
+                1 => new.push(format!("{slip}changed{at};")),
+                2 => new.extend([format!("{slip}added{at};"), line(at)]),
+                3 => new.extend([line(at), format!("{slip}added{at};")]),
+                _ => new.push(line(at)),
+            }
+        }
+        let join = |lines: &[String]| {
+            let mut text = lines.join("\n");
+            if ended && !lines.is_empty() { text.push('\n') }
+            text
+        };
+        let (old, new) = (join(&old), join(&new));
+        prop_assume!(old != new);
+        let made = edit(format!("{front}{file}").as_bytes(), &old, &new, false).unwrap();
+        let made = String::from_utf8(made).unwrap();
+        let made = made.strip_prefix(front).unwrap();
+        for (at, crlf) in endings.iter().enumerate() {
+            let name = format!("line{at};");
+            if let Some(line) = made.split_inclusive('\n').find(|line| line.trim_ascii() == name) {
+                prop_assert!(line.ends_with(&format!("{name}{}", ending(*crlf))), "{:?} becomes {:?}", file, made);
+            }
+        }
+        prop_assert!(made.is_empty() || made.ends_with('\n') || !ended);
     }
 
     /// White space around the text that differs never joins a line of the file to another one.

@@ -126,6 +126,33 @@ async fn an_edit_tells_where_and_shows_the_diff() {
 }
 
 #[tokio::test]
+async fn lines_that_a_call_keeps_keep_their_endings_in_every_tool() {
+    const FILE: &[u8] = b"a1\r\na2\r\na3\na4\r\na5\n";
+    const MADE: &[u8] = b"a1\r\na2\r\na3\nA4\r\nnew\r\na5\n";
+    let edits = json!([{"oldString": "a3\na4", "newString": "a3\nA4"}, {"oldString": "A4\n", "newString": "A4\nnew\n"}]);
+    let patch = "*** Begin Patch\n*** Update File: f\n@@\n a3\n-a4\n+A4\n+new\n a5\n*** End Patch";
+    let calls = [
+        ("write", json!({"filePath": "f", "content": "a1\na2\na3\nA4\nnew\na5\n"})),
+        ("edit", json!({"filePath": "f", "oldString": "a3\na4\na5", "newString": "a3\nA4\nnew\na5"})),
+        ("multiedit", json!({"filePath": "f", "edits": edits})),
+        ("apply_patch", json!({"patchText": patch})),
+    ];
+    for (tool, input) in calls {
+        let house = House::with(&[]);
+        house.put("f", FILE);
+        house.good("read", json!({"filePath": "f"})).await;
+        house.good(tool, input).await;
+        assert_eq!(house.content("f").escape_ascii().to_string(), MADE.escape_ascii().to_string(), "{tool}");
+    }
+    // A content with endings of its own is written as it is.
+    let house = House::with(&[]);
+    house.put("f", FILE);
+    house.good("read", json!({"filePath": "f"})).await;
+    house.good("write", json!({"filePath": "f", "content": "a1\na2\r\n"})).await;
+    assert_eq!(house.content("f"), b"a1\na2\r\n");
+}
+
+#[tokio::test]
 async fn an_edit_that_does_not_fit_is_refused_with_what_is_there() {
     let house = House::with(&["a.rs=fn add(a: u32) {\n    let x = 1;\n    let y = 1;\n}\n"]);
     house.good("read", json!({"filePath": "a.rs"})).await;

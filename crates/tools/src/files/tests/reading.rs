@@ -109,7 +109,7 @@ async fn binary_files_are_refused_by_content_and_old_encodings_are_shown() {
     let house = House::with(&[]);
     house.put("a.txt", b"looks like text\0but is not");
     house.put("latin", b"gr\xfc\xdfe aus dem letzten Jahrhundert\n");
-    insta::assert_snapshot!(house.bad("read", json!({"filePath": "a.txt"})).await, @"a.txt is a binary file (26 bytes). read shows text, images (PNG, JPEG, GIF, WebP) and PDF; look into others with bash (file, strings, xxd | head), and convert UTF-16 and other encodings with iconv");
+    insta::assert_snapshot!(house.bad("read", json!({"filePath": "a.txt"})).await, @"a.txt is a binary file (26 bytes). read shows text, images (PNG, JPEG, GIF, WebP) and PDF; look into others with bash (file, strings, xxd | head), and convert other encodings than UTF-8 and UTF-16 with iconv");
     insta::assert_snapshot!(house.good("read", json!({"filePath": "latin"})).await, @r"
     1	gr��e aus dem letzten Jahrhundert
     (the file is not UTF-8: what could not be read is shown as �, and edit can only match text without it)
