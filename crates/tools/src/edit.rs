@@ -93,7 +93,7 @@ impl TypedTool for Edit {
         let (known, keeping) = (context.files.clone(), Keeping::of(context));
         let place = task.place.clone();
         let result = files::changing(context, &place, move || task.run(&known, &keeping)).await;
-        notebook::with_advice(result, &place)
+        notebook::with_advice(result, &place, context)
     }
 }
 

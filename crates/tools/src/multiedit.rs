@@ -93,7 +93,7 @@ impl TypedTool for MultiEdit {
         let keeping = Keeping::of(context);
         let place = task.place.clone();
         let result = files::changing(context, &place, move || task.run(&known, &keeping, &cancel)).await;
-        notebook::with_advice(result, &place)
+        notebook::with_advice(result, &place, context)
     }
 }
 

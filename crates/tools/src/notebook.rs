@@ -61,15 +61,16 @@ enum EditMode {
 const SUFFIX: &str = ".ipynb";
 
 /// The result of a tool that edited a file as text. Where that is a notebook, says how its cells are changed: a model may not have been
-/// shown that.
+/// shown that, where it may use the tool.
 pub(crate) fn with_advice(
     result: Result<ToolOutput, ToolError>,
     place: &Resolved,
+    context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     const ADVICE: &str = "\n\nThe tool `notebook_edit` changes one cell of a notebook and keeps the file valid: its \
         arguments are filePath, cellId or cellIndex (from 0), newSource (plain text), editMode (replace, insert or \
         delete) and, to insert, cellType (code, markdown or raw).";
-    if !place.shown.ends_with(SUFFIX) {
+    if !place.shown.ends_with(SUFFIX) || context.host.find(NotebookEdit::NAME).is_err() {
         return result;
     }
     match result {

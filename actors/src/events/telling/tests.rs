@@ -34,7 +34,7 @@ fn end() -> Bytes {
 }
 
 fn call() -> Bytes {
-    let call = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"read","arguments":""}}]}}]}"#;
+    let call = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"read","arguments":"{"}}]}}]}"#;
     format!("data: {call}\n\n").into()
 }
 
@@ -138,7 +138,7 @@ async fn a_part_that_begins_is_told_at_once_behind_what_was_held() {
         assert_eq!(telling.held.len(), held);
     }
     drop(telling);
-    assert_eq!(scene.told(), ["|", "a", "bc", "|"]);
+    assert_eq!(scene.told(), ["|", "a", "bc", "|", "{"]);
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn pieces_that_came_together_are_told_together() {
     assert!(telling.read(&mut scene.stream).await.unwrap());
     assert!(telling.held.is_empty());
     drop(telling);
-    assert_eq!(scene.told(), ["|", "abc", "|"]);
+    assert_eq!(scene.told(), ["|", "abc", "|", "{"]);
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ pub(super) struct Decoder {
     usage_is_final: bool,
     /// Why the answer ended, in the provider's word.
     stop_reason: Option<String>,
+    /// Whether a block began behind the reason: then that was not the end.
+    went_on: bool,
     /// The model that says it answers.
     model: Option<String>,
     /// What the provider changed in the request.
@@ -187,11 +189,11 @@ impl Decode for Decoder {
     }
 
     fn is_whole(&self) -> bool {
-        self.stopped || self.stop_reason.is_some()
+        self.stopped || (self.stop_reason.is_some() && !self.went_on)
     }
 
     fn end(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
-        if self.stop_reason.is_some() {
+        if self.is_whole() {
             self.parts.note(Repair::HalfAnEnd);
             self.close(batch);
         }
@@ -238,6 +240,7 @@ impl Decoder {
             usage: Reported::new(usage),
             usage_is_final: false,
             stop_reason: None,
+            went_on: false,
             model: None,
             transformations: Vec::new(),
         }
@@ -365,6 +368,7 @@ impl Decoder {
             }
             _ => Kind::Other,
         };
+        self.went_on |= self.stop_reason.is_some();
         self.block = Some(Block { index, kind, went_on: false });
         Ok(())
     }
@@ -388,6 +392,7 @@ impl Decoder {
         self.end_open(batch);
         self.parts.note(Repair::OutOfOrder);
         self.begun = true;
+        self.went_on |= self.stop_reason.is_some();
         self.block = Some(Block { index, kind, went_on: true });
     }
 

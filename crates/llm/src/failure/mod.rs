@@ -69,7 +69,8 @@ impl Refusal<'_> {
         let now = SystemTime::now();
         let said = Said::from_body(self.body, now);
         // What would come too early for one of them is of no use.
-        let wait = retry_after_ms(self.headers, now).max(said.retry_after_ms);
+        let is_limited = matches!(status, 429 | 529);
+        let wait = retry_after_ms(self.headers, is_limited, now).max(said.retry_after_ms);
         let code = said.code_with(Some(*status), wait).unwrap_or(ErrorCode::BadAnswer);
         let text = said.text();
         let message = match (code, status) {

@@ -18,8 +18,9 @@ const MOMENTS: [&str; 2] = ["resets_at", "reset_at"];
 const MOMENT_HEADERS: [&str; 2] = ["x-ratelimit-reset", "anthropic-ratelimit-unified-reset"];
 
 /// What the headers ask for, in milliseconds. A date is counted from the server's own `date`, so that clocks need not
-/// agree; where it gives none, from `now`.
-pub(super) fn retry_after_ms(headers: &[(String, String)], now: Now) -> Option<u64> {
+/// agree; where it gives none, from `now`. `is_limited`: whether a limit was refused; else headers that say when one begins anew
+/// mean nothing.
+pub(super) fn retry_after_ms(headers: &[(String, String)], is_limited: bool, now: Now) -> Option<u64> {
     let number = |name| header(headers, name)?.trim().parse::<f64>().ok();
     let millis = |number: f64| (number >= 0.0).then(|| whole(number));
     if let Some(wait) = number("retry-after-ms").and_then(millis) {
@@ -30,7 +31,8 @@ pub(super) fn retry_after_ms(headers: &[(String, String)], now: Now) -> Option<u
     }
     let date = |name| httpdate::parse_http_date(header(headers, name)?.trim()).ok();
     let Some(end) = date("retry-after") else {
-        return MOMENT_HEADERS.iter().find_map(|name| until(number(name)?, now));
+        let moments = MOMENT_HEADERS.iter().filter(|_| is_limited);
+        return moments.filter_map(|name| until(number(name)?, now)).next();
     };
     let wait = end.duration_since(date("date").unwrap_or(now)).unwrap_or_default();
     Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
@@ -54,7 +56,7 @@ pub(super) fn field_wait_ms(error: &Value, now: Now) -> Option<u64> {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let headers: Vec<(String, String)> =
             headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), text(value))).collect();
-        retry_after_ms(&headers, now)
+        retry_after_ms(&headers, true, now)
     };
     wait.or_else(moment).or_else(repeated)
 }
@@ -167,7 +169,7 @@ mod tests {
     fn wait(headers: &[(&str, &str)]) -> Option<u64> {
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        retry_after_ms(&headers, now())
+        retry_after_ms(&headers, true, now())
     }
 
     const DAY: u64 = 86_400_000;

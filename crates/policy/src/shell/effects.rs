@@ -46,18 +46,21 @@ struct Writer {
     outputs: &'static [&'static str],
     /// Options whose value is no file.
     valued: &'static [&'static str],
-    /// Options with which it writes none of its arguments.
-    spared: &'static [&'static str],
+    /// Letters of options with which it writes none of its arguments, and long ones.
+    spared: (&'static str, &'static [&'static str]),
+    /// Whether letters of options may stand together: `-uo FILE`.
+    clusters: bool,
     /// Whether it shows or copies the content of those that it does not write.
     reads: bool,
 }
 
 const fn writer(names: &'static [&'static str], written: Written) -> Writer {
-    Writer { names, written, outputs: &[], valued: &[], spared: &[], reads: false }
+    Writer { names, written, outputs: &[], valued: &[], spared: ("", &[]), clusters: true, reads: false }
 }
 
 const WRITERS: &[Writer] = &[
-    writer(&["tee", "touch", "rm", "rmdir", "mkdir", "unlink", "shred", "mkfifo"], Written::All),
+    Writer { valued: &["-d", "--date", "-t", "-r", "--reference"], ..writer(&["touch"], Written::All) },
+    writer(&["tee", "rm", "rmdir", "mkdir", "unlink", "shred", "mkfifo"], Written::All),
     Writer { valued: &["-s", "--size", "-r", "--reference"], ..writer(&["truncate"], Written::All) },
     writer(&["chmod", "chown", "chgrp"], Written::AfterFirst),
     Writer {
@@ -84,27 +87,36 @@ const WRITERS: &[Writer] = &[
         reads: true,
         ..writer(&["uniq"], Written::Second)
     },
-    Writer { valued: &["-c", "-l", "-s", "-g"], reads: true, ..writer(&["xxd"], Written::Second) },
     Writer {
-        outputs: &["-o", "--output"],
-        ..writer(&["iconv", "nm", "pandoc", "tree", "dot", "ld"], Written::Nothing)
+        valued: &["-c", "-cols", "-l", "-len", "-s", "-seek", "-g", "-o", "-n", "-name", "-R"],
+        clusters: false,
+        reads: true,
+        ..writer(&["xxd"], Written::Second)
     },
+    Writer { outputs: &["-o", "--output"], ..writer(&["iconv", "pandoc", "tree"], Written::Nothing) },
     Writer {
         outputs: &["-o", "--output", "-D", "--dump-header", "-c", "--cookie-jar", "--trace"],
+        // Letters behind one of these belong to its value.
+        valued: &[
+            "-A", "-b", "-C", "-d", "-e", "-E", "-F", "-H", "-K", "-m", "-P", "-Q", "-r", "-t", "-T", "-u",
+            "-U", "-w", "-x", "-X", "-y", "-Y", "-z",
+        ],
         ..writer(&["curl"], Written::Nothing)
     },
     Writer {
         outputs: &["-O", "--output-document", "-o", "--output-file", "-a", "--append-output", "-P"],
+        valued: &["-A", "-B", "-D", "-e", "-i", "-I", "-l", "-Q", "-R", "-t", "-T", "-U", "-w", "-X"],
         ..writer(&["wget"], Written::Nothing)
     },
     Writer {
         outputs: &["-o"],
+        clusters: false,
         ..writer(
-            &["gcc", "g++", "cc", "c++", "clang", "clang++", "rustc", "go", "strace", "time"],
+            &["gcc", "g++", "cc", "c++", "clang", "clang++", "ld", "rustc", "go", "dot", "strace", "time"],
             Written::Nothing,
         )
     },
-    Writer { outputs: &["-out"], ..writer(&["openssl"], Written::Nothing) },
+    Writer { outputs: &["-out"], clusters: false, ..writer(&["openssl"], Written::Nothing) },
     Writer {
         outputs: &["-o", "--output", "-r"],
         valued: &["-p", "-i"],
@@ -112,33 +124,28 @@ const WRITERS: &[Writer] = &[
     },
     Writer {
         valued: &["-S", "--suffix"],
-        spared: &["-c", "--stdout", "--to-stdout", "-t", "--test", "-l", "--list"],
+        spared: ("ctl", &["--stdout", "--to-stdout", "--test", "--list"]),
         ..writer(&["gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd"], Written::All)
     },
-    Writer { ..writer(&["zip"], Written::First) },
-    Writer { outputs: &["-d"], ..writer(&["unzip"], Written::Nothing) },
+    Writer {
+        valued: &["-x", "-i", "-b", "-P", "-s", "-t", "-tt"],
+        clusters: false,
+        ..writer(&["zip"], Written::First)
+    },
 ];
 
 /// Commands that show what is in the files that they name, and write none.
 const SHOWING: &[&str] = &[
     ".", "awk", "base64", "bat", "cat", "cmp", "comm", "cut", "diff", "egrep", "fgrep", "fold", "gawk",
     "grep", "head", "hexdump", "jq", "less", "mawk", "more", "nl", "od", "paste", "rev", "rg", "sed",
-    "source", "strings", "tac", "tail", "tr", "xxd",
+    "source", "strings", "tac", "tail", "tr",
 ];
 
 /// Subcommands of git that change or remove the files which they name.
 const GIT_WRITING: &[&str] = &["checkout", "clean", "mv", "restore", "rm"];
 /// Options of git's subcommands whose value is a file that is written.
-const GIT_OUTPUTS: &[(&str, &[&str])] = &[
-    ("archive", &["-o", "--output"]),
-    ("format-patch", &["-o", "--output-directory", "--output"]),
-    ("bundle", &[]),
-    ("diff", &["--output"]),
-    ("log", &["--output"]),
-    ("show", &["--output"]),
-    ("reflog", &["--output"]),
-    ("stash", &["--output"]),
-];
+const GIT_OUTPUTS: &[(&str, &[&str])] =
+    &[("archive", &["-o", "--output"]), ("format-patch", &["-o", "--output-directory", "--output"])];
 
 /// What the command of `words` does for certain to files that it names.
 pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
@@ -148,12 +155,17 @@ pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
         "find" => by_find(words),
         "sed" | "gsed" if sed::is_in_place(words) => written(sed::files(words)),
         "install" if words.iter().any(|word| matches!(word.text.as_str(), "-d" | "--directory")) => {
-            arguments(&words[1..], &[], &["-m", "--mode", "-o", "-g"])
+            arguments(&words[1..], &[], &["-m", "--mode", "-o", "-g"], true)
                 .plain
                 .into_iter()
                 .map(Effect::written)
                 .collect()
         }
+        "chmod" if words.iter().skip(1).any(|word| is_mode(&word.text)) => files_of(&words[1..]),
+        "chmod" | "chown" | "chgrp" if words.iter().any(|word| word.text.starts_with("--ref")) => {
+            files_of(&words[1..])
+        }
+        "unzip" => by_unzip(words),
         "perl" | "ruby" => in_place(words),
         "tar" | "gtar" | "bsdtar" => by_tar(words),
         _ => WRITERS
@@ -161,7 +173,7 @@ pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
             .find(|writer| writer.names.contains(&name))
             .map_or_else(Vec::new, |writer| writer.of(words)),
     };
-    if known.is_empty() && SHOWING.contains(&name) {
+    if known.is_empty() && SHOWING.contains(&name) && (name != "sed" || sed::is_understood(words)) {
         let pattern = paths::pattern_of(name, words);
         let files = words.iter().enumerate().skip(1).filter(|(at, _)| pattern != Some(*at));
         known = files.flat_map(|(_, word)| paths::in_argument(word)).map(Effect::read).collect();
@@ -172,6 +184,17 @@ pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
     }
     known.retain(|effect| !effect.path.is_empty() && effect.path != "-" && !paths::is_nowhere(effect.path));
     known
+}
+
+/// All words that are no options.
+fn files_of(words: &[Word]) -> Vec<Effect<'_>> {
+    words.iter().filter(|word| !word.text.starts_with('-')).map(|word| Effect::written(&word.text)).collect()
+}
+
+/// Whether `text` is a mode that looks like an option: `-w`.
+fn is_mode(text: &str) -> bool {
+    let rights = text.strip_prefix('-').unwrap_or_default();
+    !rights.is_empty() && rights.chars().all(|right| "rwxXst,+=ugoa".contains(right))
 }
 
 /// Whether `text` is an option of `cp` with which it makes links.
@@ -211,20 +234,19 @@ struct Arguments<'a> {
 
 impl Writer {
     fn of<'a>(&self, words: &'a [Word]) -> Vec<Effect<'a>> {
-        let is_spared = |word: &Word| {
-            let text = word.text.as_str();
-            let is_cluster = |option: &str| {
-                option.len() == 2
-                    && text.starts_with('-')
-                    && !text.starts_with("--")
-                    && text.contains(&option[1..])
-            };
-            self.spared.iter().any(|option| *option == text || is_cluster(option))
+        let (letters, long) = self.spared;
+        let is_spared = |word: &Word| match word.text.strip_prefix('-') {
+            Some(option) if option.starts_with('-') => long.contains(&word.text.as_str()),
+            // What follows a letter with a value is that.
+            Some(cluster) => {
+                cluster.chars().take_while(|letter| *letter != 'S').any(|letter| letters.contains(letter))
+            }
+            None => false,
         };
         if words.iter().skip(1).any(is_spared) {
             return Vec::new();
         }
-        let Arguments { outputs, plain } = arguments(&words[1..], self.outputs, self.valued);
+        let Arguments { outputs, plain } = arguments(&words[1..], self.outputs, self.valued, self.clusters);
         let copied_into = !outputs.is_empty() && matches!(self.written, Written::CopiedTo | Written::MovedTo);
         let names = |sources: &[&'a str]| sources.iter().map(|source| last_name(source)).collect();
         let mut effects: Vec<Effect<'a>> = Vec::new();
@@ -257,7 +279,9 @@ impl Writer {
 }
 
 /// Tells the words of a command apart: options with a value that is written, or with another one.
-fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str]) -> Arguments<'a> {
+/// `clusters`: whether letters of
+/// options may stand together, and a value may stand right behind its letter.
+fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str], clusters: bool) -> Arguments<'a> {
     let mut told = Arguments { outputs: Vec::new(), plain: Vec::new() };
     let (mut at, mut ended) = (0, false);
     while let Some(word) = words.get(at) {
@@ -271,7 +295,7 @@ fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str]) -> Argume
             if outputs.iter().any(|option| is_short_for(name, option)) {
                 told.outputs.push(value);
             }
-        } else if let Some((is_output, value)) = with_value(text, outputs, valued) {
+        } else if let Some((is_output, value)) = with_value(text, outputs, valued, clusters) {
             let value = if value.is_empty() {
                 at += 1;
                 words.get(at - 1).map_or("", |word| &word.text)
@@ -287,14 +311,20 @@ fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str]) -> Argume
 }
 
 /// Whether the option in `text` has a value, whether that is written, and what of it stands in the same word.
-fn with_value<'a>(text: &'a str, outputs: &[&str], valued: &[&str]) -> Option<(bool, &'a str)> {
+fn with_value<'a>(
+    text: &'a str,
+    outputs: &[&str],
+    valued: &[&str],
+    clusters: bool,
+) -> Option<(bool, &'a str)> {
     if text.starts_with("--") {
         let is_one = |options: &[&str]| options.iter().any(|option| is_short_for(text, option));
         return (is_one(outputs) || is_one(valued)).then(|| (is_one(outputs), ""));
     }
-    // `-out`, as a word of its own.
-    if let Some(option) = outputs.iter().find(|option| option.len() > 2 && **option == text) {
-        return (!option.starts_with("--")).then_some((true, ""));
+    if !clusters {
+        // `-out FILE`, `-o=FILE`
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        return (outputs.contains(&name) || valued.contains(&name)).then(|| (outputs.contains(&name), value));
     }
     // `-o file`, `-ofile`, `-uo file`
     for (index, letter) in text.char_indices().skip(1) {
@@ -312,7 +342,7 @@ fn with_value<'a>(text: &'a str, outputs: &[&str], valued: &[&str]) -> Option<(b
 
 /// Whether `typed` is the long option, or a beginning of it that programs understand.
 fn is_short_for(typed: &str, option: &str) -> bool {
-    option.starts_with("--") && typed.len() > 3 && option.starts_with(typed)
+    option.starts_with("--") && typed.len() > 2 && option.starts_with(typed)
 }
 
 fn last_name(path: &str) -> &str {
@@ -329,7 +359,7 @@ fn by_git(words: &[Word]) -> Vec<Effect<'_>> {
             None if subcommand == "checkout" => &[],
             None => rest,
         };
-        let Arguments { plain, .. } = arguments(files, &[], &["-s", "--source"]);
+        let Arguments { plain, .. } = arguments(files, &[], &["-s", "--source"], true);
         return plain.into_iter().map(Effect::written).collect();
     }
     if subcommand == "bundle" && rest.first().is_some_and(|word| word.text == "create") {
@@ -337,7 +367,7 @@ fn by_git(words: &[Word]) -> Vec<Effect<'_>> {
     }
     let outputs =
         GIT_OUTPUTS.iter().find(|(of, _)| *of == subcommand).map_or(&["--output"][..], |(_, of)| of);
-    arguments(rest, outputs, &[]).outputs.into_iter().map(Effect::aside).collect()
+    arguments(rest, outputs, &[], true).outputs.into_iter().map(Effect::aside).collect()
 }
 
 fn by_dd(words: &[Word]) -> Vec<Effect<'_>> {
@@ -361,8 +391,8 @@ fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
         }
     }
     if words.iter().any(|word| word.text == "-delete") {
-        let options = ["-H", "-L", "-P"];
-        let roots = words.iter().skip(1).skip_while(|word| options.contains(&word.text.as_str()));
+        let is_option = |text: &str| matches!(text, "-H" | "-L" | "-P") || text.starts_with("-O");
+        let roots = words.iter().skip(1).skip_while(|word| is_option(&word.text));
         let roots: Vec<&Word> = roots.take_while(|word| !word.text.starts_with(['-', '(', '!'])).collect();
         match roots.is_empty() {
             true => effects.push(Effect::written(".")),
@@ -375,7 +405,12 @@ fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
 /// `perl -pi -e SCRIPT FILE …`
 fn in_place(words: &[Word]) -> Vec<Effect<'_>> {
     let is_option = |word: &Word| word.text.starts_with('-') && !word.text.starts_with("--");
-    if !words.iter().skip(1).any(|word| is_option(word) && word.text.contains('i')) {
+    // What follows one of these letters is its value.
+    let changes = |word: &Word| {
+        let mut letters = word.text.chars().skip(1).take_while(|letter| !"CDdeEFIMmrSxV".contains(*letter));
+        is_option(word) && letters.any(|letter| letter == 'i')
+    };
+    if !words.iter().skip(1).any(changes) {
         return Vec::new();
     }
     let mut script = false;
@@ -388,17 +423,38 @@ fn in_place(words: &[Word]) -> Vec<Effect<'_>> {
 
 /// An archive that is made, or the directory in which one is unpacked.
 fn by_tar(words: &[Word]) -> Vec<Effect<'_>> {
-    let letters = words.get(1).map_or("", |word| word.text.trim_start_matches('-'));
-    let creates = letters.contains(['c', 'r', 'u']) || words.iter().any(|word| word.text == "--create");
-    let old_style = words.get(1).is_some_and(|word| !word.text.starts_with('-')) && letters.ends_with('f');
-    let options: &[&str] = if creates { &["-f", "--file"] } else { &["-C", "--directory"] };
     let rest = words.get(1..).unwrap_or_default();
-    let mut effects: Vec<Effect<'_>> =
-        arguments(rest, options, &[]).outputs.into_iter().map(Effect::written).collect();
-    if creates && old_style {
-        effects.extend(words.get(2).map(|word| Effect::written(&word.text)));
+    let is_old = rest.first().is_some_and(|word| !word.text.starts_with('-'));
+    let cluster = |(at, word): (usize, &Word)| match word.text.strip_prefix('-') {
+        Some(option) if !option.starts_with('-') => option.to_owned(),
+        None if at == 0 => word.text.clone(),
+        _ => String::new(),
+    };
+    let letters: String = rest.iter().enumerate().map(cluster).collect();
+    let is_one = |names: &[&str]| rest.iter().any(|word| names.contains(&word.text.as_str()));
+    if letters.contains(['c', 'r', 'u', 'A']) || is_one(&["--create", "--append", "--update", "--catenate"]) {
+        let mut archives = arguments(rest, &["-f", "--file"], &["-C", "--directory"], true).outputs;
+        archives.extend(rest.get(1).filter(|_| is_old).map(|word| word.text.as_str()));
+        return archives.into_iter().map(Effect::written).collect();
     }
-    effects
+    if letters.contains('x') || is_one(&["--extract", "--get"]) {
+        return unpacked(arguments(rest, &["-C", "--directory"], &["-f", "--file"], true).outputs);
+    }
+    Vec::new()
+}
+
+fn by_unzip(words: &[Word]) -> Vec<Effect<'_>> {
+    let shows = |word: &Word| matches!(word.text.as_str(), "-l" | "-p" | "-t" | "-v" | "-z" | "-Z");
+    match words.iter().any(shows) {
+        true => Vec::new(),
+        false => unpacked(arguments(&words[1..], &["-d"], &[], true).outputs),
+    }
+}
+
+/// Where an archive is unpacked: where the command runs, unless directories are named.
+fn unpacked(directories: Vec<&str>) -> Vec<Effect<'_>> {
+    let here = directories.is_empty().then_some(".");
+    here.into_iter().chain(directories).map(Effect::written).collect()
 }
 
 #[cfg(test)]
@@ -465,8 +521,29 @@ mod tests {
             ("gzip -dc a", ""),
             ("tar czf a.tgz src", "w a.tgz"),
             ("tar -cf a.tar src", "w a.tar"),
+            ("tar -v -cf a.tar src", "w a.tar"),
+            ("tar cfv a.tar src", "w a.tar"),
+            ("tar --verbose -xf a.tar -C d", "w d"),
+            ("tar xf a.tar", "w ."),
+            ("tar tf a.tar", ""),
+            ("sort --o b a", "r a; o b"),
+            ("cp --t=d a", "r a; w d/{a}"),
+            ("chmod -w a", "w a"),
+            ("chmod --reference=b a", "w a"),
+            ("go test -count=1 ./...", ""),
+            ("go build -o bin/a ./a", "o bin/a"),
+            ("curl -XDELETE https://example.org", ""),
+            ("gcc -fno-common -c a.c", ""),
+            ("perl -Mstrict x.pl", ""),
+            ("gzip -S.c a", "w a"),
+            ("xxd -r -o 0 a b", "r a; w b"),
+            ("touch -r .env a", "w a"),
+            ("find -O3 src -delete", "w src"),
+            ("sed --in s/a/b/ x", "w s/a/b/; w x"),
             ("tar xf a.tar -C d", "w d"),
-            ("unzip a.zip -d d", "o d"),
+            ("unzip a.zip -d d", "w d"),
+            ("unzip a.zip", "w ."),
+            ("unzip -l a.zip", ""),
             ("sed -i s/a/b/ x y", "w x; w y"),
             ("sed -i.bak -e s/a/b/ x", "w x"),
             ("perl -pi -e s,a,b, x", "w x"),

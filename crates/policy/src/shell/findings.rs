@@ -123,19 +123,11 @@ impl Findings {
     }
 
     fn push(&mut self, path: PathUse) {
-        // What is known to be read only is not written.
-        let is_guess = |other: &PathUse| {
-            path.known != Known::No
-                && path.kind == AccessKind::Read
-                && other.known == Known::No
-                && other.kind == AccessKind::Write
-        };
         let is_same = |other: &&mut PathUse| {
-            (&other.text, &other.bases, &other.doubt) == (&path.text, &path.bases, &path.doubt)
-                && (other.kind == path.kind || is_guess(other))
+            (&other.text, &other.bases, other.kind, &other.doubt)
+                == (&path.text, &path.bases, path.kind, &path.doubt)
         };
         if let Some(other) = self.script.paths.iter_mut().find(is_same) {
-            other.kind = path.kind;
             other.known = other.known.max(path.known);
             other.into.extend(path.into);
             return;

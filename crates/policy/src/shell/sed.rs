@@ -42,6 +42,10 @@ fn read(words: &[Word]) -> Call {
                 ("", _) => options_ended = true,
                 ("expression", Some(script)) => call.scripts.push((at, script.to_owned())),
                 ("in-place", _) => call.in_place = true,
+                (name, _) if "in-place".starts_with(name) => {
+                    call.in_place = true;
+                    call.is_understood = false;
+                }
                 (name, None) if PLAIN_LONG.contains(&name) => {}
                 _ => call.is_understood = false,
             }
@@ -96,6 +100,11 @@ pub(super) fn program(words: &[Word]) -> Option<usize> {
 /// Whether a call of sed changes its files.
 pub(super) fn is_in_place(words: &[Word]) -> bool {
     read(words).in_place
+}
+
+/// Whether all options of a call of sed are known.
+pub(super) fn is_understood(words: &[Word]) -> bool {
+    read(words).is_understood
 }
 
 /// The files that a call of sed names.

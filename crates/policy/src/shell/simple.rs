@@ -263,8 +263,10 @@ impl Walker<'_, '_> {
     fn effects(&mut self, name: &str, words: &[Word]) {
         let base = if name == "git" { git::directory(words) } else { None };
         for effect in effects::known(name, words) {
-            let doubt = |word: &Word| word.doubt.filter(|_| word.text.contains(effect.path));
-            match words.iter().find_map(doubt) {
+            // Every word of the command that may be this one.
+            let is_it = |word: &&Word| word.text.contains(effect.path) && paths::unknown(word).is_some();
+            let is_plain = words.iter().any(|word| word.text == effect.path && word.doubt.is_none());
+            match words.iter().filter(|_| !is_plain).find(is_it).and_then(|word| word.doubt) {
                 None => self.found.effect(&effect, base.as_deref()),
                 Some(why) if effect.kind == AccessKind::Write => {
                     self.found.written_somewhere(effect.path, effect.known, why);

@@ -195,8 +195,8 @@ fn paths_of_arguments_and_redirections_are_told() {
     assert_eq!(paths("echo a > /etc/x"), ["/etc/x w"]);
     assert_eq!(paths("./echo a"), ["./echo", "a w"]);
     assert_eq!(paths("a < in >> out 2>/dev/null"), ["in", "out w"]);
-    assert_eq!(paths("cp -t /etc x"), ["/etc w", "x"]);
-    assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda", "y w"]);
+    assert_eq!(paths("cp -t /etc x"), ["/etc w", "x w", "x"]);
+    assert_eq!(paths("dd if=/dev/sda of=y"), ["/dev/sda w", "y w", "/dev/sda"]);
     assert_eq!(paths("/usr/bin/x ~/y"), ["~/y w"]);
     assert_eq!(paths("/usr/bin/../x /opt/x"), ["/usr/bin/../x", "/opt/x w"]);
     assert_eq!(paths("cat $HOME/x"), ["~/x"]);
@@ -393,16 +393,16 @@ fn what_is_plainly_read_is_not_written() {
     };
     assert_eq!(written("cp /etc/hosts a"), ["a"]);
     assert_eq!(written("cp -r /usr/a /usr/b c"), ["c"]);
-    assert_eq!(written("install -m 644 /etc/a b"), ["644", "b"]);
+    assert_eq!(written("install -m 644 /etc/a b"), ["644", "/etc/a", "b"]);
     assert_eq!(written("install /etc/a b"), ["b"]);
-    assert_eq!(written("cp -t /etc a"), ["/etc"]);
+    assert_eq!(written("cp -t /etc a"), ["/etc", "a"]);
     assert_eq!(written("cp -l /etc/a b"), ["/etc/a", "b"], "a link is another name to write by");
     assert_eq!(written("ln -s /etc/a b"), ["/etc/a", "b"]);
     assert_eq!(written("mv /etc/a b"), ["/etc/a", "b"]);
     assert_eq!(written("gcc -I/usr/a -L /usr/b -isystem /usr/c x.c -o /usr/d"), ["x.c", "/usr/d"]);
     assert_eq!(written("tar -tvf /usr/a.tar"), [""; 0]);
     assert_eq!(written("tar tzf /usr/a.tgz"), [""; 0]);
-    assert_eq!(written("tar -xf /usr/a.tar"), ["/usr/a.tar"]);
+    assert_eq!(written("tar -xf /usr/a.tar"), ["/usr/a.tar", "."]);
 }
 
 fn quoted(text: &str) -> String {
