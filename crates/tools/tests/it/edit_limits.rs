@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use playhouse_tools::{CallContext, ToolError, ToolOutput};
+use playhouse_tools::{Alone, CallContext, Registry, ToolError, ToolOutput};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -178,7 +178,13 @@ async fn who_edits_a_notebook_as_text_is_told_what_changes_a_cell() {
     let path = folder.path().join("notes.ipynb");
     fs_err::write(&path, r#"{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}"#).unwrap();
     fs_err::write(folder.path().join("notes.txt"), "5").unwrap();
-    let context = context(folder.path(), Arc::new(Count::default()));
+    let mut context = context(folder.path(), Arc::new(Count::default()));
+    // Who may not use it is told nothing.
+    call("read", &json!({"filePath": "notes.ipynb"}), &context).await.unwrap();
+    let input = json!({"filePath": "notes.ipynb", "oldString": "no such text", "newString": "6"});
+    let told = call("edit", &input, &context).await.unwrap_err().to_string();
+    assert!(!told.contains("notebook_edit"), "{told}");
+    context.host = Arc::new(Alone::new(Arc::new(Registry::native())));
     for name in ["notes.ipynb", "notes.txt"] {
         call("read", &json!({"filePath": name}), &context).await.unwrap();
     }
