@@ -87,8 +87,14 @@ impl Policy {
     /// Judges all that a call wants: the strictest decision counts.
     pub fn judge(&self, wants: &[Want]) -> Verdict {
         let mut asked: Vec<(&Want, Why)> = Vec::new();
+        let of_commands = wants.iter().any(|want| want.permission == BASH);
         for want in wants {
-            let Decision { action, why } = self.decide(want);
+            let mut decision = self.decide(want);
+            // To ask about all permissions is no rule about files: what a command does to them was asked about with it.
+            if of_commands && decision.action == Action::Ask && is_general(want, &decision.why) {
+                decision = self.by_name().decide(want);
+            }
+            let Decision { action, why } = decision;
             match action {
                 Action::Allow => {}
                 // Who allows any command allows what they write, as long as no rule about files speaks.
@@ -106,6 +112,19 @@ impl Policy {
                 reason: question(want, why),
                 wants: asked.iter().map(|(want, _)| (*want).clone()).collect(),
             },
+        }
+    }
+
+    /// The rules that name a permission.
+    fn by_name(&self) -> Self {
+        let named = |rules: &Rules| rules.iter().filter(|rule| rule.names_permission()).cloned().collect();
+        Self {
+            builtin: named(&self.builtin),
+            configuration: named(&self.configuration),
+            agent: named(&self.agent),
+            session: named(&self.session),
+            workspace: named(&self.workspace),
+            moderate: self.moderate,
         }
     }
 
@@ -219,6 +238,12 @@ fn ruled<'a>(rules: &'a Rules, want: &Want) -> Option<&'a Rule> {
         }
         _ => rule,
     }
+}
+
+/// Whether `want` is about a file, and asked about because of a rule about all permissions.
+fn is_general(want: &Want, why: &Why) -> bool {
+    let is_file = matches!(want.permission.as_str(), READ | EDIT);
+    is_file && matches!(why, Why::Rule(_, rule) if !rule.names_permission())
 }
 
 /// What is wanted, in words.

@@ -181,6 +181,14 @@ fn what_a_command_does_to_a_file_for_certain_is_judged_as_a_tool_for_files_would
     assert_eq!(judge(&[all], write()), Verdict::Allow);
     assert_eq!(judge(&[all, ("bash", "rm *", Action::Deny)], write()), Verdict::Allow);
     assert!(matches!(judge(&[all, ("edit", "*", Action::Ask)], write()), Verdict::Ask { .. }));
+    // To ask about everything is no rule about files.
+    let everything = ("*", "*", Action::Ask);
+    let cat = ("bash", "cat *", Action::Allow);
+    assert_eq!(judge(&[everything, cat], file(AccessKind::Read, "src/a")), Verdict::Allow);
+    assert_eq!(judge(&[everything, cat], purpose()), Verdict::Allow);
+    assert!(matches!(judge(&[everything, cat], write()), Verdict::Ask { .. }));
+    assert!(matches!(judge(&[everything, cat], file(AccessKind::Read, ".env")), Verdict::Ask { .. }));
+    assert_eq!(judge(&[everything, all], write()), Verdict::Allow);
     // What it may only do is not judged by these.
     assert_eq!(judge(&[("edit", "*", Action::Deny)], write().known(Known::No)), Verdict::Allow);
     let unknown = || Access::Unknown { text: "$X".into(), doubt: "a variable".into(), written: Known::Aside };
