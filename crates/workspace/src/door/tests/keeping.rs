@@ -223,8 +223,9 @@ fn a_file_that_something_is_mounted_on_or_whose_directory_is_shut_is_written_in_
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "takes root, who gives a file away"]
+#[ignore = "only root can give a file away: scripts/slow runs it"]
 fn a_file_of_somebody_else_stays_theirs() {
+    assert!(rustix::process::geteuid().is_root(), "only root can give a file away: run scripts/slow as root");
     let fixture = fixture();
     let path = fixture.base.join("work/dir/file");
     for (path, mode) in [(path.as_path(), 0o666), (&fixture.base.join("work/dir"), 0o777)] {
