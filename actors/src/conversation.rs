@@ -356,7 +356,7 @@ fn size(message: &ChatMessage) -> usize {
         ChatMessage::Assistant { parts } => parts
             .iter()
             .map(|part| match part {
-                AssistantPart::Text { text } | AssistantPart::Reasoning { text, .. } => text.len(),
+                AssistantPart::Text { text, .. } | AssistantPart::Reasoning { text, .. } => text.len(),
                 AssistantPart::Call { input, .. } => {
                     input.values().map(|value| value.as_str().map_or(16, str::len)).sum()
                 }

@@ -426,7 +426,7 @@ fn assemble(open: Vec<OpenPart>, mut opaque: HashMap<PartId, Value>) -> (Vec<Ste
     for OpenPart { part: id, kind, text, .. } in open {
         match kind {
             OpenPartKind::Text if text.is_empty() => {}
-            OpenPartKind::Text => parts.push(StepPart::Text { id, text }),
+            OpenPartKind::Text => parts.push(StepPart::Text { id, text, opaque: opaque.remove(&id) }),
             OpenPartKind::Reasoning => {
                 parts.push(StepPart::Reasoning { id, text, opaque: opaque.remove(&id) });
             }
@@ -434,7 +434,7 @@ fn assemble(open: Vec<OpenPart>, mut opaque: HashMap<PartId, Value>) -> (Vec<Ste
                 let taken = calls.iter().any(|call| call.call_id == call_id);
                 let call_id = if call_id.is_empty() || taken { id.to_string() } else { call_id };
                 calls.push(ProposedCall { id, call_id, tool, input: CallInput::from_model(&text) });
-                parts.push(StepPart::Call { id });
+                parts.push(StepPart::Call { id, opaque: opaque.remove(&id) });
             }
         }
     }

@@ -89,7 +89,10 @@ impl Log {
         self.push(Record::CallProposed(CallProposed::new(call, step, call_id, "read", input)));
         self.push(Record::StepFinished(StepFinished {
             step,
-            parts: vec![StepPart::Text { id: text, text: "word ".repeat(40) }, StepPart::Call { id: call }],
+            parts: vec![
+                StepPart::Text { id: text, text: "word ".repeat(40), opaque: None },
+                StepPart::Call { id: call, opaque: None },
+            ],
             finish: FinishReason::ToolCalls,
             error: None,
             tokens: Tokens::default(),

@@ -207,7 +207,7 @@ impl Renderer {
                     {
                         self.note(&format!("(thinking) {}", text.trim_end()), "2")?;
                     }
-                    let StepPart::Text { id, text } = part else { continue };
+                    let StepPart::Text { id, text, .. } = part else { continue };
                     // What streamed is shown; what was missed (a slow terminal) follows here.
                     let shown = self.parts.remove(id).map_or(0, |shown| shown.bytes);
                     let rest = text.get(shown..).unwrap_or_default().to_owned();

@@ -231,6 +231,12 @@ impl Assembly<'_> {
                     let part = self.part(Piece::Reasoning, writer);
                     opaque.insert(part, value);
                 }
+                StreamEvent::TextOpaque(members) => {
+                    opaque.extend(self.current.map(|(part, _)| (part, members)));
+                }
+                StreamEvent::CallOpaque { call, members } => {
+                    opaque.extend(self.calls.get(call).map(|part| (*part, members)));
+                }
                 StreamEvent::CallStart { id, name } => {
                     self.current = None;
                     let part = self.ids.next();

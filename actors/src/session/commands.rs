@@ -169,7 +169,7 @@ impl SessionState {
             parts.push(Part::text(id(None), text));
         }
         for PromptText { part, text, marks } in texts {
-            parts.push(Part::Text { id: id(part), text, marks });
+            parts.push(Part::Text { id: id(part), text, marks, opaque: None });
         }
         for mut file in files {
             parts.push(Part::File { id: id(file.part.take()), file });

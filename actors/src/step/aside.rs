@@ -107,7 +107,7 @@ async fn run(work: AsideWork) {
         Ok(answer) => {
             let id: PartId = Ids::after(now()).next();
             AttemptReport::Finished(StepAnswer {
-                parts: vec![StepPart::Text { id, text }],
+                parts: vec![StepPart::Text { id, text, opaque: None }],
                 calls: Vec::new(),
                 finish: answer.finish,
                 usage: answer.usage.or_else(|| {

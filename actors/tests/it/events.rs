@@ -36,7 +36,7 @@ impl Client {
                     match record.as_ref() {
                         Record::StepFinished(finished) => {
                             for part in &finished.parts {
-                                if let StepPart::Text { id, text } = part {
+                                if let StepPart::Text { id, text, .. } = part {
                                     client.finished.insert(*id, text.clone());
                                 }
                             }

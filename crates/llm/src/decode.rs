@@ -21,6 +21,8 @@ pub enum StreamEvent {
     /// What belongs to the reasoning before it and goes back unchanged. Where no reasoning came before it in this part,
     /// it is a reasoning part without readable text.
     ReasoningOpaque(serde_json::Value),
+    /// Members that came with the text before it, and go back with it.
+    TextOpaque(serde_json::Value),
     /// A call begins. Calls are numbered from 0 in the order in which they begin.
     CallStart {
         /// The provider's id; empty when it gave none.
@@ -35,6 +37,13 @@ pub enum StreamEvent {
         /// The piece.
         text: String,
     },
+    /// Members that came with a call, and go back with it. What came before with the same call is replaced.
+    CallOpaque {
+        /// The call's number.
+        call: usize,
+        /// An object.
+        members: serde_json::Value,
+    },
     /// The part under way is complete: what follows belongs to another one. Comes once for every part of an answer that
     /// ended well, and never for a part that had nothing. Arguments of an earlier call may follow, if a server mixes calls.
     PartEnd,
@@ -46,7 +55,9 @@ impl StreamEvent {
         const EACH: usize = 16;
         let held = match self {
             Self::Text(text) | Self::Reasoning(text) | Self::CallArguments { text, .. } => text.len(),
-            Self::ReasoningOpaque(value) => value.to_string().len(),
+            Self::ReasoningOpaque(value)
+            | Self::TextOpaque(value)
+            | Self::CallOpaque { members: value, .. } => value.to_string().len(),
             Self::CallStart { id, name } => id.len() + name.len(),
             Self::PartEnd => 0,
         };
@@ -229,6 +240,21 @@ impl Parts {
         self.thought = true;
         self.open = true;
         batch.out.push(StreamEvent::ReasoningOpaque(value));
+    }
+
+    /// Members of the text under way.
+    pub(crate) fn text_opaque(&mut self, members: serde_json::Value, batch: &mut Batch<'_>) {
+        batch.out.push(StreamEvent::TextOpaque(members));
+    }
+
+    /// Members of the call with this number.
+    pub(crate) fn call_opaque(
+        &mut self,
+        call: usize,
+        members: Option<serde_json::Value>,
+        batch: &mut Batch<'_>,
+    ) {
+        batch.out.extend(members.map(|members| StreamEvent::CallOpaque { call, members }));
     }
 
     /// A call begins; returns its number.

@@ -48,6 +48,7 @@ mod head;
 mod json;
 mod limiter;
 mod media;
+mod members;
 mod openai_chat;
 mod openai_responses;
 mod paced;

@@ -49,6 +49,9 @@ pub enum AssistantPart {
     Text {
         /// The text.
         text: String,
+        /// Members that came with it, to be sent back unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<Value>,
     },
     /// Reasoning that the provider wants back.
     Reasoning {
@@ -69,6 +72,9 @@ pub enum AssistantPart {
         name: String,
         /// The arguments; an empty object where the model wrote something else.
         input: Map<String, Value>,
+        /// Members that came with it, to be sent back unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<Value>,
     },
 }
 

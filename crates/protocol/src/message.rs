@@ -303,6 +303,9 @@ pub enum Part {
         /// How it is to be taken, where it is no usual text of a prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         marks: Option<Box<TextMarks>>,
+        /// Members that came with it from a model, which the provider wants back unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<Value>,
     },
     /// What the model thought.
     Reasoning {
@@ -329,7 +332,7 @@ pub enum Part {
 impl Part {
     /// Text, as it is.
     pub fn text(id: PartId, text: impl Into<String>) -> Self {
-        Self::Text { id, text: text.into(), marks: None }
+        Self::Text { id, text: text.into(), marks: None, opaque: None }
     }
 
     /// Its text, if models are told it.
@@ -339,7 +342,7 @@ impl Part {
     /// let id = "prt_00000000000012345678901234".parse().unwrap();
     /// assert_eq!(Part::text(id, "Fix it.").told(), Some("Fix it."));
     /// let marks = Some(Box::new(TextMarks { ignored: true, ..TextMarks::default() }));
-    /// assert_eq!(Part::Text { id, text: "Saved.".into(), marks }.told(), None);
+    /// assert_eq!(Part::Text { id, text: "Saved.".into(), marks, opaque: None }.told(), None);
     /// ```
     pub fn told(&self) -> Option<&str> {
         match self {
@@ -380,6 +383,9 @@ pub struct CallPart {
     pub tool: String,
     /// The arguments.
     pub input: CallInput,
+    /// Members that came with it, which the provider wants back unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opaque: Option<Box<Value>>,
     /// Where the call stands.
     pub state: CallState,
 }

@@ -4,6 +4,7 @@
 //! versions stay readable for ever, and a kind or version from a newer engine is refused by name.
 
 mod session;
+mod step_part;
 
 use std::fmt;
 
@@ -26,6 +27,7 @@ use crate::time::Timestamp;
 use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
 
 pub use session::{SessionChanged, SessionCreated};
+pub use step_part::StepPart;
 
 /// A place in a session's log: 1 for the first record, gapless. 0 is the place before the first.
 #[derive(
@@ -459,65 +461,6 @@ pub struct StepFinished {
     /// Cost of all its attempts; absent when it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-}
-
-/// A part of a finished step. A call is only named here; what it is stands in its [`CallProposed`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", try_from = "AnyStepPart")]
-pub enum StepPart {
-    /// Text.
-    Text {
-        /// The part's id.
-        id: PartId,
-        /// The text.
-        text: String,
-    },
-    /// What the model thought.
-    Reasoning {
-        /// The part's id.
-        id: PartId,
-        /// The readable text.
-        text: String,
-        /// What the provider wants back unchanged.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        opaque: Option<Value>,
-    },
-    /// The place of a call.
-    Call {
-        /// The call.
-        id: PartId,
-    },
-}
-
-/// What is read of any part of a step: which it is may come last, and to wait for that would take longer than all the rest.
-#[derive(Deserialize)]
-struct AnyStepPart {
-    #[serde(rename = "type")]
-    kind: StepPartKind,
-    id: PartId,
-    text: Option<String>,
-    opaque: Option<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StepPartKind {
-    Text,
-    Reasoning,
-    Call,
-}
-
-impl TryFrom<AnyStepPart> for StepPart {
-    type Error = &'static str;
-
-    fn try_from(AnyStepPart { kind, id, text, opaque }: AnyStepPart) -> Result<Self, Self::Error> {
-        let text = text.ok_or("missing field `text`");
-        Ok(match kind {
-            StepPartKind::Text => Self::Text { id, text: text? },
-            StepPartKind::Reasoning => Self::Reasoning { id, text: text?, opaque },
-            StepPartKind::Call => Self::Call { id },
-        })
-    }
 }
 
 /// See [`Record::CallProposed`].

@@ -146,7 +146,7 @@ fn translate_assistant(
     let stopped = failed || matches!(message.finish, Some(FinishReason::Aborted | FinishReason::Length));
     if (stopped || !says_something(&parts)) && parts.last().is_some_and(is_proof) {
         // Providers refuse reasoning that nothing follows.
-        parts.push(AssistantPart::Text { text: ENDED.to_owned() });
+        parts.push(AssistantPart::Text { text: ENDED.to_owned(), opaque: None });
     }
     if !says_something(&parts) {
         return;
@@ -163,9 +163,12 @@ fn translate_assistant(
 }
 
 fn assistant_part(part: &Part, thoughts: Option<Thoughts>) -> Option<AssistantPart> {
+    let is_own = thoughts.is_some();
     match part {
         Part::Text { text, .. } if text.trim().is_empty() => None,
-        Part::Text { text, .. } => Some(AssistantPart::Text { text: text.clone() }),
+        Part::Text { text, opaque, .. } => {
+            Some(AssistantPart::Text { text: text.clone(), opaque: opaque.clone().filter(|_| is_own) })
+        }
         Part::Reasoning { text, opaque, .. } => Some(AssistantPart::Reasoning {
             text: text.clone(),
             opaque: opaque.clone(),
@@ -179,6 +182,7 @@ fn assistant_part(part: &Part, thoughts: Option<Thoughts>) -> Option<AssistantPa
                 // What is no object cannot be sent back as one; the result quotes it.
                 CallInput::Malformed(_) => Map::new(),
             },
+            opaque: call.opaque.as_deref().cloned().filter(|_| is_own),
         }),
         Part::File { .. } => None,
     }

@@ -11,6 +11,7 @@ use crate::decode::{
 use crate::failure;
 use crate::form::Form;
 use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::members;
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
@@ -119,6 +120,28 @@ struct StartedBlock<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     input: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    caller: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    thought_signature: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    extra_content: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    provider_specific_fields: Option<Value>,
+}
+
+impl StartedBlock<'_> {
+    /// What goes back with a call.
+    fn members(&self) -> Option<Value> {
+        let signature = self.signature.as_deref().map(Value::from);
+        members::kept([
+            ("caller", &self.caller),
+            ("signature", &signature),
+            ("thought_signature", &self.thought_signature),
+            ("extra_content", &self.extra_content),
+            ("provider_specific_fields", &self.provider_specific_fields),
+        ])
+    }
 }
 
 #[derive(Deserialize)]
@@ -357,6 +380,7 @@ impl Decoder {
                     return Err(bad(format!("the call in content block {} has no name", shown(index))));
                 }
                 let number = self.parts.call(id, name, batch);
+                self.parts.call_opaque(number, block.members(), batch);
                 self.calls.push((index, number));
                 check_count(self.calls.len())?;
                 let initial = match block.input {

@@ -12,6 +12,7 @@ use crate::dialect::{Context, DialectKind, Wire};
 use crate::head::{Head, Reasoning, Words};
 use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
+use crate::members;
 
 const LEAST_TOP_P_WITH_THINKING: f64 = 0.95;
 
@@ -76,6 +77,8 @@ enum Block<'a> {
         id: String,
         name: String,
         input: &'a Map<String, Value>,
+        #[serde(flatten)]
+        members: Map<String, Value>,
     },
     ToolResult {
         tool_use_id: String,
@@ -247,7 +250,7 @@ fn file_block<'a>(file: &'a Attachment, context: &Context<'_>) -> Block<'a> {
 
 fn assistant_block<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Option<Block<'a>> {
     match part {
-        AssistantPart::Text { text } => (!is_blank(text)).then_some(Block::Text { text }),
+        AssistantPart::Text { text, .. } => (!is_blank(text)).then_some(Block::Text { text }),
         AssistantPart::Reasoning { stale: true, .. } => None,
         AssistantPart::Reasoning { text, opaque, .. } => {
             let field = |name| opaque.as_ref()?.get(name)?.as_str();
@@ -256,8 +259,9 @@ fn assistant_block<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Op
             }
             field("signature").map(|signature| Block::Thinking { thinking: text, signature })
         }
-        AssistantPart::Call { id, name, input } => {
-            Some(Block::ToolUse { id: context.ids.call(id), name: clean_name(name), input })
+        AssistantPart::Call { id, name, input, opaque } => {
+            let members = members::back(opaque.as_ref(), &members::OF_CALL);
+            Some(Block::ToolUse { id: context.ids.call(id), name: clean_name(name), input, members })
         }
     }
 }

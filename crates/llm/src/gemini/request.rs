@@ -194,7 +194,7 @@ fn answer<'a>(parts: &'a [AssistantPart], context: &mut Context<'_>) -> Vec<Part
     let mut calls = 0;
     for part in parts {
         match part {
-            AssistantPart::Text { text } if !is_blank(text) => written.push(Piece::Text(text).into()),
+            AssistantPart::Text { text, .. } if !is_blank(text) => written.push(Piece::Text(text).into()),
             AssistantPart::Text { .. } => {}
             AssistantPart::Reasoning { text, opaque, .. } => {
                 let field = |name| opaque.as_ref()?.get(name)?.as_str();
@@ -214,7 +214,7 @@ fn answer<'a>(parts: &'a [AssistantPart], context: &mut Context<'_>) -> Vec<Part
                     }
                 }
             }
-            AssistantPart::Call { id, name, input } => {
+            AssistantPart::Call { id, name, input, .. } => {
                 let (id, name) = (context.ids.call(id), function_name(name));
                 // Of calls side by side, only the first has one.
                 let stand_in = (calls == 0 && wants_signatures(context.model)).then_some(FOREIGN_CALL);

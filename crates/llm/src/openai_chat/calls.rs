@@ -3,9 +3,11 @@
 //! arguments twice. Each piece goes to the call that it fits.
 
 use playhouse_protocol::ErrorInfo;
+use serde_json::Value;
 
 use crate::decode::{Batch, Parts, bad, check_count};
 use crate::extent::Extent;
+use crate::members::merge;
 use crate::repair::Repair;
 
 /// The calls of an answer, in the order in which they began.
@@ -20,6 +22,8 @@ struct Call {
     arguments: String,
     /// How far the arguments have come.
     extent: Extent,
+    /// What goes back with it.
+    members: Option<Value>,
     /// Its number, once it is told. It is told with its first arguments, since its name may come in pieces.
     number: Option<usize>,
 }
@@ -30,6 +34,7 @@ pub(super) struct Piece<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     pub(super) arguments: &'a str,
+    pub(super) members: Option<Value>,
 }
 
 /// What some servers send before the arguments.
@@ -61,12 +66,13 @@ impl Calls {
     /// There are too many calls.
     pub(super) fn add(
         &mut self,
-        piece: &Piece<'_>,
+        piece: Piece<'_>,
         parts: &mut Parts,
         batch: &mut Batch<'_>,
     ) -> Result<(), ErrorInfo> {
-        let Piece { index, id, name, arguments } = *piece;
-        let place = self.place(piece).unwrap_or_else(|| {
+        let place = self.place(&piece);
+        let Piece { index, id, name, arguments, members } = piece;
+        let place = place.unwrap_or_else(|| {
             let last = self.0.iter().map(|call| call.index).max();
             if index.is_none_or(|index| self.0.iter().any(|call| call.index == index)) {
                 parts.note(Repair::CallIndex);
@@ -78,6 +84,7 @@ impl Calls {
                 name: String::new(),
                 arguments: String::new(),
                 extent: Extent::default(),
+                members: None,
                 number: None,
             });
             self.0.len() - 1
@@ -85,6 +92,12 @@ impl Calls {
         check_count(self.0.len())?;
         let is_last = place + 1 == self.0.len();
         let call = &mut self.0[place];
+        if members.is_some() {
+            merge(&mut call.members, members);
+            if let Some(number) = call.number {
+                parts.call_opaque(number, call.members.clone(), batch);
+            }
+        }
         if call.number.is_none() {
             if call.id.is_empty() {
                 id.clone_into(&mut call.id);
@@ -139,7 +152,7 @@ impl Calls {
 impl Call {
     /// Whether a piece with a name and this call's index belongs to this call.
     fn takes(&self, piece: &Piece<'_>) -> bool {
-        let Piece { index, id, name, arguments } = *piece;
+        let Piece { index, id, name, arguments, .. } = *piece;
         let same_id = id.is_empty() || self.id.is_empty() || id == self.id;
         let has_id = !id.is_empty() && id == self.id;
         let is_numbered = index.is_some() || !id.is_empty();
@@ -165,6 +178,7 @@ impl Call {
         // One that was told late begins behind whatever part is under way.
         parts.end(batch);
         let number = parts.call(&self.id, &self.name, batch);
+        parts.call_opaque(number, self.members.clone(), batch);
         parts.arguments(number, &self.arguments, batch);
         self.number = Some(number);
     }

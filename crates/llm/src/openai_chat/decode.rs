@@ -4,15 +4,16 @@ use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::{Calls, Piece};
 use super::content::Content;
-use super::details::{self, Details};
+use super::details::{self, Details, List};
 use crate::decode::{Answer, Batch, Decode, Parts, Removals, cut, is_done, is_nothing, parse};
 use crate::failure;
 use crate::form::Form;
 use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::members;
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
@@ -87,7 +88,16 @@ struct Delta<'a> {
     #[serde(borrow, default, deserialize_with = "fitting")]
     reasoning: Option<Text<'a>>,
     #[serde(default, deserialize_with = "fitting")]
-    reasoning_details: Option<Vec<Map<String, Value>>>,
+    reasoning_details: Option<List>,
+    #[serde(default, deserialize_with = "fitting")]
+    thinking_blocks: Option<List>,
+    // What goes back with the message.
+    #[serde(default, deserialize_with = "fitting")]
+    extra_content: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    provider_specific_fields: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    reasoning_opaque: Option<Value>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
@@ -100,6 +110,13 @@ struct CallDelta<'a> {
     id: Option<Text<'a>>,
     #[serde(borrow)]
     function: Option<FunctionDelta<'a>>,
+    // What goes back with the call.
+    #[serde(default, deserialize_with = "fitting")]
+    extra_content: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    provider_specific_fields: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    thought_signature: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +125,33 @@ struct FunctionDelta<'a> {
     name: Option<Text<'a>>,
     #[serde(borrow)]
     arguments: Option<Arguments<'a>>,
+}
+
+impl Delta<'_> {
+    fn take_lists(&mut self) -> (List, List) {
+        let mut list = |list: fn(&mut Self) -> &mut Option<List>| list(self).take().unwrap_or_default();
+        (list(|delta| &mut delta.reasoning_details), list(|delta| &mut delta.thinking_blocks))
+    }
+
+    /// What goes back with the message.
+    fn members(&self) -> Option<Value> {
+        members::kept([
+            ("extra_content", &self.extra_content),
+            ("provider_specific_fields", &self.provider_specific_fields),
+            ("reasoning_opaque", &self.reasoning_opaque),
+        ])
+    }
+}
+
+impl CallDelta<'_> {
+    /// What goes back with the call.
+    fn members(&self) -> Option<Value> {
+        members::kept([
+            ("extra_content", &self.extra_content),
+            ("provider_specific_fields", &self.provider_specific_fields),
+            ("thought_signature", &self.thought_signature),
+        ])
+    }
 }
 
 impl Choice<'_> {
@@ -182,10 +226,10 @@ impl Decode for Decoder {
                 if let Some(message) = choice.message.take().filter(|_| !self.has_any()) {
                     choice.delta = Some(message);
                 }
-                let details = choice.delta.as_mut().and_then(|delta| delta.reasoning_details.take());
-                let details = details.unwrap_or_default();
-                let piece = choice.only_piece().filter(|_| is_all && details.is_empty());
-                self.choice(&choice, details, batch)?;
+                let lists = choice.delta.as_mut().map(Delta::take_lists).unwrap_or_default();
+                let is_plain = is_all && lists.0.is_empty() && lists.1.is_empty();
+                let piece = choice.only_piece().filter(|_| is_plain);
+                self.choice(&choice, lists, batch)?;
                 if let Some(piece) = piece {
                     self.form.learn(data, piece);
                 }
@@ -262,15 +306,16 @@ impl Decoder {
     fn choice(
         &mut self,
         choice: &Choice<'_>,
-        details: Vec<Map<String, Value>>,
+        (details, blocks): (List, List),
         batch: &mut Batch<'_>,
     ) -> Result<(), ErrorInfo> {
         if let Some(delta) = &choice.delta {
             match (text(&delta.reasoning_content), text(&delta.reasoning)) {
                 ("", "") if !details.is_empty() => self.thought(&details::text(&details), batch),
+                ("", "") if !blocks.is_empty() => self.thought(&details::text(&blocks), batch),
                 ("", reasoning) | (reasoning, _) => self.thought(reasoning, batch),
             }
-            self.details.add(details);
+            self.details.add(details, blocks, delta.members());
             let refusal = text(&delta.refusal);
             self.refused |= !refusal.is_empty();
             if let Some(content) = &delta.content {
@@ -287,12 +332,13 @@ impl Decoder {
                     id: text(&call.id),
                     name: function.map_or("", |function| text(&function.name)),
                     arguments: function.map_or("", |function| arguments(&function.arguments)),
+                    members: call.members(),
                 };
                 if self.calls.is_another(&piece) {
                     self.begin(Current::Nothing, batch);
                     self.begin(Current::Call, batch);
                 }
-                self.calls.add(&piece, &mut self.parts, batch)?;
+                self.calls.add(piece, &mut self.parts, batch)?;
             }
         }
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {

@@ -1,46 +1,75 @@
-//! Reasoning as a list of details (`reasoning_details`): texts with signatures, summaries, and what is encrypted. They come
-//! in pieces, and go back whole and in their order.
+//! What goes back with a message as a whole: reasoning as lists of texts with signatures, summaries, and what is encrypted,
+//! which come in pieces and go back whole and in their order; and [members] of the message.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-/// The name of the list, on the wire and in what is kept of it.
-const NAME: &str = "reasoning_details";
+use crate::members;
+
+/// The names of the lists, on the wire and in what is kept of them.
+pub(super) const DETAILS: &str = "reasoning_details";
+pub(super) const BLOCKS: &str = "thinking_blocks";
 
 /// The fields that pieces add to; every other field is set by the last piece that has it.
-const GROWING: [&str; 2] = ["text", "summary"];
+const GROWING: [&str; 3] = ["text", "summary", "thinking"];
 
-/// The details of an answer under way.
+/// A list, or what a chunk has of it.
+pub(super) type List = Vec<Map<String, Value>>;
+
+/// What came so far.
 #[derive(Default)]
-pub(super) struct Details(Vec<Map<String, Value>>);
+pub(super) struct Details {
+    details: List,
+    blocks: List,
+    members: Option<Value>,
+}
 
 impl Details {
     /// Adds what came with one chunk.
-    pub(super) fn add(&mut self, pieces: Vec<Map<String, Value>>) {
-        for piece in pieces {
-            match self.0.iter_mut().rev().find(|begun| goes_on(begun, &piece)) {
-                Some(begun) => extend(begun, piece),
-                None => self.0.push(piece),
-            }
-        }
+    pub(super) fn add(&mut self, details: List, blocks: List, members: Option<Value>) {
+        add(&mut self.details, details);
+        add(&mut self.blocks, blocks);
+        members::merge(&mut self.members, members);
     }
 
     /// All that came, as what a part of reasoning keeps to be sent back.
     pub(super) fn take(&mut self) -> Option<Value> {
-        let details = std::mem::take(&mut self.0);
-        (!details.is_empty()).then(|| json!({ NAME: details }))
+        let Self { details, blocks, members } = std::mem::take(self);
+        let lists = [(DETAILS, details), (BLOCKS, blocks)].map(|(name, list)| {
+            let list: Vec<Value> = list.into_iter().map(Value::Object).collect();
+            (name, (!list.is_empty()).then_some(Value::Array(list)))
+        });
+        let mut all = members::kept([(lists[0].0, &lists[0].1), (lists[1].0, &lists[1].1)]);
+        members::merge(&mut all, members);
+        all
     }
 }
 
-/// Whether `piece` is more of what began before. What is encrypted comes whole.
+fn add(list: &mut List, pieces: List) {
+    for piece in pieces {
+        match list.iter_mut().rev().find(|begun| goes_on(begun, &piece)) {
+            Some(begun) => extend(begun, piece),
+            None => list.push(piece),
+        }
+    }
+}
+
+/// Whether `piece` is more of what began before. What is encrypted comes whole, and what has no number ends with its
+/// signature.
 fn goes_on(begun: &Map<String, Value>, piece: &Map<String, Value>) -> bool {
     let grows = GROWING.iter().any(|name| begun.contains_key(*name)) && !piece.contains_key("data");
-    grows && begun.get("type") == piece.get("type") && begun.get("index") == piece.get("index")
+    let is_signed =
+        begun.get("signature").and_then(Value::as_str).is_some_and(|signature| !signature.is_empty());
+    grows
+        && (begun.contains_key("index") || !is_signed)
+        && begun.get("type") == piece.get("type")
+        && begun.get("index") == piece.get("index")
 }
 
 fn extend(begun: &mut Map<String, Value>, piece: Map<String, Value>) {
     for (name, value) in piece {
         match (begun.get_mut(&name), value) {
             (_, Value::Null) => {}
+            (Some(_), Value::String(nothing)) if nothing.is_empty() => {}
             (Some(Value::String(text)), Value::String(more)) if GROWING.contains(&name.as_str()) => {
                 text.push_str(&more);
             }
@@ -59,19 +88,16 @@ pub(super) fn text(pieces: &[Map<String, Value>]) -> String {
     pieces.iter().filter_map(said).collect()
 }
 
-/// The details that a part of reasoning kept.
-pub(super) fn of(opaque: &Value) -> Option<&Vec<Value>> {
-    opaque.get(NAME)?.as_array()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn whole(pieces: Value) -> Option<Value> {
         let mut details = Details::default();
         for piece in pieces.as_array().unwrap() {
-            details.add(vec![piece.as_object().unwrap().clone()]);
+            details.add(vec![piece.as_object().unwrap().clone()], Vec::new(), None);
         }
         details.take()
     }
@@ -94,10 +120,24 @@ mod tests {
             {"type": "reasoning.summary", "index": 2, "summary": "a"},
             {"type": "reasoning.summary", "index": 3, "summary": "b"},
         ]});
-        let whole = whole(came).unwrap();
-        assert_eq!(whole, kept);
-        assert_eq!(of(&whole).map(Vec::len), Some(5));
-        assert_eq!(of(&json!({"signature": "x"})), None);
+        assert_eq!(whole(came), Some(kept));
+    }
+
+    #[test]
+    fn blocks_without_numbers_end_with_their_signature() {
+        let mut details = Details::default();
+        for (thinking, signature) in
+            [("look ", ""), ("first", ""), ("", "one"), ("then ", ""), ("act", "two")]
+        {
+            let block = json!({"type": "thinking", "thinking": thinking, "signature": signature});
+            details.add(Vec::new(), vec![block.as_object().unwrap().clone()], None);
+        }
+        details.add(Vec::new(), Vec::new(), Some(json!({"reasoning_opaque": "x"})));
+        let kept = json!({"thinking_blocks": [
+            {"type": "thinking", "thinking": "look first", "signature": "one"},
+            {"type": "thinking", "thinking": "then act", "signature": "two"},
+        ], "reasoning_opaque": "x"});
+        assert_eq!(details.take(), Some(kept));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use playhouse_protocol::capability::ReasoningField;
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::details;
 use crate::call_ids::clean_name;
@@ -11,6 +11,7 @@ use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Words};
 use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
+use crate::members;
 
 /// What stands between the texts of one message: servers of this dialect take one text more gladly than several.
 const BETWEEN_TEXTS: &str = "\n\n";
@@ -31,9 +32,9 @@ enum Message<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        reasoning_details: Vec<Value>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call>,
+        #[serde(flatten)]
+        members: Map<String, Value>,
     },
     Tool {
         tool_call_id: String,
@@ -47,8 +48,8 @@ impl Message<'_> {
         Self::Assistant {
             content: Some(text.to_owned()),
             reasoning_content: None,
-            reasoning_details: Vec::new(),
             tool_calls: Vec::new(),
+            members: Map::new(),
         }
     }
 }
@@ -84,6 +85,8 @@ struct File {
 struct Call {
     id: String,
     function: CalledFunction,
+    #[serde(flatten)]
+    members: Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -242,22 +245,31 @@ fn file_piece(media: Media<'_>) -> Piece {
 fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Message<'static>> {
     let mut texts = Vec::new();
     let mut thoughts = Vec::new();
-    let mut reasoning_details = Vec::new();
+    let mut members = Map::new();
     let mut tool_calls = Vec::new();
     for part in parts {
         match part {
-            AssistantPart::Text { text } if !is_blank(text) => texts.push(text.as_str()),
-            AssistantPart::Call { id, name, input } => {
+            AssistantPart::Text { text, .. } if !is_blank(text) => texts.push(text.as_str()),
+            AssistantPart::Call { id, name, input, opaque } => {
                 let arguments = Value::Object(input.clone()).to_string();
                 let function = CalledFunction { name: clean_name(name), arguments };
-                tool_calls.push(Call { id: context.ids.call(id), function });
+                let members = members::back(opaque.as_ref(), &members::OF_CALL);
+                tool_calls.push(Call { id: context.ids.call(id), function, members });
             }
             AssistantPart::Reasoning { text, opaque, stale } => {
                 if !is_blank(text) {
                     thoughts.push(text.as_str());
                 }
-                let details = opaque.as_ref().and_then(details::of).filter(|_| !stale);
-                reasoning_details.extend(details.into_iter().flatten().cloned());
+                members.extend(members::back(opaque.as_ref(), &members::OF_TEXT));
+                // They are signed: after another history they do not hold.
+                if !stale {
+                    for (name, list) in members::back(opaque.as_ref(), &[details::DETAILS, details::BLOCKS]) {
+                        match (members.get_mut(&name), list) {
+                            (Some(Value::Array(all)), Value::Array(list)) => all.extend(list),
+                            (_, list) => members.extend([(name, list)]),
+                        }
+                    }
+                }
             }
             AssistantPart::Text { .. } => {}
         }
@@ -267,14 +279,14 @@ fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Messa
     // A space where there are no thoughts: servers that ask for the field refuse an empty one.
     let thoughts = if thoughts.is_empty() { " ".to_owned() } else { thoughts.join(BETWEEN_TEXTS) };
     let reasoning_content = wanted(ReasoningField::ReasoningContent).then_some(thoughts);
-    if !wanted(ReasoningField::ReasoningDetails) {
-        reasoning_details.clear();
+    if wanted(ReasoningField::ReasoningContent) {
+        members.remove(details::DETAILS);
     }
     (content.is_some() || !tool_calls.is_empty()).then_some(Message::Assistant {
         content,
         reasoning_content,
-        reasoning_details,
         tool_calls,
+        members,
     })
 }
 

@@ -13,6 +13,7 @@ use crate::decode::{
 };
 use crate::failure;
 use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::members::merge;
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
 
@@ -253,9 +254,20 @@ impl Decoder {
 
     /// Makes the part of this item the one under way.
     fn switch(&mut self, place: usize, batch: &mut Batch<'_>) {
-        if self.current.replace(place) != Some(place) {
-            self.parts.end(batch);
+        if self.current != Some(place) {
+            self.end_current(batch);
+            self.current = Some(place);
         }
+    }
+
+    /// Ends the part under way.
+    fn end_current(&mut self, batch: &mut Batch<'_>) {
+        if let Some(Item { kind: Kind::Message, members: Some(members), .. }) =
+            self.current.take().map(|place| &self.items[place])
+        {
+            self.parts.text_opaque(members.clone(), batch);
+        }
+        self.parts.end(batch);
     }
 
     /// Takes a piece of an item, or at its end all of it: that counts if no pieces came.
@@ -323,6 +335,7 @@ impl Decoder {
         };
         self.items.push(Item::new(index, data.id(), kind));
         let place = self.items.len() - 1;
+        self.items[place].members = data.members();
         self.tell_call(place, data, batch);
         Ok(place)
     }
@@ -354,7 +367,11 @@ impl Decoder {
             return Ok(());
         }
         self.tell_call(place, data, batch);
-        let Item { index, streamed, ref kind, .. } = self.items[place];
+        merge(&mut self.items[place].members, data.members());
+        let Item { index, streamed, ref kind, ref members, .. } = self.items[place];
+        if let Kind::Call { number: Some(number), .. } = kind {
+            self.parts.call_opaque(*number, members.clone(), batch);
+        }
         match kind {
             Kind::Message if !streamed => {
                 self.switch(place, batch);
@@ -386,8 +403,7 @@ impl Decoder {
             Kind::Message | Kind::Call { .. } | Kind::Other => {}
         }
         if self.current == Some(place) {
-            self.current = None;
-            self.parts.end(batch);
+            self.end_current(batch);
         }
         Ok(())
     }
@@ -429,7 +445,7 @@ impl Decoder {
                 self.parts.note(Repair::OutOfOrder);
             }
         }
-        self.parts.end(batch);
+        self.end_current(batch);
         let reason = response.incomplete_details.and_then(|details| details.reason);
         self.ended = Some(match (incomplete, reason) {
             (false, _) => "completed".to_owned(),
@@ -442,7 +458,7 @@ impl Decoder {
     /// Takes the end marker of other dialects. Without the event of this one it ends an answer whose calls are whole.
     fn done(&mut self, batch: &mut Batch<'_>) -> Result<(), ErrorInfo> {
         self.check_names()?;
-        self.parts.end(batch);
+        self.end_current(batch);
         if self.parts.are_calls_whole() {
             self.parts.note(Repair::HalfAnEnd);
             self.ended = Some(DONE.to_owned());

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::json::{Arguments, Text, arguments, fitting, text};
+use crate::members;
 
 /// What stands between the sections of a summary of reasoning.
 pub(super) const BETWEEN_SECTIONS: &str = "\n\n";
@@ -19,6 +20,8 @@ pub(super) struct Item {
     pub(super) streamed: bool,
     /// Whether its end came.
     pub(super) ended: bool,
+    /// Members that go back with it.
+    pub(super) members: Option<Value>,
 }
 
 /// What an item is, with what is known of it.
@@ -58,7 +61,7 @@ impl Kind {
 
 impl Item {
     pub(super) fn new(index: Option<u64>, id: &str, kind: Kind) -> Self {
-        Self { index, id: id.to_owned(), kind, streamed: false, ended: false }
+        Self { index, id: id.to_owned(), kind, streamed: false, ended: false, members: None }
     }
 
     /// Whether `data` may be of this item.
@@ -93,6 +96,18 @@ pub(super) struct ItemData<'a> {
     pub(super) content: Option<Vec<Piece<'a>>>,
     #[serde(borrow, default, deserialize_with = "fitting")]
     summary: Option<Vec<Piece<'a>>>,
+    #[serde(default, deserialize_with = "fitting")]
+    phase: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    namespace: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    caller: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    extra_content: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    provider_specific_fields: Option<Value>,
+    #[serde(default, deserialize_with = "fitting")]
+    thought_signature: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -134,6 +149,18 @@ impl ItemData<'_> {
         let summary = sections(&self.summary);
         let sections = if summary.is_empty() { sections(&self.content) } else { summary };
         sections.join(BETWEEN_SECTIONS)
+    }
+
+    /// Members that go back with the message or the call.
+    pub(super) fn members(&self) -> Option<Value> {
+        members::kept([
+            ("phase", &self.phase),
+            ("namespace", &self.namespace),
+            ("caller", &self.caller),
+            ("extra_content", &self.extra_content),
+            ("provider_specific_fields", &self.provider_specific_fields),
+            ("thought_signature", &self.thought_signature),
+        ])
     }
 
     /// What goes back unchanged.

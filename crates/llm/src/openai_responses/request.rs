@@ -3,7 +3,7 @@
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ResultPart, ToolSpec, UserPart};
 use playhouse_protocol::message::Attachment;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::adjust::Parameter;
 use crate::call_ids::clean_name;
@@ -11,6 +11,7 @@ use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, Reasoning, Words};
 use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
+use crate::members;
 
 /// Element of the conversation.
 #[derive(Serialize)]
@@ -19,6 +20,8 @@ enum Item<'a> {
     Message {
         role: &'static str,
         content: Vec<Piece<'a>>,
+        #[serde(flatten)]
+        members: Map<String, Value>,
     },
     Reasoning {
         #[serde(skip_serializing_if = "str::is_empty")]
@@ -30,6 +33,8 @@ enum Item<'a> {
         call_id: String,
         name: String,
         arguments: String,
+        #[serde(flatten)]
+        members: Map<String, Value>,
     },
     FunctionCallOutput {
         call_id: String,
@@ -132,7 +137,11 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
     if !is_blank(&head.system) && in_input {
         append(
             out,
-            &Item::Message { role: "developer", content: vec![Piece::InputText { text: &head.system }] },
+            &Item::Message {
+                role: "developer",
+                content: vec![Piece::InputText { text: &head.system }],
+                members: Map::new(),
+            },
         );
     }
 }
@@ -141,7 +150,8 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
     let items: Vec<Item<'_>> = match message {
         ChatMessage::User { parts } => {
             let content: Vec<_> = parts.iter().filter_map(|part| user_piece(part, context)).collect();
-            let message = (!content.is_empty()).then_some(Item::Message { role: "user", content });
+            let message =
+                (!content.is_empty()).then_some(Item::Message { role: "user", content, members: Map::new() });
             message.into_iter().collect()
         }
         ChatMessage::Assistant { parts } => {
@@ -184,9 +194,10 @@ fn file_piece<'a>(file: &'a Attachment, context: &Context<'_>) -> Piece<'a> {
 
 fn assistant_item<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Option<Item<'a>> {
     match part {
-        AssistantPart::Text { text } => {
+        AssistantPart::Text { text, opaque } => {
             let content = vec![Piece::OutputText { text }];
-            (!is_blank(text)).then_some(Item::Message { role: "assistant", content })
+            let members = members::back(opaque.as_ref(), &members::OF_TEXT);
+            (!is_blank(text)).then_some(Item::Message { role: "assistant", content, members })
         }
         AssistantPart::Reasoning { stale: true, .. } => None,
         AssistantPart::Reasoning { text, opaque, .. } => {
@@ -199,10 +210,11 @@ fn assistant_item<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Opt
                 encrypted_content,
             })
         }
-        AssistantPart::Call { id, name, input } => Some(Item::FunctionCall {
+        AssistantPart::Call { id, name, input, opaque } => Some(Item::FunctionCall {
             call_id: context.ids.call(id),
             name: clean_name(name),
             arguments: Value::Object(input.clone()).to_string(),
+            members: members::back(opaque.as_ref(), &members::OF_CALL),
         }),
     }
 }

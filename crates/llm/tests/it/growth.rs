@@ -51,11 +51,11 @@ fn assistant_part() -> impl Strategy<Value = AssistantPart> {
         Just(Some(json!(7))),
     ];
     prop_oneof![
-        text().prop_map(|text| AssistantPart::Text { text }),
+        text().prop_map(|text| AssistantPart::Text { text, opaque: None }),
         (text(), opaque).prop_map(|(text, opaque)| AssistantPart::Reasoning { text, opaque, stale: false }),
         (id(), text(), text()).prop_map(|(id, name, value)| {
             let input = Map::from_iter([("z".to_owned(), Value::String(value)), ("a".to_owned(), json!(1))]);
-            AssistantPart::Call { id, name, input }
+            AssistantPart::Call { id, name, input, opaque: None }
         }),
     ]
 }

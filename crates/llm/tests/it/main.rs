@@ -7,6 +7,7 @@ mod anthropic;
 mod gemini;
 mod growth;
 mod loose;
+mod members;
 mod oddities;
 mod openai_chat;
 mod openai_responses;

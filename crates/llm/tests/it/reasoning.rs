@@ -301,7 +301,7 @@ fn reasoning_that_does_not_hold_any_more_stays_behind_but_where_its_text_is_aske
             json!({"signature": "s", "encrypted_content": "e", "details": [{"type": "reasoning.text"}]});
         vec![
             AssistantPart::Reasoning { text: "hm".into(), opaque: Some(opaque), stale },
-            AssistantPart::Text { text: "yes".into() },
+            AssistantPart::Text { text: "yes".into(), opaque: None },
         ]
     };
     let sent = |dialect, field, stale| {
@@ -329,13 +329,18 @@ fn sent_back(model: &str, parts: Vec<AssistantPart>) -> Value {
 
 #[test]
 fn signatures_go_back_on_the_part_that_they_came_with() {
-    let text = |text: &str| AssistantPart::Text { text: text.into() };
+    let text = |text: &str| AssistantPart::Text { text: text.into(), opaque: None };
     let signed = |on: &str| AssistantPart::Reasoning {
         text: String::new(),
         opaque: Some(json!({"thought_signature": on, "on": on})),
         stale: false,
     };
-    let call = |id: &str| AssistantPart::Call { id: id.into(), name: "read".into(), input: Map::new() };
+    let call = |id: &str| AssistantPart::Call {
+        id: id.into(),
+        name: "read".into(),
+        input: Map::new(),
+        opaque: None,
+    };
     let called = |id: &str| json!({"functionCall": {"id": id, "name": "read", "args": {}}});
     let with = |mut part: Value, signature: &str| {
         part["thoughtSignature"] = signature.into();

@@ -37,12 +37,12 @@ fn user_text(text: &str) -> UserPart {
 }
 
 fn said(text: &str) -> AssistantPart {
-    AssistantPart::Text { text: text.into() }
+    AssistantPart::Text { text: text.into(), opaque: None }
 }
 
 fn called(id: &str, name: &str, input: Value) -> AssistantPart {
     let input: Map<String, Value> = input.as_object().unwrap().clone();
-    AssistantPart::Call { id: id.into(), name: name.into(), input }
+    AssistantPart::Call { id: id.into(), name: name.into(), input, opaque: None }
 }
 
 fn thought(text: &str, opaque: Option<Value>) -> AssistantPart {
@@ -261,12 +261,12 @@ fn details_of_reasoning_go_back_as_they_came() {
         let request: Value = serde_json::from_slice(&transcript.request(ToolChoice::Auto)).unwrap();
         request["messages"][0].clone()
     };
-    let back = sent(Some(ReasoningField::ReasoningDetails));
     let all = json!([detail(0), detail(1), {"type": "reasoning.encrypted", "data": "eA=="}]);
-    assert_eq!((&back["reasoning_details"], &back["reasoning_content"]), (&all, &Value::Null));
-    for field in [None, Some(ReasoningField::ReasoningContent)] {
-        assert_eq!(sent(field)["reasoning_details"], Value::Null);
+    for field in [None, Some(ReasoningField::ReasoningDetails)] {
+        let back = sent(field);
+        assert_eq!((&back["reasoning_details"], &back["reasoning_content"]), (&all, &Value::Null));
     }
+    assert_eq!(sent(Some(ReasoningField::ReasoningContent))["reasoning_details"], Value::Null);
 }
 
 /// The roles of the messages of a request.

@@ -120,11 +120,11 @@ impl Log {
             let opaque = Some(serde_json::json!({"signature": self.steps}));
             parts.push(StepPart::Reasoning { id: self.id(), text: String::new(), opaque });
         }
-        parts.push(StepPart::Text { id: self.id(), text: "a".repeat(*text) });
+        parts.push(StepPart::Text { id: self.id(), text: "a".repeat(*text), opaque: None });
         let mut calls: Vec<(PartId, usize)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
             let call = self.id();
-            parts.push(StepPart::Call { id: call });
+            parts.push(StepPart::Call { id: call, opaque: None });
             calls.push((call, *output));
             self.push(Record::CallProposed(CallProposed::new(
                 call,
@@ -227,7 +227,7 @@ fn bytes(conversation: &[ChatMessage]) -> u64 {
         ChatMessage::Assistant { parts } => parts
             .iter()
             .map(|part| match part {
-                AssistantPart::Text { text } | AssistantPart::Reasoning { text, .. } => text.len() as u64,
+                AssistantPart::Text { text, .. } | AssistantPart::Reasoning { text, .. } => text.len() as u64,
                 AssistantPart::Call { name, .. } => name.len() as u64 + 20,
             })
             .sum(),

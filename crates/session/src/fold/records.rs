@@ -330,6 +330,7 @@ impl Session {
             call_id: proposed.call_id,
             tool: proposed.tool,
             input: proposed.input,
+            opaque: None,
             state: CallState::Pending,
         }));
         Ok(())
@@ -378,9 +379,9 @@ impl Session {
         message.parts.reserve_exact(finished.parts.len());
         for part in finished.parts {
             message.parts.push(match part {
-                StepPart::Text { id, text } => Part::text(id, text),
+                StepPart::Text { id, text, opaque } => Part::Text { id, text, marks: None, opaque },
                 StepPart::Reasoning { id, text, opaque } => Part::Reasoning { id, text, opaque },
-                StepPart::Call { id } => {
+                StepPart::Call { id, opaque } => {
                     let place = proposed.iter().position(|part| part.id() == id);
                     let place = place.ok_or_else(|| format!("call {id} was never proposed"))?;
                     calls.push(OpenCall {
@@ -390,7 +391,11 @@ impl Session {
                         question: None,
                         delegate: None,
                     });
-                    proposed.swap_remove(place)
+                    let mut part = proposed.swap_remove(place);
+                    if let Part::Call(call) = &mut part {
+                        call.opaque = opaque.map(Box::new);
+                    }
+                    part
                 }
             });
         }

@@ -49,7 +49,7 @@ impl Machine {
         };
         let finished = StepFinished {
             step,
-            parts: vec![StepPart::Call { id: call }],
+            parts: vec![StepPart::Call { id: call, opaque: None }],
             finish: FinishReason::Stop,
             error: None,
             tokens: Tokens::default(),

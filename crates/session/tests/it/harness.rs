@@ -300,12 +300,12 @@ impl Harness {
 
     pub(crate) fn finished(&mut self, text: &str, tools: &[&str], finish: FinishReason) -> AttemptReport {
         let now = Timestamp::from_millis(self.clock);
-        let mut parts = vec![StepPart::Text { id: self.ids.next(now), text: text.into() }];
+        let mut parts = vec![StepPart::Text { id: self.ids.next(now), text: text.into(), opaque: None }];
         let mut calls = Vec::new();
         for (index, tool) in tools.iter().enumerate() {
             let id: PartId = self.ids.next(now);
             self.names.insert(id.to_string(), (*tool).to_owned());
-            parts.push(StepPart::Call { id });
+            parts.push(StepPart::Call { id, opaque: None });
             calls.push(ProposedCall {
                 id,
                 call_id: format!("call_{index}"),
@@ -349,7 +349,7 @@ impl Harness {
         let id = self.ids.next(Timestamp::from_millis(self.clock));
         AttemptReport::Failed(FailedAttempt {
             error: ErrorInfo::new(code, "it broke"),
-            parts: vec![StepPart::Text { id, text: text.into() }],
+            parts: vec![StepPart::Text { id, text: text.into(), opaque: None }],
             usage: None,
             streamed_bytes: text.len() as u64,
             may_have_used: true,

@@ -547,10 +547,15 @@ fn a_session_is_removed_after_its_turn_is_aborted() {
 }
 
 #[test]
-fn what_a_model_thought_goes_back_to_that_model_only() {
+fn what_a_model_thought_and_what_came_with_its_parts_goes_back_to_that_model_only() {
     let mut h = Harness::new();
     h.prompt("one");
-    let AttemptReport::Finished(mut answer) = h.finished("said", &[], FinishReason::Stop) else { panic!() };
+    let answer = h.finished("said", &["read"], FinishReason::ToolCalls);
+    let AttemptReport::Finished(mut answer) = answer else { panic!() };
+    for part in &mut answer.parts {
+        let (StepPart::Text { opaque, .. } | StepPart::Call { opaque, .. }) = part else { continue };
+        *opaque = Some(serde_json::json!({"phase": "commentary"}));
+    }
     let id = h.ids.next(playhouse_protocol::Timestamp::from_millis(h.clock));
     let opaque = Some(serde_json::json!({"signature": "s"}));
     answer.parts.insert(0, StepPart::Reasoning { id, text: "hm".into(), opaque });
@@ -563,9 +568,10 @@ fn what_a_model_thought_goes_back_to_that_model_only() {
         }
         format!("{messages:?}")
     };
-    assert!(read_by(&model()).contains("signature"));
+    let own = read_by(&model());
+    assert!(own.contains("signature") && own.matches("commentary").count() == 2, "{own}");
     let other = read_by(&playhouse_protocol::ModelRef::new("mock", "other"));
-    assert!(other.contains("said") && !other.contains("hm"), "{other}");
+    assert!(other.contains("said") && !other.contains("hm") && !other.contains("commentary"), "{other}");
 }
 
 #[test]

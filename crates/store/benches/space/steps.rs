@@ -186,8 +186,8 @@ impl Steps {
         let finished = Record::StepFinished(StepFinished {
             step: self.step,
             parts: vec![
-                StepPart::Text { id: text, text: self.texts.said(size) },
-                StepPart::Call { id: call },
+                StepPart::Text { id: text, text: self.texts.said(size), opaque: None },
+                StepPart::Call { id: call, opaque: None },
             ],
             finish: FinishReason::ToolCalls,
             error: None,

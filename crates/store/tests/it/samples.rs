@@ -199,6 +199,7 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
                             ignored: true,
                             metadata: metadata.clone(),
                         })),
+                        opaque: None,
                     },
                     Part::File {
                         id: part(4),
@@ -449,8 +450,8 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                     text: "hm".to_owned(),
                     opaque: Some(json!({"signature": "c2ln"})),
                 },
-                StepPart::Text { id: part(10), text: "I read the file.".to_owned() },
-                StepPart::Call { id: part(11) },
+                StepPart::Text { id: part(10), text: "I read the file.".to_owned(), opaque: None },
+                StepPart::Call { id: part(11), opaque: None },
             ],
             finish: FinishReason::ToolCalls,
             error: Some(error.clone()),

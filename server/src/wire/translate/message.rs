@@ -182,7 +182,7 @@ pub(super) fn user(scene: Scene<'_>, message: &UserMessage, changes: Option<&Cha
     // Who runs a command by hand wrote that, and no text.
     let synthetic = message.kind.command().is_some();
     let parts = message.parts.iter().map(|part| match part {
-        Part::Text { id, text, marks } => {
+        Part::Text { id, text, marks, .. } => {
             let marks = marks.as_deref().cloned().unwrap_or_default();
             shapes::Part::Text {
                 head: head(scene, message.id, *id),

@@ -37,7 +37,11 @@ fn a_turn_with_text_is_told_in_the_order_of_the_wire() {
     stage.attempt(false);
     let part = stage.stream(OpenPartKind::Text, &["Hello ", "there"]);
     stage.ended(AttemptOutcome::Finished);
-    stage.finished(vec![StepPart::Text { id: part, text: "Hello there".into() }], FinishReason::Stop, None);
+    stage.finished(
+        vec![StepPart::Text { id: part, text: "Hello there".into(), opaque: None }],
+        FinishReason::Stop,
+        None,
+    );
     stage.end(TurnOutcome::Completed, None);
     assert_eq!(
         stage.told(),
@@ -404,7 +408,11 @@ fn what_is_told_live_is_what_is_read_later() {
     stage.attempt(false);
     let part = stage.stream(OpenPartKind::Text, &["done"]);
     stage.ended(AttemptOutcome::Finished);
-    stage.finished(vec![StepPart::Text { id: part, text: "done".into() }], FinishReason::Stop, None);
+    stage.finished(
+        vec![StepPart::Text { id: part, text: "done".into(), opaque: None }],
+        FinishReason::Stop,
+        None,
+    );
     stage.end(TurnOutcome::Completed, None);
     let told = stage.taken();
     let messages = stage.messages();

@@ -98,7 +98,7 @@ pub(super) fn check_log(log: &[Entry]) {
             // What was proposed in an answer whose end is not in the log is void.
             Record::StepFinished(finished) => {
                 let calls = finished.parts.iter().filter_map(|part| match part {
-                    StepPart::Call { id } => Some(*id),
+                    StepPart::Call { id, .. } => Some(*id),
                     _ => None,
                 });
                 for call in calls {

@@ -202,7 +202,7 @@ impl Stage {
             tool,
             CallInput::Object(input),
         )));
-        self.finished(vec![StepPart::Call { id: call }], FinishReason::ToolCalls, None);
+        self.finished(vec![StepPart::Call { id: call, opaque: None }], FinishReason::ToolCalls, None);
         call
     }
 
@@ -217,7 +217,7 @@ impl Stage {
             "bash",
             CallInput::Object(serde_json::Map::from_iter([("command".to_owned(), command.into())])),
         )));
-        self.finished(vec![StepPart::Call { id: call }], FinishReason::Stop, None);
+        self.finished(vec![StepPart::Call { id: call, opaque: None }], FinishReason::Stop, None);
         call
     }
 
