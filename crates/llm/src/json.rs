@@ -2,18 +2,66 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::{self, Write};
 use std::ops::Deref;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use serde_json::value::RawValue;
 
-/// Appends `value` as JSON.
+/// Appends `value` as JSON. Every text of a request is written here: what [`Clean`] replaces never leaves.
 pub(crate) fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value)
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(out, Clean))
         .expect("memory takes every write, and all keys of the wire types are strings");
+}
+
+/// `value` as JSON text, cleaned likewise. Some dialects have a call's arguments as text, in which an escape would stay one.
+pub(crate) fn written<T: Serialize + ?Sized>(value: &T) -> String {
+    let mut out = Vec::new();
+    append(&mut out, value);
+    String::from_utf8(out).expect("JSON is text")
+}
+
+/// Writes `\u{fffd}` for control characters other than tabs and line ends, and for code points that are no characters: some
+/// servers refuse a request with them, and would refuse every later one of that conversation.
+struct Clean;
+
+const REPLACEMENT: &str = "\u{fffd}";
+
+impl Formatter for Clean {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        // The first bytes of what is replaced, and of a few others.
+        let may_be = |byte: &u8| matches!(byte, 0x7f | 0xc2 | 0xef | 0xf0..=0xf4);
+        if !fragment.as_bytes().iter().any(may_be) {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let mut rest = fragment;
+        while let Some((place, bad)) = rest.char_indices().find(|(_, character)| is_replaced(*character)) {
+            writer.write_all(&rest.as_bytes()[..place])?;
+            writer.write_all(REPLACEMENT.as_bytes())?;
+            rest = &rest[place + bad.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+
+    fn write_char_escape<W: Write + ?Sized>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
+        match escape {
+            CharEscape::AsciiControl(_) | CharEscape::Backspace | CharEscape::FormFeed => {
+                writer.write_all(REPLACEMENT.as_bytes())
+            }
+            kept => CompactFormatter.write_char_escape(writer, kept),
+        }
+    }
+}
+
+/// Whether a character that JSON does not escape is replaced.
+fn is_replaced(character: char) -> bool {
+    let is_nothing = matches!(character, '\u{fdd0}'..='\u{fdef}') || u32::from(character) & 0xfffe == 0xfffe;
+    character.is_control() || is_nothing
 }
 
 /// Appends `,"name":value`. The name needs no escapes.

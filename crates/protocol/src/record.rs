@@ -540,6 +540,9 @@ pub struct ContextCleared {
     /// The calls of whose outputs only the beginning is left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<ShortenedOutput>,
+    /// Attached files that a provider refused, and calls of whose results it refused the files: a line stands for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PartId>,
 }
 
 /// An output of which only the beginning is left.

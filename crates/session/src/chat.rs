@@ -7,7 +7,7 @@ use playhouse_protocol::message::{
 };
 use serde_json::Map;
 
-use crate::context::Context;
+use crate::context::{Context, refused};
 
 /// What a prompt says for its turn only, with a hole for it.
 const TURN_SYSTEM: &str = include_str!("../../../prompts/turn-system.md");
@@ -48,7 +48,7 @@ pub(crate) fn translate_in(
     out: &mut Vec<ChatMessage>,
 ) {
     match message {
-        Message::User(message) => translate_user(message, out),
+        Message::User(message) => translate_user(message, context, out),
         Message::Assistant(message) => {
             let thoughts = (message.model == *reader).then_some(thoughts);
             translate_assistant(message, thoughts, context, out);
@@ -72,7 +72,7 @@ pub(crate) fn remind(out: &mut Vec<ChatMessage>) {
     }
 }
 
-fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
+fn translate_user(message: &UserMessage, context: &Context, out: &mut Vec<ChatMessage>) {
     // What is told of a compaction is told to clients: models read it at the beginning.
     if message.withdrawn || message.kind.is_compaction() || message.kind.is_block() {
         return;
@@ -84,6 +84,9 @@ fn translate_user(message: &UserMessage, out: &mut Vec<ChatMessage>) {
             Part::Text { .. } => {
                 let text = part.told().filter(|text| !text.is_empty())?;
                 Some(UserPart::Text { text: text.to_owned() })
+            }
+            Part::File { id, file } if context.is_refused(*id) => {
+                Some(UserPart::Text { text: refused(file) })
             }
             Part::File { file, .. } => Some(UserPart::File(file.clone())),
             Part::Reasoning { .. } | Part::Call(_) => None,

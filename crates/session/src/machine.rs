@@ -25,6 +25,7 @@ mod context;
 mod forks;
 mod prompts;
 mod questions;
+mod refusals;
 mod shell;
 mod summaries;
 mod titles;

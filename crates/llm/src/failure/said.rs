@@ -46,18 +46,27 @@ const OVERFLOW: &[&str] = &[
     "reduce the length of your prompt",
     // xAI
     "maximum prompt length",
-    // vLLM
+    // vLLM; what is left for the answer is less than nothing
     "maximum model length",
+    "must be at least 1, got -",
+    // GitHub
+    "max_prompt_tokens_exceeded",
+    "prompt token count of",
+    // SGLang, and others
+    "exceeds the maximum length",
+    "number of tokens exceeds",
     // Gemini
     "input token count",
     "exceeds the maximum number of tokens",
-    // LM Studio
+    // LM Studio, llama.cpp
+    "context shift is disabled",
     "context the overflows",
     "context overflow",
     // Alibaba
     "range of input length",
     // Moonshot, Z.ai, MiniMax
     "exceeded model token limit",
+    "prompt exceeds max length",
     "more than max tokens allowed",
     // OpenAI, Groq: one request that is more than a minute's allowance never fits.
     "input or output tokens must be reduced",

@@ -9,7 +9,7 @@ use super::details;
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, OutputLimitField, Reasoning, ReasoningWords, Words};
-use crate::json::{append, field};
+use crate::json::{append, field, written};
 use crate::media::{self, Media, is_blank, output_or_note};
 use crate::members;
 
@@ -251,7 +251,7 @@ fn assistant(parts: &[AssistantPart], context: &mut Context<'_>) -> Option<Messa
         match part {
             AssistantPart::Text { text, .. } if !is_blank(text) => texts.push(text.as_str()),
             AssistantPart::Call { id, name, input, opaque } => {
-                let arguments = Value::Object(input.clone()).to_string();
+                let arguments = written(input);
                 let function = CalledFunction { name: clean_name(name), arguments };
                 let members = members::back(opaque.as_ref(), &members::OF_CALL);
                 tool_calls.push(Call { id: context.ids.call(id), function, members });

@@ -9,7 +9,7 @@ use crate::adjust::Parameter;
 use crate::call_ids::clean_name;
 use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, Reasoning, Words};
-use crate::json::{append, field};
+use crate::json::{append, field, written};
 use crate::media::{self, Media, is_blank, output_or_note};
 use crate::members;
 
@@ -213,7 +213,7 @@ fn assistant_item<'a>(part: &'a AssistantPart, context: &mut Context<'_>) -> Opt
         AssistantPart::Call { id, name, input, opaque } => Some(Item::FunctionCall {
             call_id: context.ids.call(id),
             name: clean_name(name),
-            arguments: Value::Object(input.clone()).to_string(),
+            arguments: written(input),
             members: members::back(opaque.as_ref(), &members::OF_CALL),
         }),
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test's helper says that the test failed")]
 
 mod anthropic;
+mod clean;
 mod gemini;
 mod growth;
 mod loose;

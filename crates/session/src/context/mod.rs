@@ -13,7 +13,7 @@ mod tests;
 mod texts;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use playhouse_protocol::id::{MessageId, PartId};
@@ -25,7 +25,7 @@ pub(crate) use digest::{beginning, digest, digest_of_turn};
 pub use gauge::Fit;
 pub(crate) use gauge::{Calibration, Gauge};
 pub(crate) use plan::{Plan, Room, plan, plan_by_hand, write};
-pub(crate) use texts::cut;
+pub(crate) use texts::{cut, refused};
 
 use crate::chat::Thoughts;
 use crate::fold::FILE_BYTES;
@@ -59,10 +59,21 @@ pub(crate) struct Compacted {
     pub(crate) from: usize,
 }
 
+/// Bytes of conversation of requests to a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// The largest that was accepted.
+    pub(crate) accepted: u64,
+    /// The smallest that was refused as too long, where none that is as large was accepted since.
+    pub(crate) refused: Option<u64>,
+}
+
 /// What is left out of a history: the fold of what was cleared and compacted, and of what providers said of sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Context {
     outputs: HashMap<PartId, Shown>,
+    /// Attached files that a provider refused, and calls whose files it refused.
+    refused: HashSet<PartId>,
     pub(crate) compacted: Option<Compacted>,
     /// The record that changed last what is read of the history.
     pub(crate) revision: Seq,
@@ -72,6 +83,8 @@ pub(crate) struct Context {
     reminded: Vec<MessageId>,
     /// By model.
     calibrations: BTreeMap<String, Calibration>,
+    /// By model.
+    sizes: BTreeMap<String, Sizes>,
     /// How often room was made since an answer came.
     pub(crate) in_a_row: u32,
     /// How many summaries failed since one was written, or since the turn began.
@@ -82,6 +95,29 @@ impl Context {
     /// How much of a call's output is read.
     pub(crate) fn shown(&self, call: PartId) -> Shown {
         self.outputs.get(&call).copied().unwrap_or(Shown::Whole)
+    }
+
+    /// Whether a provider refused this file, or the files of this call.
+    pub(crate) fn is_refused(&self, file: PartId) -> bool {
+        self.refused.contains(&file)
+    }
+
+    /// A provider accepted a request to `model` whose conversation had so many bytes.
+    pub(crate) fn accept(&mut self, model: &ModelRef, bytes: u64) {
+        let sizes = self.sizes.entry(model.to_string()).or_default();
+        sizes.accepted = sizes.accepted.max(bytes);
+        sizes.refused = sizes.refused.filter(|refused| *refused > bytes);
+    }
+
+    /// It refused one as too long.
+    pub(crate) fn refuse(&mut self, model: &ModelRef, bytes: u64) {
+        let sizes = self.sizes.entry(model.to_string()).or_default();
+        sizes.refused = Some(sizes.refused.map_or(bytes, |refused| refused.min(bytes)));
+    }
+
+    /// What is known of the sizes of requests to `model`.
+    pub(crate) fn sizes(&self, model: &ModelRef) -> Sizes {
+        self.sizes.get(&model.to_string()).copied().unwrap_or_default()
     }
 
     /// About how many bytes a result adds to a request.
@@ -127,6 +163,7 @@ impl Context {
         let lines = cleared.calls.iter().map(|call| (*call, Shown::Line));
         let beginnings = cleared.shortened.iter().map(|short| (short.call, Shown::Beginning(short.bytes)));
         self.outputs.extend(beginnings.chain(lines));
+        self.refused.extend(&cleared.files);
         self.made_room(at);
     }
 

@@ -140,7 +140,7 @@ pub(crate) fn write(session: &Session, room: &Room, from: usize, summary: Option
     let whole_bytes =
         |kept: &Option<Kept>| kept.as_ref().filter(|kept| kept.whole.is_some()).map_or(0, |kept| kept.bytes);
     Written {
-        cleared: (!shortened.is_empty()).then(|| ContextCleared { calls: Vec::new(), shortened }),
+        cleared: (!shortened.is_empty()).then(|| ContextCleared { shortened, ..ContextCleared::default() }),
         bytes: tail - room.pending + text.len() as u64 + whole_bytes(&first) + whole_bytes(&prompt),
         first: whole(&first),
         prompt: whole(&prompt),
@@ -262,7 +262,7 @@ impl<'a> History<'a> {
             }
         }
         let frees = saved >= needed && !(calls.is_empty() && shortened.is_empty());
-        frees.then_some(ContextCleared { calls, shortened })
+        frees.then_some(ContextCleared { calls, shortened, files: Vec::new() })
     }
 
     /// The results of a message, and how many bytes of each are read.

@@ -1,9 +1,13 @@
 //! What stands in place of what is left out. The texts are files.
 
+use playhouse_protocol::message::Attachment;
+
 /// In place of an output.
 const CLEARED: &str = include_str!("../../../../prompts/context/cleared.md");
 /// Behind the beginning of an output.
 const SHORTENED: &str = include_str!("../../../../prompts/context/shortened.md");
+/// In place of a file that a provider refused.
+const REFUSED: &str = include_str!("../../../../prompts/context/refused.md");
 /// Around a summary.
 const SUMMARY: &str = include_str!("../../../../prompts/context/summary.md");
 /// In place of messages that nothing summarizes.
@@ -17,6 +21,11 @@ const TURN: &str = include_str!("../../../../prompts/context/turn.md");
 
 pub(super) fn cleared(bytes: usize) -> String {
     CLEARED.trim_end().replacen("{{bytes}}", &bytes.to_string(), 1)
+}
+
+pub(crate) fn refused(file: &Attachment) -> String {
+    let text = REFUSED.trim_end().replacen("{{mime}}", &file.mime, 1);
+    text.replacen("{{name}}", &file.filename, 1)
 }
 
 /// The beginning of an output, and that it is one.

@@ -14,6 +14,17 @@ use crate::fold::Session;
 impl Context {
     /// What is read of a result.
     pub(crate) fn output(&self, call: PartId, result: &CallResult) -> (String, Vec<Attachment>) {
+        let (mut output, attachments) = self.output_as_shown(call, result);
+        if !self.is_refused(call) {
+            return (output, attachments);
+        }
+        for file in attachments {
+            output.extend(["\n", &texts::refused(&file)]);
+        }
+        (output, Vec::new())
+    }
+
+    fn output_as_shown(&self, call: PartId, result: &CallResult) -> (String, Vec<Attachment>) {
         let whole = || result.output.clone();
         match self.shown(call) {
             Shown::Whole => (whole(), result.attachments.clone()),

@@ -66,11 +66,12 @@ impl Session {
         let holds = |part: &Part| {
             let is_it = |call| part.id() == call;
             cleared.calls.iter().copied().any(is_it)
+                || cleared.files.iter().copied().any(is_it)
                 || cleared.shortened.iter().any(|short| is_it(short.call))
         };
         let changed = |message: &Message| match message {
             Message::Assistant(message) => message.parts.iter().any(holds),
-            Message::User(_) => false,
+            Message::User(message) => message.parts.iter().any(holds),
         };
         // The reasoning of the answer that made the call stands before the call's result.
         if let Some(first) = self.messages.iter().position(changed) {

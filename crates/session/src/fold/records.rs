@@ -352,8 +352,12 @@ impl Session {
         step.bad_answers += u32::from(failed == Some(ErrorCode::BadAnswer));
         step.empty_answers += u32::from(failed == Some(ErrorCode::EmptyAnswer));
         step.overflowed = failed == Some(ErrorCode::ContextOverflow);
+        if step.overflowed {
+            self.context.refuse(&turn.model, bytes);
+        }
         if ended.outcome == AttemptOutcome::Finished {
             self.context.in_a_row = 0;
+            self.context.accept(&turn.model, bytes);
         }
         let Some(usage) = &ended.usage else { return Ok(()) };
         if usage.quality == Quality::Reported && usage.tokens.all_input() > 0 {

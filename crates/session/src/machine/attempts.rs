@@ -4,7 +4,7 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, StepFinished, StepPart,
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, StepFinished, StepPart,
 };
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage};
@@ -121,8 +121,14 @@ impl Machine {
         if self.stopping {
             return self.end_attempt(open.id, &open.prices, AttemptOutcome::Lost, used, None, stamp);
         }
+        let files = if adjusted { Vec::new() } else { self.refused_files(&error) };
+        let error = if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open) };
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
+        if !files.is_empty() {
+            return self
+                .append(Record::ContextCleared(ContextCleared { files, ..Default::default() }), stamp.now);
+        }
         // It was not sent, as it did not fit: now that its size is known, `next_attempt` makes room, or ends the turn.
         if error.code == ErrorCode::PromptTooLong {
             return Ok(());

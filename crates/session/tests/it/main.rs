@@ -9,6 +9,7 @@ mod forks;
 mod harness;
 mod loops;
 mod prompts;
+mod refusals;
 mod room;
 mod scripts;
 mod simulation;

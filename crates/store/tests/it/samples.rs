@@ -536,6 +536,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         Record::ContextCleared(ContextCleared {
             calls: vec![part(11), part(14)],
             shortened: vec![ShortenedOutput { call: part(15), bytes: 4_000 }],
+            files: Vec::new(),
         }),
         Record::ContextCompacted(ContextCompacted {
             how: CompactionKind::Summary,
