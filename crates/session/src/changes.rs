@@ -63,6 +63,11 @@ fn of_file(facts: &Map<String, Value>) -> Option<Told<'_>> {
     Some(Told { path, status, additions, deletions, patch })
 }
 
+/// The files that a result tells of.
+pub(crate) fn paths(result: &CallResult) -> impl Iterator<Item = &str> {
+    told(result).map(|told| told.path)
+}
+
 /// How much was changed: what a fold keeps of results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {

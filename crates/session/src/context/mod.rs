@@ -8,6 +8,7 @@
 mod digest;
 mod gauge;
 mod plan;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod texts;

@@ -8,7 +8,7 @@ use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallPart, CallState, Message, Part};
 use playhouse_protocol::record::{ContextCleared, ShortenedOutput};
 
-use super::{LINE_BYTES, Shown, texts};
+use super::{LINE_BYTES, Shown, standing, texts};
 use crate::fold::Session;
 
 /// What the texts around a summary, a mark and the beginnings of two prompts have at most.
@@ -17,6 +17,8 @@ const MARK_BYTES: u64 = 1_200;
 const SMALL_OUTPUT: u64 = LINE_BYTES + 100;
 /// Messages of fewer bytes than this are not summarized by hand: what stands for them would not be shorter.
 const LEAST_SUMMARIZED: u64 = 800;
+/// What stands beside a summary has no more than this.
+const MOST_STANDING: u64 = 6_000;
 /// A beginning of a prompt that would be shorter than this is not shown.
 const LEAST_EXCERPT: u64 = 200;
 /// Turns at the end that stay as they are, where they fit.
@@ -127,14 +129,17 @@ pub(crate) fn write(session: &Session, room: &Room, from: usize, summary: Option
     let first = first.map(|first| Kept::new(session, first, share));
     let prompt = prompt.map(|prompt| Kept::new(session, prompt, share));
     let of = |kept: &Option<Kept>| kept.as_ref().map_or(0, |kept| kept.bytes);
+    let standing = standing::standing(session, before, (space / 4).min(MOST_STANDING));
+    let taken = of(&prompt) + standing.as_ref().map_or(0, String::len) as u64;
     let main = match summary {
-        Some(summary) => texts::summary(texts::cut(summary.trim(), space.saturating_sub(of(&prompt)))),
+        Some(summary) => texts::summary(texts::cut(summary.trim(), space.saturating_sub(taken))),
         None => {
             texts::left_out(before.iter().filter(|message| session.context.bytes_of(message) > 0).count())
         }
     };
     let excerpt = |kept: &Option<Kept>| kept.as_ref().and_then(|kept| kept.excerpt.clone());
-    let pieces: Vec<String> = [excerpt(&first), Some(main), excerpt(&prompt)].into_iter().flatten().collect();
+    let pieces: Vec<String> =
+        [excerpt(&first), Some(main), standing, excerpt(&prompt)].into_iter().flatten().collect();
     let text = pieces.join("\n\n");
     let whole = |kept: &Option<Kept>| kept.as_ref().and_then(|kept| kept.whole);
     let whole_bytes =

@@ -14,6 +14,8 @@ const SUMMARY: &str = include_str!("../../../../prompts/context/summary.md");
 const CUT: &str = include_str!("../../../../prompts/context/cut.md");
 /// Around the beginning of a prompt.
 const EXCERPT: &str = include_str!("../../../../prompts/context/excerpt.md");
+/// Around what holds whatever a summary says.
+const STANDING: &str = include_str!("../../../../prompts/context/standing.md");
 /// Around a conversation that is to be summarized.
 const CONVERSATION: &str = include_str!("../../../../prompts/context/conversation.md");
 /// Around a turn that is to be summarized.
@@ -37,6 +39,10 @@ pub(super) fn shortened(output: &str, most: u64) -> String {
 
 pub(super) fn summary(text: &str) -> String {
     SUMMARY.trim_end().replacen("{{text}}", text, 1)
+}
+
+pub(super) fn standing(text: &str) -> String {
+    STANDING.trim_end().replacen("{{text}}", text, 1)
 }
 
 pub(super) fn left_out(count: usize) -> String {

@@ -2,10 +2,12 @@
 
 use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{CallOutcome, FinishReason};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason};
+use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::{Effect, Record, SessionChanged, SettledTool, TurnOutcome};
 use playhouse_protocol::{ErrorCode, MessageId, WhenBusy};
-use playhouse_session::{CallReport, Deadline, Effect as Order, Fit, Input, SystemMade};
+use playhouse_session::{AttemptReport, CallReport, Deadline, Effect as Order, Fit, Input, SystemMade};
+use serde_json::json;
 
 use crate::harness::{Harness, TestFacts, model};
 
@@ -246,6 +248,61 @@ fn a_request_that_was_too_long_is_made_again_with_less() {
     );
     let Some(Record::TurnEnded(ended)) = h.log.last().map(|entry| &entry.record) else { panic!("it ended") };
     assert_eq!(ended.error.as_ref().unwrap().code, ErrorCode::ContextOverflow);
+}
+
+/// A step of one call with these arguments, of which this is reported.
+fn called(h: &mut Harness, tool: &str, input: serde_json::Value, report: CallReport) {
+    let AttemptReport::Finished(mut answer) = h.finished("", &[tool], FinishReason::ToolCalls) else {
+        panic!()
+    };
+    answer.calls[0].input = CallInput::from_model(&input.to_string());
+    let attempt = *h.attempts.last().unwrap();
+    h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
+    h.prepared(tool, Effect::None);
+    let call = h.call(tool);
+    h.on(Input::Call(call, report));
+}
+
+#[test]
+fn what_still_holds_stands_behind_a_summary() {
+    let mut h = narrow(true);
+    let done = |metadata: serde_json::Value| {
+        let mut report = CallReport::text(CallOutcome::Done, "done");
+        report.metadata = metadata.as_object().unwrap().clone();
+        report
+    };
+    let todo =
+        |content: &str, status| Todo { content: content.into(), status, priority: TodoPriority::Medium };
+    let todos = vec![
+        todo("write the parser", TodoStatus::Completed),
+        todo("wire it\nup", TodoStatus::InProgress),
+        todo("report it", TodoStatus::Pending),
+    ];
+    h.prompt("go");
+    called(&mut h, "todowrite", json!({}), CallReport { todos: Some(todos), ..done(json!({})) });
+    called(&mut h, "skill", json!({"name": "release"}), done(json!({})));
+    called(
+        &mut h,
+        "skill",
+        json!({"name": "unknown"}),
+        CallReport::text(CallOutcome::Failed, "no such skill"),
+    );
+    let server = |running: bool| json!({"processId": "bg_1", "running": running});
+    called(&mut h, "bash", json!({"command": "npm start", "background": true}), done(server(true)));
+    let ended = json!({"processId": "bg_2", "running": true, "command": "make"});
+    called(&mut h, "bash", json!({"command": "make", "background": true}), done(ended.clone()));
+    let list =
+        json!({"processes": [server(true), {"processId": "bg_2", "running": false, "command": "make"}]});
+    called(&mut h, "process", json!({"action": "list"}), done(list));
+    let edit = |path: &str| json!({"filePath": path, "additions": 1, "deletions": 0});
+    called(&mut h, "edit", json!({}), done(edit("src/lib.rs")));
+    h.answer("It is begun.", &[]);
+    for _ in 0..7 {
+        talk(&mut h, 2_400);
+    }
+    h.prompt("more");
+    aside(&mut h, "Much was said.");
+    insta::assert_snapshot!(first_text(&h));
 }
 
 #[test]
