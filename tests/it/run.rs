@@ -234,11 +234,11 @@ fn images_and_pdf_are_attached() {
     in_both(|| {
         for dialect in Dialect::ALL {
             let stage = Stage::speaking(dialect, Script::new().model("m", Model::new()));
-            stage.write("dot.png", DOT).write("page.pdf", b"%PDF-1.7 rest");
+            stage.write("dot.png", DOT).write("page.pdf", include_bytes!("../fixtures/page.pdf"));
             stage.run(["-f", "dot.png", "-f", "page.pdf", "What is this?"]).is(0);
             let request = stage.requests().remove(0).to_string();
             // Both in base64.
-            for content in [DOT_CODE, "JVBERi0xLjcgcmVzdA"] {
+            for content in [DOT_CODE, "JVBERi0xLjcKMSAwIG9i"] {
                 assert!(request.contains(content), "{dialect:?}: {content} in {request}");
             }
             assert!(request.contains("image/png") && request.contains("page.pdf"), "{request}");

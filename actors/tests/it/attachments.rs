@@ -73,7 +73,7 @@ async fn files_are_told_by_content_and_made_to_fit() {
         file(&stage, "application/octet-stream", "notes.md", "# Notes\n{{name}}\n").await,
         file(&stage, "text/csv", "a.csv", "a,b\n").await,
         file(&stage, "text/plain", "wide.txt", picture(3_000, 30)).await,
-        file(&stage, "image/png", "paper.png", "%PDF-1.7 ...").await,
+        file(&stage, "image/png", "paper.png", include_str!("../../../tests/fixtures/page.pdf")).await,
         file(&stage, "image/png", "not.png", "just words").await,
     ];
     session.run(Prompt { files: given, ..Prompt::text("look") }).await.unwrap();
@@ -91,7 +91,7 @@ async fn files_are_told_by_content_and_made_to_fit() {
             "look",
             "<file name=\"notes.md\">\n# Notes\n{{name}}\n</file>",
             "<file name=\"a.csv\">\na,b\n</file>",
-            "[the file \"paper.png\" (application/pdf, 12 bytes) is not shown: this model reads no PDF documents]",
+            "[the file \"paper.png\" (application/pdf, 309 bytes) is not shown: this model reads no PDF documents]",
             "<file name=\"not.png\">\njust words\n</file>",
         ]
     );
@@ -119,6 +119,7 @@ async fn a_file_that_no_model_reads_is_refused_with_its_name() {
         (b"\0\xff".to_vec(), "it is neither text (UTF-8) nor a PNG"),
         (vec![b'x'; 300_000], "it is a text of 300000 bytes, more than 204800"),
         ([b"%PDF-1.7".as_slice(), &vec![0; 5_000_000]].concat(), "it has 5.0 MB (application/pdf)"),
+        (b"%PDF-1.7 and no more".to_vec(), "it is damaged or not whole (application/pdf)"),
     ] {
         let files = vec![file(&stage, "image/png", "thing", content).await];
         let error = session.prompt(Prompt { files, ..Prompt::text("look") }).await.unwrap_err();

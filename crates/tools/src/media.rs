@@ -2,8 +2,10 @@
 //!
 //! A file that a provider refuses would stand in every later request of its session, which could then never go on. So what
 //! is attached was decoded here, has at most [`SIDE`] pixels a side, and is at most [`LARGEST_IMAGE`] bytes long. Images that
-//! are larger are scaled down; what is no whole image is refused.
+//! are larger are scaled down; what is no whole image is refused. Documents were opened here: they are not encrypted, and have
+//! at most [`MOST_PAGES`] pages.
 
+mod document;
 mod image;
 
 use bytes::Bytes;
@@ -19,6 +21,8 @@ pub const LARGEST_IMAGE: usize = 3_750_000;
 pub const LARGEST_SOURCE: u64 = 32_000_000;
 /// The longest document, in bytes.
 pub const LARGEST_DOCUMENT: u64 = 5_000_000;
+/// The most pages of a document.
+pub const MOST_PAGES: usize = 100;
 /// The longest text that is attached to a prompt, in bytes: about 50,000 tokens.
 pub const LONGEST_TEXT: usize = 200 * 1024;
 /// The most pixels that are decoded.
@@ -129,6 +133,22 @@ pub enum MediaError {
         /// Rows.
         height: u32,
     },
+    /// It has too many pages.
+    #[error(
+        "has {pages} pages ({mime}), and at most {MOST_PAGES} can be shown: make a copy with fewer pages, or take its text"
+    )]
+    Pages {
+        /// Its media type.
+        mime: &'static str,
+        /// Its pages.
+        pages: usize,
+    },
+    /// It can be read with a password only.
+    #[error("is encrypted ({mime}), and cannot be shown: make a copy without a password")]
+    Encrypted {
+        /// Its media type.
+        mime: &'static str,
+    },
     /// It is damaged, or only its beginning is there.
     #[error("is damaged or not whole ({mime}), and cannot be shown: {reason}")]
     Broken {
@@ -191,15 +211,36 @@ pub fn given(content: Bytes) -> Result<Given, MediaError> {
 /// Makes an image or a document fit. Blocks for up to some seconds.
 ///
 /// # Errors
-/// It is too long, has too many pixels, or is not whole.
+/// It is too long, has too many pixels or pages, is encrypted, or is not whole.
 pub fn fit(kind: Kind, content: Bytes) -> Result<Sendable, MediaError> {
     if let Some(error) = MediaError::long(kind, content.len() as u64) {
         return Err(error);
     }
     match kind {
-        Kind::Pdf => Ok(Sendable { kind, content, scaled: None }),
+        Kind::Pdf => document::fit(content),
         _ => image::fit(kind, content),
     }
+}
+
+/// A document of so many empty pages.
+#[cfg(test)]
+pub(crate) fn document_of(pages: usize) -> Vec<u8> {
+    use std::fmt::Write as _;
+    let kids: String = (0..pages).map(|page| format!("{} 0 R ", page + 3)).collect();
+    let mut objects = vec![
+        "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
+        format!("<</Type/Pages/Kids[{kids}]/Count {pages}>>"),
+    ];
+    objects.extend((0..pages).map(|_| "<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>".to_owned()));
+    let mut text = "%PDF-1.7\n".to_owned();
+    let mut table = format!("xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1);
+    for (number, object) in objects.iter().enumerate() {
+        let _ = writeln!(table, "{:010} 00000 n ", text.len());
+        let _ = writeln!(text, "{} 0 obj\n{object}\nendobj", number + 1);
+    }
+    let (size, begin) = (objects.len() + 1, text.len());
+    let _ = write!(text, "{table}trailer\n<</Root 1 0 R/Size {size}>>\nstartxref\n{begin}\n%%EOF\n");
+    text.into_bytes()
 }
 
 #[cfg(test)]

@@ -63,6 +63,14 @@ async fn an_attached_file_is_read_by_its_own_tenant_in_its_own_session() {
     }
 }
 
+/// A document of one page.
+const PAGE: &str = "\
+    JVBERi0xLjcKMSAwIG9iago8PC9UeXBlL0NhdGFsb2cvUGFnZXMgMiAwIFI+PgplbmRvYmoKMiAwIG9iago8PC9UeX\
+    BlL1BhZ2VzL0tpZHNbMyAwIFIgXS9Db3VudCAxPj4KZW5kb2JqCjMgMCBvYmoKPDwvVHlwZS9QYWdlL1BhcmVudCAy\
+    IDAgUi9NZWRpYUJveFswIDAgOSA5XT4+CmVuZG9iagp4cmVmCjAgNAowMDAwMDAwMDAwIDY1NTM1IGYgCjAwMDAwMD\
+    AwMDkgMDAwMDAgbiAKMDAwMDAwMDA1NCAwMDAwMCBuIAowMDAwMDAwMTA2IDAwMDAwIG4gCnRyYWlsZXIKPDwvUm9v\
+    dCAxIDAgUi9TaXplIDQ+PgpzdGFydHhyZWYKMTY3CiUlRU9GCgoK";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_address() {
     let site = Site::new();
@@ -70,8 +78,8 @@ async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_addre
     let (wire, client) = (Wire::of(&served, None), Client::of(&served, None));
     let session = wire.session("m", "tester").await;
     let mut events = wire.events("/event", None).await;
-    // "%PDF-1.7", and zeros behind it: four letters of this code are three bytes.
-    let large = format!("JVBERi0xLjcA{}", "A".repeat(2 * 1024 * 1024));
+    // Zeros behind it: four letters of this code are three bytes.
+    let large = format!("{PAGE}{}", "A".repeat(2 * 1024 * 1024));
     let file = |name: &str, mime: &str, content: &str| json!({"type": "file", "mime": mime, "filename": name, "url": format!("data:{mime};base64,{content}")});
     let parts = json!([{"type": "text", "text": "look"}, file("dot.png", "image/png", DOT), file("large.pdf", "application/pdf", &large)]);
     wire.ask("POST", &format!("/session/{session}/prompt_async"), &[], &json!({"parts": parts}).to_string())

@@ -215,7 +215,7 @@ async fn a_file_that_was_cut_away_is_not_read() {
 #[tokio::test]
 async fn documents_of_a_batch_are_bounded_together() {
     let fixture = fixture(Vec::new());
-    let mut document = b"%PDF-1.7".to_vec();
+    let mut document = crate::media::document_of(1);
     document.resize(4_000_000, 7);
     let mut calls = Vec::new();
     for number in 0..4 {

@@ -43,7 +43,7 @@ fn site(seen: &Seen) -> Reply {
         ),
         "/pixel.png?x=1" => Reply::ok("image/png", PNG),
         "/picture" => Reply::ok("application/octet-stream", PNG),
-        "/paper.pdf" => Reply::ok("application/pdf", "%PDF-1.7 and so on"),
+        "/paper.pdf" => Reply::ok("application/pdf", include_str!("../../../../tests/fixtures/page.pdf")),
         "/svg" => Reply::ok("image/svg+xml", "<svg><title>t</title></svg>"),
         "/binary" => Reply::ok("application/octet-stream", b"\x7fELF\x00\x01"),
         "/film" => Reply::ok("video/mp4", "...."),

@@ -79,7 +79,8 @@ async fn a_missing_file_suggests_its_neighbours() {
 
 #[tokio::test]
 async fn images_and_documents_are_attached() {
-    let house = House::with(&["doc.pdf=%PDF-1.7 ..."]);
+    let house = House::with(&[]);
+    house.put("doc.pdf", &crate::media::document_of(1));
     house.put("a.png", DOT);
     let image = house.call("read", json!({"filePath": "a.png"})).await.unwrap();
     assert_eq!(image.output, "a.png (image/png, 67 bytes) is attached");
