@@ -4,7 +4,10 @@
 //! A command is its arguments, one call of this client, and what it prints. An operation is one method here, whose types are
 //! those of the server's handler.
 
-use playhouse_server::{DirectClient, ListSearch, Method, OperatorClient, OperatorError, SessionPage};
+use playhouse_protocol::SessionId;
+use playhouse_server::{
+    DirectClient, ListSearch, Method, OperatorClient, OperatorError, SessionPage, SessionView,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,6 +25,11 @@ impl Client {
     /// `GET /v1/sessions`
     pub(crate) async fn sessions(&self, search: &ListSearch) -> Result<SessionPage, OperatorError> {
         self.get("/v1/sessions", search).await
+    }
+
+    /// `GET /v1/sessions/{session}`
+    pub(crate) async fn session(&self, session: SessionId) -> Result<SessionView, OperatorError> {
+        self.get(&format!("/v1/sessions/{session}"), &()).await
     }
 
     /// `GET /v1/models`, as JSON.

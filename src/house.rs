@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
 use playhouse_llm::Credentials;
+use playhouse_protocol::upkeep::Salvaged;
 use playhouse_protocol::{CommandError, Day, Sandbox};
 use playhouse_server::{App, DirectClient, Facts, Keys, Operations, Operator, ServerOptions};
-use playhouse_store::{Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
+use playhouse_store::{OnDamage, Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
@@ -82,6 +83,7 @@ pub struct HouseBuilder {
     sandbox: Option<Sandbox>,
     network: Option<bool>,
     sinks: bool,
+    salvages: bool,
     resumes: bool,
     summaries: bool,
 }
@@ -123,6 +125,7 @@ impl House {
             network: None,
             sinks: true,
             resumes: false,
+            salvages: true,
             summaries: false,
         }
     }
@@ -258,6 +261,13 @@ impl HouseBuilder {
         self
     }
 
+    /// Whether it salvages a store that is damaged where its settings say so, as it does unless it is told not to.
+    #[must_use]
+    pub fn salvages(mut self, salvages: bool) -> Self {
+        self.salvages = salvages;
+        self
+    }
+
     /// Whether it goes on by itself with what an engine before it left unfinished, unless its settings leave that to people. It
     /// does not unless it is told to: then a session goes on when it is woken.
     #[must_use]
@@ -292,6 +302,7 @@ impl HouseBuilder {
             sandbox,
             network,
             sinks,
+            salvages,
             resumes,
             summaries,
         } = self;
@@ -301,7 +312,11 @@ impl HouseBuilder {
         tell_of_endings(&settings);
         let store = match &data {
             Some(data) => {
-                Store::open_with(data, &StoreOptions { backend: settings.store, ..StoreOptions::default() })?
+                let options = StoreOptions { backend: settings.store, ..StoreOptions::default() };
+                match settings.store_on_damage {
+                    OnDamage::Salvage if salvages => open_or_salvage(data, &options)?,
+                    OnDamage::Salvage | OnDamage::Refuse => Store::open_with(data, &options)?,
+                }
             }
             None => Store::memory()?,
         };
@@ -385,6 +400,27 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
         }
     }
     path.to_owned()
+}
+
+/// Opens a store, salvages it first if it is damaged, and says what became of that.
+fn open_or_salvage(data: &Path, options: &StoreOptions) -> Result<Store, StoreError> {
+    let (store, salvaged) = Store::open_or_salvage(data, options, now())?;
+    if let Some(Salvaged {
+        sessions, not_there, more_not_there, shorter, more_shorter, end_lost, kept, ..
+    }) = salvaged
+    {
+        let missing = not_there.len() as u64 + more_not_there;
+        let shorter = shorter.len() as u64 + more_shorter;
+        tracing::error!(
+            sessions,
+            missing,
+            shorter,
+            end_lost,
+            kept,
+            "the store was damaged, and was salvaged: look at the disk. What was there is kept"
+        );
+    }
+    Ok(store)
 }
 
 /// Names the models of the configuration that end soon or have ended.

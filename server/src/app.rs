@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use playhouse_actors::{Engine, Load, Others, SessionHandle, Within, fold};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
+use playhouse_protocol::upkeep::SessionLoss;
 use playhouse_protocol::{CommandError, MessageId, SessionId, SessionSummary};
 use playhouse_store::{ListQuery, Page};
 use tokio::sync::{Notify, Semaphore};
@@ -336,9 +337,20 @@ impl App {
             Ok(summary) if principal.sees(&summary.tenant) && self.reaches(principal, &summary.workspace) => {
                 Ok(summary)
             }
-            Ok(_) => Err(CommandError::NotFound(id).into()),
+            Ok(_) | Err(CommandError::NotFound(_)) => Err(match self.engine().missing(id).await {
+                CommandError::Lost { loss, .. } if !self.may_know(principal, &loss) => {
+                    CommandError::NotFoundSince { session: id, salvaged: loss.at }.into()
+                }
+                error => error.into(),
+            }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a session that was lost was one that `principal` saw, as far as that is known.
+    fn may_know(&self, principal: &Principal, loss: &SessionLoss) -> bool {
+        loss.tenant.as_ref().is_none_or(|tenant| principal.sees(tenant))
+            && loss.workspace.as_ref().is_none_or(|workspace| self.reaches(principal, workspace))
     }
 
     /// A session of `principal`'s tenant; it is woken.

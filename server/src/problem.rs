@@ -59,6 +59,8 @@ kinds! {
     Forbidden = "forbidden", FORBIDDEN, "Not allowed";
     /// There is no such thing for this tenant.
     NotFound = "not-found", NOT_FOUND, "Not found";
+    /// There was such a session, which was lost when the store was damaged.
+    Lost = "lost", GONE, "Lost when the store was damaged";
     /// The path is known, and not with this method.
     Method = "method-not-allowed", METHOD_NOT_ALLOWED, "Method not allowed";
     /// The session is busy, and the prompt said `reject`.
@@ -177,7 +179,9 @@ impl fmt::Display for Problem {
 impl From<CommandError> for Problem {
     fn from(error: CommandError) -> Self {
         let kind = match &error {
+            CommandError::Lost { .. } => Kind::Lost,
             CommandError::NotFound(_)
+            | CommandError::NotFoundSince { .. }
             | CommandError::NoSuchTurn { .. }
             | CommandError::NoSuchConsent(_)
             | CommandError::NoSuchQuestion(_) => Kind::NotFound,
@@ -204,6 +208,17 @@ impl From<CommandError> for Problem {
                 let told =
                     format!("there is no session {session}; the list of sessions has those that there are");
                 Self { in_full: Some(error.to_string().into()), ..Self::new(kind, told) }
+            }
+            CommandError::NotFoundSince { session, salvaged } => {
+                let told = format!(
+                    "there is no session {session}; the list of sessions has those that there are. The store was damaged and \
+                     salvaged at {salvaged}: a session from before may have been lost then"
+                );
+                Self { in_full: Some(error.to_string().into()), ..Self::new(kind, told) }
+            }
+            // Where the rest is kept is the operator's.
+            CommandError::Lost { reason, .. } => {
+                Self { in_full: Some(error.to_string().into()), ..Self::new(kind, reason.as_str()) }
             }
             _ => Self::new(kind, error.to_string()),
         };
@@ -254,7 +269,8 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_protocol::SessionId;
+    use playhouse_protocol::upkeep::SessionLoss;
+    use playhouse_protocol::{SessionId, Timestamp};
     use playhouse_store::{StoreError, SuspensionReason};
 
     use super::*;
@@ -287,5 +303,24 @@ mod tests {
             "{problem}"
         );
         assert!(problem.in_full().unwrap().detail.contains("`playhouse sessions list`"));
+        let salvaged = Timestamp::from_millis(1_800_000_000_000);
+        let problem = Problem::from(CommandError::NotFoundSince { session, salvaged });
+        assert!(
+            problem.detail.contains("salvaged at 2027-01-15T08:00:00Z")
+                && !problem.detail.contains("playhouse")
+        );
+        let (at, kept, reason) = (salvaged, "/data/damaged-1".to_owned(), "it is lost".to_owned());
+        let loss = Box::new(SessionLoss {
+            at,
+            kept,
+            had: None,
+            left: 0,
+            turns: None,
+            tenant: None,
+            workspace: None,
+        });
+        let problem = Problem::from(CommandError::Lost { session, reason, loss });
+        assert_eq!((problem.kind.status(), &*problem.detail), (StatusCode::GONE, "it is lost"));
+        assert!(problem.in_full().unwrap().detail.ends_with("is kept in /data/damaged-1"));
     }
 }

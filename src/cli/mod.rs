@@ -273,6 +273,8 @@ impl From<CommandError> for Failure {
             CommandError::Invalid(_)
             | CommandError::Unusable(_)
             | CommandError::NotFound(_)
+            | CommandError::NotFoundSince { .. }
+            | CommandError::Lost { .. }
             | CommandError::NoSuchTurn { .. } => Self::usage(error.to_string()),
             _ => Self::failed(error.to_string()),
         }

@@ -17,7 +17,7 @@ use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Command, Entry, EventBody, ModelRef, Record, SessionId, Timestamp};
 use playhouse_server::{ListSearch, SessionView, Stands};
 
-use super::reach::{Reach, any_or_start, open};
+use super::reach::{Held, Reach, any_or_start, open};
 use super::render::{Shape, printable, settled, usage};
 use super::run::{TENANT, directory, text_of};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, print};
@@ -109,7 +109,7 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
         SessionsCommand::Show { session } => {
             let session = id(&session)?;
             let held = open(common).await?;
-            show(held.reach(), session).await?;
+            show(&held, session).await?;
             held.close().await;
         }
         SessionsCommand::Export { session } => {
@@ -278,8 +278,8 @@ fn state(state: SessionState) -> &'static str {
     }
 }
 
-async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
-    let SessionLog { entries, damage } = reach.read(id).await?;
+async fn show(held: &Held, id: SessionId) -> Result<(), Failure> {
+    let SessionLog { entries, damage } = held.reach().read(id).await?;
     let (session, misfit) = fold(&entries);
     let reason = damage.or(misfit.map(|misfit| misfit.to_string()));
     let mut text = String::new();
@@ -299,6 +299,10 @@ async fn show(reach: &Reach, id: SessionId) -> Result<(), Failure> {
         ];
         for (name, value) in head {
             push(&mut text, format_args!("{name:10} {value}\n"));
+        }
+        // One that is parked for its damage, or is gone by now, says so by itself.
+        if let Ok(SessionView { salvaged: Some(salvaged), .. }) = held.client().session(id).await {
+            push(&mut text, format_args!("{:10} {}\n", "salvaged", one_line(&salvaged.reason)));
         }
         let by_model: &BTreeMap<String, Totals> = &summary.usage;
         if by_model.len() > 1 {

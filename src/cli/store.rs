@@ -106,6 +106,15 @@ fn saved(salvaged: &Salvaged) -> String {
     if salvaged.more_not_there > 0 {
         text += &format!("and {} more\n", counted(salvaged.more_not_there, "session", "sessions"));
     }
+    for session in &salvaged.shorter {
+        text += &format!("{session}: shorter than it was\n");
+    }
+    if salvaged.more_shorter > 0 {
+        text += &format!("and {} more\n", counted(salvaged.more_shorter, "session", "sessions"));
+    }
+    if salvaged.end_lost {
+        text += "what was written last is gone: any session may be shorter than it was\n";
+    }
     text + &format!(
         "{} can be read; what was there before is in {}, with its blobs. `playhouse store check` says what is wrong with what is \
          there now\n",

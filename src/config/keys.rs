@@ -101,6 +101,8 @@ keys! {
         "Walls around the programs of sessions: `required` (where none can be built, none runs), `best-effort` (the best that this machine has, and none where it has none) or `off`.";
     Store = "store", Text, "`sled`", false,
         "What a new data directory keeps sessions in: `sled` or `redb`. One that is there keeps what it has.";
+    StoreOnDamage = "store_on_damage", Text, "`refuse`", false,
+        "What `serve` and `run` do with a store that is found damaged when it is opened: `refuse` it, or `salvage` what can be read of it and go on with that. The damaged one is kept. A second damage within an hour is refused.";
     WallsRead = "walls.read", List, "none", false,
         "Directories that programs may read beside the workspace and the system's own: absolute, or from `~/`. One that is not there is left out.";
     WallsWrite = "walls.write", List, "none", false,

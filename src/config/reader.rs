@@ -210,6 +210,10 @@ impl Reader<'_> {
                 let parsed = name.parse();
                 self.settings.store = parsed.map_err(|error: String| keyed(setting, &error))?;
             }
+            (KeyName::StoreOnDamage, Value::Text(name)) => {
+                let parsed = name.parse();
+                self.settings.store_on_damage = parsed.map_err(|error: String| keyed(setting, &error))?;
+            }
             (KeyName::Resume, Value::Text(text)) => {
                 self.settings.resume = resume(text).map_err(|error| keyed(setting, &error))?;
             }

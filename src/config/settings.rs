@@ -14,7 +14,7 @@ use playhouse_prompts::{Agent, AgentPart, Agents, PromptError, Reasoning, RulesF
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
-use playhouse_store::Backend;
+use playhouse_store::{Backend, OnDamage};
 use playhouse_tools::NativeOptions;
 use secrecy::SecretString;
 
@@ -79,6 +79,8 @@ pub struct Settings {
     pub moderate: Moderate,
     /// What a new data directory keeps sessions in.
     pub store: Backend,
+    /// What becomes of a store that is found damaged.
+    pub store_on_damage: OnDamage,
     /// Whether there must be walls around programs.
     pub sandbox: Sandbox,
     /// Whether somebody decided on that.
@@ -183,6 +185,7 @@ impl Settings {
             permission_names: Vec::new(),
             moderate: Moderate::default(),
             store: Backend::default(),
+            store_on_damage: OnDamage::default(),
             sandbox: Sandbox::default(),
             sandbox_is_set: false,
             walls: WallsAllowed::default(),

@@ -121,7 +121,9 @@ impl Plan {
         let wanted = &arguments.points;
         let is_wanted =
             |point: &str| wanted.is_empty() || wanted.iter().any(|wanted| point.starts_with(wanted));
-        let points = POINTS.iter().copied().filter(|point| is_wanted(point)).collect();
+        // Nothing is salvaged here.
+        let points = POINTS.iter().copied().filter(|point| is_wanted(point) && !point.starts_with("salvage"));
+        let points = points.collect();
         let tempo = if arguments.soak { Tempo::OF_SOAK } else { Tempo::OF_CHAOS };
         Self { seed, sessions, points, write_errors, tempo }
     }

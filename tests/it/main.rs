@@ -12,6 +12,7 @@ mod clients;
 mod commands;
 mod configuration;
 mod consents;
+mod damaged;
 mod demo;
 mod deploy;
 mod directories;

@@ -8,9 +8,10 @@ use playhouse_billing::budget::Budgets;
 use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
 use playhouse_session::Session;
-use playhouse_store::{ListQuery, Page, Store, StoreError};
+use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
 use playhouse_tools::Registry;
 use ractor::ActorRef;
 
@@ -184,6 +185,25 @@ impl Engine {
         let log = Arc::clone(&self.shared.store.log);
         let summary = self.shared.pool.run(move || log.summary(id)).await;
         summary?.ok_or(CommandError::NotFound(id))
+    }
+
+    /// What is to be said of a session that is not there: whether it may have been lost, where the store was salvaged from damage.
+    pub async fn missing(&self, id: SessionId) -> CommandError {
+        let Some(losses) = self.shared.store.losses.clone() else { return CommandError::NotFound(id) };
+        let salvaged = losses.note.at;
+        match self.shared.pool.run(move || losses.missing(id)).await {
+            Ok(Some(loss)) => {
+                let reason = reason_of_missing(id, &loss);
+                CommandError::Lost { session: id, reason, loss: Box::new(loss) }
+            }
+            Ok(None) => CommandError::NotFoundSince { session: id, salvaged },
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Why a session may not be all that it was, where the store was salvaged from damage.
+    pub fn salvaged(&self, summary: &SessionSummary) -> Option<SalvagedSession> {
+        self.shared.store.losses.as_ref()?.of(summary)
     }
 
     /// The sessions with a turn that runs, waits, or was suspended when the engine stopped, without waking them.

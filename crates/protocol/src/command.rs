@@ -14,6 +14,8 @@ use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
 use crate::summary::SessionSummary;
+use crate::time::Timestamp;
+use crate::upkeep::SessionLoss;
 use crate::walls::{WallsAllowed, WallsInForce};
 
 /// What a new session is made of.
@@ -374,6 +376,27 @@ pub enum CommandError {
     /// There is no such session.
     #[error("there is no session {0}; `playhouse sessions list` shows those that exist")]
     NotFound(SessionId),
+    /// There is no such session since the store was salvaged from damage, which did not name it any more.
+    #[error(
+        "there is no session {session}; `playhouse sessions list` shows those that exist. The store was damaged and salvaged at \
+         {salvaged}: a session from before may have been lost then"
+    )]
+    NotFoundSince {
+        /// The session.
+        session: SessionId,
+        /// When the store was salvaged.
+        salvaged: Timestamp,
+    },
+    /// There was such a session, which was lost when the store was damaged.
+    #[error("{reason}. What there was is kept in {}", loss.kept)]
+    Lost {
+        /// The session.
+        session: SessionId,
+        /// What became of it.
+        reason: String,
+        /// What is known of it.
+        loss: Box<SessionLoss>,
+    },
     /// The session has no such turn.
     #[error("there is no turn {turn} in session {session}")]
     NoSuchTurn {

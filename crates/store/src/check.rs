@@ -289,7 +289,7 @@ fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
 }
 
 /// Damage of the table, as a problem. Other errors are none of what is stored.
-fn of_damage(error: StoreError) -> Result<StoreProblem, StoreError> {
+pub(crate) fn of_damage(error: StoreError) -> Result<StoreProblem, StoreError> {
     match error {
         StoreError::Damaged { what, found } => Ok(StoreProblem { place: what, what: found }),
         error => Err(error),

@@ -35,6 +35,8 @@ points! {
     FLUSH_DONE = "flush.done";
     /// An entry of the journal is durable, and the table does not know.
     JOURNAL_WRITTEN = "journal.written";
+    /// A file of the journal is longer, durably, and its layout does not say so.
+    JOURNAL_GROWN = "journal.grown";
     /// The journal goes on in its other file.
     JOURNAL_TURNED = "journal.turned";
     /// A piece of the journal is with the backend, and not flushed.
@@ -71,6 +73,12 @@ points! {
     REWRITE_POINTER_RENAMED = "rewrite.pointer_renamed";
     /// The old table does not count any more, and is still there.
     REWRITE_EXCHANGED = "rewrite.exchanged";
+    /// A salvage has copied what can be read, and not kept the old database.
+    SALVAGE_COPIED = "salvage.copied";
+    /// The old database is kept, and counts.
+    SALVAGE_KEPT = "salvage.kept";
+    /// The fresh one counts, and the time of the salvage is not beside it.
+    SALVAGE_POINTED = "salvage.pointed";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! written in whole [blocks]: the last one of an entry once more with the next.
 //!
 //! ```text
+//! file     one block that says how long the file is (see [layout]), entries
 //! entry    length of the content (4 bytes), its CRC-32 (4), number (8), salt (8), CRC-32 of what stands before (4), content
 //! content  for each key: its length (4), the length of its value, or 2^32-1 where it is removed (4), key, value
 //! ```
@@ -15,6 +16,7 @@
 //! that nothing that somebody had written can look like an entry, nor what is left of an older journal.
 
 mod blocks;
+mod layout;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use self::blocks::{BLOCK, BlockFile};
+use self::layout::Layout;
 use crate::StoreError;
 use crate::blobs::sync_folder;
 use crate::table::Batch;
@@ -49,6 +52,8 @@ pub(crate) struct Journal {
     /// The number of the last entry.
     last: u64,
     salt: u64,
+    /// The current file was turned to, and begins with no layout yet.
+    is_bare: bool,
     /// What stands before the next entry in its block, and the next entry, as far as it is known.
     staged: Vec<u8>,
     /// What is written is put together here.
@@ -60,8 +65,8 @@ pub(crate) struct Found {
     pub(crate) journal: Journal,
     /// What its entries change that were not settled, as the last of them leaves it.
     pub(crate) changes: Batch,
-    /// What of it cannot be read though it was durable, which is missing among the changes.
-    pub(crate) damage: Option<StoreError>,
+    /// What of it cannot be read though it was durable, which is missing among the changes. The causes come first.
+    pub(crate) damages: Vec<StoreError>,
     /// Why the last entry may be no more than what the system remembers, where its file cannot be written.
     pub(crate) unsure: Option<StoreError>,
 }
@@ -73,6 +78,10 @@ impl Journal {
         // Of the keys of a random hasher, which no one else gets to see.
         let salt = RandomState::new().hash_one(last);
         let mut journal = Self::of([first?, second?], last, salt);
+        // Nothing of it is in use yet: in which order this becomes durable does not matter.
+        for (file, soon) in [(0, true), (1, false)] {
+            journal.files[file].lay_out(salt, true, soon, &mut journal.buffer)?;
+        }
         // An empty entry, by which it is known later that this is not a journal that was emptied.
         journal.stage(&Batch::new());
         journal.write()?;
@@ -101,6 +110,25 @@ impl Journal {
         let newer = entries.split_off(&settled.max(1));
         let mut journal = Self::of(files, settled, salt);
         let (mut changes, mut damage, mut end) = (Batch::new(), None, None);
+        let layouts = [0, 1].map(|file| Layout::of(&contents[file], salt));
+        let too_short = |file: usize| {
+            let (path, length) = (directory.join(FILES[file]), contents[file].len());
+            let found = match (layouts[file], layouts[1 - file]) {
+                (Some(layout), _) if (length as u64) < layout.length => format!(
+                    "it is {length} bytes long and was laid out for {}: it was cut off, or copied in part, and what was written \
+                     there is gone",
+                    layout.length
+                ),
+                // An engine before layouts begins with an entry there.
+                (None, Some(other)) if other.both && !begins_with_entry(&contents[file], salt) => format!(
+                    "it is {length} bytes long and its beginning, which says for how many it was laid out, is gone: it was \
+                     emptied, or overwritten"
+                ),
+                _ => return None,
+            };
+            Some(StoreError::Damaged { what: path.display().to_string(), found })
+        };
+        let mut damages: Vec<_> = [0, 1].into_iter().filter_map(too_short).collect();
         let damaged = |number: u64, found: &str| StoreError::Damaged {
             what: directory.display().to_string(),
             found: format!("entry {number} of its journal {found}"),
@@ -124,21 +152,27 @@ impl Journal {
                 damage = Some(damaged(number, "is not of this form"));
             }
         }
-        // Where its flush failed it is in no file, and no later flush would care: it is written again.
+        damages.extend(damage);
+        let is_well = damages.is_empty();
+        // Where its flush failed it is in no file, and no later flush would care: it is written again. What is refused stays as it is.
         let (content, current) = (&contents[journal.current], &mut journal.files[journal.current]);
         let again = end.map(|end| {
             let (begin, last) = (end.start - end.start % BLOCK, end.end - end.end % BLOCK);
             journal.staged.extend_from_slice(&content[last..end.end]);
             // What follows it there stays as it is.
             let blocks = &content[begin..content.len().min(last + BLOCK)];
-            current.write(blocks, begin as u64, &mut journal.buffer)
+            if is_well { current.write(blocks, begin as u64, &mut journal.buffer) } else { Ok(()) }
         });
-        let unsure = again.and_then(Result::err).map(StoreError::from);
-        Ok(Found { journal, changes, damage, unsure })
+        let mut unsure = again.and_then(Result::err);
+        for (file, layout) in layouts.into_iter().enumerate().filter(|_| is_well) {
+            unsure = journal.files[file].take_layout(layout, &mut journal.buffer).err().or(unsure);
+        }
+        Ok(Found { journal, changes, damages, unsure: unsure.map(StoreError::from) })
     }
 
     fn of(files: [BlockFile; 2], last: u64, salt: u64) -> Self {
-        Self { files, current: 0, offset: 0, last, salt, staged: Vec::new(), buffer: Vec::new() }
+        let (offset, staged, buffer) = (BLOCK as u64, Vec::new(), Vec::new());
+        Self { files, current: 0, offset, last, salt, is_bare: false, staged, buffer }
     }
 
     /// What its entries are known by.
@@ -151,9 +185,9 @@ impl Journal {
         self.last
     }
 
-    /// How long the current file is, as far as it counts, in bytes.
+    /// How long the entries of the current file are, in bytes.
     pub(crate) fn length(&self) -> u64 {
-        self.offset
+        self.offset.saturating_sub(BLOCK as u64)
     }
 
     /// How long the next entry is by now, in bytes.
@@ -195,6 +229,9 @@ impl Journal {
         let head = head(length, sum, number, self.salt);
         self.staged[before..before + HEAD].copy_from_slice(&head);
         let begin = self.offset - before as u64;
+        if self.is_bare {
+            self.lay_out()?;
+        }
         self.files[self.current].write(&self.staged, begin, &mut self.buffer)?;
         fail_point!(JOURNAL_WRITTEN);
         self.offset = begin + self.staged.len() as u64;
@@ -207,7 +244,21 @@ impl Journal {
     /// Goes on in the other file, whose entries are settled.
     pub(crate) fn turn(&mut self) {
         self.staged.drain(..self.before());
-        (self.current, self.offset) = (1 - self.current, 0);
+        (self.current, self.offset) = (1 - self.current, BLOCK as u64);
+        self.is_bare = self.files[self.current].layout().is_none();
+    }
+
+    /// Has the current file, of which all entries are settled, begin with a layout. An engine before layouts made it.
+    fn lay_out(&mut self) -> Result<(), StoreError> {
+        let other = 1 - self.current;
+        let both = self.files[other].layout();
+        self.files[self.current].lay_out(self.salt, both.is_some(), false, &mut self.buffer)?;
+        if both.is_some() {
+            self.files[self.current].sync_all()?;
+            self.files[other].lay_out(self.salt, true, false, &mut self.buffer)?;
+        }
+        self.is_bare = false;
+        Ok(())
     }
 }
 
@@ -265,6 +316,11 @@ fn entries_of(content: &[u8], salt: u64) -> Vec<(u64, Range<usize>)> {
         }
     }
     entries
+}
+
+/// Whether there is an entry with this salt at the first byte.
+fn begins_with_entry(content: &[u8], salt: u64) -> bool {
+    entry_at(content, 0).is_some() && content[16..24] == salt.to_le_bytes()
 }
 
 fn entry_at(content: &[u8], begin: usize) -> Option<(u64, Range<usize>)> {

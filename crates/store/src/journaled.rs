@@ -91,8 +91,8 @@ impl Journaled {
     /// What was durable in the journal cannot be read.
     pub(crate) fn open(directory: &Path, base: Box<dyn Table>) -> Result<Self, StoreError> {
         let table = Self::at(directory, base);
-        let damage = table.load(&mut table.writing())?;
-        damage.map_or(Ok(table), Err)
+        let damages = table.load(&mut table.writing())?;
+        damages.into_iter().next().map_or(Ok(table), Err)
     }
 
     /// The same for a copy that may be damaged: what can be read of it, and what cannot.
@@ -130,8 +130,8 @@ impl Journaled {
     }
 
     /// Begins with what the journal holds. What is damaged in it.
-    fn load(&self, writing: &mut Writing) -> Result<Option<StoreError>, StoreError> {
-        let (mut new, mut damage) = (Writing::default(), None);
+    fn load(&self, writing: &mut Writing) -> Result<Vec<StoreError>, StoreError> {
+        let (mut new, mut damages) = (Writing::default(), Vec::new());
         match Mark::of(&*self.base)? {
             None => {}
             Some(Mark { in_use: false, settled, .. }) => new.last = settled,
@@ -141,7 +141,7 @@ impl Journaled {
                     tracing::warn!(%error, "the journal can be read and not written");
                 }
                 new.failed = found.unsure.is_some();
-                damage = found.damage;
+                damages = found.damages;
                 new.left = Some((Arc::new(found.changes), found.journal.last()));
                 new.durable = Arc::new(found.journal.last().into());
                 new.journal = Some(found.journal);
@@ -151,7 +151,7 @@ impl Journaled {
             Overlay { young: Batch::new(), old: new.left.as_ref().map(|(left, _)| Arc::clone(left)) };
         *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = overlay;
         *writing = new;
-        Ok(damage)
+        Ok(damages)
     }
 
     /// Has a thread settle what is old: all of the entries up to this one that was not settled before.
@@ -498,10 +498,10 @@ impl Table for Journaled {
         let _ = writing.settled();
         writing.failed = true;
         self.base.reopen()?;
-        let damage = self.load(&mut writing)?;
+        let damages = self.load(&mut writing)?;
         writing.is_reopened = true;
-        writing.failed |= damage.is_some();
-        damage.map_or(Ok(()), Err)
+        writing.failed |= !damages.is_empty();
+        damages.into_iter().next().map_or(Ok(()), Err)
     }
 }
 

@@ -77,6 +77,7 @@ mod ledger;
 mod lineage;
 mod lock;
 mod logs;
+mod losses;
 mod marker;
 mod memory;
 mod open;
@@ -108,7 +109,8 @@ use thiserror::Error;
 pub use format::Backend;
 pub use health::{Suspended, SuspensionReason};
 pub use ledger::{FeedFollower, Ledger};
-pub use open::{Reclaim, StoreOptions};
+pub use losses::{Losses, reason_of_missing};
+pub use open::{OnDamage, Reclaim, StoreOptions};
 pub use playhouse_protocol::Damage;
 
 /// What goes wrong in a store.
@@ -150,8 +152,8 @@ pub enum StoreError {
     /// What is stored is not what was written: a file was changed or cut, or a disk lost something. What else is there can be
     /// read, unless this was said when the store was opened.
     #[error(
-        "{what} is damaged: {found}. `playhouse store check` says what can still be read; what cannot comes back with a copy of \
-         the data directory"
+        "{what} is damaged: {found}. `playhouse store check` says what can still be read, and `playhouse store salvage` goes on \
+         with that; what cannot be read comes back with a copy of the data directory"
     )]
     Damaged {
         /// A file or directory, or a part of what is in it.
@@ -413,6 +415,8 @@ pub struct Store {
     pub upkeep: Arc<dyn Upkeep>,
     /// How many times this store was opened, this time included: 1 for a new one. Never the same twice.
     pub generation: u64,
+    /// What was lost when it was salvaged from damage, if it ever was.
+    pub losses: Option<Arc<Losses>>,
 }
 
 impl fmt::Debug for Store {

@@ -1,4 +1,4 @@
-//! What a data directory remembers of its database beside it: `opened` and `closed`.
+//! What a data directory remembers of its database beside it: `opened`, `closed` and `salvaged`.
 //!
 //! A database that lost what was written last, or all of it, looks like one to which that was never written: a copy that is
 //! older, a file that was cut, a directory that is gone. So the number of the last opening, which the database holds as well,
@@ -6,11 +6,14 @@
 //!
 //! What was lost of what the last opening wrote is not told so. Where that one ended in order it leaves a value of its last round
 //! in `closed` (see `witness`), which must be there when the store is opened the next time.
+//!
+//! The time of the last salvage is in `salvaged` as well as in the database, which may be damaged again.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use fs_err as fs;
+use playhouse_protocol::Timestamp;
 
 use crate::StoreError;
 use crate::blobs::sync_folder;
@@ -22,6 +25,8 @@ const FILE: &str = "opened";
 const NEW_FILE: &str = "opened.new";
 const END: &str = "closed";
 const NEW_END: &str = "closed.new";
+const SALVAGED: &str = "salvaged";
+const NEW_SALVAGED: &str = "salvaged.new";
 
 /// The number of the last opening of the store in `data`; 0 where none ended.
 pub(crate) fn read(data: &Path) -> Result<u64, StoreError> {
@@ -42,6 +47,21 @@ pub(crate) fn read(data: &Path) -> Result<u64, StoreError> {
 pub(crate) fn write(data: &Path, generation: u64) -> Result<(), StoreError> {
     write_beside(data, NEW_FILE, format!("{generation}\n").as_bytes())?;
     fs::rename(data.join(NEW_FILE), data.join(FILE))?;
+    sync_folder(data)
+}
+
+/// When the store in `data` was salvaged last; `None` where it never was, or that cannot be read.
+pub(crate) fn read_salvaged(data: &Path) -> Result<Option<Timestamp>, StoreError> {
+    match fs::read_to_string(data.join(SALVAGED)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        result => Ok(result?.trim_end().parse().ok().map(Timestamp::from_millis)),
+    }
+}
+
+/// Remembers when the store in `data` was salvaged, durably.
+pub(crate) fn write_salvaged(data: &Path, at: Timestamp) -> Result<(), StoreError> {
+    write_beside(data, NEW_SALVAGED, format!("{}\n", at.as_millis()).as_bytes())?;
+    fs::rename(data.join(NEW_SALVAGED), data.join(SALVAGED))?;
     sync_folder(data)
 }
 

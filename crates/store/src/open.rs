@@ -7,6 +7,7 @@
 //! DATA/current       where the table lies, after a compaction
 //! DATA/opened        how often the store was opened, which the table says as well: one that lost that is refused (`marker`)
 //! DATA/closed        what the last round wrote of an opening that ended in order: one that lost it is refused
+//! DATA/salvaged      when the store was salvaged from damage, if it was
 //! DATA/blobs/        content by hash
 //! ```
 //!
@@ -16,9 +17,14 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+
+use playhouse_protocol::Timestamp;
+use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::upkeep::Salvaged;
 
 use crate::blobs::{BLOBS, FileBlobs, sync_folder};
 use crate::format::{Backend, FormatFile, inspect};
@@ -31,7 +37,7 @@ use crate::site::{DiskSite, Site};
 use crate::sweep::Sweepable;
 use crate::switch::Switch;
 use crate::table::Table;
-use crate::{Shelf, Store, StoreError, index, keys, ledger};
+use crate::{Losses, Shelf, Store, StoreError, index, keys, ledger, marker};
 
 pub(crate) const GENERATION: &str = "engine/generation";
 
@@ -43,6 +49,43 @@ pub struct StoreOptions {
     /// When space is given back.
     pub reclaim: Reclaim,
 }
+
+/// What becomes of a store that is found damaged when it is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It is refused and left as it is.
+    #[default]
+    Refuse,
+    /// It is salvaged, unless that was done within the last hour.
+    Salvage,
+}
+
+impl OnDamage {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Refuse, Self::Salvage];
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Salvage => "salvage",
+        }
+    }
+}
+
+impl FromStr for OnDamage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or_else(|| {
+            let meant = did_you_mean(text, Self::ALL.map(Self::name));
+            format!("is \"{}\", expected refuse or salvage{meant}", text.escape_debug())
+        })
+    }
+}
+
+/// A second damage within so many milliseconds of a salvage is no accident, but a disk that fails.
+const AGAIN: u64 = 60 * 60 * 1_000;
 
 /// When a store gives back the space of what was removed. The defaults suit every store; tests take less.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +138,48 @@ impl Store {
         let blobs = Arc::new(FileBlobs::new(data.join(BLOBS), Arc::clone(&in_hand), Arc::clone(&lock)));
         let (site, table) = DiskSite::open(data, Arc::clone(&format), lock)?;
         format.raise()?;
-        Self::start(table, blobs, in_hand, Some(Arc::new(site)), options.reclaim)
+        let store = Self::start(table, blobs, in_hand, Some(Arc::new(site)), options.reclaim)?;
+        if let Some(losses) = &store.losses
+            && marker::read_salvaged(data)? != Some(losses.note.at)
+        {
+            // A salvage was cut off behind its end.
+            marker::write_salvaged(data, losses.note.at)?;
+        }
+        Ok(store)
+    }
+
+    /// Opens the store in the directory `data`, and salvages it first if it is damaged, unless that was done within the last hour.
+    /// `now` is the time. What a salvage saved, if there was one.
+    ///
+    /// # Errors
+    /// As for [`Store::open`], and for [`Store::salvage`].
+    pub fn open_or_salvage(
+        data: &Path,
+        options: &StoreOptions,
+        now: Timestamp,
+    ) -> Result<(Self, Option<Salvaged>), StoreError> {
+        let (what, found) = match Self::open_with(data, options) {
+            Err(StoreError::Damaged { what, found }) => (what, found),
+            opened => return Ok((opened?, None)),
+        };
+        if let Some(last) = marker::read_salvaged(data)?
+            && now.millis_since(last) < AGAIN
+        {
+            let found = format!(
+                "{found}. It was salvaged from damage at {last}, less than an hour ago, and is not salvaged by itself again: look at \
+                 the disk first"
+            );
+            return Err(StoreError::Damaged { what, found });
+        }
+        tracing::error!("{what} is damaged: {found}. What can be read of the store is salvaged");
+        let salvaged = match Self::salvage(data, now) {
+            Err(StoreError::Damaged { found: why, .. }) if why != found => {
+                let found = format!("{found}. Nothing of it can be salvaged ({why})");
+                return Err(StoreError::Damaged { what, found });
+            }
+            salvaged => salvaged?,
+        };
+        Ok((Self::open_with(data, options)?, Some(salvaged)))
     }
 
     /// Whether there is a store in the directory `data`. Changes nothing.
@@ -165,7 +249,9 @@ impl Store {
         }
         let (log, ledger, upkeep) =
             (Arc::clone(&tables) as _, Arc::clone(&tables) as _, Arc::clone(&tables) as _);
-        Ok(Self { log, ledger, shelf: tables, blobs, upkeep, generation })
+        let shelf = tables as Arc<dyn Shelf>;
+        let losses = Losses::read(&shelf)?.map(Arc::new);
+        Ok(Self { log, ledger, shelf, blobs, upkeep, generation, losses })
     }
 }
 

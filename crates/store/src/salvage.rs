@@ -2,7 +2,8 @@
 //!
 //! The database is opened in a copy, where a backend may cut off or repair what it likes, and what can be read of it is written
 //! into a fresh one, key by key. The old one is kept beside it under another name, with its blobs: first it is there twice, then
-//! the pointer is renamed, so that whatever cuts this off leaves one of both in its place. What is made from logs (lists, sums,
+//! the pointer is renamed, so that whatever cuts this off leaves one of both in its place, and the same copy serves the next time.
+//! Sessions that are missing or shorter are noted in the fresh one (`losses`). What is made from logs (lists, sums,
 //! rows of the ledger) is made again at the next opening. Logs of which not even the first record can be read are left out.
 //!
 //! What sled wrote behind a place that cannot be read is lost with it: its pages are found by the log, in order. What redb wrote
@@ -11,17 +12,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
 use playhouse_protocol::id::ID_LENGTH;
-use playhouse_protocol::upkeep::{Salvaged, StoreProblem};
+use playhouse_protocol::upkeep::{SalvageNote, Salvaged, SessionLoss, StoreProblem};
 use playhouse_protocol::{SessionId, SessionSummary, Timestamp};
 
 use crate::blobs::{BLOBS, FileBlobs, sync_folder};
-use crate::check::closed::open_copy;
+use crate::check::closed::{is_of_snapshots, open_copy};
+use crate::check::of_damage;
 use crate::format::inspect;
 use crate::in_hand::InHand;
 use crate::lock::DataLock;
@@ -29,7 +32,7 @@ use crate::open::GENERATION;
 use crate::projection::Source;
 use crate::site::{DiskSite, Pointed, Site};
 use crate::table::{Batch, Pair, Table};
-use crate::{Store, StoreError, journal, keys, ledger, marker, site};
+use crate::{Store, StoreError, journal, keys, ledger, losses, marker, projection, site};
 
 /// So many pairs, of about so many bytes, are copied at once.
 const PAIRS: usize = 1_000;
@@ -47,12 +50,12 @@ const WITHOUT_VALUE: [&[u8]; 6] =
 
 impl Store {
     /// Puts a fresh database with what can still be read in the place of that of the store in `data`, which nobody has open. The
-    /// old one stays beside it. See [`Salvaged`].
+    /// old one stays beside it. `now` is the time, which the fresh one notes. See [`Salvaged`].
     ///
     /// # Errors
     /// [`StoreError::Locked`] while somebody has it open; [`StoreError::Format`] when the directory holds no store, or one that
     /// this engine cannot read; [`StoreError::Damaged`] where nothing can be read at all. Then all is as it was.
-    pub fn salvage(data: &Path) -> Result<Salvaged, StoreError> {
+    pub fn salvage(data: &Path, now: Timestamp) -> Result<Salvaged, StoreError> {
         let Some(format) = inspect(data)? else {
             let (path, found) = (data.to_owned(), "holds no store".to_owned());
             return Err(StoreError::Format { path, found, known: "one that an engine has made".to_owned() });
@@ -61,10 +64,20 @@ impl Store {
         let format = Arc::new(format);
         let place = site::place_of(data, format.backend)?;
         site::remove_salvaging(data)?;
+        // Where all is lost, that is what goes on.
+        fs::create_dir_all(&place)?;
         // Not among temporary files, which may be in memory.
         let folder = tempfile::Builder::new().prefix(site::SALVAGING).tempdir_in(data)?;
-        let (old, problems) = open_copy(format.backend, &place, &folder.path().join("database"))?;
-        let mut known = known_sessions(&*old);
+        let (old, mut problems) = open_copy(format.backend, &place, &folder.path().join("database"))?;
+        let opened = openings(&*old)?;
+        let is_older = [marker::check(data, &place, opened), marker::check_end(data, &place, opened, &*old)];
+        for error in is_older.into_iter().filter_map(Result::err) {
+            problems.push(of_damage(error)?);
+        }
+        // What else is wrong is wrong with what is there.
+        let end_lost = problems.iter().any(|problem| !is_of_snapshots(problem));
+        let listed = known_sessions(&*old);
+        let mut known = listed.clone();
         for file in std::iter::once(site::DATABASE).chain(journal::FILES) {
             known.extend(named_in(&place.join(file))?);
         }
@@ -78,7 +91,21 @@ impl Store {
         let Copy { mut problems, bare, .. } = copy;
         problems.extend((bare > 0).then(|| without_values(bare)));
         let blobs = FileBlobs::to_read(data.join(BLOBS), Arc::new(InHand::new(Duration::ZERO)));
-        let there = put_in_order(&Source::new(Arc::clone(&fresh), Arc::new(blobs)))?;
+        let source = Source::new(Arc::clone(&fresh), Arc::new(blobs));
+        let there = put_in_order(&source)?;
+        fail_point!(SALVAGE_COPIED);
+        let kept = keep(data, &place)?;
+        let reason = problems
+            .first()
+            .map_or_else(String::new, |problem| format!("{}: {}", problem.place, problem.what));
+        let note = SalvageNote { at: now, reason, kept: kept.display().to_string(), end_lost };
+        // Where all could be read, what is named elsewhere in the files was deleted.
+        let named = if problems.is_empty() { &listed } else { &known };
+        let (lost, shorter) = Noting { old: &*old, source: &source, note: &note }.all(named, &there)?;
+        let was_damaged = !(problems.is_empty() && lost.is_empty() && shorter.is_empty());
+        if was_damaged {
+            fresh.apply(losses::note(&note)?)?;
+        }
         // No opening has the number of one that may have told clients something.
         let known_openings = marker::read(data)?.max(openings(&*fresh)?);
         let generation = Some(known_openings.to_string().into_bytes());
@@ -86,19 +113,25 @@ impl Store {
         fresh
             .apply(Batch::from([(keys::shelf(GENERATION), generation), (keys::INDEX_MARK.to_vec(), None)]))?;
         fresh.flush()?;
-        drop(fresh);
-        let kept = keep(data, &place)?;
+        drop((source, fresh));
         marker::forget_end(data)?;
+        fail_point!(SALVAGE_KEPT);
         if let Pointed::Perhaps(error) = disk.point_at(number)? {
             return Err(error);
         }
+        fail_point!(SALVAGE_POINTED);
+        if was_damaged {
+            marker::write_salvaged(data, now)?;
+        }
         site::remove_database(&place)?;
-        let lost = known.iter().filter(|session| !there.contains_key(session)).copied();
         Ok(Salvaged {
             sessions: there.values().filter(|is_session| **is_session).count() as u64,
-            not_there: lost.clone().take(MOST_NAMED).collect(),
-            more_not_there: (lost.count() as u64).saturating_sub(MOST_NAMED as u64),
-            kept: kept.display().to_string(),
+            more_not_there: lost.len().saturating_sub(MOST_NAMED) as u64,
+            not_there: lost.into_iter().take(MOST_NAMED).collect(),
+            more_shorter: shorter.len().saturating_sub(MOST_NAMED) as u64,
+            shorter: shorter.into_iter().take(MOST_NAMED).collect(),
+            end_lost,
+            kept: note.kept,
             problems,
         })
     }
@@ -110,7 +143,8 @@ fn openings(table: &dyn Table) -> Result<u64, StoreError> {
     Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-/// Keeps the database and the blobs of the store in `data` under another name: the same files, twice. Where.
+/// Keeps the database and the blobs of the store in `data` under another name: the same files, twice. Where. What a salvage kept
+/// that was cut off behind that is taken as it is.
 fn keep(data: &Path, place: &Path) -> Result<PathBuf, StoreError> {
     let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut number = 1;
@@ -119,15 +153,82 @@ fn keep(data: &Path, place: &Path) -> Result<PathBuf, StoreError> {
         if !kept.exists() {
             break kept;
         }
+        if is_same(&place.join(site::DATABASE), &kept.join(&name).join(site::DATABASE)) {
+            return Ok(kept);
+        }
         number += 1;
     };
-    link_all(place, &kept.join(name))?;
+    // Removed when the store is next opened or salvaged, should this be cut off.
+    let new = data.join(format!("{}kept", site::SALVAGING));
+    link_all(place, &new.join(name))?;
     if data.join(BLOBS).is_dir() {
-        link_all(&data.join(BLOBS), &kept.join(BLOBS))?;
+        link_all(&data.join(BLOBS), &new.join(BLOBS))?;
     }
-    sync_folder(&kept)?;
+    sync_folder(&new)?;
+    fs::rename(&new, &kept)?;
     sync_folder(data)?;
     Ok(kept)
+}
+
+/// Whether two names are those of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    of(one).is_ok_and(|one| of(other).is_ok_and(|other| one == other))
+}
+
+/// Notes in a fresh database what it lacks of the old one.
+struct Noting<'a> {
+    old: &'a dyn Table,
+    source: &'a Source,
+    note: &'a SalvageNote,
+}
+
+impl Noting<'_> {
+    /// The sessions that are missing of those that are known, and those that are shorter, of those that are there.
+    fn all(
+        &self,
+        known: &BTreeSet<SessionId>,
+        there: &BTreeMap<SessionId, bool>,
+    ) -> Result<(Vec<SessionId>, Vec<SessionId>), StoreError> {
+        let (mut lost, mut shorter, mut batch) = (Vec::new(), Vec::new(), Batch::new());
+        for session in known.iter().filter(|session| !there.contains_key(session)) {
+            lost.push(*session);
+            // What was said of it after a damage before holds.
+            if self.source.table.get(&keys::shelf(&losses::missing(*session)))?.is_none() {
+                batch.extend(losses::loss(*session, &self.loss(*session, 0))?);
+            }
+            if batch.len() >= PAIRS {
+                self.source.table.apply(std::mem::take(&mut batch))?;
+            }
+        }
+        for session in there.iter().filter_map(|(session, is_session)| is_session.then_some(*session)) {
+            if let Some(damage) = self.source.damage(session)? {
+                shorter.push(session);
+                let left = damage.seq.0.saturating_sub(1).max(1);
+                batch.extend(losses::loss(session, &self.loss(session, left))?);
+            }
+        }
+        self.source.table.apply(batch)?;
+        Ok((lost, shorter))
+    }
+
+    fn loss(&self, session: SessionId, left: u64) -> SessionLoss {
+        // What cannot be read is not known.
+        let summary = self.old.get(&keys::summary(session)).ok().flatten();
+        let summary = summary.and_then(|stored| projection::decode(session, &stored));
+        let log = keys::log(session);
+        let last = self.old.last_key(&log, &keys::end_of(&log)).ok().flatten();
+        let last = last.and_then(|key| keys::seq_of_frame(&key)).map(|seq| seq.0);
+        SessionLoss {
+            at: self.note.at,
+            kept: self.note.kept.clone(),
+            had: last.max(summary.as_ref().map(|summary| summary.head.0)).filter(|had| *had >= left),
+            left,
+            turns: summary.as_ref().map(|summary| summary.turns),
+            tenant: summary.as_ref().map(|summary| summary.tenant.clone()),
+            workspace: summary.map(|summary| summary.workspace),
+        }
+    }
 }
 
 fn link_all(from: &Path, to: &Path) -> Result<(), StoreError> {

@@ -13,6 +13,7 @@ use playhouse_protocol::message::Changed;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::summary::SessionState;
+use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{
     Command, Damage, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary,
@@ -68,6 +69,9 @@ pub struct SessionView {
     /// Why it is parked; absent when it is not, or when nobody asked anything of it since the engine started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<String>,
+    /// Why it may not be all that it was; absent unless the store was salvaged from damage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salvaged: Option<SalvagedSession>,
     /// Turns that run or wait.
     pub open_turns: u32,
     /// Turns that are over.
@@ -113,6 +117,7 @@ impl SessionView {
                 SessionState::Idle => Stands::Idle,
             },
             parked: parked.map(|reason| reason.to_string()),
+            salvaged: app.engine().salvaged(&summary),
             totals: summary.totals(),
             id: summary.id,
             tenant: None,

@@ -54,6 +54,13 @@ impl Operator {
     /// # Errors
     /// Why it was not done.
     pub async fn answer(&self, request: OperatorRequest) -> Result<OperatorReply, CommandError> {
+        match self.carry_out(request).await {
+            Err(CommandError::NotFound(session)) => Err(self.engine.missing(session).await),
+            result => result,
+        }
+    }
+
+    async fn carry_out(&self, request: OperatorRequest) -> Result<OperatorReply, CommandError> {
         let engine = &self.engine;
         Ok(match request {
             OperatorRequest::Hello => OperatorReply::Engine(self.operations.engine()),

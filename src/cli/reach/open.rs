@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::super::{Common, Failure, WallsArguments, say};
 use super::Held;
 use super::background::{self, Plan};
+use crate::clock::now;
 use crate::config::Settings;
 use crate::house::HouseError;
 
@@ -37,8 +38,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// The engine that has the data directory open, else one in this process.
 pub(in crate::cli) async fn open(common: &Common) -> Result<Held, Failure> {
     let (settings, data) = (common.settings()?, common.data()?);
-    // Whoever only looks delivers nothing.
-    let start = async || crate::House::builder(settings.clone()).sinks(false).data(&data).start().await;
+    // Whoever only looks delivers nothing, and moves nothing.
+    let builder = || crate::House::builder(settings.clone()).sinks(false).salvages(false);
+    let start = async || builder().data(&data).start().await;
     let failed = |error: HouseError| match error {
         HouseError::Store(error @ StoreError::Locked { .. }) => Err(error),
         error => Ok(Failure::from(error)),
@@ -108,7 +110,7 @@ pub(in crate::cli) async fn ask_store(
 /// Puts what can be read of a damaged store into a fresh database. No engine has it open: none can.
 pub(in crate::cli) async fn salvage(common: &Common) -> Result<Salvaged, Failure> {
     let data = common.data()?;
-    let done = tokio::task::spawn_blocking(move || Store::salvage(&data)).await;
+    let done = tokio::task::spawn_blocking(move || Store::salvage(&data, now())).await;
     let done = done.map_err(|error| Failure::failed(format!("the store could not be read: {error}")))?;
     Ok(done?)
 }

@@ -33,6 +33,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Permission => "{ \"x *\" = \"deny\" }",
             KeyName::Sandbox => "\"required\"",
             KeyName::Store => "\"redb\"",
+            KeyName::StoreOnDamage => "\"salvage\"",
             KeyName::Resume => "\"manual\"",
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",

@@ -30,6 +30,14 @@ use crate::{Store, StoreError, index, keys, ledger, marker, site};
 /// What a backend may add to a copy when it opens it, in bytes.
 const ROOM: u64 = 64 * 1024 * 1024;
 
+/// What a problem with sled's snapshots alone begins with.
+const WITHOUT_SNAPSHOTS: &str = "without its snapshots (`snap.*`)";
+
+/// Whether nothing that was written is lost with this problem of a database.
+pub(crate) fn is_of_snapshots(problem: &StoreProblem) -> bool {
+    problem.what.starts_with(WITHOUT_SNAPSHOTS)
+}
+
 impl Store {
     /// Looks through the store in the directory `data`, which nobody has open, as [`crate::Upkeep::check`] does. Nothing is
     /// changed there, and nothing needs to be writable: a copy of the database is made in the folder for temporary files
@@ -137,7 +145,7 @@ pub(crate) fn open_copy(
     let table = SledTable::open_cut(copy).map_err(of_original)?;
     problems.push(StoreProblem {
         place: place.display().to_string(),
-        what: format!("without its snapshots (`snap.*`) it can be opened; with them it cannot: {error}"),
+        what: format!("{WITHOUT_SNAPSHOTS} it can be opened; with them it cannot: {error}"),
     });
     with_journal(Box::new(table), problems)
 }

@@ -2,8 +2,10 @@
 //!
 //! On the file systems that are known for it, writes go past the kernel's memory (`O_DIRECT`) and are durable when they return
 //! (`RWF_DSYNC`): one call, of exactly the blocks that changed. There the file also grows by zeros, which are then written over, so
-//! that few writes have new blocks to find and a new length to keep. (In the kernel's memory a long write makes one large page, all of
-//! which a short one writes again.) Elsewhere it is written and flushed.
+//! that few writes have new blocks to find and a new length to keep. Elsewhere it is written and flushed, and grows by a hole. (In the
+//! kernel's memory a long write makes one large page, all of which a short one writes again.)
+//!
+//! A file with a [layout](Layout) says how long it is: after each growth that is written anew, before the write is durable.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,10 +13,12 @@ use std::path::Path;
 
 use fs_err as fs;
 
+use super::layout::Layout;
+
 /// What is written begins and ends at multiples of this, in bytes.
 pub(super) const BLOCK: usize = 4096;
 /// By how much a file grows at once, in bytes.
-const AHEAD: u64 = 128 * 1024;
+pub(super) const AHEAD: u64 = 128 * 1024;
 /// How much is written at once, in bytes. What is longer, or makes the file longer, is flushed when all of it is written.
 const PIECE: usize = 512 * 1024;
 /// So much of the memory for that is kept.
@@ -28,6 +32,8 @@ pub(super) struct BlockFile {
     is_direct: bool,
     /// How long it is, in bytes.
     length: u64,
+    /// What its first block says, if that is one.
+    layout: Option<Layout>,
 }
 
 impl BlockFile {
@@ -35,7 +41,7 @@ impl BlockFile {
     pub(super) fn open(path: &Path, anew: bool) -> io::Result<Self> {
         let file = fs::OpenOptions::new().read(true).write(true).create(anew).truncate(anew).open(path)?;
         let length = file.metadata()?.len();
-        Ok(Self { may_be_direct: direct::is_known(&file), file, is_direct: false, length })
+        Ok(Self { may_be_direct: direct::is_known(&file), file, is_direct: false, length, layout: None })
     }
 
     /// What is in it, before it is written to.
@@ -54,16 +60,67 @@ impl BlockFile {
         Ok(content)
     }
 
+    /// What its first block says. An engine before layouts has none written there.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        self.layout
+    }
+
+    /// Takes what its first block was found to say, and writes that anew where the file is longer: what is there counts from now on.
+    pub(super) fn take_layout(&mut self, found: Option<Layout>, buffer: &mut Vec<u8>) -> io::Result<()> {
+        self.layout = found;
+        if found.is_some_and(|layout| layout.length < self.length) {
+            // After a crash that may be what the system remembers only.
+            self.file.sync_all()?;
+        }
+        self.raise(buffer)
+    }
+
+    /// Has the file begin with a layout of the journal with this salt. One that is empty grows by one step if it is to be written
+    /// `soon`, and by a block else, which nobody knows to be durable.
+    pub(super) fn lay_out(
+        &mut self,
+        salt: u64,
+        both: bool,
+        soon: bool,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let least = if soon { AHEAD } else { BLOCK as u64 };
+        if !soon && self.length < least {
+            self.file.set_len(least)?;
+            self.length = least;
+        }
+        let layout = Layout { length: self.length.max(least), salt, both };
+        self.put(&layout.block(), 0, buffer)?;
+        self.layout = Some(layout);
+        Ok(())
+    }
+
+    /// Has its layout, if it has one, say how long it is by now. It is that long durably.
+    fn raise(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        match self.layout {
+            Some(layout) if layout.length < self.length => {
+                fail_point!(JOURNAL_GROWN);
+                self.lay_out(layout.salt, layout.both, false, buffer)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Writes `content` at `at`, which is a multiple of [`BLOCK`], and zeros up to the end of its last block. `buffer` is kept for the
     /// next time.
     pub(super) fn write(&mut self, content: &[u8], at: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        self.put(content, at, buffer)?;
+        self.raise(buffer)
+    }
+
+    fn put(&mut self, content: &[u8], at: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(BLOCK as u64));
         if std::mem::take(&mut self.may_be_direct) {
             self.is_direct = direct::begin(&self.file).is_ok();
         }
         let end = at + content.len() as u64;
-        let grows = self.is_direct && end > self.length;
-        let end = end.next_multiple_of(if grows { AHEAD } else { BLOCK as u64 });
+        let grows = end > self.length;
+        let end = end.next_multiple_of(if grows && self.is_direct { AHEAD } else { BLOCK as u64 });
         let length = (end - at) as usize;
         let most = length.min(PIECE);
         if buffer.len() < most + BLOCK {
@@ -81,10 +138,14 @@ impl BlockFile {
             piece[taken.len()..].fill(0);
             self.write_piece(piece, at + from as u64, is_one)?;
         }
+        self.length = self.length.max(end);
+        if grows && !self.length.is_multiple_of(AHEAD) {
+            self.length = self.length.next_multiple_of(AHEAD);
+            self.file.set_len(self.length)?;
+        }
         if !(self.is_direct && is_one) {
             self.file.sync_data()?;
         }
-        self.length = self.length.max(end);
         if buffer.len() > KEPT {
             *buffer = Vec::new();
         }
@@ -228,8 +289,8 @@ mod tests {
                 prop_assert!(found[..expected.len()] == expected);
                 prop_assert!(found[expected.len()..].iter().all(|byte| *byte == 0));
                 prop_assert_eq!(found.len() as u64, file.length);
-                let ahead = if file.is_direct { AHEAD as usize } else { BLOCK };
-                prop_assert!(found.len().is_multiple_of(ahead) && found.len() - expected.len() < ahead);
+                prop_assert!(found.len().is_multiple_of(AHEAD as usize));
+                prop_assert!(found.len() - expected.len() < AHEAD as usize);
             }
         }
     }

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::blocks::AHEAD;
 use super::*;
 
 fn change(key: &str, value: Option<&str>) -> Batch {
@@ -25,8 +26,8 @@ fn written() -> (TempDir, u64) {
 }
 
 fn read(directory: &Path, settled: u64, salt: u64) -> (Batch, u64, Option<String>) {
-    let Found { journal, changes, damage, .. } = Journal::read(directory, settled..=settled, salt).unwrap();
-    (changes, journal.last(), damage.map(|damage| damage.to_string()))
+    let Found { journal, changes, damages, .. } = Journal::read(directory, settled..=settled, salt).unwrap();
+    (changes, journal.last(), damages.last().map(ToString::to_string))
 }
 
 fn flip(directory: &Path, file: usize, byte: u64) {
@@ -82,14 +83,10 @@ fn an_entry_that_was_cut_off_is_left_out_and_written_over() {
     let places = places(directory.path(), 0, salt);
     let [.., last, end] = places[..] else { panic!("{places:?}") };
     for length in last..end {
-        fs::OpenOptions::new()
-            .write(true)
-            .open(directory.path().join(FILES[0]))
-            .unwrap()
-            .set_len(length)
-            .unwrap();
-        let Found { mut journal, damage, .. } = Journal::read(directory.path(), 1..=1, salt).unwrap();
-        assert!(damage.is_none() && journal.last() == 3, "{length}");
+        let file = fs::OpenOptions::new().write(true).open(directory.path().join(FILES[0])).unwrap();
+        file.file().write_all_at(&vec![0; (end - length) as usize], length).unwrap();
+        let Found { mut journal, damages, .. } = Journal::read(directory.path(), 1..=1, salt).unwrap();
+        assert!(damages.is_empty() && journal.last() == 3, "{length}");
         write(&mut journal, &[change("c", Some("3"))]);
         let (changes, last, damage) = read(directory.path(), 3, salt);
         assert_eq!((changes, last, damage), (change("c", Some("3")), 4, None), "{length}");
@@ -148,11 +145,14 @@ fn the_younger_file_cannot_be_lost_unseen() {
     journal.turn();
     write(&mut journal, &[change("b", Some("2")), change("c", Some("3"))]);
     let salt = journal.salt();
-    let read = |known| Journal::read(directory.path(), known, salt).unwrap().damage;
-    assert!(read(2..=4).is_none());
+    let read = |known| Journal::read(directory.path(), known, salt).unwrap().damages;
+    assert!(read(2..=4).is_empty());
     fs::write(directory.path().join(FILES[1]), "").unwrap();
-    let damage = read(2..=4).unwrap().to_string();
-    assert!(damage.contains("entry 4 of its journal is not there"), "{damage}");
+    let damages = read(2..=4);
+    assert!(damages[1].to_string().contains("entry 4 of its journal is not there"), "{damages:?}");
+    // Nobody says how far it went.
+    let damages = read(2..=2);
+    assert!(damages[0].to_string().contains("its beginning, which says"), "{damages:?}");
 }
 
 #[test]
@@ -165,4 +165,90 @@ fn what_somebody_had_written_is_no_entry() {
     journal.stage(&batch);
     journal.write().unwrap();
     assert_eq!(read(directory.path(), 1, journal.salt()), (batch, 2, None));
+}
+
+fn cut(directory: &Path, file: usize, length: u64) {
+    let file = fs::OpenOptions::new().write(true).open(directory.join(FILES[file])).unwrap();
+    file.set_len(length).unwrap();
+}
+
+fn length(directory: &Path, file: usize) -> u64 {
+    fs::metadata(directory.join(FILES[file])).unwrap().len()
+}
+
+#[test]
+fn a_file_that_is_shorter_than_laid_out_is_named_with_both_lengths() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::begin(directory.path(), 0).unwrap();
+    let salt = journal.salt();
+    assert_eq!(length(directory.path(), 0), AHEAD, "before anything is written");
+    // Over the first step and the second.
+    for number in 0..40 {
+        write(&mut journal, &[change(&number.to_string(), Some(&"x".repeat(5_000)))]);
+    }
+    journal.turn();
+    write(&mut journal, &[change("a", Some("1"))]);
+    assert_eq!([0, 1].map(|file| length(directory.path(), file)), [2 * AHEAD, AHEAD]);
+    for (file, whole) in [(0, 2 * AHEAD), (1, AHEAD)] {
+        let content = fs::read(directory.path().join(FILES[file])).unwrap();
+        for length in [whole - 1, AHEAD - 1, 39_321, BLOCK as u64, 100, 1, 0] {
+            cut(directory.path(), file, length);
+            let damages = Journal::read(directory.path(), 1..=1, salt).unwrap().damages;
+            let text = damages[0].to_string();
+            assert!(text.contains(FILES[file]) && text.contains(&format!("{length} bytes long")), "{text}");
+            if length > 32 {
+                assert!(text.contains(&format!("laid out for {whole}")), "{text}");
+            }
+            fs::write(directory.path().join(FILES[file]), &content).unwrap();
+        }
+    }
+    assert_eq!(read(directory.path(), 1, salt).2, None);
+}
+
+/// A file is longer than its layout says where an engine was killed in between.
+#[test]
+fn a_file_that_is_longer_than_laid_out_is_taken_and_counts_from_then_on() {
+    let (directory, salt) = written();
+    for (file, longer) in [(0, AHEAD + 1), (0, 3 * AHEAD), (1, 5_000)] {
+        cut(directory.path(), file, longer);
+        assert_eq!(read(directory.path(), 1, salt).2, None);
+        cut(directory.path(), file, longer - 1);
+        assert!(read(directory.path(), 1, salt).2.is_some(), "{longer}");
+        cut(directory.path(), file, longer);
+    }
+}
+
+/// As an engine before layouts leaves a journal: entries begin at the first byte, and files are as long as is written.
+#[test]
+fn a_journal_without_layouts_is_read_and_gets_them_as_it_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = FILES.map(|name| BlockFile::open(&directory.path().join(name), true).unwrap());
+    let (mut journal, salt) = (Journal { offset: 0, ..Journal::of(files, 0, 9) }, 9);
+    write(&mut journal, &[Batch::from([(Vec::new(), None)]), change("a", Some("1")), change("b", Some("2"))]);
+    for length in [AHEAD, AHEAD / 2, BLOCK as u64] {
+        cut(directory.path(), 0, length);
+        let Found { journal, damages, .. } = Journal::read(directory.path(), 1..=1, salt).unwrap();
+        assert!(damages.is_empty() && journal.last() == 3, "{damages:?}");
+    }
+    let mut journal = Journal::read(directory.path(), 1..=1, salt).unwrap().journal;
+    for turn in 0..4_u64 {
+        let settled = journal.last();
+        journal.turn();
+        write(&mut journal, &[change("c", Some("3")), change("d", Some("4"))]);
+        let (changes, last, damage) = read(directory.path(), settled, salt);
+        assert_eq!((changes.len(), last, damage), (2, settled + 2, None), "{turn}");
+    }
+    for file in [0, 1] {
+        let content = fs::read(directory.path().join(FILES[file])).unwrap();
+        cut(directory.path(), file, 0);
+        assert!(read(directory.path(), journal.last() - 1, salt).2.is_some(), "{file}");
+        fs::write(directory.path().join(FILES[file]), content).unwrap();
+    }
+    // Such an engine again, which writes from the first byte on.
+    let settled = journal.last();
+    journal.turn();
+    (journal.offset, journal.is_bare) = (0, false);
+    write(&mut journal, &[change("e", Some("5"))]);
+    let (changes, _, damage) = read(directory.path(), settled, salt);
+    assert_eq!((changes, damage), (change("e", Some("5")), None));
 }

@@ -9,6 +9,7 @@ use playhouse_protocol::ledger::RowQuery;
 use playhouse_store::{Backend, ListQuery, Store, StoreError};
 
 use crate::raw;
+use crate::salvage::NOW;
 use crate::samples::*;
 
 /// How many sessions there are, and of how many of them nothing may be missing: what was written last looks as if a crash had
@@ -327,7 +328,7 @@ fn a_database_that_lost_its_end_since_the_last_opening_is_refused() {
         assert!(error.to_string().contains("its journal is not there"), "{error}");
     }
     // Whoever wants to goes on with what is left.
-    Store::salvage(directory.path()).unwrap();
+    Store::salvage(directory.path(), NOW).unwrap();
     let store = Store::open(directory.path()).unwrap();
     assert_eq!(read_all(&store, session(1)).len(), 3);
 }

@@ -23,4 +23,5 @@ mod property;
 mod raw;
 mod salvage;
 mod samples;
+mod shorter;
 mod sweeping;

@@ -3,14 +3,18 @@
 use std::path::Path;
 
 use fs_err as fs;
+use playhouse_protocol::Timestamp;
 use playhouse_protocol::ledger::{RowQuery, UsageQuery};
-use playhouse_store::{Backend, ListQuery, Store, StoreError};
+use playhouse_store::{Backend, ListQuery, Store, StoreError, StoreOptions};
 
 use crate::flips::{copy_folder, text};
 use crate::raw;
 use crate::samples::*;
 
 const SESSIONS: u64 = 12;
+
+/// The time of salvages.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_900_000_000_000);
 
 /// A store as a killed process leaves it, with a large record in each session.
 fn killed(backend: Backend, is_compacted: bool) -> tempfile::TempDir {
@@ -59,7 +63,7 @@ fn what_can_be_read_of_a_damaged_database_goes_on_and_the_old_one_is_kept() {
     damage(directory.path(), Backend::Sled, 3);
     let before = fs::read(directory.path().join("sled/db")).unwrap();
     assert!(matches!(Store::open(directory.path()), Err(StoreError::Damaged { .. })));
-    let salvaged = Store::salvage(directory.path()).unwrap();
+    let salvaged = Store::salvage(directory.path(), NOW).unwrap();
     assert!((1..SESSIONS).contains(&salvaged.sessions), "{salvaged:?}");
     let first_lost = session(salvaged.sessions + 1);
     assert!(salvaged.not_there.contains(&first_lost), "{salvaged:?}");
@@ -79,8 +83,13 @@ fn what_can_be_read_of_a_damaged_database_goes_on_and_the_old_one_is_kept() {
     create(&store, first_lost);
     drop(store);
     // Once more: then nothing is wrong, and another old one is kept.
-    let again = Store::salvage(directory.path()).unwrap();
+    let again = Store::salvage(directory.path(), NOW).unwrap();
     assert_eq!((again.sessions, again.problems), (salvaged.sessions + 1, vec![]));
+    assert!(
+        again.not_there.is_empty(),
+        "what else is named in its files was lost before: {:?}",
+        again.not_there
+    );
     assert!(again.kept != salvaged.kept && kept.join("sled/db").exists());
     assert_eq!(read_all(&Store::open(directory.path()).unwrap(), first_lost).len(), 1);
 }
@@ -102,7 +111,7 @@ fn of_a_compacted_database_no_session_is_said_to_be_there_that_cannot_be_read() 
         // Whatever is lost of it, a check says so.
         let report = Store::check_closed(directory.path()).unwrap();
         assert!(!report.problems.is_empty(), "part {part}");
-        let salvaged = Store::salvage(directory.path()).unwrap();
+        let salvaged = Store::salvage(directory.path(), NOW).unwrap();
         saved += salvaged.sessions;
         let store = Store::open(directory.path()).unwrap();
         let listed = store.log.list(&ListQuery::default()).unwrap().sessions;
@@ -139,7 +148,7 @@ fn a_snapshot_of_sled_that_is_damaged_costs_nothing() {
     });
     fs::OpenOptions::new().write(true).open(snapshot.unwrap()).unwrap().set_len(100).unwrap();
     assert!(matches!(Store::open(directory.path()), Err(StoreError::Damaged { .. })));
-    let salvaged = Store::salvage(directory.path()).unwrap();
+    let salvaged = Store::salvage(directory.path(), NOW).unwrap();
     assert_eq!((salvaged.sessions, salvaged.not_there), (3, vec![]));
     let store = Store::open(directory.path()).unwrap();
     assert_eq!(store.log.list(&ListQuery::default()).unwrap().sessions.len(), 3);
@@ -151,7 +160,7 @@ fn of_redb_what_is_on_other_pages_is_saved() {
     for part in [2, 4, 5, 7] {
         let directory = killed(Backend::Redb, false);
         damage(directory.path(), Backend::Redb, part);
-        match Store::salvage(directory.path()) {
+        match Store::salvage(directory.path(), NOW) {
             Ok(salvaged) => {
                 let store = Store::open(directory.path()).unwrap();
                 let listed = store.log.list(&ListQuery { limit: 50, ..ListQuery::default() }).unwrap();
@@ -171,7 +180,61 @@ fn of_redb_what_is_on_other_pages_is_saved() {
 #[test]
 fn a_store_that_is_in_use_or_none_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(matches!(Store::salvage(directory.path()), Err(StoreError::Format { .. })));
+    assert!(matches!(Store::salvage(directory.path(), NOW), Err(StoreError::Format { .. })));
     let _store = Store::open(directory.path()).unwrap();
-    assert!(matches!(Store::salvage(directory.path()), Err(StoreError::Locked { .. })));
+    assert!(matches!(Store::salvage(directory.path(), NOW), Err(StoreError::Locked { .. })));
+}
+
+#[test]
+fn what_is_missing_or_shorter_is_noted_in_the_fresh_database_for_good() {
+    let directory = killed(Backend::Sled, false);
+    damage(directory.path(), Backend::Sled, 5);
+    assert!(Store::open(directory.path()).is_err());
+    let (store, salvaged) = Store::open_or_salvage(directory.path(), &StoreOptions::default(), NOW).unwrap();
+    let salvaged = salvaged.unwrap();
+    assert!(salvaged.end_lost && !salvaged.not_there.is_empty(), "{salvaged:?}");
+    let losses = store.losses.clone().unwrap();
+    assert_eq!((losses.note.at, &losses.note.kept), (NOW, &salvaged.kept));
+    for id in &salvaged.not_there {
+        let loss = losses.missing(*id).unwrap().unwrap();
+        assert_eq!((loss.at, loss.left), (NOW, 0), "{loss:?}");
+        assert!(playhouse_store::reason_of_missing(*id, &loss).contains(id.as_str()));
+    }
+    assert_eq!(losses.missing(session(99)).unwrap(), None);
+    drop((store, losses));
+    // Damaged again: soon that is refused, and what was noted holds.
+    fs::write(directory.path().join("sled-1/db"), "").unwrap();
+    let again = |millis| {
+        let now = Timestamp::from_millis(NOW.as_millis() + millis);
+        Store::open_or_salvage(directory.path(), &StoreOptions::default(), now)
+    };
+    let error = again(3_599_999).unwrap_err().to_string();
+    assert!(error.contains("salvaged from damage at 2030-03-17T17:46:40Z, less than an hour ago"), "{error}");
+    let (store, all_lost) = again(3_600_000).unwrap();
+    assert_eq!(all_lost.unwrap().sessions, 0);
+    assert_eq!(store.losses.as_ref().unwrap().note.at.as_millis(), NOW.as_millis() + 3_600_000);
+    drop(store);
+    assert!(again(3_600_001).unwrap().1.is_none(), "nothing is wrong with it");
+}
+
+#[test]
+fn a_session_whose_log_ends_early_says_how_much_of_it_is_left() {
+    for backend in Backend::ALL {
+        let directory = killed(backend, false);
+        drop(Store::open(directory.path()).unwrap());
+        let log = [b"l/", session(1).as_str().as_bytes()].concat();
+        raw::tamper(directory.path(), backend, |pairs| {
+            let (_, last) =
+                pairs.range_mut(log.clone()..).take_while(|(key, _)| key.starts_with(&log)).last().unwrap();
+            *last.last_mut().unwrap() ^= 0x10;
+        });
+        let salvaged = Store::salvage(directory.path(), NOW).unwrap();
+        assert_eq!((&salvaged.shorter[..], salvaged.end_lost), (&[session(1)][..], false), "{salvaged:?}");
+        let store = Store::open(directory.path()).unwrap();
+        let losses = store.losses.clone().unwrap();
+        let of = |number| losses.of(&store.log.summary(session(number)).unwrap().unwrap());
+        let said = of(1).unwrap();
+        assert!(said.at == NOW && said.reason.contains("the first 1 of 7 records"), "{said:?}");
+        assert_eq!((of(2), losses.missing(session(1)).unwrap()), (None, None), "{backend}");
+    }
 }

@@ -6,6 +6,7 @@ use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::Changed;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
+use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
     ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId, SessionId, Timestamp,
@@ -53,6 +54,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Problem", Answer, SchemaGenerator::subschema_for::<ProblemDocument<'_>>),
     ("Session", Answer, SchemaGenerator::subschema_for::<SessionView>),
     ("SessionState", Answer, SchemaGenerator::subschema_for::<Stands>),
+    ("SalvagedSession", Answer, SchemaGenerator::subschema_for::<SalvagedSession>),
     ("SessionPage", Answer, SchemaGenerator::subschema_for::<SessionPage>),
     ("Changed", Answer, SchemaGenerator::subschema_for::<Changed>),
     ("Tokens", Answer, SchemaGenerator::subschema_for::<Tokens>),

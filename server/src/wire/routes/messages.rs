@@ -51,6 +51,12 @@ pub(crate) async fn list(
     let query = MessagesQuery { before, after: None, limit };
     let page = asked.app.engine().messages(id, query).await?;
     let mut headers = told(page.damage.as_ref());
+    // Damage that is known by its place says more.
+    if let Some(salvaged) = asked.app.engine().salvaged(&summary).filter(|_| page.damage.is_none())
+        && let Ok(reason) = HeaderValue::from_str(&salvaged.reason)
+    {
+        headers.insert(DAMAGE, reason);
+    }
     if let Some(before) = page.before {
         let link = format!("<{}?limit={limit}&before={before}>; rel=\"next\"", asked.path());
         let header = |text: &str| HeaderValue::from_str(text);
