@@ -22,6 +22,7 @@ mod engine;
 #[cfg(target_os = "linux")]
 mod escape;
 mod facts;
+mod folders;
 mod full_disk;
 mod going_on;
 mod interrupt;

@@ -78,6 +78,13 @@ pub enum Access {
         /// Whether what it names is written for certain.
         written: Known,
     },
+    /// What lies in a folder is read, and not all of it is known.
+    Below {
+        /// How rules and people name the folder.
+        shown: String,
+        /// Why it is not known.
+        doubt: String,
+    },
     /// An address that is fetched, without credentials.
     Address(String),
     /// A text that is sent to somebody who searches.
@@ -187,6 +194,10 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
             }
             Access::Unknown { text, doubt, .. } => {
                 let want = Want::new(EXTERNAL_DIRECTORY, text, Risk::Dangerous);
+                push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
+            }
+            Access::Below { shown, doubt } => {
+                let want = Want::new(READ, shown, Risk::Safe);
                 push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
             }
             Access::Query(query) => {

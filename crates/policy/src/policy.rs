@@ -103,13 +103,16 @@ impl Policy {
                         && matches!(why, Why::Risk(_))
                         && self.allows_any_of(wants) => {}
                 Action::Ask => asked.push((want, why)),
-                Action::Deny => return Verdict::Deny { reason: denial(want, &why) },
+                Action::Deny => {
+                    let advice = advice(want, of_commands);
+                    return Verdict::Deny { reason: denial(want, &why) + advice };
+                }
             }
         }
         match asked.first() {
             None => Verdict::Allow,
             Some((want, why)) => Verdict::Ask {
-                reason: question(want, why),
+                reason: question(want, why) + advice(want, of_commands),
                 wants: asked.iter().map(|(want, _)| (*want).clone()).collect(),
             },
         }
@@ -254,6 +257,14 @@ fn told(want: &Want) -> String {
         (EXTERNAL_DIRECTORY, Some(_)) => format!("{subject} may lead outside the workspace"),
         (DOOM_LOOP, _) => format!("the same calls of {subject} are made again and again"),
         _ => format!("{permission} {subject}"),
+    }
+}
+
+/// What a model may do instead, where a command would read a file.
+fn advice(want: &Want, of_commands: bool) -> &'static str {
+    match of_commands && want.permission == READ {
+        true => ". The tool grep leaves out what may not be read",
+        false => "",
     }
 }
 

@@ -24,12 +24,13 @@
 //! - `simple`: one command, and the commands and scripts in it; `wrappers` knows where those stand
 //! - `interpreters`, `options`, `awk`, `sed`: commands that may run what is not told
 //! - `paths`: what arguments name; `sources`: which of them are only read; `targets`: which are written for certain;
-//!   `effects`: what is done to files for certain; `git`: settings that it writes; `made`: files that are made and then run; `prefix`: what "always" would allow
+//!   `effects`: what is done to files for certain; `folders`: which folders are read; `git`: settings that it writes; `made`: files that are made and then run; `prefix`: what "always" would allow
 
 mod awk;
 mod documents;
 mod effects;
 mod findings;
+mod folders;
 mod git;
 mod interpreters;
 mod made;
@@ -48,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use findings::Findings;
 
+pub use folders::{FolderUse, Sweep};
 pub use paths::PathUse;
 
 /// The longest script that is analysed, in bytes.
@@ -77,6 +79,9 @@ pub struct Script {
     pub commands: Vec<Command>,
     /// Every path that is named.
     pub paths: Vec<PathUse>,
+    /// Folders of which it reads all that lies in them.
+    #[serde(default)]
+    pub folders: Vec<FolderUse>,
 }
 
 /// Analyses a script. Takes some 30 ms at most: what is too long or too deep is in doubt as a whole.

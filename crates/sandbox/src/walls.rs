@@ -93,7 +93,7 @@ impl Material {
 
 /// The walls around the programs of one session. Clones are the same walls; a `/tmp` of their own goes with the last.
 #[derive(Clone, Debug)]
-pub struct Walls(Arc<Lazy>);
+pub struct Walls(Arc<Lazy>, Arc<[PathBuf]>);
 
 #[derive(Debug)]
 struct Lazy {
@@ -173,7 +173,7 @@ impl Walls {
             Sandbox::BestEffort => {}
         }
         let plan = Some(Arc::clone(spec));
-        Ok(Self(Arc::new(Lazy { built: OnceLock::new(), plan, building: Mutex::default() })))
+        Ok(Self(Arc::new(Lazy { built: OnceLock::new(), plan, building: Mutex::default() }), Arc::default()))
     }
 
     /// Builds walls of one material, to try out what they hold: [`Walls::build`] takes the best that there is.
@@ -182,6 +182,24 @@ impl Walls {
     /// They cannot be built here: with the reason.
     pub fn build_of(spec: &WallsSpec, material: Material) -> Result<Self, WallsError> {
         Built::of(spec, material, &[]).map(Self::from).map_err(WallsError::Missing)
+    }
+
+    /// The same walls, in which these files of the workspace look empty: for one command. Only where they
+    /// [can be hidden](Self::can_hide).
+    #[must_use]
+    pub fn hiding(&self, files: Vec<PathBuf>) -> Self {
+        Self(Arc::clone(&self.0), files.into())
+    }
+
+    /// Whether files of the workspace can be hidden from one command. Builds the walls if nothing needed them before, and blocks
+    /// for it.
+    pub fn can_hide(&self) -> bool {
+        self.built().is_ok_and(|built| matches!(built.of, Of::Bubblewrap(..)))
+    }
+
+    /// The files that look empty.
+    pub(crate) fn hidden(&self) -> &[PathBuf] {
+        &self.1
     }
 
     /// What holds, where it is known without building anything.
@@ -233,7 +251,10 @@ impl Walls {
 
 impl From<Built> for Walls {
     fn from(built: Built) -> Self {
-        Self(Arc::new(Lazy { built: OnceLock::from(built), plan: None, building: Mutex::default() }))
+        Self(
+            Arc::new(Lazy { built: OnceLock::from(built), plan: None, building: Mutex::default() }),
+            Arc::default(),
+        )
     }
 }
 
@@ -347,7 +368,7 @@ impl Built {
         }
     }
 
-    /// Puts walls around the words of a command. `user`: a program that goes over into what follows it as another user.
+    /// Puts walls around the words of a command. `hidden`: files of the workspace that look empty. `user`: a program that goes over into what follows it as another user.
     /// Blocks for a moment.
     ///
     /// # Errors
@@ -357,10 +378,11 @@ impl Built {
         workdir: &Path,
         user: Option<Vec<OsString>>,
         inner: Vec<OsString>,
+        hidden: &[PathBuf],
     ) -> io::Result<Enclosed> {
         let (words, absent) = match &self.of {
             Of::Nothing => (user.into_iter().flatten().chain(inner).collect(), Vec::new()),
-            Of::Bubblewrap(program, view) => bubblewrap::words(program, view, workdir, user, inner)?,
+            Of::Bubblewrap(program, view) => bubblewrap::words(program, view, workdir, user, inner, hidden)?,
             #[cfg(target_os = "linux")]
             Of::Landlock(view) => {
                 let words = confine::words(view, user, inner);

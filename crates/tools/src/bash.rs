@@ -1,6 +1,7 @@
 //! `bash`: runs a command in the workspace, and waits for it or leaves it in the background.
 
 mod background;
+mod hidden;
 mod live;
 mod report;
 mod touched;
@@ -91,6 +92,8 @@ pub struct Task {
     timeout: Option<Duration>,
     title: String,
     background: bool,
+    /// What it would read and may not: hidden from it.
+    hidden: Vec<hidden::Hidden>,
 }
 
 impl TypedTool for Bash {
@@ -129,15 +132,22 @@ impl TypedTool for Bash {
             ));
         }
         let timeout = self.timeout(timeout, background)?;
-        let workspace = context.workspace.clone();
+        let (workspace, walls) = (context.workspace.clone(), context.walls.clone());
+        let showing = context.host.showing();
         let (command, found) = context
             .pool
             .run(move || {
-                let found = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
+                let told = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
+                let found = told.map(|told| {
+                    let folders = hidden::look(&told.folders, &workspace, &showing);
+                    let can_hide = !folders.is_nothing() && walls.can_hide();
+                    (told.workdir, hidden::settle(told.accesses, folders, can_hide))
+                });
                 (command, found)
             })
             .await;
-        let (workdir, accesses) = found.map_err(|error| ToolError::Invalid(format!("workdir: {error}")))?;
+        let (workdir, (accesses, hidden)) =
+            found.map_err(|error| ToolError::Invalid(format!("workdir: {error}")))?;
         let preview =
             if workdir.shown == "." { command.clone() } else { format!("in {}:\n{command}", workdir.shown) };
         let preview = if background { format!("in the background:\n{preview}") } else { preview };
@@ -149,7 +159,7 @@ impl TypedTool for Bash {
             recovery: Recovery::Interrupt,
             preview,
             title: title.clone(),
-            task: Task { command, workdir, timeout, title, background },
+            task: Task { command, workdir, timeout, title, background, hidden },
         })
     }
 
@@ -165,10 +175,12 @@ impl TypedTool for Bash {
             environment: Environment::of_this_process(),
             scope: context.processes.scope(),
             limits: self.options.limits,
-            walls: context.walls.clone(),
+            walls: context.walls.hiding(task.hidden.iter().map(|file| file.path.clone()).collect()),
         };
+        let note = hidden::note(&task.hidden);
         if task.background {
-            return background::start(spec, task.title, &self.options, context).await;
+            let started = background::start(spec, task.title, &self.options, context).await;
+            return started.map(|output| noted(output, &note));
         }
         let mut output = Output {
             buffer: CappedBuffer::new(context.output_file.clone(), context.pool.clone()),
@@ -183,8 +195,13 @@ impl TypedTool for Bash {
             return Err(ToolError::Cancelled(report::cancelled(&capped)));
         }
         let limits = report::Limits { timeout: task.timeout, options: self.options };
-        Ok(report::result(task.title, &capped, glance, exit, limits))
+        Ok(noted(report::result(task.title, &capped, glance, exit, limits), &note))
     }
+}
+
+fn noted(mut output: ToolOutput, note: &str) -> ToolOutput {
+    output.output.push_str(note);
+    output
 }
 
 /// It may have been replaced since it was judged.

@@ -1,6 +1,7 @@
 //! What an analysis has found so far, and how much it may still do.
 
 use super::effects::Effect;
+use super::folders::{FolderUse, Sweep};
 use super::paths::{self, PathUse};
 use super::words::Word;
 use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
@@ -89,16 +90,30 @@ impl Findings {
         self.named(PathUse { kind: effect.kind, known: effect.known, into, ..named(effect.path) }, base);
     }
 
+    /// Adds a folder of which all that lies in it is read. It may be below `base`.
+    pub(super) fn folder(&mut self, text: &str, sweep: Sweep, base: Option<&str>) {
+        let PathUse { text, bases, .. } = self.placed(named(text), base);
+        let folder = FolderUse { text, bases, sweep };
+        if self.script.folders.len() < MOST_PATHS && !self.script.folders.contains(&folder) {
+            self.script.folders.push(folder);
+        }
+    }
+
     /// Adds a word that names something which is written for certain, and may be any path.
     pub(super) fn written_somewhere(&mut self, text: &str, known: Known, why: &str) {
         self.push(PathUse { kind: AccessKind::Write, known, ..any_path(shortened(text), why) });
     }
 
     fn named(&mut self, path: PathUse, base: Option<&str>) {
-        let text = path.text.as_str();
-        if paths::is_nowhere(text) {
-            return;
+        if !paths::is_nowhere(&path.text) {
+            let placed = self.placed(path, base);
+            self.push(placed);
         }
+    }
+
+    /// A path with where the script may be when it names it.
+    fn placed(&self, path: PathUse, base: Option<&str>) -> PathUse {
+        let text = path.text.as_str();
         // Other names of the same place.
         let home = ["$HOME", "${HOME}"].iter().find_map(|name| text.strip_prefix(name));
         let home =
@@ -111,7 +126,7 @@ impl Findings {
             bases.extend(below);
             bases.push(base.to_owned());
         }
-        self.push(PathUse { text: text.to_owned(), bases, ..path });
+        PathUse { text: text.to_owned(), bases, ..path }
     }
 
     /// Adds a word that may be any path.

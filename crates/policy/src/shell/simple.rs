@@ -7,7 +7,7 @@ use super::made::{self, Makes};
 use super::walk::{PLACES, Walker, walk};
 use super::words::{Word, word};
 use super::wrappers::{self, ShellScript, Wrapped};
-use super::{Command, DEEPEST, awk, effects, git, options, paths, prefix, sed, targets};
+use super::{Command, DEEPEST, awk, effects, folders, git, options, paths, prefix, sed, targets};
 use crate::AccessKind;
 
 /// Builtins that change what later commands mean.
@@ -240,6 +240,9 @@ impl Walker<'_, '_> {
             }
         }
         self.effects(name, &words[..own]);
+        let base = if name == "git" { git::directory(words) } else { None };
+        let (folders, sweep) = folders::read(name, words);
+        folders.into_iter().for_each(|folder| self.found.folder(folder, sweep, base.as_deref()));
         match name {
             "cd" | "pushd" => self.enter(name, words),
             "popd" => self.found.lost("popd"),

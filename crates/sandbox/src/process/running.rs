@@ -115,7 +115,7 @@ pub(super) async fn start(
         let first = held::hold(built.first_directory(&workdir)).map_err(io::Error::from);
         let hold = hold(&command);
         let words = run.words(&environment);
-        let enclosed = words.map(|words| built.around(&workdir, hold.user_words(), words));
+        let enclosed = words.map(|words| built.around(&workdir, hold.user_words(), words, walls.hidden()));
         Ok((first, hold, enclosed))
     };
     let no_walls = |error: WallsError| ProcessError::Walls(io::Error::other(error));

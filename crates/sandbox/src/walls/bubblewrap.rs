@@ -26,6 +26,7 @@ pub(super) fn words(
     workdir: &Path,
     user: Option<Vec<OsString>>,
     inner: Vec<OsString>,
+    hidden: &[PathBuf],
 ) -> io::Result<(Vec<OsString>, Vec<PathBuf>)> {
     let sight = view.sight()?;
     let filter = view.filter();
@@ -49,6 +50,7 @@ pub(super) fn words(
         add(&["--seccomp", "9"]);
     }
     words.extend(sight.options());
+    words.extend(sight.covers(hidden));
     words.extend(["--chdir".into(), workdir.into(), "--".into()]);
     words.extend(checked(&sight));
     words.extend(user.into_iter().flatten());

@@ -76,7 +76,7 @@ fn trial(bubblewrap: &Bubblewrap) -> Result<(), String> {
     fs_err::create_dir(&spec.workspace).map_err(told)?;
     let view = View::build(&spec, &Surroundings::of_this_process()).map_err(told)?;
     let inner = ["/bin/sh", "-c", "exit 0"].map(OsString::from).to_vec();
-    let (words, _) = bubblewrap::words(bubblewrap, &view, &spec.workspace, None, inner).map_err(told)?;
+    let (words, _) = bubblewrap::words(bubblewrap, &view, &spec.workspace, None, inner, &[]).map_err(told)?;
     let (first, rest) = words.split_first().ok_or("nothing to run")?;
     run(first, rest, &spec.workspace)
 }

@@ -72,7 +72,8 @@ fn another_user_works_in_the_workspace() {
     ];
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let (words, absent) =
-        bubblewrap::words(&bubblewrap, &view, &spec.workspace, Some(words(&user)), words(&inner)).unwrap();
+        bubblewrap::words(&bubblewrap, &view, &spec.workspace, Some(words(&user)), words(&inner), &[])
+            .unwrap();
     assert!(absent.is_empty());
     let mut output = program(&words[0]);
     output.args(&words[1..]).env("HOME", &spec.home).current_dir(&spec.workspace);

@@ -239,6 +239,17 @@ impl Sight {
         &self.workspace
     }
 
+    /// Options of bubblewrap that put nothing over files of the workspace. What is not there any more is left out: bubblewrap
+    /// would make it.
+    pub(super) fn covers(&self, files: &[PathBuf]) -> Vec<OsString> {
+        let is_there = |file: &&PathBuf| {
+            file.starts_with(&self.workspace)
+                && fs_err::symlink_metadata(file).is_ok_and(|facts| facts.is_file())
+        };
+        let cover = |file: &PathBuf| ["--ro-bind".into(), self.nothing.clone().into(), file.clone().into()];
+        files.iter().filter(is_there).flat_map(cover).collect()
+    }
+
     /// Options of bubblewrap that build it.
     pub(super) fn options(&self) -> Vec<OsString> {
         let mut options = Vec::new();

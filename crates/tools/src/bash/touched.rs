@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use playhouse_policy::shell::{self, PathUse};
+use playhouse_policy::shell::{self, PathUse, Sweep};
 use playhouse_policy::{Access, AccessKind, Known};
 use playhouse_sandbox::process::Environment;
 use playhouse_workspace::{PathError, Resolved, Workspace};
@@ -13,15 +13,21 @@ use super::report::first_line;
 /// The most places that are looked at. A script that names more may touch anything.
 const MOST_PLACES: usize = 4_000;
 
-/// The directory in which `command` would run, and all that it would touch. Reads the file system.
+/// What is known of a command before it runs.
+pub(super) struct Told {
+    /// The directory in which it would run.
+    pub(super) workdir: Resolved,
+    /// All that it would touch.
+    pub(super) accesses: Vec<Access>,
+    /// Folders in the workspace of which it would read what lies in them.
+    pub(super) folders: Vec<(Resolved, Sweep)>,
+}
+
+/// What `command` would do. Reads the file system.
 ///
 /// # Errors
 /// When `workdir` leads nowhere.
-pub(super) fn touched(
-    command: &str,
-    workdir: &str,
-    workspace: &Workspace,
-) -> Result<(Resolved, Vec<Access>), PathError> {
+pub(super) fn touched(command: &str, workdir: &str, workspace: &Workspace) -> Result<Told, PathError> {
     let workdir = workspace.resolve(workdir)?;
     let script = shell::analyse(command);
     let mut touched = Touched {
@@ -39,7 +45,17 @@ pub(super) fn touched(
     for path in &script.paths {
         touched.path(path);
     }
-    Ok((workdir, touched.accesses))
+    let mut folders = Vec::new();
+    for folder in &script.folders {
+        for place in touched.places(&folder.text, &folder.bases).unwrap_or_default() {
+            let resolved = place.to_str().and_then(|place| workspace.resolve(place).ok());
+            let resolved = resolved.filter(|resolved| resolved.path.starts_with(workspace.root()));
+            folders.extend(resolved.map(|resolved| (resolved, folder.sweep)));
+        }
+    }
+    folders.sort_by(|(one, sweep), (other, than)| (&one.path, than).cmp(&(&other.path, sweep)));
+    folders.dedup_by(|(later, _), (first, _)| later.path == first.path);
+    Ok(Told { workdir, accesses: touched.accesses, folders })
 }
 
 /// What a command gets as its HOME.
@@ -76,19 +92,23 @@ impl Touched<'_> {
         if let Some(doubt) = &path.doubt {
             return self.unknown(path.text.clone(), doubt, path.known);
         }
-        let bases = path.bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
-        let bases: Option<Vec<PathBuf>> = bases.chain([Some(self.workdir.clone())]).collect();
-        let (Some(bases), Some(text)) = (bases, self.expanded(&path.text)) else {
+        let Some(places) = self.places(&path.text, &path.bases) else {
             return self.unknown(path.text.clone(), "the home directory of somebody else", path.known);
         };
-        for base in bases {
-            let place = base.join(&text);
+        for place in places {
             self.place(path, &place);
             // What is copied into a directory is a file in it.
             if !path.into.is_empty() && place.is_dir() {
                 path.into.iter().for_each(|name| self.place(path, &place.join(name)));
             }
         }
+    }
+
+    /// All places where `text` may lead; `None` where it is the home directory of somebody else.
+    fn places(&self, text: &str, bases: &[String]) -> Option<Vec<PathBuf>> {
+        let bases = bases.iter().map(|base| self.expanded(base).map(|base| self.workdir.join(base)));
+        let text = self.expanded(text)?;
+        bases.chain([Some(self.workdir.clone())]).map(|base| Some(base?.join(&text))).collect()
     }
 
     /// `text` with `~` replaced; `None` where it is the home directory of another user, or there is none.

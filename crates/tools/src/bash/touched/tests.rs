@@ -25,7 +25,7 @@ fn fixture() -> Fixture {
 
 impl Fixture {
     fn touched(&self, command: &str) -> Vec<Access> {
-        touched(command, ".", &self.workspace).unwrap().1
+        touched(command, ".", &self.workspace).unwrap().accesses
     }
 
     /// The paths outside, from `base`, and whether they are written.
@@ -136,7 +136,7 @@ fn what_a_command_writes_it_writes_wherever_it_may_be() {
     let fixture = fixture();
     let outputs = fixture.base.join("outputs");
     let written = |command: &str, workdir: &str| {
-        let accesses = touched(command, workdir, &fixture.workspace).unwrap().1;
+        let accesses = touched(command, workdir, &fixture.workspace).unwrap().accesses;
         accesses
             .iter()
             .any(|access| matches!(access, Access::Path { kind: AccessKind::Write, zone: Zone::Output, .. }))

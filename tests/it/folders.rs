@@ -1,0 +1,86 @@
+//! Commands that read folders: what may not be read unasked is hidden from them, or asked about.
+
+use mock_llm::Model;
+use serde_json::json;
+
+use crate::stage::Stage;
+
+/// A workspace with a file that rules ask about, one that they deny, and one that is plain.
+fn stage(rules: &str) -> Stage {
+    let stage = Stage::new(Model::new());
+    stage
+        .write(".env", "WORD=secret\n")
+        .write("keys/id", "WORD of a key\n")
+        .write("src/a.txt", "WORD in code\n");
+    std::os::unix::fs::symlink("../.env", stage.workspace.join("src/link")).unwrap();
+    stage.configure(&format!("[permissions]\nbash = \"allow\"\n{rules}"));
+    stage
+}
+
+const DENIED: &str = "read = { \"keys/*\" = \"deny\" }";
+
+/// What comes of a command by hand, and how it ends.
+fn run(stage: &Stage, sandbox: &str, command: &str, code: i32) -> String {
+    let input = json!({"command": command}).to_string();
+    let ended = stage.playhouse(["tool", "--sandbox", sandbox, "bash", "--input", &input]).is(code);
+    ended.lines()[0]["output"].as_str().unwrap().to_owned()
+}
+
+fn verdict(stage: &Stage, command: &str) -> String {
+    let input = json!({"command": command}).to_string();
+    stage.playhouse(["tool", "--sandbox", "off", "--verdict", "bash", "--input", &input]).is(0).stdout
+}
+
+#[test]
+fn what_may_not_be_read_looks_empty_to_a_command_in_walls() {
+    let stage = stage(DENIED);
+    let shown = run(&stage, "required", "grep -r WORD .", 0);
+    assert!(shown.starts_with("./src/a.txt:WORD in code\n"), "{shown}");
+    assert!(!shown.contains("secret") && !shown.contains("key\n"), "{shown}");
+    assert!(
+        shown.ends_with("[2 files that may not be read unasked looked empty to the command: .env, keys/id. Ask for one by name with read.]"),
+        "{shown}"
+    );
+    // The target of a link is hidden, wherever it lies.
+    let through = run(&stage, "required", "find src -exec cat {} +", 0);
+    assert!(through.contains("WORD in code") && !through.contains("secret"), "{through}");
+    // One that is not there when the command starts is not made.
+    let archive = run(&stage, "required", "rm keys/id; tar cf a.tar keys; tar tvf a.tar", 0);
+    assert!(archive.contains("keys/"), "{archive}");
+    // What else lies in the folder is as it was.
+    assert_eq!(fs_err::read_to_string(stage.workspace.join(".env")).unwrap(), "WORD=secret\n");
+    let plain = run(&stage, "required", "grep -r WORD src/a.txt", 0);
+    assert_eq!(plain, "WORD in code\n");
+}
+
+#[test]
+fn where_nothing_can_be_hidden_it_is_asked_about_by_name() {
+    let denied = verdict(&stage(DENIED), "grep -r WORD .");
+    assert!(denied.starts_with("deny: denied by a rule of the configuration (read \"keys/*\""), "{denied}");
+    assert!(denied.contains("The tool grep leaves out what may not be read"), "{denied}");
+    let stage = stage("");
+    let asked = verdict(&stage, "grep -r WORD .");
+    assert!(asked.starts_with("ask: read .env: "), "{asked}");
+    assert_eq!(verdict(&stage, "grep -r WORD keys"), "allow\n");
+    assert_eq!(verdict(&stage, "grep WORD src/a.txt"), "allow\n");
+    assert_eq!(verdict(&stage, "rg WORD"), "allow\n", "it leaves out hidden files by itself");
+    assert!(verdict(&stage, "rg --hidden WORD").starts_with("ask: read .env"));
+    // Git would take in what looks empty.
+    let input = json!({"command": "grep -r WORD . && git add -A"}).to_string();
+    let git =
+        stage.playhouse(["tool", "--sandbox", "required", "--verdict", "bash", "--input", &input]).is(0);
+    assert!(git.stdout.starts_with("ask: read .env"), "{}", git.stdout);
+}
+
+#[test]
+fn a_folder_of_too_many_files_is_asked_about() {
+    for (rules, is_asked) in [("", true), ("read = \"allow\"", false)] {
+        let stage = stage(rules);
+        let many = stage.workspace.join("many");
+        fs_err::create_dir(&many).unwrap();
+        (0..10_001).for_each(|number| fs_err::write(many.join(number.to_string()), "").unwrap());
+        let said = verdict(&stage, "grep -r WORD many");
+        assert_eq!(said == "allow\n", !is_asked, "{said}");
+        assert_eq!(said.contains("read many") && said.contains("more than 10,000 files"), is_asked, "{said}");
+    }
+}
