@@ -194,12 +194,12 @@ async fn prepare(
     input: &CallInput,
     looping: bool,
 ) -> Result<PreparedCall, CallReport> {
-    let CallArguments { host, context, shared, .. } = &state.arguments;
+    let CallArguments { host, context, .. } = &state.arguments;
     if let Some(refusal) = host.refusal(name) {
         return Err(CallReport::text(CallOutcome::Declined, refusal));
     }
     let (tool, prepared) =
-        runner::prepare(&shared.tools, name, input, context).await.map_err(|error| failure(&error))?;
+        runner::prepare(&host.catalogue, name, input, context).await.map_err(|error| failure(&error))?;
     let walls = if tool.starts_programs() { Some(in_force(context).await?) } else { None };
     let holds = walls.is_some() && context.walls.keep_the_workspace();
     if let Some(refusal) = host.changes_nothing(tool.as_ref(), &prepared, holds) {

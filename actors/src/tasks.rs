@@ -33,6 +33,8 @@ pub(crate) struct Giver {
     /// The rules that the sub-session begins with: those of this one.
     pub(crate) permissions: Vec<PermissionRule>,
     pub(crate) walls: Option<WallsAllowed>,
+    /// The only tools that there are here; `None` for all.
+    pub(crate) tools: Option<Arc<[String]>>,
     /// What its system prompts end with, as those of this one do.
     pub(crate) system: Option<String>,
     /// Whether nobody answers requests for consent in the turn.
@@ -132,6 +134,7 @@ impl Giver {
             permissions: self.permissions.clone(),
             unattended: self.unattended,
             walls: self.walls.clone(),
+            tools: self.tools.as_deref().map(<[String]>::to_vec),
             system: self.system.clone(),
             ..NewSession::new(self.tenant.clone(), self.workspace.clone())
         };

@@ -74,9 +74,18 @@ impl Engine {
             permissions,
             unattended,
             walls,
+            mut tools,
             system,
             metadata,
         } = new;
+        for name in tools.iter().flatten() {
+            self.shared.tools.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
+        }
+        if let Some(parent) = parent {
+            let log = Arc::clone(&self.shared.store.log);
+            let above = self.shared.pool.run(move || tools_in(&*log, parent)).await?;
+            tools = within(tools, above);
+        }
         check_metadata(&metadata)?;
         check_system(system.as_deref())?;
         check_rules(&permissions)?;
@@ -112,6 +121,7 @@ impl Engine {
             permissions,
             unattended,
             walls,
+            tools,
             system,
             metadata,
             ..SessionCreated::new(
@@ -301,6 +311,26 @@ fn check_parent(shared: &EngineContext, parent: SessionId, tenant: &str) -> Resu
         )));
     }
     Ok(summary.root.unwrap_or(parent))
+}
+
+/// The only tools that there are in a session; `None` for all. Blocks.
+fn tools_in(log: &dyn Log, session: SessionId) -> Result<Option<Vec<String>>, CommandError> {
+    let first = log.read(session, Seq::START, 1)?.entries.into_iter().next();
+    Ok(first.and_then(|first| match first.record {
+        Record::SessionCreated(created) => created.tools,
+        _ => None,
+    }))
+}
+
+/// Those of `tools` that there are above.
+fn within(tools: Option<Vec<String>>, above: Option<Vec<String>>) -> Option<Vec<String>> {
+    match (tools, above) {
+        (Some(mut tools), Some(above)) => {
+            tools.retain(|name| above.contains(name));
+            Some(tools)
+        }
+        (tools, above) => tools.or(above),
+    }
 }
 
 #[cfg(test)]

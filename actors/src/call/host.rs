@@ -10,12 +10,11 @@ use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::{Delegate, HandedOver, Mandate};
-use playhouse_tools::{Host, Prepared, Showing, Tool, ToolError, Work, WorkEnd};
+use playhouse_tools::{Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::EngineContext;
 use crate::judge::Judge;
 use crate::mailbox::SessionMessage;
 use crate::rules::ShownRules;
@@ -55,18 +54,19 @@ pub(crate) struct SessionHost {
     /// Ends the call.
     pub(crate) cancel: CancellationToken,
     pub(crate) judge: Arc<Judge>,
+    /// The tools that there are in the session.
+    pub(crate) catalogue: Arc<Registry>,
     pub(crate) todos: TodoList,
     pub(crate) rules: ShownRules,
     pub(crate) session: ActorRef<SessionMessage>,
-    pub(crate) shared: Arc<EngineContext>,
 }
 
 impl SessionHost {
     /// Why a tool that there is may not be used.
     pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
-        let Self { judge, shared, .. } = self;
+        let Self { judge, catalogue, .. } = self;
         let agent = self.agent.as_deref();
-        let permission = shared.tools.get(tool)?.permission();
+        let permission = catalogue.get(tool)?.permission();
         if let Some(by) = judge.hidden_by(agent, self.mandates(), permission) {
             return Some(format!("the tool {tool} is denied by {by}"));
         }
@@ -144,7 +144,7 @@ impl Host for SessionHost {
     fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
         match self.refusal(tool) {
             Some(refusal) => Err(ToolError::Failed(refusal)),
-            None => self.shared.tools.find(tool).cloned(),
+            None => self.catalogue.find(tool).cloned(),
         }
     }
 

@@ -76,10 +76,10 @@ impl SessionState {
             delegate: OnceLock::new(),
             cancel: CancellationToken::new(),
             judge: Arc::clone(&self.judge),
+            catalogue: self.catalogue(),
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
-            shared: Arc::clone(&self.shared),
         });
         let context = self.context(&place, &host, Arc::new(Silent));
         let desk = Desk { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant), host, context };

@@ -305,7 +305,7 @@ impl SessionState {
     /// Whether the tools that a prompt names exist.
     fn check_switches(&self, tools: &ToolSwitches) -> Result<(), CommandError> {
         for name in tools.keys().filter(|name| *name != "*") {
-            self.shared.tools.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
+            self.catalogue().find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
         }
         Ok(())
     }

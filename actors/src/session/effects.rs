@@ -10,7 +10,7 @@ use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, 
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
-use playhouse_tools::{CallContext, OutputSink};
+use playhouse_tools::{CallContext, OutputSink, Registry};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -135,7 +135,16 @@ impl SessionState {
     ) -> Result<(), ActorProcessingErr> {
         let session = self.machine.session();
         let handed = session.turn.as_ref().and_then(|turn| turn.handed.as_ref());
-        let tools = handed.and_then(|handed| self.judge.handed(&handed.mandates, &self.shared.tools));
+        let catalogue = self.catalogue();
+        let handed = handed.and_then(|handed| self.judge.handed(&handed.mandates, &catalogue));
+        let tools = match &session.tools {
+            None => handed,
+            Some(_) => {
+                let names = catalogue.iter().map(|tool| tool.spec().name.clone());
+                let is_handed = |name: &String| handed.as_ref().is_none_or(|handed| handed.contains(name));
+                Some(names.filter(is_handed).collect())
+            }
+        };
         let conversation = self
             .conversation
             .take()
@@ -276,10 +285,10 @@ impl SessionState {
             delegate: OnceLock::new(),
             cancel: cancel.clone(),
             judge: Arc::clone(&self.judge),
+            catalogue: self.catalogue(),
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
-            shared: Arc::clone(&self.shared),
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {
@@ -290,6 +299,8 @@ impl SessionState {
                 return Ok(());
             }
         };
+        let called = phase.tool().and_then(|tool| host.catalogue.get(tool));
+        let is_brief = called.is_some_and(|tool| tool.is_brief());
         let output = Arc::new(RingOutput::new(Arc::clone(&self.ring), call));
         let arguments = CallArguments {
             call,
@@ -302,8 +313,6 @@ impl SessionState {
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
-        let is_brief =
-            phase.tool().and_then(|tool| self.shared.tools.get(tool)).is_some_and(|tool| tool.is_brief());
         let begun = Call::new(arguments);
         if is_brief {
             self.calls.insert(call, LiveCall { carrier: Carrier::Session(None), cancel });
@@ -364,15 +373,29 @@ impl SessionState {
         Ok(())
     }
 
+    /// The tools that there are in the session.
+    pub(super) fn catalogue(&self) -> Arc<Registry> {
+        match &self.machine.session().tools {
+            None => Arc::clone(&self.shared.tools),
+            Some(names) => Arc::new(self.shared.tools.only(names)),
+        }
+    }
+
     /// Who hands work over, for a call that does.
     fn giver(&self, phase: &Phase) -> Option<Giver> {
         let Phase::Prepare { tool, input, .. } = phase else { return None };
-        self.shared.tools.get(tool)?.delegation(input)?;
+        let catalogue = self.catalogue();
+        catalogue.get(tool)?.delegation(input)?;
         let session = self.machine.session();
         let turn = session.turn.as_ref().filter(|turn| turn.kind.is_turn())?;
         let above = turn.handed.as_ref().map_or(&[][..], |handed| &handed.mandates);
         let is_read_only = self.judge.directory().is_read_only(&turn.agent);
-        let mandate = self.judge.mandate(&turn.agent, is_read_only, &self.shared.tools);
+        let mut mandate = self.judge.mandate(&turn.agent, is_read_only, &catalogue);
+        // "All" would be all that there are in another session.
+        if session.tools.is_some() || turn.tools.values().any(|on| !on) {
+            let names = || catalogue.iter().map(|tool| tool.spec().name.clone()).collect();
+            mandate.tools.get_or_insert_with(names).retain(|name| !turn.turns_off(name));
+        }
         Some(Giver {
             engine: self.engine(),
             session: self.id,
@@ -380,6 +403,7 @@ impl SessionState {
             workspace: session.summary.workspace.clone(),
             permissions: session.permissions.clone(),
             walls: session.walls.clone(),
+            tools: session.tools.clone(),
             system: session.system.clone(),
             unattended: turn.unattended,
             step: turn.step.as_ref().map(|step| step.id),

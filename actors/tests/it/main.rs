@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod aborts;
+mod allowlist;
 mod asking;
 mod attachments;
 mod budgets;

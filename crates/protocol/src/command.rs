@@ -43,6 +43,10 @@ pub struct NewSession {
     /// What the walls around its programs let through, as far as the operator's do; absent for all of that.
     #[serde(default)]
     pub walls: Option<WallsAllowed>,
+    /// The only tools that there are in it and in its sub-sessions, by name; absent for all. A sub-session has none that the one above
+    /// has not.
+    #[serde(default)]
+    pub tools: Option<Vec<String>>,
     /// The session that starts this one as a sub-session: of the same tenant.
     #[serde(default)]
     pub parent: Option<SessionId>,
@@ -66,6 +70,7 @@ impl NewSession {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            tools: None,
             parent: None,
             system: None,
             metadata: Map::new(),

@@ -1,6 +1,7 @@
 //! The fold of a log: what a session is after its records.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use playhouse_protocol::delegate::{Delegate, HandedOver};
@@ -90,6 +91,8 @@ pub struct Session {
     pub unattended: bool,
     /// What the walls around its programs let through; `None` for what the operator lets through.
     pub walls: Option<WallsAllowed>,
+    /// The only tools that there are in it; `None` for all.
+    pub tools: Option<Arc<[String]>>,
     /// Work that was handed over and that no call waits for: how it ended was not told yet.
     pub background: Vec<Delegate>,
     /// The requests that were settled last, the newest at the end.
@@ -370,6 +373,7 @@ impl Session {
             permissions: created.permissions.clone(),
             unattended: created.unattended,
             walls: created.walls.clone(),
+            tools: created.tools.as_deref().map(Arc::from),
             background: Vec::new(),
             settled: VecDeque::new(),
             shares_with: Vec::new(),

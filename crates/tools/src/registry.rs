@@ -115,6 +115,13 @@ impl Registry {
         self.get(name).ok_or_else(|| ToolError::Invalid(self.unknown(name)))
     }
 
+    /// Those of these names, in the same order.
+    #[must_use]
+    pub fn only(&self, names: &[String]) -> Self {
+        let is_named = |tool: &&Arc<dyn Tool>| names.contains(&tool.spec().name);
+        Self { tools: self.tools.iter().filter(is_named).cloned().collect() }
+    }
+
     /// All tools.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
         self.tools.iter()

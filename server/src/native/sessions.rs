@@ -152,6 +152,8 @@ pub(crate) struct NewBody {
     #[serde(default)]
     unattended: bool,
     walls: Option<WallsAllowed>,
+    /// The only tools that there are in it and in its sub-sessions; absent for all.
+    tools: Option<Vec<String>>,
     parent: Option<SessionId>,
     /// What its system prompts end with.
     system: Option<String>,
@@ -189,6 +191,7 @@ pub(crate) async fn create(
             permissions: new.permissions,
             unattended: new.unattended,
             walls: new.walls,
+            tools: new.tools,
             parent: new.parent,
             system: new.system,
             metadata: new.metadata,

@@ -42,6 +42,9 @@ pub struct SessionCreated {
     /// What the walls around its programs let through; absent for what the operator lets through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walls: Option<WallsAllowed>,
+    /// The only tools that there are in it; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
     /// What its system prompts end with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -74,6 +77,7 @@ impl SessionCreated {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            tools: None,
             system: None,
             metadata: Map::new(),
         }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::id::{ConsentId, MessageId, PartId, QuestionId};
 use playhouse_protocol::message::{
-    AssistantMessage, CallOutcome, CallPart, CallResult, CallState, Message, Part, UserMessage,
+    AssistantMessage, CallOutcome, CallPart, CallResult, CallState, Message, Part, ToolSwitches, UserMessage,
+    turns_off,
 };
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
@@ -222,9 +223,7 @@ impl Session {
             if let Some(turn) = &mut self.turn
                 && queued.prompt.kind.is_turn()
             {
-                // What one of its prompts turns off stays off.
-                let off = queued.prompt.tools.into_iter().filter(|(_, on)| !on);
-                turn.tools.extend(off);
+                turn.tools = both(&turn.tools, &queued.prompt.tools);
             }
         }
         let turn = self.turn.as_mut().ok_or("no turn runs")?;
@@ -578,4 +577,10 @@ impl Session {
             StepPhase::Attempting(_) | StepPhase::Unanswered => None,
         }
     }
+}
+
+/// The switches of a turn with one more prompt: what one of its prompts turns off stays off.
+fn both(one: &ToolSwitches, other: &ToolSwitches) -> ToolSwitches {
+    let is_on = |name: &str| !turns_off(one, name) && !turns_off(other, name);
+    one.keys().chain(other.keys()).map(|name| (name.clone(), is_on(name))).collect()
 }

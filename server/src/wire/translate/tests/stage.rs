@@ -55,6 +55,7 @@ impl Stage {
             permissions: Vec::new(),
             unattended: false,
             walls: None,
+            tools: None,
             system: None,
             metadata: serde_json::Map::new(),
         };
