@@ -125,7 +125,7 @@ impl House {
             network: None,
             sinks: true,
             resumes: false,
-            salvages: true,
+            salvages: false,
             summaries: false,
         }
     }
@@ -261,7 +261,7 @@ impl HouseBuilder {
         self
     }
 
-    /// Whether it salvages a store that is damaged where its settings say so, as it does unless it is told not to.
+    /// Whether it salvages a store that is damaged where its settings say so. Usually it does not: programs that embed it decide.
     #[must_use]
     pub fn salvages(mut self, salvages: bool) -> Self {
         self.salvages = salvages;

@@ -292,7 +292,7 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
         Err(error) => {
             let known = shared.directory.window(&order.model).unwrap_or(u64::MAX);
             progress.adjusted = conversation.learn(&error, known);
-            Err(ErrorInfo { said: None, ..error.of_ended(profile.ended.clone()) })
+            Err(error.of_ended(profile.ended.clone()))
         }
     }
 }

@@ -90,13 +90,17 @@ fn measure_one(effort: Effort, case: &Case) -> Result<Vec<Measurement>> {
     let session =
         format!("{} steps in a window of {} tokens", effort.of(case.turns).max(6) * STEPS, case.window);
     let lost = format!("part of a request that the next one does not begin with, {session}");
-    let new = "part of a request that the last one had not, in the same session";
+    let new = format!("part of a request that the last one had not, {session}");
     let changed = changes as f64 * 100.0 / requests.max(1) as f64;
     Ok(vec![
         Measurement::new(lost, "%", vec![100.0 - shares(|last, _| last.len())]).under(TARGET),
         Measurement::new(new, "%", vec![100.0 - shares(|_, next| next.len())]),
-        Measurement::new("requests with another past than the one before", "%", vec![changed])
-            .under(case.changes),
+        Measurement::new(
+            format!("requests with another past than the one before, {session}"),
+            "%",
+            vec![changed],
+        )
+        .under(case.changes),
     ])
 }
 

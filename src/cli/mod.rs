@@ -178,7 +178,7 @@ struct WallsArguments {
 impl WallsArguments {
     /// A house in which this holds.
     fn house(self, settings: Settings) -> HouseBuilder {
-        let mut builder = House::builder(settings);
+        let mut builder = House::builder(settings).salvages(true);
         if let Some(sandbox) = self.sandbox {
             builder = builder.sandbox(sandbox);
         }

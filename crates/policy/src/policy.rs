@@ -137,6 +137,11 @@ impl Policy {
         wants.iter().any(|want| want.permission == BASH) && self.decide(&any).action == Action::Allow
     }
 
+    /// Whether there may be a file whose content may not be shown without asking.
+    pub fn may_hide(&self) -> bool {
+        self.may_speak_against(READ)
+    }
+
     /// Whether the content of the file that rules call `shown` may be shown without asking.
     pub fn shows(&self, shown: &str) -> bool {
         self.judge(&[Want::new(READ, shown, Risk::Safe)]) == Verdict::Allow

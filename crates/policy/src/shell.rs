@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use findings::Findings;
 
-pub use folders::{FolderUse, Sweep};
+pub use folders::FolderUse;
 pub use paths::PathUse;
 
 /// The longest script that is analysed, in bytes.
@@ -79,9 +79,12 @@ pub struct Script {
     pub commands: Vec<Command>,
     /// Every path that is named.
     pub paths: Vec<PathUse>,
-    /// Folders of which it reads all that lies in them.
+    /// Its commands that read all that lies in folders.
     #[serde(default)]
     pub folders: Vec<FolderUse>,
+    /// Whether one of its commands may do more than read.
+    #[serde(default)]
+    pub may_write: bool,
 }
 
 /// Analyses a script. Takes some 30 ms at most: what is too long or too deep is in doubt as a whole.

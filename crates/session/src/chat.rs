@@ -48,10 +48,10 @@ pub(crate) fn translate_in(
     out: &mut Vec<ChatMessage>,
 ) {
     match message {
-        Message::User(message) => translate_user(message, context, out),
+        Message::User(message) => translate_user(message, reader, context, out),
         Message::Assistant(message) => {
             let thoughts = (message.model == *reader).then_some(thoughts);
-            translate_assistant(message, thoughts, context, out);
+            translate_assistant(message, reader, thoughts, context, out);
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn remind(out: &mut Vec<ChatMessage>) {
     }
 }
 
-fn translate_user(message: &UserMessage, context: &Context, out: &mut Vec<ChatMessage>) {
+fn translate_user(message: &UserMessage, reader: &ModelRef, context: &Context, out: &mut Vec<ChatMessage>) {
     // What is told of a compaction is told to clients: models read it at the beginning.
     if message.withdrawn || message.kind.is_compaction() || message.kind.is_block() {
         return;
@@ -85,7 +85,7 @@ fn translate_user(message: &UserMessage, context: &Context, out: &mut Vec<ChatMe
                 let text = part.told().filter(|text| !text.is_empty())?;
                 Some(UserPart::Text { text: text.to_owned() })
             }
-            Part::File { id, file } if context.is_refused(*id) => {
+            Part::File { id, file } if context.is_refused(reader, *id) => {
                 Some(UserPart::Text { text: refused(file) })
             }
             Part::File { file, .. } => Some(UserPart::File(file.clone())),
@@ -129,6 +129,7 @@ fn turned_off(message: &UserMessage) -> Option<String> {
 /// `thoughts`: `None` for the answer of another model, whose reasoning is left out.
 fn translate_assistant(
     message: &AssistantMessage,
+    reader: &ModelRef,
     thoughts: Option<Thoughts>,
     context: &Context,
     out: &mut Vec<ChatMessage>,
@@ -156,7 +157,7 @@ fn translate_assistant(
     }
     out.push(ChatMessage::Assistant { parts });
     let calls = message.parts.iter().filter_map(|part| match part {
-        Part::Call(call) => Some(result_part(call, context)),
+        Part::Call(call) => Some(result_part(call, reader, context)),
         _ => None,
     });
     let results: Vec<ResultPart> = calls.collect();
@@ -191,10 +192,10 @@ fn assistant_part(part: &Part, thoughts: Option<Thoughts>) -> Option<AssistantPa
     }
 }
 
-fn result_part(call: &CallPart, context: &Context) -> ResultPart {
+fn result_part(call: &CallPart, reader: &ModelRef, context: &Context) -> ResultPart {
     let (output, ok, attachments) = match &call.state {
         CallState::Settled(result) => {
-            let (output, attachments) = context.output(call.id, result);
+            let (output, attachments) = context.output(reader, call.id, result);
             (output, result.outcome == CallOutcome::Done, attachments)
         }
         // Not reached for complete messages. A model must see a result all the same.

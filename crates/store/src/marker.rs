@@ -52,9 +52,12 @@ pub(crate) fn write(data: &Path, generation: u64) -> Result<(), StoreError> {
 
 /// When the store in `data` was salvaged last; `None` where it never was, or that cannot be read.
 pub(crate) fn read_salvaged(data: &Path) -> Result<Option<Timestamp>, StoreError> {
-    match fs::read_to_string(data.join(SALVAGED)) {
+    match fs::read(data.join(SALVAGED)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        result => Ok(result?.trim_end().parse().ok().map(Timestamp::from_millis)),
+        result => {
+            let text = String::from_utf8(result?).ok();
+            Ok(text.and_then(|text| text.trim_end().parse().ok()).map(Timestamp::from_millis))
+        }
     }
 }
 

@@ -162,6 +162,10 @@ impl Store {
             Err(StoreError::Damaged { what, found }) => (what, found),
             opened => return Ok((opened?, None)),
         };
+        // What is not there at all may lie on a disk that is not mounted.
+        if !has_database(data)? {
+            return Err(StoreError::Damaged { what, found });
+        }
         if let Some(last) = marker::read_salvaged(data)?
             && now.millis_since(last) < AGAIN
         {
@@ -279,4 +283,26 @@ pub(crate) fn generation_after(before: Option<&[u8]>) -> Result<u64, StoreError>
             found: format!("\"{GENERATION}\" on its shelf, the number of its openings, is not a number"),
         },
     )
+}
+
+/// Whether there is anything of a database in the directory `data`.
+fn has_database(data: &Path) -> Result<bool, StoreError> {
+    for entry in fs_err::read_dir(data)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_one =
+            ["sled", "redb"].iter().any(|backend| name.as_encoded_bytes().starts_with(backend.as_bytes()));
+        if !is_one {
+            continue;
+        }
+        let facts = entry.metadata()?;
+        let holds_any = match facts.is_dir() {
+            true => fs_err::read_dir(entry.path())?.next().is_some(),
+            false => facts.len() > 0,
+        };
+        if holds_any {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -140,8 +140,10 @@ impl TypedTool for Bash {
                 let told = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
                 let found = told.map(|told| {
                     let folders = hidden::look(&told.folders, &workspace, &showing);
-                    let can_hide = !folders.is_nothing() && walls.can_hide();
-                    (told.workdir, hidden::settle(told.accesses, folders, can_hide))
+                    // What is left in the background may want these files later.
+                    let may_hide =
+                        told.only_reads && !background && !folders.is_nothing() && walls.can_hide();
+                    (told.workdir, hidden::settle(told.accesses, folders, may_hide))
                 });
                 (command, found)
             })

@@ -65,6 +65,11 @@ impl Showing {
         Self(policies)
     }
 
+    /// Whether there may be a file that may not be.
+    pub fn may_hide(&self) -> bool {
+        self.0.iter().any(Policy::may_hide)
+    }
+
     /// Whether the file that rules call `shown` may be.
     pub fn allows(&self, shown: &str) -> bool {
         self.0.iter().all(|policy| policy.shows(shown))

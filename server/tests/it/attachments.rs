@@ -78,8 +78,8 @@ async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_addre
     let (wire, client) = (Wire::of(&served, None), Client::of(&served, None));
     let session = wire.session("m", "tester").await;
     let mut events = wire.events("/event", None).await;
-    // Zeros behind it: four letters of this code are three bytes.
-    let large = format!("{PAGE}{}", "A".repeat(2 * 1024 * 1024));
+    // Zeros between two: four letters of this code are three bytes.
+    let large = format!("{PAGE}{}{PAGE}", "A".repeat(2 * 1024 * 1024));
     let file = |name: &str, mime: &str, content: &str| json!({"type": "file", "mime": mime, "filename": name, "url": format!("data:{mime};base64,{content}")});
     let parts = json!([{"type": "text", "text": "look"}, file("dot.png", "image/png", DOT), file("large.pdf", "application/pdf", &large)]);
     wire.ask("POST", &format!("/session/{session}/prompt_async"), &[], &json!({"parts": parts}).to_string())

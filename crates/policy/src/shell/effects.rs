@@ -225,11 +225,11 @@ impl<'a> Effect<'a> {
 }
 
 /// The words of a command, told apart.
-pub(super) struct Arguments<'a> {
+struct Arguments<'a> {
     /// Values of options that are written.
-    pub(super) outputs: Vec<&'a str>,
+    outputs: Vec<&'a str>,
     /// Words that are no options, and no values of any.
-    pub(super) plain: Vec<&'a str>,
+    plain: Vec<&'a str>,
 }
 
 impl Writer {
@@ -281,12 +281,7 @@ impl Writer {
 /// Tells the words of a command apart: options with a value that is written, or with another one.
 /// `clusters`: whether letters of
 /// options may stand together, and a value may stand right behind its letter.
-pub(super) fn arguments<'a>(
-    words: &'a [Word],
-    outputs: &[&str],
-    valued: &[&str],
-    clusters: bool,
-) -> Arguments<'a> {
+fn arguments<'a>(words: &'a [Word], outputs: &[&str], valued: &[&str], clusters: bool) -> Arguments<'a> {
     let mut told = Arguments { outputs: Vec::new(), plain: Vec::new() };
     let (mut at, mut ended) = (0, false);
     while let Some(word) = words.get(at) {

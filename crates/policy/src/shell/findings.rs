@@ -1,7 +1,7 @@
 //! What an analysis has found so far, and how much it may still do.
 
 use super::effects::Effect;
-use super::folders::{FolderUse, Sweep};
+use super::folders::FolderUse;
 use super::paths::{self, PathUse};
 use super::words::Word;
 use super::{Command, MOST_COMMANDS, MOST_PATHS, Script, shortened};
@@ -90,13 +90,18 @@ impl Findings {
         self.named(PathUse { kind: effect.kind, known: effect.known, into, ..named(effect.path) }, base);
     }
 
-    /// Adds a folder of which all that lies in it is read. It may be below `base`.
-    pub(super) fn folder(&mut self, text: &str, sweep: Sweep, base: Option<&str>) {
-        let PathUse { text, bases, .. } = self.placed(named(text), base);
-        let folder = FolderUse { text, bases, sweep };
+    /// Adds a command that reads folders, which may lie below `base`.
+    pub(super) fn reads_folders(&mut self, words: Vec<String>, visible_only: bool, base: Option<&str>) {
+        let bases = self.bases.iter().cloned().chain(base.map(str::to_owned)).collect();
+        let folder = FolderUse { words, bases, visible_only };
         if self.script.folders.len() < MOST_PATHS && !self.script.folders.contains(&folder) {
             self.script.folders.push(folder);
         }
+    }
+
+    /// Records that a command may do more than read.
+    pub(super) fn may_write(&mut self) {
+        self.script.may_write = true;
     }
 
     /// Adds a word that names something which is written for certain, and may be any path.

@@ -1,350 +1,192 @@
 //! Commands that read all that lies in a folder. What of it may not be read unasked is hidden from them, or asked about.
+//!
+//! Of the words of such a command each that is a path is taken for a folder that it reads, and all that lies where it runs if there is
+//! none: to hide a file from a command that would not read it does no harm.
 
 use serde::{Deserialize, Serialize};
 
-use super::effects::arguments;
-use super::git;
 use super::words::Word;
+use super::{git, paths};
 
-/// A folder of which a script reads what lies in it.
+/// A command that reads folders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderUse {
-    /// As it is written, without quotes; `~` is not replaced. It may be a file.
-    pub text: String,
+    /// Its words but the first, as they are written, without quotes; of options with `=` what stands behind that. Those that are
+    /// paths are what it reads.
+    pub words: Vec<String>,
     /// Directories to which the script may have changed before, as [`PathUse::bases`](super::PathUse::bases).
     pub bases: Vec<String>,
-    /// How much of it is read.
-    pub sweep: Sweep,
-}
-
-/// How much of a folder a command reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sweep {
-    /// What is neither hidden nor ignored.
-    Visible,
-    /// What is not ignored.
-    Unignored,
-    /// All.
-    All,
+    /// Whether it leaves out what is hidden or ignored.
+    pub visible_only: bool,
 }
 
 /// When a command reads folders.
 enum When {
     /// Always.
     Always,
-    /// With one of these letters among its options, or one of these long ones.
+    /// With one of these letters among its options, or a long option that begins like one of these.
     Option(&'static str, &'static [&'static str]),
 }
 
-/// What its arguments are.
-enum Arguments {
-    /// A pattern, unless an option has it, and files; without files all that lies where it runs.
-    Pattern,
-    /// Files that are read.
-    Files,
-    /// Files that are read, and where they go: so many at the end (or at the beginning).
-    Last,
-    First,
-}
-
-/// A command that reads folders.
-struct Reader {
-    names: &'static [&'static str],
-    when: When,
-    arguments: Arguments,
-    /// Options with a value that is no file.
-    valued: &'static [&'static str],
-}
-
-const SEARCH_VALUES: &[&str] = &[
-    "-A",
-    "-B",
-    "-C",
-    "-D",
-    "-d",
-    "-e",
-    "-f",
-    "-g",
-    "-j",
-    "-m",
-    "-M",
-    "-r",
-    "-t",
-    "-T",
-    "-E",
-    "--regexp",
-    "--file",
-    "--glob",
-    "--iglob",
-    "--type",
-    "--type-not",
-    "--max-count",
-    "--context",
-    "--after-context",
-    "--before-context",
-    "--max-depth",
-    "--replace",
-    "--threads",
-    "--sort",
-    "--color",
-    "--encoding",
-    "--depth",
-];
-const GREP_VALUES: &[&str] = &[
-    "-A",
-    "-B",
-    "-C",
-    "-D",
-    "-d",
-    "-e",
-    "-f",
-    "-m",
-    "--regexp",
-    "--file",
-    "--max-count",
-    "--context",
-    "--after-context",
-    "--before-context",
-    "--devices",
-    "--directories",
+const READERS: &[(&[&str], When)] = &[
+    (&["rg", "ag", "ack", "ugrep", "rgrep"], When::Always),
+    (
+        &["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "pcregrep"],
+        When::Option("rRd", &["--rec", "--dereference-r", "--dir"]),
+    ),
+    (&["diff", "colordiff", "sdiff"], When::Option("r", &["--rec"])),
+    (&["cp", "gcp", "rsync", "scp"], When::Option("rRa", &["--rec", "--ar"])),
+    (&["gzip", "bzip2", "xz", "zstd"], When::Option("r", &["--rec"])),
+    (&["zip", "7z", "7za", "7zz", "jar", "cpio", "pax"], When::Always),
+    (&["fd", "fdfind"], When::Option("xX", &["--exec"])),
+    (&["tar", "gtar", "bsdtar"], When::Always),
 ];
 
-const READERS: &[Reader] = &[
-    Reader {
-        names: &["rg", "ag", "ack", "ugrep"],
-        when: When::Always,
-        arguments: Arguments::Pattern,
-        valued: SEARCH_VALUES,
-    },
-    Reader {
-        names: &["grep", "egrep", "fgrep", "zgrep", "rgrep"],
-        when: When::Option("rR", &["--recursive", "--dereference-recursive", "--directories=recurse"]),
-        arguments: Arguments::Pattern,
-        valued: GREP_VALUES,
-    },
-    Reader {
-        names: &["diff"],
-        when: When::Option("r", &["--recursive"]),
-        arguments: Arguments::Files,
-        valued: &["-x", "-X", "-U", "-C", "-I", "-F", "-W"],
-    },
-    Reader {
-        names: &["cp", "gcp", "rsync", "scp"],
-        when: When::Option("rRa", &["--recursive", "--archive"]),
-        arguments: Arguments::Last,
-        valued: &["-S", "--suffix", "-t", "--target-directory", "-e", "--exclude", "--include", "-P", "-i"],
-    },
-    Reader {
-        names: &["zip", "7z", "7za", "jar"],
-        when: When::Option("ra", &["--recurse-paths"]),
-        arguments: Arguments::First,
-        valued: &["-x", "-i", "-b", "-P", "-n", "-s", "-t"],
-    },
+/// Subcommands of git that only show.
+const GIT_SHOWS: &[&str] = &[
+    "blame",
+    "branch",
+    "describe",
+    "diff",
+    "grep",
+    "log",
+    "ls-files",
+    "ls-tree",
+    "remote",
+    "rev-parse",
+    "show",
+    "status",
 ];
 
-/// The folders, as they are written, of which the command of `words` reads what lies in them. Files may be among them.
-pub(super) fn read<'a>(name: &str, words: &'a [Word]) -> (Vec<&'a str>, Sweep) {
-    (folders(name, words), sweep(name, words))
-}
-
-/// How much of a folder is read by a command of this name.
-fn sweep(name: &str, words: &[Word]) -> Sweep {
-    let is_wider = |word: &Word| {
-        let text = word.text.as_str();
-        let is_letters =
-            text.starts_with('-') && !text.starts_with("--") && text.contains(['u', '.', 'U', 'a', 'L']);
-        is_letters
-            || text.starts_with("--no-ignore")
-            || text.starts_with("--unrestricted")
-            || text.starts_with("--hidden")
-            || text.starts_with("--follow")
+/// The words of a command that reads folders, and whether it leaves out what is hidden or ignored; `None` for one that reads none.
+pub(super) fn read(name: &str, words: &[Word]) -> Option<(Vec<String>, bool)> {
+    let runs = |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
+    let reads = match name {
+        "git" => git::subcommand_at(words).is_some_and(|at| {
+            words[at].text == "grep" || words[at..].iter().any(|word| word.text == "--no-index")
+        }),
+        "find" => words.iter().any(runs),
+        _ => READERS.iter().find(|(names, _)| names.contains(&name)).is_some_and(|(_, when)| match when {
+            When::Always => true,
+            When::Option(letters, long) => has_option(&words[1..], letters, long),
+        }),
     };
+    let told = |word: &Word| match word.text.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => value.to_owned(),
+        _ => word.text.clone(),
+    };
+    let visible_only = matches!(name, "rg" | "ag") && !words.iter().skip(1).any(is_wider);
+    reads.then(|| (words.iter().skip(1).map(told).collect(), visible_only))
+}
+
+/// Whether a command only reads: nothing of what it sees empty is kept by it.
+pub(super) fn only_reads(name: &str, words: &[Word]) -> bool {
     match name {
-        "git" => Sweep::Unignored,
-        "rg" | "ag" if !words.iter().skip(1).any(is_wider) => Sweep::Visible,
-        _ => Sweep::All,
+        "git" => git::subcommand_at(words).is_some_and(|at| GIT_SHOWS.contains(&words[at].text.as_str())),
+        "find" => !words.iter().any(|word| word.text == "-delete"),
+        _ => paths::only_reads(name, words) || READERS.iter().any(|(names, _)| names.contains(&name)),
     }
 }
 
-fn folders<'a>(name: &str, words: &'a [Word]) -> Vec<&'a str> {
-    let found = match name {
-        "git" => by_git(words),
-        "find" => by_find(words),
-        "tar" | "gtar" | "bsdtar" => by_tar(words),
-        _ => READERS
-            .iter()
-            .find(|reader| reader.names.contains(&name))
-            .map_or_else(Vec::new, |reader| reader.of(name, words)),
-    };
-    // One that is not known may be any of those here.
-    let is_known = |text: &&&str| words.iter().any(|word| word.text == **text && word.doubt.is_none());
-    let is_all_known = found.iter().filter(|text| **text != HERE).all(|text| is_known(&text));
-    if is_all_known || found.contains(&HERE) { found } else { found.into_iter().chain([HERE]).collect() }
+/// Whether an option of a search may have it read what is hidden or ignored, or follow links.
+fn is_wider(word: &Word) -> bool {
+    let text = word.text.as_str();
+    let is_letters = text.starts_with('-')
+        && !text.starts_with("--")
+        && text.contains(['u', '.', 'U', 'a', 'L', 'f', 'g']);
+    let long = ["--no-ig", "--unr", "--hid", "--fol", "--gl", "--ig", "--pre", "--all"];
+    is_letters || long.iter().any(|option| text.starts_with(option))
 }
 
-/// Where the command runs.
-const HERE: &str = ".";
-
-impl Reader {
-    fn of<'a>(&self, name: &str, words: &'a [Word]) -> Vec<&'a str> {
-        if let When::Option(letters, long) = &self.when
-            && name != "rgrep"
-            && !has_option(&words[1..], letters, long)
-        {
-            return Vec::new();
-        }
-        let mut plain = arguments(&words[1..], &[], self.valued, true).plain;
-        match self.arguments {
-            Arguments::Files => {}
-            Arguments::Last => drop(plain.pop()),
-            Arguments::First => drop((!plain.is_empty()).then(|| plain.remove(0))),
-            Arguments::Pattern => {
-                let has_pattern = words.iter().skip(1).any(|word| {
-                    ["-e", "-f", "--regexp", "--file", "--files"]
-                        .iter()
-                        .any(|option| word.text.starts_with(option))
-                });
-                if !has_pattern && !plain.is_empty() {
-                    plain.remove(0);
-                }
-                if plain.is_empty() {
-                    plain.push(HERE);
-                }
-            }
-        }
-        plain
-    }
-}
-
-/// Whether one of these letters is among the options, or one of these long options.
+/// Whether one of these letters is among the options, or a long option begins like one of these.
 fn has_option(words: &[Word], letters: &str, long: &[&str]) -> bool {
-    words.iter().take_while(|word| word.text != "--").any(|word| match word.text.strip_prefix('-') {
-        Some(option) if option.starts_with('-') => long.contains(&word.text.as_str()),
+    words.iter().any(|word| match word.text.strip_prefix('-') {
+        Some(option) if option.starts_with('-') => long.iter().any(|long| word.text.starts_with(long)),
         Some(option) => option.chars().any(|letter| letters.contains(letter)),
-        // `7z a`, `zip`
         None => false,
     })
-}
-
-/// `git grep PATTERN [-- PATH…]`, `git archive` reads objects only.
-fn by_git(words: &[Word]) -> Vec<&str> {
-    let Some(at) = git::subcommand_at(words).filter(|at| words[*at].text == "grep") else {
-        return Vec::new();
-    };
-    let rest = &words[at + 1..];
-    let paths = rest.iter().position(|word| word.text == "--").map_or(&[][..], |end| &rest[end + 1..]);
-    if paths.is_empty() { vec![HERE] } else { paths.iter().map(|word| word.text.as_str()).collect() }
-}
-
-/// `find ROOT… -exec COMMAND`: what it runs is given all files.
-fn by_find(words: &[Word]) -> Vec<&str> {
-    const RUNS: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
-    if !words.iter().any(|word| RUNS.contains(&word.text.as_str())) {
-        return Vec::new();
-    }
-    let is_option = |text: &str| matches!(text, "-H" | "-L" | "-P") || text.starts_with("-O");
-    let roots = words.iter().skip(1).skip_while(|word| is_option(&word.text));
-    let roots: Vec<&str> =
-        roots.map(|word| word.text.as_str()).take_while(|text| !text.starts_with(['-', '(', '!'])).collect();
-    if roots.is_empty() { vec![HERE] } else { roots }
-}
-
-/// `tar c … FILE…`, `tar -C FOLDER`.
-fn by_tar(words: &[Word]) -> Vec<&str> {
-    let rest = words.get(1..).unwrap_or_default();
-    let is_old = rest.first().is_some_and(|word| !word.text.starts_with('-'));
-    let first = rest.first().map_or("", |word| word.text.as_str());
-    let creates = has_option(rest, "cru", &["--create", "--append", "--update"])
-        || (is_old && first.contains(['c', 'r', 'u']));
-    if !creates {
-        return Vec::new();
-    }
-    let told = arguments(
-        rest,
-        &["-C", "--directory"],
-        &["-f", "--file", "-X", "--exclude", "-T", "--exclude-from"],
-        true,
-    );
-    let mut files = told.plain;
-    if is_old {
-        // The letters, and the archive.
-        let letters = 1 + usize::from(first.contains('f'));
-        files.drain(..letters.min(files.len()));
-    }
-    if told.outputs.is_empty() { files } else { told.outputs }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(script: &str) -> String {
-        let word = |text: &str| Word { text: text.into(), doubt: text.contains('$').then_some("a variable") };
-        let words: Vec<Word> = script.split(' ').map(word).collect();
-        read(script.split(' ').next().unwrap(), &words).0.join(" ")
+    fn words(script: &str) -> Vec<Word> {
+        script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect()
     }
 
     #[test]
     fn commands_that_read_folders_are_known() {
-        for (script, folders) in [
-            ("grep -r x .", "."),
-            ("grep -rn x src lib", "src lib"),
-            ("grep -r x", "."),
-            ("grep -A 3 -R -e x src", "src"),
-            ("grep --recursive x", "."),
-            ("grep x file", ""),
-            ("rg x", "."),
-            ("rg -t rust x src", "src"),
-            ("rg -e x", "."),
-            ("rg x $DIR", "$DIR ."),
-            ("git grep x", "."),
-            ("git grep x -- src", "src"),
-            ("git log", ""),
-            ("git -C sub grep x", "."),
-            ("tar czf a.tgz .", "."),
-            ("tar czf a.tgz src lib", "src lib"),
-            ("tar -czf a.tgz src", "src"),
-            ("tar -c -f a.tar -C src .", "src"),
-            ("tar xf a.tgz", ""),
-            ("tar tf a.tgz", ""),
-            ("zip -r a.zip src", "src"),
-            ("zip a.zip src", ""),
-            ("cp -a src lib ../to", "src lib"),
-            ("cp a b", ""),
-            ("rsync -av src/ host:to", "src/"),
-            ("diff -ru a b", "a b"),
-            ("find . -name x", ""),
-            ("find -exec cat {} +", "."),
-            ("find src lib -type f -exec cat {} ;", "src lib"),
+        for (script, reads) in [
+            ("grep -r x .", true),
+            ("grep --recur x", true),
+            ("grep -d recurse x", true),
+            ("grep -r --exclude-dir src x", true),
+            ("grep x file", false),
+            ("rg x", true),
+            ("git grep x", true),
+            ("git -C sub grep x", true),
+            ("git diff --no-index a b", true),
+            ("git log", false),
+            ("tar -cT list", true),
+            ("zip -R a.zip x", true),
+            ("7z a a.7z keys", true),
+            ("cp -rt out keys", true),
+            ("cp --rec a b", true),
+            ("cp a b", false),
+            ("gzip -rc keys", true),
+            ("diff -ru a b", true),
+            ("fd -x cat", true),
+            ("fd x", false),
+            ("find . -name x", false),
+            ("find -exec cat {} +", true),
         ] {
-            assert_eq!(told(script), folders, "{script}");
+            let words = words(script);
+            assert_eq!(read(&words[0].text, &words).is_some(), reads, "{script}");
         }
-    }
-
-    #[test]
-    fn every_reader_has_a_name_of_its_own() {
-        let mut names: Vec<&str> = READERS.iter().flat_map(|reader| reader.names).copied().collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
+        let told = read("grep", &words("grep -r --include=*.rs x src")).unwrap().0;
+        assert_eq!(told, ["-r", "*.rs", "x", "src"]);
     }
 
     #[test]
     fn a_search_leaves_out_what_is_ignored_unless_it_is_told_not_to() {
         for (script, expected) in [
-            ("rg x", Sweep::Visible),
-            ("rg -n x src", Sweep::Visible),
-            ("rg -uu x", Sweep::All),
-            ("rg --hidden x", Sweep::All),
-            ("rg --no-ignore-vcs x", Sweep::All),
-            ("git grep x", Sweep::Unignored),
-            ("grep -r x", Sweep::All),
+            ("rg x", true),
+            ("rg -n x src", true),
+            ("rg -uu x", false),
+            ("rg --hidden x", false),
+            ("rg -g .env x", false),
+            ("rg --no-ignore-vcs x", false),
+            ("git grep x", false),
+            ("grep -r x", false),
         ] {
-            let words: Vec<Word> =
-                script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
-            assert_eq!(read(&words[0].text, &words).1, expected, "{script}");
+            let words = words(script);
+            assert_eq!(read(&words[0].text, &words).unwrap().1, expected, "{script}");
         }
+    }
+
+    #[test]
+    fn what_takes_in_files_does_more_than_read() {
+        for (script, expected) in [
+            ("grep -r x", true),
+            ("git status", true),
+            ("git commit -qam grep", false),
+            ("git add -A", false),
+            ("head -3", true),
+            ("sed -i s/a/b/ x", false),
+            ("make", false),
+        ] {
+            let words = words(script);
+            assert_eq!(only_reads(&words[0].text, &words), expected, "{script}");
+        }
+    }
+
+    #[test]
+    fn every_reader_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = READERS.iter().flat_map(|(names, _)| *names).copied().collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 }

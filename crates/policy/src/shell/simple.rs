@@ -241,8 +241,12 @@ impl Walker<'_, '_> {
         }
         self.effects(name, &words[..own]);
         let base = if name == "git" { git::directory(words) } else { None };
-        let (folders, sweep) = folders::read(name, words);
-        folders.into_iter().for_each(|folder| self.found.folder(folder, sweep, base.as_deref()));
+        if let Some((words, visible_only)) = folders::read(name, words) {
+            self.found.reads_folders(words, visible_only, base.as_deref());
+        }
+        if wrapped.own.is_none() && !folders::only_reads(name, words) {
+            self.found.may_write();
+        }
         match name {
             "cd" | "pushd" => self.enter(name, words),
             "popd" => self.found.lost("popd"),

@@ -73,8 +73,8 @@ pub(crate) struct Sizes {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Context {
     outputs: HashMap<PartId, Shown>,
-    /// Attached files that a provider refused, and calls whose files it refused.
-    refused: HashSet<PartId>,
+    /// Attached files that the provider of a model refused, and calls whose files it refused.
+    refused: HashSet<(String, PartId)>,
     pub(crate) compacted: Option<Compacted>,
     /// The record that changed last what is read of the history.
     pub(crate) revision: Seq,
@@ -98,9 +98,9 @@ impl Context {
         self.outputs.get(&call).copied().unwrap_or(Shown::Whole)
     }
 
-    /// Whether a provider refused this file, or the files of this call.
-    pub(crate) fn is_refused(&self, file: PartId) -> bool {
-        self.refused.contains(&file)
+    /// Whether the provider of `model` refused this file, or the files of this call.
+    pub(crate) fn is_refused(&self, model: &ModelRef, file: PartId) -> bool {
+        !self.refused.is_empty() && self.refused.contains(&(model.to_string(), file))
     }
 
     /// A provider accepted a request to `model` whose conversation had so many bytes.
@@ -160,11 +160,12 @@ impl Context {
         self.reminded.push(answer);
     }
 
-    pub(crate) fn clear(&mut self, cleared: &ContextCleared, at: Seq) {
+    /// `model`: the one whose provider refused what is named as refused.
+    pub(crate) fn clear(&mut self, cleared: &ContextCleared, model: &ModelRef, at: Seq) {
         let lines = cleared.calls.iter().map(|call| (*call, Shown::Line));
         let beginnings = cleared.shortened.iter().map(|short| (short.call, Shown::Beginning(short.bytes)));
         self.outputs.extend(beginnings.chain(lines));
-        self.refused.extend(&cleared.files);
+        self.refused.extend(cleared.files.iter().map(|file| (model.to_string(), *file)));
         self.made_room(at);
     }
 

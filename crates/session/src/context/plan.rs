@@ -120,6 +120,8 @@ pub(crate) fn write(session: &Session, room: &Room, from: usize, summary: Option
     let before = session.messages.get(..from).unwrap_or_default();
     let prompt = before.iter().rev().find(|message| Some(message.id()) == turn);
     let first = before.iter().find(|message| is_turn(message)).filter(|_| summary.is_none());
+    let standing = standing::standing(session, before, (space / 4).min(MOST_STANDING));
+    let space = space.saturating_sub(standing.as_ref().map_or(0, String::len) as u64);
     let prompt = prompt.filter(|prompt| first.is_none_or(|first| first.id() != prompt.id()));
     let share = if first.is_some() && prompt.is_some() || summary.is_some() && prompt.is_some() {
         space / 2
@@ -129,10 +131,8 @@ pub(crate) fn write(session: &Session, room: &Room, from: usize, summary: Option
     let first = first.map(|first| Kept::new(session, first, share));
     let prompt = prompt.map(|prompt| Kept::new(session, prompt, share));
     let of = |kept: &Option<Kept>| kept.as_ref().map_or(0, |kept| kept.bytes);
-    let standing = standing::standing(session, before, (space / 4).min(MOST_STANDING));
-    let taken = of(&prompt) + standing.as_ref().map_or(0, String::len) as u64;
     let main = match summary {
-        Some(summary) => texts::summary(texts::cut(summary.trim(), space.saturating_sub(taken))),
+        Some(summary) => texts::summary(texts::cut(summary.trim(), space.saturating_sub(of(&prompt)))),
         None => {
             texts::left_out(before.iter().filter(|message| session.context.bytes_of(message) > 0).count())
         }

@@ -13,9 +13,14 @@ use crate::fold::Session;
 
 impl Context {
     /// What is read of a result.
-    pub(crate) fn output(&self, call: PartId, result: &CallResult) -> (String, Vec<Attachment>) {
+    pub(crate) fn output(
+        &self,
+        reader: &ModelRef,
+        call: PartId,
+        result: &CallResult,
+    ) -> (String, Vec<Attachment>) {
         let (mut output, attachments) = self.output_as_shown(call, result);
-        if !self.is_refused(call) {
+        if !self.is_refused(reader, call) {
             return (output, attachments);
         }
         for file in attachments {

@@ -77,7 +77,8 @@ impl Session {
         if let Some(first) = self.messages.iter().position(changed) {
             self.outdate_from(first + 1);
         }
-        self.context.clear(cleared, at);
+        let model = self.turn.as_ref().map_or(&self.summary.model, |turn| &turn.model).clone();
+        self.context.clear(cleared, &model, at);
         self.room_was_made();
     }
 

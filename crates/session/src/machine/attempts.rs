@@ -123,6 +123,8 @@ impl Machine {
         }
         let files = if adjusted { Vec::new() } else { self.refused_files(&error) };
         let error = if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open) };
+        // What it said was for this: records do without.
+        let error = ErrorInfo { said: None, ..error };
         let outcome = AttemptOutcome::Failed { error: error.clone() };
         self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
         if !files.is_empty() {

@@ -6,6 +6,7 @@
 
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallState, FinishReason, Part};
+use playhouse_protocol::usage::Tokens;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Message};
 
 use super::Machine;
@@ -18,8 +19,21 @@ const TOO_LARGE: u16 = 413;
 /// A conversation of fewer bytes than this fits every model.
 const LEAST_OVERFLOW: u64 = 32 * 1024;
 /// Words of refusals that are about a file.
-const OF_FILES: [&str; 10] =
-    ["image", "picture", "pixel", "file", "document", "pdf", "media", "attachment", "base64", "mime"];
+const OF_FILES: [&str; 13] = [
+    "image",
+    "images",
+    "picture",
+    "pictures",
+    "pixels",
+    "document",
+    "documents",
+    "pdf",
+    "media",
+    "attachment",
+    "attachments",
+    "base64",
+    "multimodal",
+];
 
 impl Machine {
     /// The same error, as one of a request that was too long where it seems to be one. That is tried once until an answer
@@ -35,9 +49,10 @@ impl Machine {
             return error;
         }
         let sizes = self.session.context.sizes(&self.model());
-        let is_clear =
-            bytes > sizes.accepted / 8 * 9 || sizes.refused.is_some_and(|refused| bytes >= refused / 8 * 7);
-        let is_told = error.status == Some(TOO_LARGE) || self.came_before(&error);
+        // Of a model that accepted nothing yet it is not known what it takes: any setting of it may be wrong.
+        let is_clear = sizes.accepted > 0 && bytes > sizes.accepted / 8 * 9
+            || sizes.refused.is_some_and(|refused| bytes >= refused / 8 * 7);
+        let is_told = error.status == Some(TOO_LARGE) || (sizes.accepted > 0 && self.came_before(&error));
         if is_clear || (is_told && bytes > sizes.accepted) {
             return ErrorInfo { code: ErrorCode::ContextOverflow, ..error };
         }
@@ -46,10 +61,11 @@ impl Machine {
 
     /// The files that a refusal seems to be about: those that no accepted request had. Empty where it is not about files.
     pub(super) fn refused_files(&self, error: &ErrorInfo) -> Vec<PartId> {
-        let refused = matches!(error.code, ErrorCode::BadRequest | ErrorCode::ContentFilter)
+        let refused = error.code == ErrorCode::BadRequest
             && error.status.is_some_and(|status| REFUSED.contains(&status));
-        let words = error.said.as_ref().map(|said| said.message.to_lowercase()).unwrap_or_default();
-        let is_about_files = OF_FILES.iter().any(|word| words.contains(word))
+        let said = error.said.as_ref().map(|said| said.message.to_lowercase()).unwrap_or_default();
+        let mut words = said.split(|character: char| !character.is_alphanumeric());
+        let is_about_files = words.any(|word| OF_FILES.contains(&word))
             || error.status == Some(TOO_LARGE)
             || self.came_before(error);
         if !refused || !is_about_files {
@@ -74,14 +90,15 @@ impl Machine {
                         _ => None,
                     }));
                     // Its request was accepted, with all that stands before it.
-                    let is_answer = !matches!(message.finish, None | Some(FinishReason::Failed));
-                    if is_answer && message.model == model {
+                    let is_answer =
+                        !matches!(message.finish, None | Some(FinishReason::Failed | FinishReason::Aborted));
+                    if is_answer && message.model == model && message.tokens != Tokens::default() {
                         break;
                     }
                 }
             }
         }
-        files.retain(|file| !session.context.is_refused(*file));
+        files.retain(|file| !session.context.is_refused(&model, *file));
         files
     }
 
@@ -93,8 +110,6 @@ impl Machine {
             _ => None,
         });
         let failed = before.next().and_then(|message| message.error.as_ref());
-        failed.is_some_and(|failed| {
-            failed.status == error.status && failed.said == error.said && failed.said.is_some()
-        })
+        failed.is_some_and(|failed| failed.status == error.status && failed.message == error.message)
     }
 }

@@ -13,7 +13,8 @@ use crate::harness::{Harness, model};
 fn refuse(h: &mut Harness, status: u16, words: &str) -> Vec<String> {
     let AttemptReport::Failed(failed) = h.failed(ErrorCode::BadRequest, "") else { unreachable!() };
     let said = ProviderWords { message: words.into(), parameter: String::new() };
-    let error = ErrorInfo { said: Some(Box::new(said)), ..failed.error.with_status(status) };
+    let error =
+        ErrorInfo { message: words.into(), said: Some(Box::new(said)), ..failed.error.with_status(status) };
     let attempt = *h.attempts.last().unwrap();
     h.on(Input::Attempt(attempt, AttemptReport::Failed(FailedAttempt { error, parts: Vec::new(), ..failed })))
 }
@@ -159,6 +160,41 @@ fn a_file_is_left_out_where_every_turn_fails_with_the_same_words() {
     h.prompt("what is it?");
     assert!(ends(&refuse(&mut h, 400, "invalid request"), false));
     assert!(!texts(&h).contains(&"file bad.png".to_owned()));
+}
+
+#[test]
+fn a_model_that_accepted_nothing_yet_is_not_taken_to_lack_room() {
+    let mut h = Harness::new();
+    h.silent = true;
+    h.prompt(&"x".repeat(60_000));
+    assert!(ends(&refuse(&mut h, 400, "Unknown value"), true));
+    h.prompt("again");
+    assert!(ends(&refuse(&mut h, 400, "Unknown value"), true));
+    assert!(texts(&h)[0].len() == 60_000);
+}
+
+#[test]
+fn another_model_is_shown_what_one_refused() {
+    let mut h = Harness::new();
+    h.silent = true;
+    prompt_with_image(&mut h, "a.png");
+    refuse(&mut h, 400, "no image input");
+    let mut out = Vec::new();
+    let session = h.machine.session();
+    let other = playhouse_protocol::ModelRef::new("mock", "other");
+    session.read(0..session.messages.len(), &other, &mut out);
+    assert!(format!("{out:?}").contains("File("), "{out:?}");
+    assert!(!texts(&h).contains(&"file a.png".to_owned()));
+}
+
+#[test]
+fn words_that_only_look_like_files_leave_none_out() {
+    for words in ["read our documentation", "no such inference profile", "immediately"] {
+        let mut h = Harness::new();
+        h.silent = true;
+        prompt_with_image(&mut h, "a.png");
+        assert!(ends(&refuse(&mut h, 400, words), true), "{words}");
+    }
 }
 
 #[test]

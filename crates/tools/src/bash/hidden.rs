@@ -1,10 +1,9 @@
 //! What of the folders that a command reads may not be read without asking.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ignore::WalkBuilder;
-use playhouse_policy::shell::Sweep;
+use ignore::{DirEntry, WalkBuilder};
 use playhouse_policy::{Access, AccessKind, Known, Zone};
 use playhouse_workspace::{Resolved, Workspace};
 
@@ -45,31 +44,24 @@ impl Found {
 }
 
 /// What a command touches, and what is hidden from it. Where nothing can be hidden, or not all is known, it is asked about.
-pub(super) fn settle(mut accesses: Vec<Access>, found: Found, can_hide: bool) -> (Vec<Access>, Vec<Hidden>) {
-    if can_hide && found.unseen.is_none() && !accesses.iter().any(takes_in) {
+pub(super) fn settle(mut accesses: Vec<Access>, found: Found, may_hide: bool) -> (Vec<Access>, Vec<Hidden>) {
+    // What looks empty cannot be written.
+    let is_written = |file: &Hidden| {
+        accesses.iter().any(|access| {
+            matches!(access, Access::Path { kind, path, .. } if kind.may_write() && Path::new(path) == file.path)
+        })
+    };
+    if may_hide && found.unseen.is_none() && !found.hidden.iter().any(is_written) {
         return (accesses, found.hidden);
     }
-    // Each would be asked about by itself.
-    let rest = found.hidden.len().saturating_sub(MOST_NAMED);
-    let unnamed = found
-        .hidden
-        .get(MOST_NAMED)
-        .map(|file| (file.shown.clone(), format!("it is one of {rest} more files")));
     let read = |file: Hidden| {
         let access = Access::path(AccessKind::Read, file.path.to_string_lossy(), Zone::Workspace);
         access.shown(file.shown).known(Known::Purpose)
     };
-    accesses.extend(found.hidden.into_iter().take(MOST_NAMED).map(read));
-    let unseen = found.unseen.map(|(shown, why)| (shown, why.to_owned()));
-    accesses
-        .extend([unnamed, unseen].into_iter().flatten().map(|(shown, doubt)| Access::Below { shown, doubt }));
+    accesses.extend(found.hidden.into_iter().map(read));
+    let below = |(shown, why): (String, &str)| Access::Below { shown, doubt: why.to_owned() };
+    accesses.extend(found.unseen.map(below));
     (accesses, Vec::new())
-}
-
-/// Whether a command would put hidden files, which it sees empty, into git.
-fn takes_in(access: &Access) -> bool {
-    let Access::Command(command) = access else { return false };
-    command.text.starts_with("git ") && !command.text.contains(" grep ")
 }
 
 /// What the model is told of files that were hidden; empty where none was.
@@ -84,66 +76,89 @@ pub(super) fn note(hidden: &[Hidden]) -> String {
     };
     let files = counted(hidden.len(), "file");
     format!(
-        "\n[{files} that may not be read unasked looked empty to the command: {}{rest}. Ask for one by name with read.]",
+        "\n[{files} that may not be read unasked looked empty to the command, and could not be changed: {}{rest}. Ask for one by name with read.]",
         named.join(", ")
     )
 }
 
 /// Looks at what lies in these folders. Blocks for a second at most.
-pub(super) fn look(folders: &[(Resolved, Sweep)], workspace: &Workspace, showing: &Showing) -> Found {
+pub(super) fn look(folders: &[(Resolved, bool)], workspace: &Workspace, showing: &Showing) -> Found {
     let mut found = Found::default();
+    if !showing.may_hide() {
+        return found;
+    }
     let (begun, mut looked) = (Instant::now(), 0_usize);
-    for (folder, sweep) in folders {
+    let mut queue: Vec<(Resolved, bool)> = folders.to_vec();
+    let mut at = 0;
+    while let Some((folder, visible_only)) = queue.get(at).cloned() {
+        at += 1;
         let walk = WalkBuilder::new(&folder.path)
-            .standard_filters(*sweep != Sweep::All)
-            .hidden(*sweep == Sweep::Visible)
-            .filter_entry(|entry| !entry.path().ends_with(OBJECTS))
+            .standard_filters(visible_only)
+            .git_global(false)
+            .filter_entry(move |entry| begun.elapsed() <= LONGEST && !entry.path().ends_with(OBJECTS))
             .build();
         for entry in walk {
-            // What cannot be looked at cannot be read either.
-            let Ok(entry) = entry else { continue };
-            if entry.file_type().is_some_and(|kind| kind.is_dir()) {
-                continue;
-            }
             looked += 1;
             let why = if looked > MOST_FILES {
                 "it holds more than 10,000 files"
             } else if begun.elapsed() > LONGEST {
                 "it takes more than a second to look at it"
-            } else if found.hidden.len() == MOST_HIDDEN {
+            } else if found.hidden.len() >= MOST_HIDDEN {
                 "more than 200 files in it may not be read unasked"
             } else {
-                let inner = entry.path().strip_prefix(&folder.path).unwrap_or(entry.path());
-                let shown = match inner.as_os_str().is_empty() {
-                    true => folder.shown.clone(),
-                    false => shown_below(folder, inner),
-                };
-                let mut places = vec![Hidden { path: entry.path().to_owned(), shown }];
-                if entry.path_is_symlink() && *sweep != Sweep::All {
-                    // Searches that leave anything out follow no links.
-                    places.clear();
-                } else if entry.path_is_symlink() {
-                    // Its content is that of another file. A link cannot be hidden, and need not be.
-                    let target = entry.path().to_str().and_then(|path| workspace.resolve(path).ok());
-                    let is_denied = !showing.allows(&places[0].shown);
-                    places.clear();
-                    places.extend(
-                        target
-                            .filter(|target| {
-                                target.path.is_file() && (is_denied || !showing.allows(&target.shown))
-                            })
-                            .map(|target| Hidden { path: target.path, shown: target.shown }),
-                    );
-                } else {
-                    places.retain(|place| !showing.allows(&place.shown));
+                // What cannot be looked at cannot be read either.
+                if let Ok(entry) = entry {
+                    add(&entry, &folder, workspace, showing, visible_only, &mut found, &mut queue);
                 }
-                places.retain(|place| !found.hidden.contains(place));
-                found.hidden.extend(places);
                 continue;
             };
-            found.unseen = Some((folder.shown.clone(), why));
+            found.unseen = Some((folder.shown, why));
+            return found;
+        }
+        if begun.elapsed() > LONGEST {
+            found.unseen = Some((folder.shown, "it takes more than a second to look at it"));
             return found;
         }
     }
     found
+}
+
+/// Adds what may not be read of an entry: the file, or what a link leads to.
+fn add(
+    entry: &DirEntry,
+    folder: &Resolved,
+    workspace: &Workspace,
+    showing: &Showing,
+    visible_only: bool,
+    found: &mut Found,
+    queue: &mut Vec<(Resolved, bool)>,
+) {
+    if entry.file_type().is_some_and(|kind| kind.is_dir()) {
+        return;
+    }
+    let inner = entry.path().strip_prefix(&folder.path).unwrap_or(entry.path());
+    let shown = match inner.as_os_str().is_empty() {
+        true => folder.shown.clone(),
+        false => shown_below(folder, inner),
+    };
+    let is_denied = !showing.allows(&shown);
+    let file = if !entry.path_is_symlink() {
+        is_denied.then(|| Hidden { path: entry.path().to_owned(), shown })
+    } else if visible_only {
+        // Searches that leave anything out follow no links.
+        None
+    } else {
+        // Its content is that of another file, or of a folder. A link cannot be hidden, and need not be.
+        let target = entry.path().to_str().and_then(|path| workspace.resolve(path).ok());
+        let target = target.filter(|target| target.path.starts_with(workspace.root()));
+        if let Some(target) = target.as_ref().filter(|target| target.path.is_dir())
+            && !queue.iter().any(|(known, _)| target.path.starts_with(&known.path))
+        {
+            queue.push((target.clone(), false));
+        }
+        target
+            .filter(|target| target.path.is_file() && (is_denied || !showing.allows(&target.shown)))
+            .map(|target| Hidden { path: target.path, shown: target.shown })
+    };
+    found.hidden.extend(file.filter(|file| !found.hidden.contains(file)));
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use playhouse_policy::shell::{self, PathUse, Sweep};
+use playhouse_policy::shell::{self, FolderUse, PathUse};
 use playhouse_policy::{Access, AccessKind, Known};
 use playhouse_sandbox::process::Environment;
 use playhouse_workspace::{PathError, Resolved, Workspace};
@@ -19,8 +19,10 @@ pub(super) struct Told {
     pub(super) workdir: Resolved,
     /// All that it would touch.
     pub(super) accesses: Vec<Access>,
-    /// Folders in the workspace of which it would read what lies in them.
-    pub(super) folders: Vec<(Resolved, Sweep)>,
+    /// Folders in the workspace of which it would read what lies in them, and whether it leaves out what is hidden or ignored.
+    pub(super) folders: Vec<(Resolved, bool)>,
+    /// Whether it does nothing but read, as far as its commands are known.
+    pub(super) only_reads: bool,
 }
 
 /// What `command` would do. Reads the file system.
@@ -45,17 +47,8 @@ pub(super) fn touched(command: &str, workdir: &str, workspace: &Workspace) -> Re
     for path in &script.paths {
         touched.path(path);
     }
-    let mut folders = Vec::new();
-    for folder in &script.folders {
-        for place in touched.places(&folder.text, &folder.bases).unwrap_or_default() {
-            let resolved = place.to_str().and_then(|place| workspace.resolve(place).ok());
-            let resolved = resolved.filter(|resolved| resolved.path.starts_with(workspace.root()));
-            folders.extend(resolved.map(|resolved| (resolved, folder.sweep)));
-        }
-    }
-    folders.sort_by(|(one, sweep), (other, than)| (&one.path, than).cmp(&(&other.path, sweep)));
-    folders.dedup_by(|(later, _), (first, _)| later.path == first.path);
-    Ok(Told { workdir, accesses: touched.accesses, folders })
+    let folders = touched.folders(&script.folders);
+    Ok(Told { workdir, accesses: touched.accesses, folders, only_reads: !script.may_write })
 }
 
 /// What a command gets as its HOME.
@@ -102,6 +95,31 @@ impl Touched<'_> {
                 path.into.iter().for_each(|name| self.place(path, &place.join(name)));
             }
         }
+    }
+
+    /// The folders in the workspace that commands read: what there is of their words, and where they run if that is nothing.
+    fn folders(&self, used: &[FolderUse]) -> Vec<(Resolved, bool)> {
+        let mut folders: Vec<(Resolved, bool)> = Vec::new();
+        for FolderUse { words, bases, visible_only } in used {
+            let all = words.iter().map(|word| self.places(word, bases).unwrap_or_default());
+            let here = || self.places(".", bases).unwrap_or_default();
+            let found: Vec<Resolved> = all.flatten().filter_map(|place| self.found(&place)).collect();
+            let found = if found.is_empty() {
+                here().iter().filter_map(|place| self.found(place)).collect()
+            } else {
+                found
+            };
+            folders.extend(found.into_iter().map(|folder| (folder, *visible_only)));
+        }
+        folders.sort_by(|(one, visible), (other, than)| (&one.path, visible).cmp(&(&other.path, than)));
+        folders.dedup_by(|(later, _), (first, _)| later.path == first.path);
+        folders
+    }
+
+    /// What is at a place in the workspace, if anything is.
+    fn found(&self, place: &Path) -> Option<Resolved> {
+        let resolved = self.workspace.resolve(place.to_str()?).ok()?;
+        (resolved.path.starts_with(self.workspace.root()) && resolved.path.exists()).then_some(resolved)
     }
 
     /// All places where `text` may lead; `None` where it is the home directory of somebody else.

@@ -215,8 +215,10 @@ async fn a_file_that_was_cut_away_is_not_read() {
 #[tokio::test]
 async fn documents_of_a_batch_are_bounded_together() {
     let fixture = fixture(Vec::new());
-    let mut document = crate::media::document_of(1);
-    document.resize(4_000_000, 7);
+    let page = crate::media::document_of(1);
+    let mut document = page.clone();
+    document.resize(4_000_000 - page.len(), 7);
+    document.extend(page);
     let mut calls = Vec::new();
     for number in 0..4 {
         let path = fixture.folder.path().join(format!("workspace/{number}.pdf"));
