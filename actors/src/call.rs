@@ -257,9 +257,9 @@ async fn finish(tenant: &Arc<str>, shared: &Arc<EngineContext>, output: ToolOutp
     let ToolOutput { title, output, metadata, attachments, todos, seen: _, rules: _ } = output;
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {
-        let (blobs, tenant) = (Arc::clone(&shared.store.blobs), Arc::clone(tenant));
+        let (store, tenant) = (Arc::clone(shared), Arc::clone(tenant));
         let content = attachment.content;
-        match shared.pool.run(move || blobs.put(&tenant, &content)).await {
+        match shared.pool.run(move || store.put_blob(&tenant, &content)).await {
             Ok(blob) => {
                 stored.push(Attachment::new(attachment.mime, attachment.filename, blob));
             }

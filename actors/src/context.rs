@@ -6,6 +6,7 @@ use std::sync::Arc;
 use playhouse_protocol::{CommandError, SessionId};
 use playhouse_sandbox::Processes;
 use playhouse_store::{Store, StoreError, Suspended};
+use playhouse_tools::storage::Storage;
 use playhouse_tools::{Registry, outputs};
 use playhouse_workspace::{PathLocks, Pool};
 use ractor::ActorRef;
@@ -23,6 +24,7 @@ use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
 use crate::seen::Seen;
+use crate::space::Space;
 use crate::sweeper::Sweeper;
 
 /// State and settings that all actors of one engine share.
@@ -43,6 +45,10 @@ pub(crate) struct EngineContext {
     pub(crate) outputs: PathBuf,
     /// Folder with one HOME per tenant and workspace, for programs.
     pub(crate) homes: PathBuf,
+    /// What tenants take up on disk.
+    pub(crate) storage: Storage,
+    /// Free space of the data directory, and tenants that are suspended for lack of it.
+    pub(crate) space: Space,
     /// The engine's own files: no call may touch them, and no program sees them.
     pub(crate) hidden: Vec<PathBuf>,
     /// Directories that calls never leave, whatever rules and people say.
@@ -98,6 +104,7 @@ impl EngineContext {
         if let Err(error) = outputs::remove(&self.outputs, session) {
             tracing::warn!(%session, %error, "the outputs of a deleted session cannot be removed");
         }
+        self.storage.forget_outputs(&self.outputs.join(session.as_str()));
     }
 
     /// [`remove_outputs`](Self::remove_outputs) on the pool.

@@ -41,8 +41,11 @@ mod session;
     expect(dead_code, reason = "tool sources and language servers lease their servers here")
 )]
 mod shared;
+mod space;
+mod space_watch;
 mod start;
 mod step;
+mod storage;
 mod supervisor;
 mod sweeper;
 mod tasks;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use playhouse_session::RetryPolicy;
+use playhouse_tools::storage::StorageLimits;
 
 /// How much an engine takes on, and how long it waits. Read once, when the engine starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct EngineLimits {
     pub tasks: TaskLimits,
     /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
     pub keep_outputs: Option<Duration>,
+    /// How much the outputs of a session, and everything of a tenant, may take up on disk.
+    pub storage: StorageLimits,
     /// Threads for the engine's own blocking work, and as many again for that of tools.
     pub threads: usize,
     /// Bytes of events that each session keeps for its subscribers.
@@ -44,6 +47,7 @@ impl Default for EngineLimits {
             asking_wait: Duration::from_secs(24 * 3_600),
             tasks: TaskLimits::default(),
             keep_outputs: Some(Duration::from_secs(24 * 3_600)),
+            storage: StorageLimits::default(),
             threads: 8,
             ring_bytes: 1024 * 1024,
             hub_bytes: 8 * 1024 * 1024,

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::{Label, counter, histogram};
+use metrics::{Label, counter, gauge, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, TENANT};
+use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, STORAGE_KINDS, TENANT};
 use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{ErrorCode, ModelRef};
+use playhouse_tools::storage::StorageUse;
 use rust_decimal::prelude::ToPrimitive as _;
 
 pub(crate) use self::census::{Census, Count, Doing, Standing};
@@ -129,6 +130,32 @@ impl Measures {
         labels
     }
 
+    /// What tenants take up on disk, by tenant where the operator wants that.
+    pub(crate) fn storage(&self, usages: &[(Arc<str>, StorageUse)]) {
+        let all: u64 = usages.iter().map(|(_, usage)| usage.outputs).sum();
+        gauge!(Metric::OutputBytes.name()).set(number(all));
+        let mut sum = StorageUse::default();
+        for (tenant, usage) in usages {
+            if self.by_tenant {
+                self.storage_of(*usage, Some(tenant));
+            }
+            sum.outputs += usage.outputs;
+            sum.homes += usage.homes;
+            sum.attachments += usage.attachments;
+        }
+        if !self.by_tenant {
+            self.storage_of(sum, None);
+        }
+    }
+
+    fn storage_of(&self, usage: StorageUse, tenant: Option<&Arc<str>>) {
+        for (kind, bytes) in STORAGE_KINDS.iter().zip([usage.outputs, usage.homes, usage.attachments]) {
+            let mut labels = vec![Label::from_static_parts("kind", kind)];
+            labels.extend(tenant.map(|tenant| Label::new(TENANT, Arc::clone(tenant))));
+            gauge!(Metric::StorageBytes.name(), labels).set(number(bytes));
+        }
+    }
+
     /// A turn ended; `took` is known where this process saw its start.
     pub(crate) fn turn(&self, tenant: &Arc<str>, outcome: &'static str, took: Option<Duration>) {
         let labels = vec![Label::from_static_parts("outcome", outcome)];
@@ -208,6 +235,11 @@ pub(crate) fn tool_call(tool: Option<&str>, outcome: &'static str) {
 /// A call ran for so long.
 pub(crate) fn tool_ran(tool: &str, took: Duration) {
     histogram!(Metric::ToolDuration.name(), "tool" => tool.to_owned()).record(took);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a size may be off by one in 2^53")]
+fn number(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 /// How calls end, as metrics and traces name it.

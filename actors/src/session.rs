@@ -431,12 +431,30 @@ impl SessionState {
             return Err(text.into());
         }
         tracing::warn!(session = %self.id, error = text, "what runs is suspended: it cannot be written down");
+        self.stop_held_up(myself);
+        Ok(())
+    }
+
+    /// What runs stops, if the tenant is suspended for lack of space.
+    fn suspend_for_space(&mut self, myself: &ActorRef<SessionMessage>) {
+        if self.rests() {
+            return;
+        }
+        let Err(refusal) = self.shared.space.allows(&self.tenant) else { return };
+        tracing::warn!(session = %self.id, "what runs is suspended: there is little space on the disk");
+        for (_, port) in self.tickets.drain() {
+            drop(port.send(Err(refusal.clone())));
+        }
+        self.stop_held_up(myself);
+    }
+
+    /// Stops with what runs, until the supervisor lets it go on.
+    fn stop_held_up(&mut self, myself: &ActorRef<SessionMessage>) {
         let running = self.step.iter().map(|step| &step.cancel);
         let running = running.chain(self.asides.iter().map(|aside| &aside.cancel));
         running.chain(self.calls.values().map(|call| &call.cancel)).for_each(CancellationToken::cancel);
         self.keep_seen();
         myself.stop(Some(HELD_UP.to_owned()));
-        Ok(())
     }
 
     /// Takes an attempt beside the steps of turns out of those at work.

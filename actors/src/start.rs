@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::CommandError;
 use playhouse_sandbox::Processes;
+use playhouse_tools::storage::Storage;
 use playhouse_workspace::{PathLocks, Pool};
 use ractor::Actor;
 
@@ -19,6 +20,9 @@ use crate::measure::Measures;
 use crate::metering::Metering;
 use crate::parked::ParkedSessions;
 use crate::seen::Seen;
+use crate::space::Space;
+use crate::space_watch;
+use crate::storage;
 use crate::supervisor::Supervisor;
 use crate::sweeper::Sweeper;
 use crate::wake::DEEPEST;
@@ -61,6 +65,8 @@ impl Engine {
             tool_pool,
             outputs,
             homes,
+            storage: Storage::new(limits.storage),
+            space: Space::default(),
             hidden,
             bounds: Bounds::default(),
             user_home,
@@ -91,6 +97,8 @@ impl Engine {
                 );
             }
         });
+        storage::keep_counting(&engine.shared);
+        space_watch::keep_looking(&engine.shared, engine.supervisor.clone());
         engine.resume_by_itself();
         Ok(engine)
     }

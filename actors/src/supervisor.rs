@@ -146,6 +146,7 @@ impl SupervisorState {
             SupervisorMessage::Sweep => self.sweep(myself),
             SupervisorMessage::MakeRoom => self.make_room(myself),
             SupervisorMessage::GoOn => self.go_on(myself),
+            SupervisorMessage::SuspendTenants => self.suspend_tenants(),
             SupervisorMessage::Stop(port) => self.stop(port).await,
         }
     }
@@ -342,7 +343,9 @@ impl SupervisorState {
         slot.root = loaded.root;
         let wanted = self.shared.resume.by_itself() || slot.goes_on;
         (slot.unsure, slot.doomed) = (loaded.unsure, loaded.doomed);
-        let mut goes_on = (wanted || !unfinished) && !loaded.unsure && !loaded.doomed;
+        slot.tenant = Some(Arc::clone(&owner.tenant));
+        let is_held = self.shared.space.allows(&owner.tenant).is_err();
+        let mut goes_on = (wanted || !unfinished) && !loaded.unsure && !loaded.doomed && !is_held;
         // Its turns would only fail, and a volume may be mounted late.
         if let (true, true, Err(reason)) = (goes_on, unfinished, &loaded.place) {
             tracing::warn!(%session, reason, "what is unfinished waits until somebody resumes it");
@@ -370,7 +373,7 @@ impl SupervisorState {
         let live = Live { actor, gate };
         if let Some(slot) = self.sessions.get_mut(&session) {
             slot.stage = Stage::Live(live.clone());
-            if slot.unsure {
+            if slot.unsure || (is_held && unfinished) {
                 self.hold(myself, session, wanted && unfinished);
             }
         }

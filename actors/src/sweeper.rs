@@ -38,6 +38,11 @@ impl Sweeper {
         Self(cancel)
     }
 
+    /// Cancelled when it is stopped.
+    pub(crate) fn token(&self) -> CancellationToken {
+        self.0.clone()
+    }
+
     pub(crate) fn stop(&self) {
         self.0.cancel();
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
     CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
@@ -13,14 +12,15 @@ use playhouse_sandbox::walls::WallsError;
 use playhouse_sandbox::{Walls, WallsSpec};
 use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
+use playhouse_tools::storage::SessionStorage;
 use playhouse_workspace::{FileTracker, Workspace, door};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::context::EngineContext;
 use crate::directory::{Directory, Ground};
-use crate::grants::digits;
 use crate::judge::Judge;
 use crate::seen::Kept;
+use crate::storage::for_looking;
 
 /// Entries that are read from a log at once.
 const PAGE: usize = 1_024;
@@ -30,8 +30,6 @@ const NEW: Seq = Seq::START.next();
 pub(crate) const DEEPEST: usize = 8;
 /// So many sessions whose records a fork shares may have saved outputs that it reads.
 const SHARED_OUTPUTS: usize = 64;
-/// Hexadecimal digits by which the HOME of a tenant's programs in a workspace is known.
-const HOME_DIGITS: usize = 32;
 
 /// A session that was read from its log.
 pub(crate) struct Loaded {
@@ -63,6 +61,8 @@ pub(crate) enum Read {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) workspace: Arc<Workspace>,
+    /// Bounds of what is saved for it.
+    pub(crate) storage: SessionStorage,
     /// What holds the programs that it starts.
     pub(crate) walls: Walls,
     /// What the walls were built from.
@@ -81,12 +81,10 @@ impl Place {
         }
         let allowed = &self.spec.allowed;
         let read = allowed.read.iter().chain(&allowed.write).cloned().collect();
-        let mut home = self.spec.home.clone().into_os_string();
-        home.push("-looking");
         let spec = WallsSpec {
             sandbox: Sandbox::BestEffort,
             allowed: WallsAllowed { read, write: Vec::new(), read_only: true, ..allowed.clone() },
-            home: home.into(),
+            home: for_looking(&self.spec.home),
             ..WallsSpec::clone(&self.spec)
         };
         let walls = Walls::when_needed(&Arc::new(spec))?;
@@ -273,16 +271,13 @@ fn place(
     let workspace = opened.hiding(shared.hidden.clone()).sharing(others.clone());
     let ground = shared.directory.ground(&summary.tenant, workspace.root())?;
     let directory = Arc::clone(&shared.directory).local(workspace.root())?;
-    // Calls by hand are the operator's, who has the HOME of the local tenant.
-    let tenant = if summary.tenant == BY_HAND_TENANT { LOCAL_TENANT } else { &summary.tenant };
-    let home = digits([tenant, &summary.workspace], HOME_DIGITS);
     let spec = Arc::new(WallsSpec {
         sandbox: ground.sandbox,
         allowed: allowed(&ground.walls, wanted),
         workspace: workspace.root().to_owned(),
         output: workspace.output().to_owned(),
         shared: others,
-        home: shared.homes.join(home),
+        home: shared.home(summary),
         hidden: shared.hidden.clone(),
         roots: ground.roots.clone(),
     });
@@ -298,7 +293,8 @@ fn place(
     }
     // What it holds was looked at.
     workspace.check().map_err(|error| error.to_string())?;
-    let place = Place { workspace: Arc::new(workspace), walls, spec, looking: Arc::default() };
+    let storage = shared.storage_of(summary, workspace.output());
+    let place = Place { workspace: Arc::new(workspace), storage, walls, spec, looking: Arc::default() };
     Ok((place, ground, directory))
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinError;
 
 use crate::keys::KeyError;
+use crate::metrics::refused;
 
 /// The kinds of problems, with the status and the title of each.
 macro_rules! kinds {
@@ -69,7 +70,7 @@ kinds! {
     Repeated = "repeated", CONFLICT, "Sent before with other content";
     /// The request was settled before.
     Settled = "settled", CONFLICT, "Settled already";
-    /// The body is larger than the server takes.
+    /// The body is larger than the server takes, or than the storage that its tenant has left.
     TooLarge = "too-large", PAYLOAD_TOO_LARGE, "Too large";
     /// The session's log cannot be trusted, or its actor crashes again and again.
     Parked = "parked", LOCKED, "The session is parked";
@@ -192,6 +193,10 @@ impl From<CommandError> for Problem {
             CommandError::Invalid(_) | CommandError::Unusable(_) => Kind::Invalid,
             CommandError::Store(_) => Kind::Store,
             CommandError::Suspended(_) => Kind::Suspended,
+            CommandError::OutOfStorage(_) => {
+                refused("storage");
+                Kind::TooLarge
+            }
             CommandError::NotAccepted(_) => Kind::Overloaded,
             CommandError::Overloaded(_) => Kind::Limited,
         };

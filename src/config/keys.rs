@@ -175,6 +175,8 @@ keys! {
         "For `mcp`: the name of the server's tool that `codesearch` calls, with `query` and `tokensNum`.";
     KeepOutputs = "tools.keep_outputs_hours", Whole, "`24`", false,
         "How long results that were too long for a model are kept on disk, in hours. 0 keeps them as long as their session.";
+    KeepOutputsMegabytes = "tools.keep_outputs_mb", Whole, "`256`", false,
+        "How much the saved outputs of one session may take on disk, in MB; 0 for no limit. Above it its oldest ones are removed, then new ones are cut, and say so.";
     ServerListen = "server.listen", Text, "`127.0.0.1:4096`", false,
         "Where `playhouse serve` listens: an address with a port. Any but this machine's own needs keys.";
     ServerRoots = "server.roots", List, "the directory where it was started", false,
@@ -197,6 +199,8 @@ keys! {
         "How many US dollars a tenant may spend on a day (UTC); above, no prompt is admitted. Prompts that wait already still run.";
     ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
         "How many streams of events a tenant may have open at once.";
+    ServerStorage = "server.limits.storage_mb", Whole, "`10240`", false,
+        "How much the outputs, the homes of commands and the attachments of a tenant may take on disk, in MB; 0 for no limit. Above it outputs are cut, uploads are refused with 413, and a command that fills its home is ended. What is there stays. It holds in `playhouse run`, too.";
     MetricsAccess = "metrics.access", Text, "`operator`", false,
         "Who may read `/metrics`: `operator` (on the Unix socket; over the network with the token, or where neither a token nor keys of clients are needed), `open` (everyone who reaches the server) or `off`.";
     MetricsToken = "metrics.token_env", Text, "none", false,

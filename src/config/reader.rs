@@ -261,6 +261,9 @@ impl Reader<'_> {
                         let keep = Duration::from_secs(number.saturating_mul(3_600));
                         self.settings.engine.keep_outputs = (!keep.is_zero()).then_some(keep);
                     }
+                    KeyName::KeepOutputsMegabytes => {
+                        self.settings.engine.storage.outputs = bound_in_megabytes(*number);
+                    }
                     _ => return Err(keyed(setting, &"does not belong here")),
                 }
             }
@@ -447,6 +450,11 @@ fn percent_kept(percent: u64) -> Result<u64, String> {
         return Ok(percent);
     }
     Err(format!("is {percent}, expected a percentage from 25 to 80"))
+}
+
+/// The bytes of so many MB of storage; 0 for no limit.
+pub(super) fn bound_in_megabytes(number: u64) -> Option<u64> {
+    (number > 0).then(|| megabytes(number))
 }
 
 /// A count that must be 1 or more.

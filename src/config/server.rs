@@ -9,7 +9,7 @@ use rust_decimal::prelude::ToPrimitive as _;
 
 use super::document::Value;
 use super::keys::KeyName;
-use super::reader::at_least_one;
+use super::reader::{at_least_one, bound_in_megabytes};
 use super::settings::Settings;
 use super::walls::directories;
 
@@ -79,6 +79,9 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
         (KeyName::ServerConnections, Value::Whole(count)) => {
             let count = usize::try_from(at_least_one(*count)?).unwrap_or(usize::MAX);
             server.connections = count.min(tokio::sync::Semaphore::MAX_PERMITS);
+        }
+        (KeyName::ServerStorage, Value::Whole(number)) => {
+            settings.engine.storage.tenant = bound_in_megabytes(*number)
         }
         (KeyName::ServerSessions, Value::Whole(count)) => limits.sessions = Some(*count),
         (KeyName::ServerRunningTurns, Value::Whole(count)) => limits.running_turns = Some(*count),

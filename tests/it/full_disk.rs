@@ -15,14 +15,14 @@ use std::thread;
 use std::time::Duration;
 
 use fs_err as fs;
-use mock_llm::{Model, call, text};
+use mock_llm::{Model, Script, call, text};
 use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{MessageId, Record};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::serve::Serving;
-use crate::stage::{Ended, Stage, finish, until};
+use crate::stage::{Dialect, Ended, Stage, finish, until};
 
 const DISK: usize = 96 * 1024 * 1024;
 const SESSIONS: usize = 20;
@@ -50,10 +50,13 @@ impl Engine {
 
     /// One whose disk is small.
     fn confined(backend: &str, model: Model) -> Self {
-        let mut stage = Stage::new(model);
+        Self::of_small_disk(backend, "", Stage::new(model))
+    }
+
+    fn of_small_disk(backend: &str, more: &str, mut stage: Stage) -> Self {
         let configuration = fs::read_to_string(&stage.config).unwrap();
         let configuration =
-            format!("store = \"{backend}\"\n{configuration}\n[permissions]\nbash = \"allow\"\n");
+            format!("store = \"{backend}\"\n{configuration}\n[permissions]\nbash = \"allow\"\n{more}");
         fs::write(&stage.config, configuration).unwrap();
         let disk = stage.root().join("disk");
         fs::create_dir(&disk).unwrap();
@@ -472,4 +475,71 @@ fn a_compaction_that_breaks_off_anywhere_loses_nothing_that_comes_after_it() {
             }
         }
     }
+}
+
+/// With little space the tenant that takes up most is suspended, and goes on when there is space again. Others go on meanwhile.
+#[test]
+fn the_tenant_that_holds_most_is_suspended_before_the_disk_is_full() {
+    let large = Model::new()
+        .step(call("bash", json!({"command": "yes 1234567 | head -c 10000000"})))
+        .step(text("Done."))
+        .next_turn()
+        .step(call("bash", json!({"command": "echo it runs; sleep 600"})))
+        .step(text("Done again."));
+    let small = Model::new().step(text("All is well.")).cycle();
+    let script = Script::new().model("m", large).model("s", small);
+    let stage = Stage::speaking(Dialect::OpenaiChat, script);
+    let engine = Engine::of_small_disk("redb", "[metrics]\naccess = \"open\"\n", stage);
+    let key = |tenant: &str| {
+        let made = engine.asks(["keys", "create", "--tenant", tenant, "--name", "test"]);
+        format!("authorization: Bearer {}", made.trim_end())
+    };
+    let (large, small) = (key("large"), key("small"));
+    let ask = |engine: &Engine, key: &str, method: &str, path: &str, body: &Value| {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        engine.serving.ask(method, path, &[key], &body)
+    };
+    let create = |engine: &Engine, key: &str| {
+        let (status, session) =
+            ask(engine, key, "POST", "/v1/sessions", &json!({"workspace": engine.stage.workspace}));
+        assert_eq!(status, 201, "{session}");
+        let session: Value = serde_json::from_str(&session).unwrap();
+        format!("/v1/sessions/{}", session["id"].as_str().unwrap())
+    };
+    let prompt = |engine: &Engine, key: &str, session: &str| {
+        let model = if key == large { "local/m" } else { "local/s" };
+        ask(engine, key, "POST", &format!("{session}/prompts"), &json!({"text": "go", "model": model}))
+    };
+    let is_idle = |engine: &Engine, key: &str, session: &str| {
+        thread::sleep(PAUSE);
+        ask(engine, key, "GET", session, &Value::Null).1.contains("\"idle\"")
+    };
+    let (one, other) = (create(&engine, &large), create(&engine, &small));
+    assert_eq!(prompt(&engine, &large, &one).0, 202);
+    until("much is saved", || is_idle(&engine, &large, &one));
+    assert_eq!(prompt(&engine, &large, &one).0, 202);
+    until("the command runs", || engine.stage.asked().len() == 3);
+    engine.fill();
+    let filler = fs::OpenOptions::new().write(true).open(engine.disk.join("filler")).unwrap();
+    filler.set_len(filler.metadata().unwrap().len() - 3_000_000).unwrap();
+    drop(filler);
+    let suspended = |engine: &Engine, count: usize| {
+        thread::sleep(PAUSE);
+        engine.get("/metrics").1.contains(&format!("playhouse_tenants_suspended {count}\n"))
+    };
+    until("it is suspended", || suspended(&engine, 1));
+    let (status, refused) = prompt(&engine, &large, &one);
+    assert_eq!(status, 503, "{refused}");
+    assert!(refused.contains("less than 5 %") && refused.contains("takes up 9 MB"), "{refused}");
+    let (status, refused) =
+        ask(&engine, &large, "POST", "/v1/sessions", &json!({"workspace": engine.stage.workspace}));
+    assert_eq!(status, 503, "{refused}");
+    // The other one works, and the server is ready.
+    assert_eq!(prompt(&engine, &small, &other).0, 202);
+    until("the turn of the other one ends", || is_idle(&engine, &small, &other));
+    assert_eq!(engine.get("/readyz").0, 200);
+    assert!(!is_idle(&engine, &large, &one), "it is held up");
+    engine.free();
+    until("it goes on", || suspended(&engine, 0));
+    until("its turn ends", || is_idle(&engine, &large, &one));
 }

@@ -46,6 +46,7 @@ mod sink_server;
 mod sinks;
 mod small;
 mod stage;
+mod storage;
 mod store;
 mod tags;
 mod tap;

@@ -24,6 +24,7 @@ use crate::events::hub::Owner;
 use crate::events::published::Published;
 use crate::events::ring::record_bytes;
 use crate::measure;
+use crate::space::payer;
 use crate::wake::{Above, DEEPEST, ancestors};
 
 /// About how much memory the event of a new session takes beside its record.
@@ -92,6 +93,8 @@ impl Engine {
         if let Some(walls) = &walls {
             check_walls(walls)?;
         }
+        self.shared.space.allows(&tenant)?;
+        self.shared.storage.note_tenant(payer(&tenant));
         let output = self.shared.outputs.join(id.as_str());
         let (shared, of) = (Arc::clone(&self.shared), tenant.clone());
         let find_root = move || parent.map(|parent| check_parent(&shared, parent, &of)).transpose();

@@ -284,15 +284,14 @@ impl Engine {
     /// Keeps content outside the log, for an attachment of a prompt.
     ///
     /// # Errors
-    /// The store failed.
+    /// The tenant takes up as much storage as it may, or the store failed.
     pub async fn store_blob(
         &self,
         tenant: &str,
         content: bytes::Bytes,
     ) -> Result<playhouse_protocol::message::BlobRef, CommandError> {
-        let (blobs, tenant) = (Arc::clone(&self.shared.store.blobs), tenant.to_owned());
-        let stored = self.shared.pool.run(move || blobs.put(&tenant, &content)).await;
-        stored.map_err(CommandError::from)
+        let (shared, tenant) = (Arc::clone(&self.shared), tenant.to_owned());
+        self.shared.pool.run(move || shared.put_blob(&tenant, &content)).await
     }
 
     /// Stops all sessions and their children, and waits until the store has taken what they appended, or refused it. Turns that

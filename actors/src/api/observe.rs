@@ -35,10 +35,21 @@ impl Engine {
             gauge!(Metric::PoolRunning.name(), "pool" => *pool).set(number(of.running()));
             gauge!(Metric::PoolWaiting.name(), "pool" => *pool).set(number(of.waiting()));
         }
+        shared.measures.storage(&shared.storage.usages());
+        if let Some(space) = shared.space.get() {
+            gauge!(Metric::DataFree.name()).set(bytes(space.free));
+            gauge!(Metric::DataSize.name()).set(bytes(space.size));
+        }
+        gauge!(Metric::TenantsSuspended.name()).set(number(shared.space.suspended()));
         shared.purses.observe();
         gauge!(Metric::Children.name()).set(number(shared.children.count()));
         gauge!(Metric::ToolProcesses.name()).set(number(playhouse_sandbox::process::under_way()));
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a size may be off by one in 2^53")]
+fn bytes(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a count may be off by one in 2^53")]

@@ -57,6 +57,8 @@ pub(crate) enum SessionMessage {
     Settle,
     /// From the supervisor: leave memory, if there is nothing to do.
     Leave(Leaving),
+    /// From the supervisor: tenants were suspended for lack of space. If it is one of theirs, what runs stops.
+    Suspend,
     /// From the supervisor: the engine stops. It ends when it is written down what its answer has used.
     Stop,
 }
@@ -126,6 +128,7 @@ impl SessionMessage {
             Self::Looked(..) => "looked",
             Self::Settle => "settle",
             Self::Leave(_) => "leave",
+            Self::Suspend => "suspend",
             Self::Stop => "stop",
         }
     }

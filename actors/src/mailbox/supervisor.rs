@@ -56,6 +56,8 @@ pub(crate) enum SupervisorMessage {
     MakeRoom,
     /// The store may take writes again.
     GoOn,
+    /// Tenants were suspended for lack of space: their sessions stop.
+    SuspendTenants,
     /// Stop all sessions.
     Stop(RpcReplyPort<Stopped>),
 }
@@ -71,7 +73,7 @@ impl SupervisorMessage {
             | Self::Request { root: session, .. }
             | Self::Removed(session)
             | Self::NotRemoved(session) => Some(*session),
-            Self::Sweep | Self::MakeRoom | Self::GoOn | Self::Stop(_) => None,
+            Self::Sweep | Self::MakeRoom | Self::GoOn | Self::SuspendTenants | Self::Stop(_) => None,
         }
     }
 
@@ -88,6 +90,7 @@ impl SupervisorMessage {
             Self::Sweep => "sweep",
             Self::MakeRoom => "make-room",
             Self::GoOn => "go-on",
+            Self::SuspendTenants => "suspend-tenants",
             Self::Stop(_) => "stop",
         }
     }

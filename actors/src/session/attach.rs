@@ -252,9 +252,8 @@ impl Desk {
     }
 
     async fn store(&self, content: Bytes) -> Result<BlobRef, CommandError> {
-        let (blobs, tenant) = (Arc::clone(&self.shared.store.blobs), Arc::clone(&self.tenant));
-        let stored = self.shared.pool.run(move || blobs.put(&tenant, &content)).await;
-        stored.map_err(CommandError::from)
+        let (shared, tenant) = (Arc::clone(&self.shared), Arc::clone(&self.tenant));
+        self.shared.pool.run(move || shared.put_blob(&tenant, &content)).await
     }
 }
 

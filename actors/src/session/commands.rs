@@ -33,6 +33,11 @@ impl SessionState {
         command: Command,
         port: ReplyPort,
     ) -> Option<Input> {
+        let works = matches!(command, Command::Prompt(_) | Command::Shell(_) | Command::Compact { .. });
+        if let Err(refusal) = if works { self.shared.space.allows(&self.tenant) } else { Ok(()) } {
+            drop(port.send(Err(refusal)));
+            return None;
+        }
         let refused = match command {
             Command::Prompt(prompt) if attaches(&prompt) => {
                 self.attach(myself, prompt, port);

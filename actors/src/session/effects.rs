@@ -252,6 +252,7 @@ impl SessionState {
             cancel: host.cancel.clone(),
             output,
             output_file: place.workspace.output().join(format!("{}.txt", host.call)),
+            storage: place.storage.clone(),
             host: Arc::clone(host) as Arc<_>,
             processes: self.shared.processes.of(self.id.as_str()),
             walls: place.walls.clone(),

@@ -90,7 +90,11 @@ impl SessionState {
                 self.consents_changed = true;
                 Input::Resume
             }
-            SessionMessage::Resume if self.machine.is_suspended() => Input::Resume,
+            SessionMessage::Resume
+                if self.machine.is_suspended() && self.shared.space.allows(&self.tenant).is_ok() =>
+            {
+                Input::Resume
+            }
             // It is there: else it was looked for.
             SessionMessage::Place(port) => {
                 drop(port.send(Ok(Reply::Done)));
@@ -98,6 +102,10 @@ impl SessionState {
             }
             SessionMessage::Looked(found) => {
                 self.looked(myself, found);
+                return Ok(());
+            }
+            SessionMessage::Suspend => {
+                self.suspend_for_space(myself);
                 return Ok(());
             }
             SessionMessage::Stop => {

@@ -21,6 +21,8 @@ pub(super) struct Slot {
     pub(super) events: Events,
     /// The session at the top, for a sub-session that was woken.
     pub(super) root: Option<SessionId>,
+    /// Its tenant, once it was woken.
+    pub(super) tenant: Option<Arc<str>>,
     /// Somebody wants it to go on with what is unfinished.
     pub(super) goes_on: bool,
     /// It was read while the store took no writes: it is to be read again.

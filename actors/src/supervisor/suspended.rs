@@ -9,6 +9,7 @@
 //! store was opened again, so it is read once more then.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::SessionId;
@@ -34,6 +35,8 @@ pub(super) struct HeldUp {
     last: Instant,
     /// `None` when it went on since.
     waits: Option<Waits>,
+    /// While this one is suspended for lack of space, the session is.
+    tenant: Option<Arc<str>>,
 }
 
 struct Waits {
@@ -47,7 +50,7 @@ struct Waits {
 impl SupervisorState {
     /// A session's actor stopped because it could not append.
     pub(super) fn suspended(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId) {
-        tracing::info!(%session, "suspended until the store takes writes");
+        tracing::info!(%session, "suspended until the store takes writes, or there is space for its tenant");
         self.hold_up(myself, session);
         self.ended_for_now(myself, session, false);
     }
@@ -81,7 +84,8 @@ impl SupervisorState {
             _ => 1,
         };
         let waits = self.waits(now + wait_after(times), true);
-        self.held_up.insert(session, HeldUp { times, last: now, waits: Some(waits) });
+        let tenant = self.tenant_of(session);
+        self.held_up.insert(session, HeldUp { times, last: now, waits: Some(waits), tenant });
         self.keep_going_on(myself);
     }
 
@@ -89,12 +93,29 @@ impl SupervisorState {
     pub(super) fn hold(&mut self, myself: &ActorRef<SupervisorMessage>, session: SessionId, goes_on: bool) {
         let now = Instant::now();
         let waits = self.waits(now, goes_on);
-        let held = self.held_up.entry(session).or_insert(HeldUp { times: 0, last: now, waits: None });
+        let tenant = self.tenant_of(session);
+        let held = self.held_up.entry(session).or_insert(HeldUp { times: 0, last: now, waits: None, tenant });
         match &mut held.waits {
             Some(before) => before.goes_on |= goes_on,
             none => *none = Some(waits),
         }
         self.keep_going_on(myself);
+    }
+
+    /// Sessions of tenants that are suspended for lack of space stop, if something runs in them.
+    pub(super) fn suspend_tenants(&self) {
+        let space = &self.shared.space;
+        for slot in self.sessions.values() {
+            let is_held = slot.tenant.as_ref().is_some_and(|tenant| space.allows(tenant).is_err());
+            if let (true, Stage::Live(live)) = (is_held, &slot.stage) {
+                // One that is gone does nothing any more.
+                drop(live.actor.send_message(SessionMessage::Suspend));
+            }
+        }
+    }
+
+    fn tenant_of(&self, session: SessionId) -> Option<Arc<str>> {
+        self.sessions.get(&session)?.tenant.clone()
     }
 
     fn waits(&self, not_before: Instant, goes_on: bool) -> Waits {
@@ -115,7 +136,10 @@ impl SupervisorState {
         self.going_on = false;
         let now = Instant::now();
         if self.shared.takes_writes().is_ok() {
-            for session in due(&self.held_up, now) {
+            let space = &self.shared.space;
+            let may_go_on =
+                |held: &HeldUp| held.tenant.as_ref().is_none_or(|tenant| space.allows(tenant).is_ok());
+            for session in due(&self.held_up, now, may_go_on) {
                 self.let_go_on(myself, session, now);
             }
         }
@@ -153,9 +177,15 @@ fn wait_after(times: u32) -> Duration {
 }
 
 /// Those that have waited long enough: the longest first, and not too many at once.
-fn due(held_up: &HashMap<SessionId, HeldUp>, now: Instant) -> Vec<SessionId> {
-    let waiting =
-        held_up.iter().filter_map(|(session, held)| Some((held.waits.as_ref()?.not_before, *session)));
+fn due(
+    held_up: &HashMap<SessionId, HeldUp>,
+    now: Instant,
+    may_go_on: impl Fn(&HeldUp) -> bool,
+) -> Vec<SessionId> {
+    let waiting = held_up
+        .iter()
+        .filter(|(_, held)| may_go_on(held))
+        .filter_map(|(session, held)| Some((held.waits.as_ref()?.not_before, *session)));
     let mut due: Vec<(Instant, SessionId)> = waiting.filter(|(not_before, _)| *not_before <= now).collect();
     if due.len() > AT_ONCE {
         due.select_nth_unstable(AT_ONCE - 1);

@@ -462,6 +462,9 @@ pub enum CommandError {
     /// that is over, and the same may be sent again then.
     #[error("{0}")]
     Suspended(String),
+    /// The tenant takes up as much storage as it may; the text names the limit, what is used and the bound.
+    #[error("{0}")]
+    OutOfStorage(String),
     /// The engine stops, or the session did not answer in time: the command was not accepted and may be sent again.
     #[error("not accepted: {0}")]
     NotAccepted(String),

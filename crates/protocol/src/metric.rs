@@ -113,7 +113,9 @@ pub const SINK_ANSWERS: &[&str] = &["accepted", "refused", "busy", "misconfigure
 pub const BUDGETS: &[&str] = &["turn", "session", "tenant"];
 /// Limits of tenants.
 pub const LIMITS: &[&str] =
-    &["sessions", "running_turns", "tokens_per_minute", "spend_per_day", "subscribers"];
+    &["sessions", "running_turns", "tokens_per_minute", "spend_per_day", "subscribers", "storage"];
+/// What takes up storage of tenants.
+pub const STORAGE_KINDS: &[&str] = &["outputs", "homes", "attachments"];
 
 const MODEL: [Label; 2] = [open("provider"), open("model")];
 const GEN_AI: [Label; 4] = [
@@ -234,6 +236,16 @@ metrics! {
         "How long appends took until they were durable, as sessions see it.";
     StoreSuspended = "playhouse_store_suspended", Kind::Gauge, Count, &[closed("reason", SUSPENSION_REASONS)], false,
         "1 while the store takes no writes for this reason, so that new prompts are refused; it goes on by itself.";
+    OutputBytes = "playhouse_output_bytes", Kind::Gauge, Bytes, &[], false,
+        "Bytes of saved outputs of all sessions, as they were counted last.";
+    StorageBytes = "playhouse_storage_bytes", Kind::Gauge, Bytes, &[closed("kind", STORAGE_KINDS)], true,
+        "Bytes that tenants take up: saved outputs of their sessions, homes of their commands, attachments.";
+    DataFree = "playhouse_data_free_bytes", Kind::Gauge, Bytes, &[], false,
+        "Bytes that are free on the file system of the data directory.";
+    DataSize = "playhouse_data_size_bytes", Kind::Gauge, Bytes, &[], false,
+        "Size of the file system of the data directory, in bytes.";
+    TenantsSuspended = "playhouse_tenants_suspended", Kind::Gauge, Count, &[], false,
+        "Tenants whose sessions are suspended, since they hold much of a data directory with less than 5 % free.";
     LogFlush = "playhouse_log_flush_duration_seconds", Kind::Histogram(QUICK), Seconds, &[], false,
         "How long the store took to write and flush one batch.";
     LedgerUnreadable = "playhouse_ledger_unreadable_total", Kind::Counter, Count, &[], false,

@@ -5,19 +5,15 @@
 
 mod command;
 mod recent;
-mod saved;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
-use crate::process::{self, Input, ProcessError, Receive, Scope, Spec};
-pub use command::{BackgroundCommand, Reading, State, WriteError};
-use saved::{Budget, Limits};
-pub use saved::{MOST_SAVED, MOST_SAVED_IN_ALL};
+use crate::process::{self, Input, ProcessError, Scope, Spec};
+pub use command::{BackgroundCommand, CutCopy, OutputCopy, Reading, State, WriteError};
 
 /// Commands of a session that have ended and can still be read.
 const KEPT: usize = 16;
@@ -35,16 +31,12 @@ struct Table {
     scope: Scope,
     /// In the ids of its commands, so that one of an earlier run is known as such.
     run: String,
-    /// How much of their outputs is saved.
-    saved: Limits,
     /// Those in which a command ran, by id.
     sessions: Mutex<HashMap<Arc<str>, Arc<Session>>>,
 }
 
 struct Session {
     scope: Scope,
-    /// How much more of their outputs is saved.
-    room: Arc<AtomicU64>,
     commands: Mutex<Commands>,
 }
 
@@ -139,7 +131,7 @@ impl Default for Table {
     fn default() -> Self {
         let mut run = process::random();
         run.truncate(6);
-        Self { scope: Scope::new(), run, saved: Limits::default(), sessions: Mutex::default() }
+        Self { scope: Scope::new(), run, sessions: Mutex::default() }
     }
 }
 
@@ -172,8 +164,7 @@ impl SessionProcesses {
     }
 
     /// Starts a command in the background, unless `most` run already. Its scope becomes that of this session. Its output
-    /// is remembered as far as it is recent, and goes to `copy` from its beginning on, up to [`MOST_SAVED`] bytes, and
-    /// [`MOST_SAVED_IN_ALL`] of all commands of the session.
+    /// is remembered as far as it is recent, and goes to `copy` from its beginning on, as long as that takes more.
     ///
     /// # Errors
     /// When too many run, when the session ends, and when it cannot be started.
@@ -181,7 +172,7 @@ impl SessionProcesses {
         &self,
         mut spec: Spec,
         most: usize,
-        copy: impl FnOnce(&str) -> Box<dyn Receive>,
+        copy: impl FnOnce(&str) -> Box<dyn OutputCopy>,
     ) -> Result<BackgroundCommand, BackgroundError> {
         let session = self.opened();
         let place = Place::take(&session, most)?;
@@ -195,8 +186,7 @@ impl SessionProcesses {
         commands.count += 1;
         let id = format!("bg_{}_{}", self.table.run, commands.count);
         let copy = copy(&id);
-        let budget = Budget::new(self.table.saved.command, Arc::clone(&session.room));
-        let command = BackgroundCommand::watch(id, spec.run.shown(), started, copy, budget);
+        let command = BackgroundCommand::watch(id, spec.run.shown(), started, copy);
         commands.known.push(command.clone());
         commands.forget_the_oldest();
         drop(commands);
@@ -253,8 +243,7 @@ impl SessionProcesses {
     fn opened(&self) -> Arc<Session> {
         let new = || {
             let scope = self.table.scope.within(&self.session);
-            let room = Arc::new(AtomicU64::new(self.table.saved.session));
-            Arc::new(Session { scope, room, commands: Mutex::default() })
+            Arc::new(Session { scope, commands: Mutex::default() })
         };
         Arc::clone(self.table.sessions().entry(Arc::clone(&self.session)).or_insert_with(new))
     }

@@ -17,8 +17,8 @@ pub mod process;
 pub mod walls;
 
 pub use background::{
-    BackgroundCommand, BackgroundError, MOST_SAVED, MOST_SAVED_IN_ALL, Processes, Reading, SessionProcesses,
-    State, Unknown, WriteError,
+    BackgroundCommand, BackgroundError, CutCopy, OutputCopy, Processes, Reading, SessionProcesses, State,
+    Unknown, WriteError,
 };
 pub use blocking::{blocking, try_blocking};
 pub use held::DirectoryError;

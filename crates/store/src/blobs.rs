@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::in_hand::{Digest, InHand, digest, digits};
 use crate::lock::DataLock;
-use crate::sweep::{Stored, Sweepable};
+use crate::sweep::{Stored, Sweepable, size_of};
 use crate::{Blobs, StoreError};
 
 /// The folder of all blobs in a data directory.
@@ -110,6 +110,16 @@ impl Blobs for FileBlobs {
         };
         check_content(blob, &content)?;
         Ok(content)
+    }
+
+    fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
+        let (blob, _) = named(content);
+        let path = self.root.join(folder_of_tenant(tenant)).join(&blob.hash[..2]).join(&blob.hash);
+        Ok(path.try_exists()?)
+    }
+
+    fn size(&self, tenant: &str) -> Result<u64, StoreError> {
+        size_of(self, tenant)
     }
 }
 

@@ -376,6 +376,12 @@ pub trait Blobs: Send + Sync {
 
     /// The content; checked against its hash.
     fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError>;
+
+    /// Whether the tenant has this content already, so that storing it takes up no more.
+    fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError>;
+
+    /// Bytes of all content of a tenant. Looks at each.
+    fn size(&self, tenant: &str) -> Result<u64, StoreError>;
 }
 
 /// The upkeep of a store.

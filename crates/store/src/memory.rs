@@ -9,7 +9,7 @@ use playhouse_protocol::message::BlobRef;
 
 use crate::blobs::{check_content, named};
 use crate::in_hand::{Digest, InHand, digest};
-use crate::sweep::{Stored, Sweepable};
+use crate::sweep::{Stored, Sweepable, size_of};
 use crate::table::{Batch, Pair, Table, take};
 use crate::{Blobs, StoreError};
 
@@ -96,6 +96,15 @@ impl Blobs for MemoryBlobs {
         };
         check_content(blob, &content)?;
         Ok(content)
+    }
+
+    fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
+        let contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(contents.get(tenant).is_some_and(|contents| contents.contains_key(&named(content).1)))
+    }
+
+    fn size(&self, tenant: &str) -> Result<u64, StoreError> {
+        size_of(self, tenant)
     }
 }
 

@@ -49,6 +49,13 @@ pub(crate) trait Sweepable: Blobs {
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError>;
 }
 
+/// Bytes of all blobs of a tenant.
+pub(crate) fn size_of(blobs: &impl Sweepable, tenant: &str) -> Result<u64, StoreError> {
+    let mut size = 0;
+    blobs.each(&blobs.owner(tenant), &mut |stored| size += stored.size)?;
+    Ok(size)
+}
+
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swept {

@@ -43,6 +43,7 @@ impl House {
             cancel: CancellationToken::new(),
             output: Arc::new(Nobody),
             output_file: outputs.join("call.txt"),
+            storage: playhouse_tools::storage::SessionStorage::alone(outputs.to_owned()),
             host: Arc::new(Alone::default()),
             processes: Processes::new().of("ses_bench"),
             walls: Walls::open(),

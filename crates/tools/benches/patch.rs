@@ -65,6 +65,7 @@ fn main() {
         cancel: CancellationToken::new(),
         output: Arc::new(Nobody),
         output_file: folder.path().join("outputs/call.txt"),
+        storage: playhouse_tools::storage::SessionStorage::alone(folder.path().join("outputs")),
         host: Arc::new(Alone::new(registry.clone())),
         processes: Processes::new().of("ses_bench"),
         walls: Walls::open(),

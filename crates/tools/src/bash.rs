@@ -184,15 +184,27 @@ impl TypedTool for Bash {
             let started = background::start(spec, task.title, &self.options, context).await;
             return started.map(|output| noted(output, &note));
         }
-        let mut output = Output {
-            buffer: CappedBuffer::new(context.output_file.clone(), context.pool.clone()),
-            live: Live::new(&*context.output),
+        let mut output = Output { buffer: CappedBuffer::of(context), live: Live::new(&*context.output) };
+        let free = context.storage.free_before(&context.pool).await;
+        let cancel = context.cancel.child_token();
+        let (exit, full) = {
+            let mut run = std::pin::pin!(process::run(&spec, &cancel, &mut output));
+            tokio::select! {
+                exit = &mut run => (exit, None),
+                bound = context.storage.home_is_full(&context.pool) => {
+                    cancel.cancel();
+                    (run.await, Some(bound))
+                }
+            }
         };
-        let exit = process::run(&spec, &context.cancel, &mut output).await;
         output.live.finish();
+        context.storage.count_homes_later(free, &context.pool);
         let exit = exit.map_err(|error| ToolError::Failed(error.to_string()))?;
         let glance = output.buffer.last(report::GLANCE);
         let capped = output.buffer.finish().await;
+        if let (Some(bound), true, false) = (full, exit.cancelled, context.cancel.is_cancelled()) {
+            return Err(ToolError::Failed(report::filled_home(bound, &capped)));
+        }
         if exit.cancelled {
             return Err(ToolError::Cancelled(report::cancelled(&capped)));
         }

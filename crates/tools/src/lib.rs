@@ -15,6 +15,7 @@
 //! - [`media`]: images and documents, as models are shown them
 //! - [`paths`]: the paths of a directory tree, for programs
 //! - [`outputs`]: the files that hold the whole of it, and their end
+//! - [`storage`]: how much sessions and tenants take up on disk, and its bounds
 //! - [`read`](mod@read), [`write`](mod@write), [`edit`], [`bash`], [`glob`], [`grep`], [`list`]: the native tools, one module for each
 //!
 //! A call, from the text that a model wrote to what it reads:
@@ -24,6 +25,7 @@
 //!
 //! use playhouse_policy::Verdict;
 //! use playhouse_protocol::message::CallInput;
+//! use playhouse_tools::storage::SessionStorage;
 //! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
 //! use playhouse_sandbox::{Processes, Walls};
 //! use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
@@ -46,6 +48,7 @@
 //!     cancel: CancellationToken::new(),
 //!     output: Arc::new(Nobody),
 //!     output_file: folder.path().join("outputs/call.txt"),
+//!     storage: SessionStorage::alone(folder.path().join("outputs")),
 //!     host: Arc::new(Alone::new(registry.clone())),
 //!     processes: Processes::new().of("ses_1"),
 //!     walls: Walls::open(),
@@ -85,6 +88,7 @@ pub mod read;
 pub mod registry;
 pub mod runner;
 pub mod skill;
+pub mod storage;
 pub mod task;
 #[cfg(test)]
 pub mod testing;

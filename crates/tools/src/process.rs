@@ -6,13 +6,12 @@ use std::time::Duration;
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_protocol::message::WAITED;
 use playhouse_protocol::record::{Effect, Recovery};
-use playhouse_sandbox::{BackgroundCommand, MOST_SAVED, MOST_SAVED_IN_ALL, State};
+use playhouse_sandbox::{BackgroundCommand, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
 use crate::bash::{ending, first_line};
-use crate::files;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::truncate::clean;
 use crate::{Ready, TypedTool};
@@ -205,18 +204,18 @@ fn read(command: &BackgroundCommand, all: bool, context: &CallContext) -> ToolOu
     // Writing to a String cannot fail.
     if reading.skipped > 0 {
         let _ = write!(output, "[{} bytes before this are not remembered", reading.skipped);
-        let _ = match command.saved() {
+        let _ = match command.cut() {
             None => writeln!(output, "; all of the output is in {}]", file.display()),
             Some(_) => writeln!(output, "]"),
         };
     }
-    if let Some(saved) = command.saved() {
+    if let Some(cut) = command.cut() {
+        let (bytes, all) = (cut.bytes, command.written().0);
+        let place = if bytes == 0 { String::new() } else { format!(" in {}", file.display()) };
         let _ = writeln!(
             output,
-            "[only the first {saved} bytes of the output are in {}: no more than {} of a command and {} of all commands of a session are saved]",
-            file.display(),
-            files::size(MOST_SAVED),
-            files::size(MOST_SAVED_IN_ALL)
+            "[{bytes} of {all} bytes of the output are kept{place}, the rest was not: {}]",
+            cut.reason
         );
     }
     let text = clean(&reading.bytes);
@@ -227,7 +226,7 @@ fn read(command: &BackgroundCommand, all: bool, context: &CallContext) -> ToolOu
     });
     let _ = write!(output, "\n[{}]", described(command, &state));
     let mut metadata = facts(command, &state);
-    if command.written().0 > 0 && command.saved() != Some(0) {
+    if command.written().0 > 0 && command.cut().is_none_or(|cut| cut.bytes > 0) {
         metadata.insert("outputPath".into(), file.to_string_lossy().into());
     }
     ToolOutput { title: title(command), output, metadata, ..ToolOutput::default() }
@@ -260,6 +259,9 @@ fn title(command: &BackgroundCommand) -> String {
 
 /// How it is, in a few words.
 fn described(command: &BackgroundCommand, state: &State) -> String {
+    if let (Some(reason), State::Ended(..)) = (command.ended_because(), state) {
+        return reason.to_owned();
+    }
     match state {
         State::Running => format!("running for {} s, process {}", command.age().as_secs(), command.process()),
         State::Ended(exit, after) => format!("ended after {} s, {}", after.as_secs(), ending(*exit)),

@@ -16,6 +16,7 @@ use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, WorkspaceErro
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::storage::SessionStorage;
 use crate::{
     Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Showing, Tool, ToolError,
     ToolOutput, Work, WorkEnd, runner,
@@ -61,7 +62,8 @@ pub fn context_with(
     output: Arc<dyn OutputSink>,
 ) -> Result<CallContext, WorkspaceError> {
     let workspace = Workspace::open(root, outputs.to_owned())?;
-    let output_file = workspace.output().join("call.txt");
+    let workspace_output = workspace.output().to_owned();
+    let output_file = workspace_output.join("call.txt");
     Ok(CallContext {
         workspace: Arc::new(workspace),
         files: Arc::new(FileTracker::new()),
@@ -69,6 +71,7 @@ pub fn context_with(
         pool: Pool::new(4),
         cancel: CancellationToken::new(),
         output,
+        storage: SessionStorage::alone(workspace_output),
         output_file,
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_test"),

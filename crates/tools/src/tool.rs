@@ -22,6 +22,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::Host;
+use crate::storage::SessionStorage;
 
 /// Why a call has no good result. The text is what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -60,6 +61,8 @@ pub struct CallContext {
     pub output: Arc<dyn OutputSink>,
     /// File in which output that is too long for the model is kept; made when it is needed.
     pub output_file: PathBuf,
+    /// Bounds of what is saved for the session.
+    pub storage: SessionStorage,
     /// What the engine does for the call.
     pub host: Arc<dyn Host>,
     /// The session's commands that run in the background.

@@ -14,8 +14,9 @@ use playhouse_sandbox::process::Receive;
 use playhouse_workspace::Pool;
 
 use crate::CallContext;
+use crate::storage::SessionStorage;
 pub(crate) use cut::clean;
-pub(crate) use save::Saver;
+pub(crate) use save::{Saved, Saver};
 
 /// The most that a model reads of one result, in bytes.
 pub const MAX_BYTES: usize = 50 * 1024;
@@ -77,7 +78,7 @@ pub(crate) async fn cap_within(text: String, room: Room, context: &CallContext) 
     if text.len() <= room.bytes && lines <= (room.lines + NOTE_LINES) as u64 {
         return Capped { bytes: text.len() as u64, lines, text, truncated: false, file: None };
     }
-    let mut buffer = CappedBuffer::new(context.output_file.clone(), context.pool.clone());
+    let mut buffer = CappedBuffer::of(context);
     buffer.room = room;
     for piece in text.as_bytes().chunks(PIECE) {
         buffer.push(piece).await;
@@ -99,14 +100,20 @@ pub struct CappedBuffer {
     /// The file, when it is too long.
     saver: Option<Saver>,
     file: PathBuf,
+    storage: SessionStorage,
     pool: Pool,
     /// How much of it is shown.
     room: Room,
 }
 
 impl CappedBuffer {
+    /// An empty buffer that saves to the output file of a call when it has to.
+    pub fn of(context: &CallContext) -> Self {
+        Self::new(context.output_file.clone(), context.storage.clone(), context.pool.clone())
+    }
+
     /// An empty buffer that saves to `file` when it has to.
-    pub fn new(file: PathBuf, pool: Pool) -> Self {
+    pub fn new(file: PathBuf, storage: SessionStorage, pool: Pool) -> Self {
         Self {
             head: Vec::new(),
             tail: Vec::new(),
@@ -116,6 +123,7 @@ impl CappedBuffer {
             holds_nul: false,
             saver: None,
             file,
+            storage,
             pool,
             room: Room::WHOLE,
         }
@@ -172,21 +180,21 @@ impl CappedBuffer {
         }
         let saved = match self.saver.take() {
             Some(saver) => saver.finish().await,
-            None => Ok(0),
+            None => Ok(Saved { bytes: 0, bound: None }),
         };
         let text = if self.holds_nul {
             format!("[binary output of {} bytes is not shown]\n{}", self.bytes, self.advice(&saved))
         } else {
             self.excerpt(&saved)
         };
-        let file = saved.is_ok().then(|| self.file.clone());
+        let file = saved.as_ref().is_ok_and(|saved| saved.bytes > 0).then(|| self.file.clone());
         let mut capped = self.capped(text, file);
         capped.truncated = true;
         capped
     }
 
     fn overflow(&mut self) {
-        let mut saver = Saver::new(self.file.clone(), self.pool.clone());
+        let mut saver = Saver::new(self.file.clone(), &self.storage, self.pool.clone());
         saver.add(&self.head);
         let side = self.room.side();
         let head = cut::beginning(&self.head, side.bytes, side.lines).len();
@@ -194,7 +202,7 @@ impl CappedBuffer {
         self.saver = Some(saver);
     }
 
-    fn excerpt(&self, saved: &Result<u64, String>) -> String {
+    fn excerpt(&self, saved: &Result<Saved, String>) -> String {
         let side = self.room.side();
         let head = cut::clean(&self.head);
         let end = cut::end(&self.tail, side.bytes, side.lines);
@@ -210,16 +218,25 @@ impl CappedBuffer {
         format!("{head}\n\n{hidden}\n\n{tail}\n\n{}", self.advice(saved))
     }
 
-    fn advice(&self, saved: &Result<u64, String>) -> String {
+    fn advice(&self, saved: &Result<Saved, String>) -> String {
         let whole = amount(self.lines(), self.bytes);
         let kept = match saved {
-            Ok(kept) if *kept < self.bytes => format!("its first {kept} bytes are"),
+            Ok(Saved { bytes: 0, bound: Some(bound) }) => {
+                return format!("[This was {whole}; nothing of it is kept: {bound}]");
+            }
+            Ok(Saved { bytes, .. }) if *bytes < self.bytes => format!("its first {bytes} bytes are"),
             Ok(_) => "the whole of it is".to_owned(),
             Err(error) => return format!("[This was {whole}; the whole could not be saved: {error}]"),
         };
+        let cut = match saved {
+            Ok(Saved { bytes, bound: Some(bound) }) => {
+                format!("{bytes} of {} bytes are kept, the rest was not: {bound}. ", self.bytes)
+            }
+            _ => String::new(),
+        };
         let file = self.file.display();
         format!(
-            "[This was {whole}; {kept} in {file}. Search it with grep, or read a part of it with offset and limit, \
+            "[This was {whole}; {kept} in {file}. {cut}Search it with grep, or read a part of it with offset and limit, \
              rather than reading all of it]"
         )
     }

@@ -347,6 +347,14 @@ impl Blobs for Slow {
         let _ = self.gate.lock().unwrap().recv();
         self.inner.get(tenant, blob)
     }
+
+    fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
+        self.inner.holds(tenant, content)
+    }
+
+    fn size(&self, tenant: &str) -> Result<u64, StoreError> {
+        self.inner.size(tenant)
+    }
 }
 
 async fn until(what: &str, is: impl Fn() -> bool) {

@@ -48,6 +48,7 @@ pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Pa
         cancel: CancellationToken::new(),
         output: Arc::new(NoOutput),
         output_file: outputs.path().join("output/call.txt"),
+        storage: playhouse_tools::storage::SessionStorage::alone(outputs.path().join("output")),
         host: Arc::new(Alone::with_policy(Arc::clone(&registry), policy)),
         processes: Processes::new().of("by-hand"),
         walls: Walls::open(),

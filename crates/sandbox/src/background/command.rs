@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use super::recent::Reading;
 use super::recent::Recent;
-use super::saved::Budget;
 use crate::process::{Exit, Receive, Started};
 
 /// How long a command that was told to end is waited for. Its tree needs most of a second in the worst case.
@@ -34,8 +33,9 @@ struct Inner {
     process: u32,
     started: Instant,
     recent: Mutex<Recent>,
-    /// How many bytes were saved, once no more are.
-    saved: OnceLock<u64>,
+    /// What the copy has, once it takes no more.
+    cut: OnceLock<CutCopy>,
+    ended_because: OnceLock<String>,
     state: watch::Sender<State>,
     /// Changes with each piece of output.
     output: watch::Sender<()>,
@@ -52,6 +52,28 @@ pub enum State {
     Ended(Exit, Duration),
     /// It could not be watched, so it was ended.
     Lost(String),
+}
+
+/// Keeps the output of a command from its beginning on, such as in a file.
+pub trait OutputCopy: Send {
+    /// Takes a chunk. Says when it takes no more, and is given none from then on.
+    fn take<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, Option<CutCopy>>;
+}
+
+impl OutputCopy for Vec<u8> {
+    fn take<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, Option<CutCopy>> {
+        self.extend_from_slice(chunk);
+        std::future::ready(None).boxed()
+    }
+}
+
+/// What a copy has that takes no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutCopy {
+    /// The first bytes of the output that it has.
+    pub bytes: u64,
+    /// Why it takes no more.
+    pub reason: String,
 }
 
 /// Why a command did not take all that was written.
@@ -83,8 +105,7 @@ impl BackgroundCommand {
         id: String,
         command: String,
         mut started: Started,
-        copy: Box<dyn Receive>,
-        budget: Budget,
+        copy: Box<dyn OutputCopy>,
     ) -> Self {
         let inner = Inner {
             id,
@@ -92,7 +113,8 @@ impl BackgroundCommand {
             process: started.id(),
             started: Instant::now(),
             recent: Mutex::default(),
-            saved: OnceLock::new(),
+            cut: OnceLock::new(),
+            ended_because: OnceLock::new(),
             state: watch::Sender::new(State::Running),
             output: watch::Sender::new(()),
             cancel: CancellationToken::new(),
@@ -101,7 +123,7 @@ impl BackgroundCommand {
         let this = Self { inner: Arc::new(inner) };
         let watched = this.clone();
         tokio::spawn(async move {
-            let mut output = Output { command: watched.clone(), copy, budget };
+            let mut output = Output { command: watched.clone(), copy };
             let cancel = watched.inner.cancel.clone();
             let exit = started.wait(&cancel, &mut output).await;
             let inner = &watched.inner;
@@ -153,9 +175,9 @@ impl BackgroundCommand {
         (recent.total(), recent.has_new())
     }
 
-    /// How many bytes the copy has of what it wrote, once it gets no more; `None` while it has all.
-    pub fn saved(&self) -> Option<u64> {
-        self.inner.saved.get().copied()
+    /// What the copy has of what it wrote, once it takes no more; `None` while it has all.
+    pub fn cut(&self) -> Option<&CutCopy> {
+        self.inner.cut.get()
     }
 
     /// What it wrote since this was asked the last time.
@@ -216,6 +238,20 @@ impl BackgroundCommand {
         *self.inner.input.lock().await = None;
     }
 
+    /// Ends it for a reason that whoever reads it is told, and waits until that is done.
+    pub async fn end_because(&self, reason: String) -> State {
+        if self.runs() {
+            // Only the first time.
+            let _ = self.inner.ended_because.set(reason);
+        }
+        self.end().await
+    }
+
+    /// Why it was ended, where that is known.
+    pub fn ended_because(&self) -> Option<&str> {
+        self.inner.ended_because.get().map(String::as_str)
+    }
+
     /// Ends it with its tree, and waits until that is done.
     pub async fn end(&self) -> State {
         self.inner.cancel.cancel();
@@ -242,26 +278,26 @@ impl fmt::Debug for BackgroundCommand {
     }
 }
 
-/// Where output goes: into memory as far as it is recent, and to the copy as far as it is saved.
+/// Where output goes: into memory as far as it is recent, and to the copy as long as that takes more.
 struct Output {
     command: BackgroundCommand,
-    copy: Box<dyn Receive>,
-    budget: Budget,
+    copy: Box<dyn OutputCopy>,
 }
 
 impl Receive for Output {
     fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
         let inner = &self.command.inner;
-        let taken = self.budget.take(chunk.len());
-        if taken < chunk.len() {
-            // Only the first time.
-            let _ = inner.saved.set(inner.recent().total() + taken as u64);
-        }
         inner.recent().push(chunk);
         inner.output.send_replace(());
-        match taken {
-            0 => std::future::ready(()).boxed(),
-            taken => self.copy.receive(&chunk[..taken]).boxed(),
+        if inner.cut.get().is_some() {
+            return std::future::ready(()).boxed();
         }
+        async move {
+            if let Some(cut) = self.copy.take(chunk).await {
+                // Only the first time.
+                let _ = self.command.inner.cut.set(cut);
+            }
+        }
+        .boxed()
     }
 }

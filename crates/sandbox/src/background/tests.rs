@@ -7,14 +7,23 @@ use std::time::Duration;
 use super::*;
 use crate::process::{Environment, Exit, Run};
 
-/// Keeps what is copied.
-#[derive(Clone, Default)]
-struct Copy(Arc<Mutex<Vec<u8>>>);
+/// Keeps what is copied, up to so many bytes.
+#[derive(Clone)]
+struct Kept(Arc<Mutex<Vec<u8>>>, usize);
 
-impl Receive for Copy {
-    fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
-        self.0.lock().unwrap().extend_from_slice(chunk);
-        std::future::ready(()).boxed()
+impl Default for Kept {
+    fn default() -> Self {
+        Self(Arc::default(), usize::MAX)
+    }
+}
+
+impl OutputCopy for Kept {
+    fn take<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, Option<CutCopy>> {
+        let mut kept = self.0.lock().unwrap();
+        let taken = chunk.len().min(self.1 - kept.len());
+        kept.extend_from_slice(&chunk[..taken]);
+        let cut = CutCopy { bytes: kept.len() as u64, reason: "it is full".to_owned() };
+        std::future::ready((taken < chunk.len()).then_some(cut)).boxed()
     }
 }
 
@@ -31,7 +40,7 @@ fn spec(command: &str) -> Spec {
 }
 
 async fn start(processes: &SessionProcesses, command: &str) -> BackgroundCommand {
-    processes.start(spec(command), 4, |_| Box::new(Copy::default())).await.unwrap()
+    processes.start(spec(command), 4, |_| Box::new(Kept::default())).await.unwrap()
 }
 
 /// Reads until `end` was written.
@@ -65,7 +74,7 @@ async fn gone(process: &str) -> bool {
 
 #[tokio::test]
 async fn a_life_from_start_to_end() {
-    let (engine, copy) = (Processes::new(), Copy::default());
+    let (engine, copy) = (Processes::new(), Kept::default());
     let session = engine.of("ses_1");
     let copied = copy.clone();
     let script = "echo begun; while read -r line; do echo \"got $line\"; done; echo over; exit 4";
@@ -87,30 +96,27 @@ async fn a_life_from_start_to_end() {
     assert_eq!(*copy.0.lock().unwrap(), command.read_all().bytes);
     assert_eq!(session.find(command.id()).unwrap().id(), command.id());
     // It has made room for another one.
-    let next = session.start(spec("sleep 60"), 1, |_| Box::new(Copy::default())).await.unwrap();
+    let next = session.start(spec("sleep 60"), 1, |_| Box::new(Kept::default())).await.unwrap();
     assert_eq!(session.list().iter().map(BackgroundCommand::runs).collect::<Vec<_>>(), [false, true]);
     let State::Ended(exit, _) = next.end().await else { panic!("{next:?}") };
     assert!(exit.cancelled);
 }
 
 #[tokio::test]
-async fn no_more_of_outputs_is_saved_than_there_is_room_for() {
-    let mut table = Table::default();
-    table.saved = Limits { command: 10, session: 15 };
-    let session = Processes { table: Arc::new(table) }.of("ses_1");
+async fn a_copy_that_is_full_is_given_no_more_and_what_it_has_is_told() {
+    let session = Processes::new().of("ses_1");
     let mut outcomes = Vec::new();
-    for script in ["printf 0123456789", "printf 01234567", "printf 0"] {
-        let copy = Copy::default();
+    for script in ["printf 0123456789", "printf 01234567890; sleep 0.1; printf 0"] {
+        let copy = Kept(Arc::default(), 10);
         let copied = copy.clone();
         let command = session.start(spec(script), 4, |_| Box::new(copied)).await.unwrap();
         command.ended().await;
         // What is remembered is all of it.
         assert_eq!(command.written().0, command.read_all().bytes.len() as u64);
         let copied = String::from_utf8(copy.0.lock().unwrap().clone()).unwrap();
-        outcomes.push((copied, command.saved()));
+        outcomes.push((copied, command.cut().map(|cut| cut.bytes)));
     }
-    let expected = [("0123456789", None), ("01234", Some(5)), ("", Some(0))];
-    assert_eq!(outcomes, expected.map(|(copied, saved)| (copied.to_owned(), saved)));
+    assert_eq!(outcomes, [("0123456789".to_owned(), None), ("0123456789".to_owned(), Some(10))]);
 }
 
 #[tokio::test]
@@ -128,10 +134,10 @@ async fn the_last_one_needs_no_id() {
 async fn so_many_run_and_no_more() {
     let session = Processes::new().of("ses_1");
     let first = start(&session, "sleep 60").await;
-    let error = session.start(spec("sleep 60"), 1, |_| Box::new(Copy::default())).await.unwrap_err();
+    let error = session.start(spec("sleep 60"), 1, |_| Box::new(Kept::default())).await.unwrap_err();
     assert!(matches!(error, BackgroundError::TooMany { live: 1, most: 1, .. }), "{error}");
     assert!(error.to_string().contains(first.id()), "{error}");
-    let error = session.start(spec("true"), 0, |_| Box::new(Copy::default())).await.unwrap_err();
+    let error = session.start(spec("true"), 0, |_| Box::new(Kept::default())).await.unwrap_err();
     assert!(matches!(error, BackgroundError::TooMany { .. }));
     session.end().await;
 }
@@ -209,7 +215,7 @@ async fn a_session_that_ends_starts_nothing_more() {
     let session = Processes::new().of("ses_1");
     let opened = session.opened();
     opened.close().await;
-    let error = session.start(spec("true"), 4, |_| Box::new(Copy::default())).await.unwrap_err();
+    let error = session.start(spec("true"), 4, |_| Box::new(Kept::default())).await.unwrap_err();
     assert!(matches!(error, BackgroundError::Closed), "{error}");
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_sandbox::process::{Receive, Spec};
-use playhouse_sandbox::{BackgroundCommand, State};
+use playhouse_sandbox::process::Spec;
+use playhouse_sandbox::{BackgroundCommand, CutCopy, OutputCopy, State};
 use serde_json::Map;
 
 use super::{BashOptions, report};
@@ -24,11 +24,13 @@ pub(super) async fn start(
 ) -> Result<ToolOutput, ToolError> {
     let folder = context.workspace.output().to_owned();
     let pool = context.pool.clone();
-    let copy = |id: &str| -> Box<dyn Receive> {
-        Box::new(Copy { saver: Saver::new(folder.join(format!("{id}.txt")), pool) })
+    let copy = |id: &str| -> Box<dyn OutputCopy> {
+        Box::new(SavedCopy { saver: Saver::new(folder.join(format!("{id}.txt")), &context.storage, pool) })
     };
+    let free = context.storage.free_before(&context.pool).await;
     let started = context.processes.start(spec, options.most_background, copy).await;
     let command = started.map_err(|error| ToolError::Failed(error.to_string()))?;
+    watch_home(command.clone(), free, context);
     tokio::select! {
         biased;
         () = context.cancel.cancelled() => {
@@ -39,6 +41,21 @@ pub(super) async fn start(
         () = tokio::time::sleep(GRACE) => {}
     }
     Ok(result(title, &command, context))
+}
+
+/// Ends the command if it fills its home.
+fn watch_home(command: BackgroundCommand, free: Option<u64>, context: &CallContext) {
+    let (storage, pool) = (context.storage.clone(), context.pool.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = command.ended() => {}
+            bound = storage.home_is_full(&pool) => {
+                tracing::info!(command = command.id(), %bound, "a command was ended that filled its home");
+                command.end_because(format!("it was ended, as it filled its home directory: {bound}")).await;
+            }
+        }
+        storage.count_homes_later(free, &pool);
+    });
 }
 
 fn result(title: String, command: &BackgroundCommand, context: &CallContext) -> ToolOutput {
@@ -75,14 +92,18 @@ fn result(title: String, command: &BackgroundCommand, context: &CallContext) -> 
 }
 
 /// The output, in a file of the session.
-struct Copy {
+struct SavedCopy {
     saver: Saver,
 }
 
-impl Receive for Copy {
-    fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
+impl OutputCopy for SavedCopy {
+    fn take<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, Option<CutCopy>> {
         self.saver.add(chunk);
-        // At once: somebody may search the file while the command runs.
-        self.saver.write().boxed()
+        async move {
+            // At once: somebody may search the file while the command runs.
+            self.saver.write().await;
+            self.saver.ended().map(|(bytes, reason)| CutCopy { bytes, reason })
+        }
+        .boxed()
     }
 }

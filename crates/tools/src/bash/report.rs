@@ -8,6 +8,7 @@ use serde_json::Map;
 use super::BashOptions;
 use crate::ToolOutput;
 use crate::runner;
+use crate::storage::StorageBound;
 use crate::truncate::Capped;
 
 /// How much of the end of the output clients get with the result, in bytes.
@@ -32,6 +33,18 @@ pub(super) fn cancelled(capped: &Capped) -> String {
     match capped.text.trim_end() {
         "" => "the command was ended".to_owned(),
         text => format!("the command was ended, after it had written:\n{text}"),
+    }
+}
+
+/// What a model reads of a command that filled its home.
+pub(super) fn filled_home(bound: StorageBound, capped: &Capped) -> String {
+    let ended = format!(
+        "the command was ended, as it filled its home directory: {bound}. Remove what is not needed in $HOME (du -sh ~/.* ~/*), \
+         then let it write less"
+    );
+    match capped.text.trim_end() {
+        "" => ended,
+        text => format!("{ended}. It had written:\n{text}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What may have been meant by a path that leads nowhere.
 
+use playhouse_policy::Zone;
 use playhouse_workspace::door::{self, Kind};
 use playhouse_workspace::{Resolved, Workspace};
 
@@ -15,6 +16,13 @@ const ALIKE: f64 = 0.55;
 /// Says that there is nothing at `place`, and what there is in its stead.
 pub(crate) fn missing(workspace: &Workspace, place: &Resolved) -> String {
     let shown = &place.shown;
+    if place.zone == Zone::Output && place.path.extension().is_some_and(|end| end == "txt") {
+        return format!(
+            "{shown} is not kept: saved outputs are removed after a time (tools.keep_outputs_hours), and the oldest ones \
+             when newer ones need their room (tools.keep_outputs_mb). Make the call again that it came from, with less output \
+             if that is possible"
+        );
+    }
     let name = place.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let parent = place.path.parent().and_then(|parent| workspace.walked(parent).ok());
     // Only the place itself was judged: what lies beyond its zone is not looked at.

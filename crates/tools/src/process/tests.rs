@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bash::Bash;
+use crate::storage::{Storage, StorageLimits};
 use crate::{Registry, Typed, runner, testing};
 
 struct Fixture {
@@ -98,17 +99,24 @@ async fn what_is_not_remembered_is_named() {
 
 #[tokio::test]
 async fn what_is_not_saved_is_told() {
-    let fixture = fixture();
-    let id = fixture.start("head -c 256000001 /dev/zero").await;
+    let mut fixture = fixture();
+    let limits = StorageLimits { outputs: Some(8 << 20), tenant: None };
+    let folder = fixture.context.workspace.output().to_owned();
+    fixture.context.storage = Storage::new(limits).session("acme", folder.clone(), Vec::new());
+    let id = fixture.start("head -c 9000001 /dev/zero").await;
     fixture.context.processes.find(&id).unwrap().ended().await;
     let output = fixture.call(json!({"action": "read", "id": "last"})).await.unwrap().output;
-    let file = fixture.context.workspace.output().join(format!("{id}.txt"));
+    let file = folder.join(format!("{id}.txt"));
     let told = format!(
-        " bytes before this are not remembered]\n[only the first 256000000 bytes of the output are in {}: no more than 256.0 MB of a command and 1.0 GB of all commands of a session are saved]\n",
+        "[8388608 of 9000001 bytes of the output are kept in {}, the rest was not: the session's outputs may take 8 MB (tools.keep_outputs_mb)]\n",
         file.display()
     );
-    assert!(output.contains(&told), "{}", &output[..500]);
-    assert_eq!(fs_err::metadata(&file).unwrap().len(), 256_000_000);
+    assert!(output.contains(&told), "{}", output.chars().take(500).collect::<String>());
+    assert_eq!(fs_err::metadata(&file).unwrap().len(), 8 << 20);
+    // It has ended, so the next one takes its place.
+    let next = fixture.start("head -c 3000000 /dev/zero").await;
+    fixture.context.processes.find(&next).unwrap().ended().await;
+    assert!(!file.exists() && folder.join(format!("{next}.txt")).exists());
 }
 
 #[tokio::test]

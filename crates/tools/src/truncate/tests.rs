@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use super::*;
+use crate::storage::{Storage, StorageLimits};
 use crate::testing;
 
 struct Fixture {
@@ -21,7 +21,7 @@ impl Fixture {
     }
 
     async fn cap_bytes(&self, bytes: &[u8]) -> Capped {
-        let mut buffer = CappedBuffer::new(self.context.output_file.clone(), self.context.pool.clone());
+        let mut buffer = CappedBuffer::of(&self.context);
         for piece in bytes.chunks(10_000) {
             buffer.push(piece).await;
         }
@@ -90,7 +90,7 @@ async fn nothing_is_counted_twice_or_lost() {
     let text: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
     for size in [1, 7, 4096, 1 << 20] {
         let text = &text.as_bytes()[..if size == 1 { 60_000 } else { text.len() }];
-        let mut buffer = CappedBuffer::new(fixture.context.output_file.clone(), fixture.context.pool.clone());
+        let mut buffer = CappedBuffer::of(&fixture.context);
         for piece in text.chunks(size) {
             buffer.push(piece).await;
         }
@@ -146,7 +146,7 @@ async fn a_file_that_cannot_be_written_is_said_and_ends_nothing() {
 #[tokio::test]
 async fn a_push_that_is_given_up_loses_nothing() {
     let fixture = fixture();
-    let mut buffer = CappedBuffer::new(fixture.context.output_file.clone(), fixture.context.pool.clone());
+    let mut buffer = CappedBuffer::of(&fixture.context);
     let piece = "0123456789\n".repeat(30_000);
     for _ in 0..5 {
         // Polled once: the piece is taken, the write is begun and not waited for.
@@ -159,7 +159,8 @@ async fn a_push_that_is_given_up_loses_nothing() {
 
 #[tokio::test]
 async fn memory_is_bounded() {
-    let mut buffer = CappedBuffer::new(Path::new("/dev/null/x").to_owned(), Pool::new(1));
+    let mut buffer =
+        CappedBuffer::new("/dev/null/x".into(), SessionStorage::alone("/dev/null".into()), Pool::new(1));
     let piece = [b'x'; PIECE];
     for _ in 0..2000 {
         buffer.push(&piece).await;
@@ -167,4 +168,17 @@ async fn memory_is_bounded() {
     }
     assert_eq!(buffer.last(3), "xxx");
     assert_eq!(buffer.finish().await.bytes, 2000 * PIECE as u64);
+}
+
+#[tokio::test]
+async fn what_is_above_a_bound_is_cut_and_the_model_is_told_of_it() {
+    let mut fixture = fixture();
+    let limits = StorageLimits { outputs: Some(1 << 20), tenant: None };
+    let folder = fixture.context.workspace.output().to_owned();
+    fixture.context.storage = Storage::new(limits).session("acme", folder, Vec::new());
+    let capped = fixture.cap(&"0123456789\n".repeat(200_000)).await;
+    check_caps(&capped);
+    let told = "1048576 of 2200000 bytes are kept, the rest was not: the session's outputs may take 1 MB (tools.keep_outputs_mb)";
+    assert!(capped.text.contains(told), "{}", capped.text);
+    assert_eq!(fixture.saved().len(), 1 << 20);
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use playhouse_protocol::message::CallInput;
 use playhouse_sandbox::{Processes, Walls};
+use playhouse_tools::storage::{Storage, StorageLimits};
 use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::json;
@@ -33,6 +34,7 @@ impl OutputSink for Count {
 }
 
 fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
+    let unbounded = StorageLimits { outputs: None, tenant: None };
     CallContext {
         workspace: Arc::new(Workspace::open(folder, folder.join("outputs")).unwrap()),
         files: Arc::new(FileTracker::new()),
@@ -41,6 +43,7 @@ fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
         cancel: CancellationToken::new(),
         output,
         output_file: folder.join("outputs/call.txt"),
+        storage: Storage::new(unbounded).session("", folder.join("outputs"), Vec::new()),
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_test"),
         walls: Walls::open(),

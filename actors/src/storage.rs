@@ -1,0 +1,113 @@
+//! Counts what tenants take up on disk: at once when an engine starts, and then every hour.
+//!
+//! In between the outputs are counted as they are written, attachments as they are stored, and homes while commands run.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use playhouse_protocol::message::BlobRef;
+use playhouse_protocol::{CommandError, SessionSummary};
+use playhouse_store::{ListQuery, StoreError};
+use playhouse_tools::storage::{self, SessionStorage};
+use tokio::time::MissedTickBehavior;
+
+use crate::context::EngineContext;
+use crate::grants::digits;
+use crate::space::payer;
+
+/// How long after a count the next one begins.
+const PERIOD: Duration = Duration::from_secs(3_600);
+/// Sessions that are listed at once.
+const PAGE: usize = 500;
+/// Hexadecimal digits by which the HOME of a tenant's programs in a workspace is known.
+const HOME_DIGITS: usize = 32;
+
+impl EngineContext {
+    /// The HOME of a tenant's programs in a workspace.
+    pub(crate) fn home(&self, summary: &SessionSummary) -> PathBuf {
+        self.homes.join(digits([payer(&summary.tenant), &summary.workspace], HOME_DIGITS))
+    }
+
+    /// What is saved for a session, whose outputs lie in this folder.
+    pub(crate) fn storage_of(&self, summary: &SessionSummary, outputs: &Path) -> SessionStorage {
+        let home = self.home(summary);
+        let homes = vec![for_looking(&home), home];
+        self.storage.session(payer(&summary.tenant), outputs.to_owned(), homes)
+    }
+
+    /// Stores content that somebody uploaded, if its tenant may take up so much. Blocks.
+    pub(crate) fn put_blob(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, CommandError> {
+        let (blobs, bytes) = (&self.store.blobs, content.len() as u64);
+        let of = payer(tenant);
+        if self.storage.take_attachment(of, bytes).is_err() && !blobs.holds(tenant, content)? {
+            // Some may have been removed since they were counted.
+            self.storage.note_attachments(of, blobs.size(tenant)?);
+            self.storage.take_attachment(of, bytes).map_err(|bound| {
+                CommandError::OutOfStorage(format!(
+                    "{bytes} bytes cannot be stored: {bound}. Delete sessions that are not needed any more, or ask the operator"
+                ))
+            })?;
+        }
+        Ok(blobs.put(tenant, content)?)
+    }
+
+    /// Counts everything. Blocks.
+    fn count_storage(&self) -> Result<(), StoreError> {
+        let (mut after, mut tenants, mut homes) = (None, HashSet::new(), HashSet::new());
+        loop {
+            let query = ListQuery { after, limit: PAGE, ..ListQuery::default() };
+            let page = self.store.log.list(&query)?;
+            for summary in page.sessions {
+                let tenant = payer(&summary.tenant);
+                self.storage.count_outputs(tenant, &self.outputs.join(summary.id.as_str()));
+                let home = self.home(&summary);
+                if homes.insert(home.clone()) {
+                    for home in [for_looking(&home), home] {
+                        self.storage.note_home(tenant, &home, storage::allocated(&home));
+                    }
+                }
+                if !tenants.contains(tenant) {
+                    tenants.insert(tenant.to_owned());
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        for tenant in tenants {
+            self.storage.note_attachments(&tenant, self.store.blobs.size(&tenant)?);
+        }
+        Ok(())
+    }
+}
+
+/// The HOME of programs that change nothing, beside that of the others.
+pub(crate) fn for_looking(home: &Path) -> PathBuf {
+    let mut home = home.to_owned().into_os_string();
+    home.push("-looking");
+    home.into()
+}
+
+/// Counts at once, and then every hour, as long as the engine runs.
+pub(crate) fn keep_counting(shared: &Arc<EngineContext>) {
+    let (weak, cancel) = (Arc::downgrade(shared), shared.sweeper.token());
+    // Not awaited: it is over soon after the engine has stopped.
+    drop(tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let Some(shared) = weak.upgrade() else { return };
+            let pool = shared.tool_pool.clone();
+            if let Err(error) = pool.run(move || shared.count_storage()).await {
+                tracing::warn!(%error, "what tenants take up on disk cannot be counted");
+            }
+        }
+    }));
+}
