@@ -75,7 +75,8 @@ fn where_nothing_can_be_hidden_it_is_asked_about_by_name() {
 
 #[test]
 fn a_folder_of_too_many_files_is_asked_about() {
-    for (rules, is_asked) in [("", true), ("read = \"allow\"", false)] {
+    let partly = "read = { \"*\" = \"allow\", \"many/x/*\" = \"deny\" }";
+    for (rules, is_asked) in [("", true), ("read = \"allow\"", false), (partly, true)] {
         let stage = stage(rules);
         let many = stage.workspace.join("many");
         fs_err::create_dir(&many).unwrap();

@@ -1,8 +1,9 @@
 //! `playhouse run`: the turn, its options and its exit codes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use mock_llm::{Model, Script, call, calls, text};
+use mock_llm::{Fault, Model, Script, call, calls, text};
 use playhouse::protocol::record::TurnOutcome;
 use playhouse::protocol::{EventBody, Record};
 use serde_json::{Value, json};
@@ -251,6 +252,28 @@ fn images_and_pdf_are_attached() {
                 .shows(["[dot.png, image/png, 67 bytes]"]);
         }
     });
+}
+
+#[test]
+fn a_file_that_the_provider_refuses_is_a_note_in_the_next_request() {
+    let words = json!({"error": {"message": "Could not process image", "type": "invalid_request_error"}});
+    let refused = Fault::Status {
+        code: 400,
+        headers: BTreeMap::new(),
+        retry_after: None,
+        body: Some(words.to_string()),
+    };
+    // It refuses whatever comes, so that the second refusal is final.
+    let model = Model::new().step(text("x").fault(refused)).next_turn().step(text("I see nothing."));
+    let stage = Stage::new(model);
+    stage.write("dot.png", DOT);
+    stage.run(["-f", "dot.png", "What is this?"]).is(1);
+    assert_eq!(stage.run(["-c", "And now?"]).is(0).stdout, "I see nothing.\n");
+    let requests: Vec<String> = stage.requests().iter().map(ToString::to_string).collect();
+    assert_eq!(requests.len(), 3);
+    let holds = |text: &str| requests.iter().map(|request| request.contains(text)).collect::<Vec<_>>();
+    assert_eq!(holds(DOT_CODE), [true, false, false], "{requests:?}");
+    assert_eq!(holds("[dot.png (image/png) was attached here."), [false, true, true], "{requests:?}");
 }
 
 #[test]

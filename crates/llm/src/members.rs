@@ -5,12 +5,12 @@
 //! | member | where | from |
 //! |---|---|---|
 //! | `phase` | messages of Responses | OpenAI, from `gpt-5.3-codex` on |
-//! | `namespace`, `caller` | calls of Responses, `tool_use` | OpenAI, Anthropic: who called a tool, and in which namespace it stands |
+//! | `namespace`, `caller` | calls of Responses; `caller` also in `tool_use` | OpenAI, Anthropic: in which namespace a tool stands, and who called it |
 //! | `extra_content` | messages and calls of Chat | Google's compatible server: signatures of thoughts |
 //! | `provider_specific_fields` | the same | LiteLLM: the same signatures |
 //! | `reasoning_opaque` | messages of Chat | GitHub's models: reasoning, encrypted |
 //! | `reasoning_details`, `thinking_blocks` | messages of Chat, in pieces | OpenRouter, LiteLLM |
-//! | `signature`, `thought_signature` | calls | gateways between dialects |
+//! | `thought_signature`, `signature` | calls; `signature` in `tool_use` only | gateways between dialects |
 
 use serde_json::{Map, Value};
 

@@ -197,9 +197,8 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
                 push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
             }
             Access::Below { shown, doubt } => {
-                // What is allowed of its name says nothing of what lies in it.
                 let want = Want::new(READ, shown, Risk::Safe);
-                push(&mut wants, Want { doubt: Some(doubt.clone()), in_person: true, ..want });
+                push(&mut wants, Want { doubt: Some(doubt.clone()), ..want });
             }
             Access::Query(query) => {
                 own = true;

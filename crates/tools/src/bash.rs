@@ -6,6 +6,7 @@ mod live;
 mod report;
 mod touched;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::truncate::CappedBuffer;
 use crate::{Ready, TypedTool};
+use hidden::{Found, Hidden};
 use live::Live;
 pub(crate) use report::{ending, first_line};
 
@@ -93,7 +95,7 @@ pub struct Task {
     title: String,
     background: bool,
     /// What it would read and may not: hidden from it.
-    hidden: Vec<hidden::Hidden>,
+    hidden: Vec<Hidden>,
 }
 
 impl TypedTool for Bash {
@@ -133,13 +135,16 @@ impl TypedTool for Bash {
         }
         let timeout = self.timeout(timeout, background)?;
         let (workspace, walls) = (context.workspace.clone(), context.walls.clone());
-        let showing = context.host.showing();
+        let host = Arc::clone(&context.host);
         let (command, found) = context
             .pool
             .run(move || {
                 let told = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
                 let found = told.map(|told| {
-                    let folders = hidden::look(&told.folders, &workspace, &showing);
+                    let folders = match told.folders.is_empty() {
+                        true => Found::default(),
+                        false => hidden::look(&told.folders, &workspace, &host.showing()),
+                    };
                     // What is left in the background may want these files later.
                     let may_hide =
                         told.only_reads && !background && !folders.is_nothing() && walls.can_hide();
