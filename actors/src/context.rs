@@ -45,7 +45,7 @@ pub(crate) struct EngineContext {
     pub(crate) outputs: PathBuf,
     /// Folder with one HOME per tenant and workspace, for programs.
     pub(crate) homes: PathBuf,
-    /// What tenants take up on disk.
+    /// Counts the bytes on disk of each tenant.
     pub(crate) storage: Storage,
     /// Free space of the data directory, and tenants that are suspended for lack of it.
     pub(crate) space: Space,

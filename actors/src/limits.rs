@@ -16,7 +16,7 @@ pub struct EngineLimits {
     pub tasks: TaskLimits,
     /// How long outputs are kept on disk after they were saved; `None` keeps them for ever.
     pub keep_outputs: Option<Duration>,
-    /// How much the outputs of a session, and everything of a tenant, may take up on disk.
+    /// The most bytes on disk of the outputs of a session, and of everything of a tenant.
     pub storage: StorageLimits,
     /// Threads for the engine's own blocking work, and as many again for that of tools.
     pub threads: usize,

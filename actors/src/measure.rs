@@ -130,7 +130,7 @@ impl Measures {
         labels
     }
 
-    /// What tenants take up on disk, by tenant where the operator wants that.
+    /// Bytes on disk, with a label for each tenant where the operator wants that.
     pub(crate) fn storage(&self, usages: &[(Arc<str>, StorageUse)]) {
         let all: u64 = usages.iter().map(|(_, usage)| usage.outputs).sum();
         gauge!(Metric::OutputBytes.name()).set(number(all));

@@ -435,7 +435,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// What runs stops, if the tenant is suspended for lack of space.
+    /// Stops the running turn if the tenant is suspended because the disk is nearly full.
     fn suspend_for_space(&mut self, myself: &ActorRef<SessionMessage>) {
         if self.rests() {
             return;

@@ -49,7 +49,7 @@ impl Space {
     /// Checks that a tenant is not suspended.
     ///
     /// # Errors
-    /// It is, and why.
+    /// The tenant is suspended, for this reason.
     pub(crate) fn allows(&self, tenant: &str) -> Result<(), CommandError> {
         let state = self.state();
         let Some(bytes) = state.suspended.get(payer(tenant)) else { return Ok(()) };

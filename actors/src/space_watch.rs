@@ -5,31 +5,23 @@ use std::time::Duration;
 
 use playhouse_tools::storage::FreeSpace;
 use ractor::ActorRef;
-use tokio::time::MissedTickBehavior;
 
 use crate::context::EngineContext;
 use crate::mailbox::SupervisorMessage;
 use crate::measure::Count;
 use crate::space::LITTLE;
+use crate::storage::repeat;
 
-/// How often it is looked at.
+/// The time between two looks at the free space.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Looks at the free space as long as the engine runs.
 pub(crate) fn keep_looking(shared: &Arc<EngineContext>, supervisor: ActorRef<SupervisorMessage>) {
-    let (weak, cancel) = (Arc::downgrade(shared), shared.sweeper.token());
-    // Not awaited: it is over soon after the engine has stopped.
-    drop(tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(PERIOD);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = cancel.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
-            let Some(shared) = weak.upgrade() else { return };
+    repeat(shared, PERIOD, move |shared| {
+        let supervisor = supervisor.clone();
+        async move {
             let data = shared.homes.clone();
-            let Some(now) = shared.pool.run(move || FreeSpace::at(&data)).await else { continue };
+            let Some(now) = shared.pool.run(move || FreeSpace::at(&data)).await else { return };
             let usages = if now.is_below(LITTLE) { shared.storage.usages() } else { Vec::new() };
             if shared.space.note(now, &usages).is_some() {
                 shared.measures.census.enter(Count::Supervisor);
@@ -37,5 +29,5 @@ pub(crate) fn keep_looking(shared: &Arc<EngineContext>, supervisor: ActorRef<Sup
                 drop(supervisor.send_message(SupervisorMessage::SuspendTenants));
             }
         }
-    }));
+    });
 }

@@ -17,7 +17,7 @@ use crate::context::EngineContext;
 use crate::grants::digits;
 use crate::space::payer;
 
-/// How long after a count the next one begins.
+/// The time between two counts.
 const PERIOD: Duration = Duration::from_secs(3_600);
 /// Sessions that are listed at once.
 const PAGE: usize = 500;
@@ -30,7 +30,7 @@ impl EngineContext {
         self.homes.join(digits([payer(&summary.tenant), &summary.workspace], HOME_DIGITS))
     }
 
-    /// What is saved for a session, whose outputs lie in this folder.
+    /// The account of the saved outputs of the session whose outputs lie in this folder.
     pub(crate) fn storage_of(&self, summary: &SessionSummary, outputs: &Path) -> SessionStorage {
         let home = self.home(summary);
         let homes = vec![for_looking(&home), home];
@@ -93,10 +93,24 @@ pub(crate) fn for_looking(home: &Path) -> PathBuf {
 
 /// Counts at once, and then every hour, as long as the engine runs.
 pub(crate) fn keep_counting(shared: &Arc<EngineContext>) {
+    repeat(shared, PERIOD, |shared| async move {
+        let pool = shared.tool_pool.clone();
+        if let Err(error) = pool.run(move || shared.count_storage()).await {
+            tracing::warn!(%error, "what tenants take up on disk cannot be counted");
+        }
+    });
+}
+
+/// Does `work` at once, and again after each `period`, as long as the engine runs.
+pub(crate) fn repeat<F: Future<Output = ()> + Send>(
+    shared: &Arc<EngineContext>,
+    period: Duration,
+    work: impl Fn(Arc<EngineContext>) -> F + Send + 'static,
+) {
     let (weak, cancel) = (Arc::downgrade(shared), shared.sweeper.token());
     // Not awaited: it is over soon after the engine has stopped.
     drop(tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(PERIOD);
+        let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -104,10 +118,7 @@ pub(crate) fn keep_counting(shared: &Arc<EngineContext>) {
                 _ = ticks.tick() => {}
             }
             let Some(shared) = weak.upgrade() else { return };
-            let pool = shared.tool_pool.clone();
-            if let Err(error) = pool.run(move || shared.count_storage()).await {
-                tracing::warn!(%error, "what tenants take up on disk cannot be counted");
-            }
+            work(shared).await;
         }
     }));
 }

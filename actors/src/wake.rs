@@ -42,7 +42,7 @@ pub(crate) struct Loaded {
     pub(crate) root: Option<SessionId>,
     /// What it has seen of files.
     pub(crate) files: Arc<FileTracker>,
-    /// What became of files that calls were writing in place when the engine stopped, by call.
+    /// By call, in words: whether the file that it was writing when the engine stopped was put back.
     pub(crate) interrupted: BTreeMap<String, String>,
     /// The store takes no writes: what is at the end of the log may be gone when it does.
     pub(crate) unsure: bool,

@@ -325,7 +325,7 @@ fn tools_in(log: &dyn Log, session: SessionId) -> Result<Option<Vec<String>>, Co
     }))
 }
 
-/// Those of `tools` that there are above.
+/// The allowlist of a session: its own `tools`, without those that its parent does not have.
 fn within(tools: Option<Vec<String>>, above: Option<Vec<String>>) -> Option<Vec<String>> {
     match (tools, above) {
         (Some(mut tools), Some(above)) => {

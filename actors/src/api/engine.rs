@@ -187,7 +187,7 @@ impl Engine {
         summary?.ok_or(CommandError::NotFound(id))
     }
 
-    /// What is to be said of a session that is not there: whether it may have been lost, where the store was salvaged from damage.
+    /// The error for a session that does not exist. If the store was salvaged, it says whether the session may have been lost.
     pub async fn missing(&self, id: SessionId) -> CommandError {
         let Some(losses) = self.shared.store.losses.clone() else { return CommandError::NotFound(id) };
         let salvaged = losses.note.at;

@@ -2,22 +2,14 @@
 
 use mock_llm::{Model, Script, call, text};
 
-use playhouse_protocol::message::{CallOutcome, CallResult};
-use playhouse_protocol::{CommandError, NewSession, Prompt, Record, SessionId};
+use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::{CommandError, NewSession, Prompt};
 use serde_json::{Value, json};
 
 use crate::support::Stage;
+use crate::tasks::results;
 
 const ALLOWED: [&str; 3] = ["read", "batch", "task"];
-
-async fn results(stage: &Stage, session: SessionId) -> Vec<CallResult> {
-    let (entries, _) = stage.engine.read(session).await.unwrap();
-    let results = entries.into_iter().filter_map(|entry| match entry.record {
-        Record::CallSettled { result, .. } => Some(result),
-        _ => None,
-    });
-    results.collect()
-}
 
 /// The tools that each request shows, sorted.
 fn shown(stage: &Stage) -> Vec<Vec<String>> {
@@ -52,7 +44,7 @@ async fn what_is_not_on_it_is_neither_shown_nor_called_nor_named() {
     let stage = Stage::new(Script::new().model("m", model).model("worker", worker)).await;
     let session = stage.engine.create(allowed(&stage, "m")).await.unwrap();
     session.run(Prompt::text("go")).await.unwrap();
-    let results = results(&stage, session.id()).await;
+    let results = crate::tasks::results(&stage, session.id()).await;
     assert_eq!(results.len(), 4);
     for result in &results[..2] {
         assert_eq!(result.outcome, CallOutcome::Failed, "{}", result.output);
@@ -67,7 +59,7 @@ async fn what_is_not_on_it_is_neither_shown_nor_called_nor_named() {
         ..Default::default()
     });
     let child = children.await.unwrap().sessions.remove(0);
-    let below = self::results(&stage, child.id).await.remove(0);
+    let below = crate::tasks::results(&stage, child.id).await.remove(0);
     assert!(below.outcome == CallOutcome::Failed && !below.output.contains("write"), "{}", below.output);
     // A prompt to that session by itself has no more.
     let session = stage.engine.session(child.id).await.unwrap();

@@ -30,7 +30,7 @@ pub(crate) fn hands_over(worker: Model) -> Script {
     Script::new().model("m", parent).model("worker", worker)
 }
 
-async fn results(stage: &Stage, session: SessionId) -> Vec<CallResult> {
+pub(crate) async fn results(stage: &Stage, session: SessionId) -> Vec<CallResult> {
     let (entries, _) = stage.engine.read(session).await.unwrap();
     let results = entries.into_iter().filter_map(|entry| match entry.record {
         Record::CallSettled { result, .. } => Some(result),
