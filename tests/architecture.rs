@@ -57,7 +57,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
 const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
 
 /// Libraries that one package alone may name, outside of tests.
-const KEPT: [(&str, &str); 13] = [
+const KEPT: [(&str, &str); 14] = [
     ("ractor", "actors"),
     ("sled", "store"),
     ("reqwest", "llm"),
@@ -67,6 +67,7 @@ const KEPT: [(&str, &str); 13] = [
     ("hyper", "mock-llm"),
     ("grep-searcher", "tools"),
     ("image", "tools"),
+    ("jsonschema", "tools"),
     ("tracing-subscriber", "playhouse"),
     ("metrics-exporter-prometheus", "playhouse"),
     ("metrics-util", "playhouse"),
