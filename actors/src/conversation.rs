@@ -44,6 +44,8 @@ pub(crate) struct Offered {
     pub(crate) scope: ToolScope,
     /// The session's allowlist.
     pub(crate) only: Option<Arc<[String]>>,
+    /// The tool of a turn that wants an answer with a schema.
+    pub(crate) output: Option<ToolSpec>,
 }
 
 /// The serialized conversation of one session with one agent and model.
@@ -54,6 +56,8 @@ pub(crate) struct Conversation {
     pub(crate) revision: Seq,
     /// The tools of which those could make calls who handed the work over; `None` for all that there are.
     pub(crate) tools: Option<Vec<String>>,
+    /// The tool of a turn that wants an answer with a schema: it stands behind the others.
+    pub(crate) output: Option<ToolSpec>,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,
     /// With how many messages the server refused the reasoning in them: it is left out when the conversation begins anew.
@@ -76,7 +80,17 @@ struct Ready {
 
 impl Conversation {
     pub(crate) fn new(agent: String, model: ModelRef, revision: Seq, tools: Option<Vec<String>>) -> Self {
-        Self { agent, model, revision, tools, messages: 0, refused: None, unproved: Vec::new(), ready: None }
+        Self {
+            agent,
+            model,
+            revision,
+            tools,
+            output: None,
+            messages: 0,
+            refused: None,
+            unproved: Vec::new(),
+            ready: None,
+        }
     }
 
     /// Adds the `new` messages, which bring it up to `messages` of the session's. What is not `settled` is made, and `settles` is told
@@ -107,6 +121,7 @@ impl Conversation {
                 let catalogue = shared.tools.catalogue(&offered.scope, offered.only.as_deref());
                 let (log, is_native) = (Arc::clone(&shared.store.log), shared.tools.is_native());
                 let (handed, mut request) = (self.tools.clone(), request.clone());
+                let output = offered.output.clone();
                 let named: Vec<String> = tools
                     .iter()
                     .filter_map(|tool| tool.only_for())
@@ -143,7 +158,8 @@ impl Conversation {
                     let settles = shown.is_none() && (leaves_out || !are_settled);
                     let native = profile.head.tools.iter().map(settled_tool);
                     let settled = settles.then(|| native.chain(outside.iter().cloned()).collect());
-                    outside::show(&mut profile.head, outside);
+                    let outside = outside.into_iter().filter_map(|tool| tool.spec).chain(output);
+                    outside::show(&mut profile.head, outside.collect());
                     Ok((profile, settled))
                 };
                 let (mut profile, shown) = shared.pool.run(profile).await?;

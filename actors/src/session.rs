@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallInput;
@@ -17,6 +17,7 @@ use playhouse_sandbox::BackgroundCommand;
 use playhouse_session::{Effect, Input, Machine, Session, Stamp, StepPhase, Ticket};
 use playhouse_store::StoreError;
 use playhouse_tools::ToolScope;
+use playhouse_tools::submit::SubmitOutput;
 use playhouse_workspace::FileTracker;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
@@ -76,6 +77,8 @@ pub(crate) struct SessionState {
     scope: ToolScope,
     /// The revision of the tools from outside of which the model was told last.
     told_tools: u64,
+    /// By which the answer of the turn is given, or of one before.
+    submit: Mutex<Option<Arc<SubmitOutput>>>,
     /// It was read while the store took no writes: what its log ends with is known when it is read again.
     unsure: bool,
     /// The engine stops.
@@ -179,6 +182,7 @@ impl Actor for SessionActor {
             id,
             scope: ToolScope { tenant: Arc::clone(&tenant), workspace, session: id },
             told_tools: 0,
+            submit: Mutex::default(),
             tenant,
             unsure,
             stopping: false,

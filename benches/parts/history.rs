@@ -59,6 +59,7 @@ impl Log {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         }));
         log.push(Record::TurnStarted { turn });

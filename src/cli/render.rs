@@ -345,6 +345,9 @@ impl Renderer {
             return Ok(());
         }
         self.end_line()?;
+        if let Some(output) = &ended.output {
+            write_out(format!("{output:#}\n").as_bytes())?;
+        }
         if let Some(text) = &self.before_end {
             write_out(format!("\n{}\n", text()).as_bytes())?;
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::operator::{LOCAL_TENANT, ListSessions};
+use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
@@ -15,6 +16,7 @@ use playhouse_protocol::{
     SessionSummary, TemplateCommand, WhenBusy,
 };
 use playhouse_server::OperatorError;
+use playhouse_tools::schema::CheckedSchema;
 
 use super::asker::{Asker, Present, Reply, Then};
 use super::attach;
@@ -63,6 +65,9 @@ pub(super) struct RunArguments {
     /// The most steps of the turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
+    /// Ask for an answer that fits the JSON Schema in this file; it is printed at the end
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// Attach a file: text, an image or a PDF (may be repeated); `@PATH` in the prompt attaches one of the directory
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -101,6 +106,7 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
     let directory = directory(arguments.directory.as_deref())?;
     let text = prompt_text(&arguments.prompt)?;
     let files = attach::read(&arguments.files)?;
+    let output = arguments.schema.as_deref().map(wanted_output).transpose()?;
     let template = template(common, &directory, &text)?;
     let held = or_start(common, arguments.walls).await?;
     let reach = held.reach();
@@ -147,6 +153,7 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         model,
         steps: arguments.steps,
         unattended: present.nobody(),
+        output: output.map(Box::new),
         when_busy: if arguments.steer { WhenBusy::Steer } else { WhenBusy::Queue },
         ..Prompt::default()
     };
@@ -166,6 +173,18 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         return Err(Failure::failed(format!("did not stop in time: {}", stopped.stragglers.join(", "))));
     }
     Ok(exit_of(&ended))
+}
+
+/// The answer that a file with a JSON Schema describes.
+fn wanted_output(path: &Path) -> Result<WantedOutput, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("{} is no JSON Schema: {error}", path.display()))
+    };
+    // It says itself which file it is.
+    let text = fs_err::read_to_string(path).map_err(|error| Failure::usage(error.to_string()))?;
+    let schema = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    CheckedSchema::new(&schema).map_err(|error| wrong(&error))?;
+    Ok(WantedOutput { schema })
 }
 
 /// Runs a turn and shows it. An engine in this process goes on with what was cut off before, and that is shown too; turns

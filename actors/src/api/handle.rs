@@ -124,7 +124,7 @@ impl SessionHandle {
             // One that sorts before all that the session makes for it, its answers among them.
             message.get_or_insert_with(|| Ids::after(Timestamp::default()).next());
         }
-        self.send(appends(&command), |port| SessionMessage::Command(command.clone(), port)).await
+        self.send(appends(&command), |port| SessionMessage::Command(Box::new(command.clone()), port)).await
     }
 
     pub(crate) async fn delete(&self) -> Result<(), CommandError> {

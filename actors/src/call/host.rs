@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use playhouse_policy::{Verdict, loop_want, wants};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{ToolSwitches, turns_off};
+use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::{Delegate, HandedOver, Mandate};
@@ -64,6 +65,10 @@ pub(crate) struct SessionHost {
 impl SessionHost {
     /// Why a tool that there is may not be used.
     pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
+        // What the prompt itself wants is refused by nothing.
+        if tool == SUBMIT_OUTPUT {
+            return None;
+        }
         let Self { judge, catalogue, .. } = self;
         let agent = self.agent.as_deref();
         let permission = catalogue.get(tool)?.permission();
@@ -125,6 +130,9 @@ impl SessionHost {
 
     /// May a call of `tool` run? `looping` says whether the model goes round in circles with it.
     pub(crate) fn verdict(&self, tool: &dyn Tool, prepared: &Prepared, looping: bool) -> Verdict {
+        if tool.spec().name == SUBMIT_OUTPUT {
+            return Verdict::Allow;
+        }
         match wants(tool.permission(), tool.risk(), &prepared.accesses) {
             Ok(mut wants) => {
                 wants.extend(looping.then(|| loop_want(&tool.spec().name)));

@@ -2,6 +2,7 @@
 
 use playhouse_llm::Head;
 use playhouse_protocol::chat::ToolSpec;
+use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::record::SettledTool;
 use playhouse_tools::{MCP_CALL, MCP_SEARCH, Registry, Tool};
 
@@ -29,6 +30,8 @@ fn offered<'a>(
             && !hides(tool.permission())
             && tool.serves(agent)
             && directory.allows(agent, name)
+            // It stands behind all others.
+            && name != SUBMIT_OUTPUT
     };
     catalogue.iter().map(|tool| &**tool).filter(is_offered).collect()
 }
@@ -77,9 +80,8 @@ fn passes_on(tool: &dyn Tool) -> bool {
 }
 
 /// Shows them behind the others.
-pub(super) fn show(head: &mut Head, outside: Vec<SettledTool>) {
+pub(super) fn show(head: &mut Head, outside: Vec<ToolSpec>) {
     if !outside.is_empty() {
-        let outside = outside.into_iter().filter_map(|tool| tool.spec);
         head.tools = head.tools.iter().cloned().chain(outside).collect();
     }
 }

@@ -16,7 +16,7 @@ pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
 pub(crate) enum SessionMessage {
     /// From a handle.
-    Command(Command, ReplyPort),
+    Command(Box<Command>, ReplyPort),
     /// From beside the session: a prompt with what is attached to it, or why it cannot be.
     Attached(Box<Result<Prompt, CommandError>>, ReplyPort),
     /// From beside the session, when its work in the background is ended: end what runs.
@@ -80,15 +80,13 @@ impl SessionMessage {
     /// Whether it needs the place where the session works. Where a turn waits for that place, so does what would make it go on.
     pub(crate) fn works(&self, waits: bool) -> bool {
         match self {
-            Self::Command(Command::Prompt(_) | Command::Shell(_), _)
-            | Self::Attached(..)
-            | Self::Place(_) => true,
-            Self::Command(
-                Command::Answer { .. } | Command::AnswerQuestion { .. } | Command::Compact { .. },
-                _,
-            )
-            | Self::AbortTurn(..)
-            | Self::Resume => waits,
+            Self::Command(command, _) => match **command {
+                Command::Prompt(_) | Command::Shell(_) => true,
+                Command::Answer { .. } | Command::AnswerQuestion { .. } | Command::Compact { .. } => waits,
+                _ => false,
+            },
+            Self::Attached(..) | Self::Place(_) => true,
+            Self::AbortTurn(..) | Self::Resume => waits,
             _ => false,
         }
     }

@@ -8,6 +8,7 @@ use playhouse_protocol::{
 };
 use playhouse_session::{Input, NewPrompt};
 use playhouse_tools::MCP_PREFIX;
+use playhouse_tools::submit::SubmitOutput;
 use ractor::ActorRef;
 
 use super::SessionState;
@@ -164,6 +165,7 @@ impl SessionState {
             note,
             system,
             tools,
+            output,
             handed,
             ..
         } = prompt;
@@ -191,6 +193,7 @@ impl SessionState {
             kind: if note { PromptKind::Note } else { PromptKind::Turn },
             system,
             tools,
+            output,
             handed,
         })
     }
@@ -212,6 +215,10 @@ impl SessionState {
         let Prompt { text, texts, files, paths, agent, model, steps, system, tools, note, .. } = prompt;
         self.place()?;
         self.check_switches(tools)?;
+        if let Some(wanted) = &prompt.output {
+            let read = SubmitOutput::new(wanted);
+            read.map_err(|error| CommandError::Invalid(format!("the schema of the output: {error}")))?;
+        }
         // A note may be for people only.
         let says = |more: &PromptText| {
             let is_told = *note || !more.marks.as_ref().is_some_and(|marks| marks.ignored);
@@ -299,6 +306,7 @@ impl SessionState {
             kind,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         })
     }

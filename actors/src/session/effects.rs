@@ -1,6 +1,6 @@
 //! Carrying out what the turn machine says.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use playhouse_protocol::event::Provisional;
@@ -10,7 +10,8 @@ use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, 
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
-use playhouse_tools::{CallContext, OutputSink, Registry};
+use playhouse_tools::submit::SubmitOutput;
+use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -147,18 +148,22 @@ impl SessionState {
                 Some(names.iter().filter(is_handed).cloned().collect())
             }
         };
+        let output = self.submit_output().map(|tool| tool.spec().clone());
         let conversation = self
             .conversation
             .take()
             .filter(|kept| kept.agent == order.agent && kept.model == order.model)
-            .filter(|kept| kept.tools == tools)
+            .filter(|kept| kept.tools == tools && kept.output == output)
             // What was sent cannot change: where room was made in it, it begins anew.
             .filter(|kept| kept.revision == session.context_revision())
             .unwrap_or_else(|| {
                 let revision = session.context_revision();
-                Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision, tools))
+                let (agent, model) = (order.agent.clone(), order.model.clone());
+                let mut begun = Conversation::new(agent, model, revision, tools);
+                begun.output.clone_from(&output);
+                Box::new(begun)
             });
-        let offered = Offered { scope: self.scope.clone(), only: session.tools.clone() };
+        let offered = Offered { scope: self.scope.clone(), only: session.tools.clone(), output };
         let mut new = Vec::new();
         session.read(conversation.messages..order.messages, &order.model, &mut new);
         let kept_to = self.shared.bounds.keep_to(&session.summary.tenant);
@@ -381,7 +386,23 @@ impl SessionState {
 
     /// The tools that there are in the session.
     pub(super) fn catalogue(&self) -> Arc<Registry> {
-        self.shared.tools.catalogue(&self.scope, self.machine.session().tools.as_deref())
+        let session = self.machine.session();
+        let catalogue = self.shared.tools.catalogue(&self.scope, session.tools.as_deref());
+        match self.submit_output() {
+            Some(tool) => ToolSources::with_output(&catalogue, tool),
+            None => catalogue,
+        }
+    }
+
+    /// The tool by which the running turn's answer is given, where it wants one with a schema.
+    fn submit_output(&self) -> Option<Arc<SubmitOutput>> {
+        let wanted = &self.machine.session().turn.as_ref()?.output.as_ref()?.wanted;
+        let mut kept = self.submit.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|tool| tool.wanted() != wanted) {
+            // It was read when the prompt was admitted.
+            *kept = SubmitOutput::new(wanted).map(Arc::new).ok();
+        }
+        kept.clone()
     }
 
     /// Who hands work over, for a call that does.

@@ -25,7 +25,7 @@ impl SessionState {
             return Ok(());
         }
         let input = match message {
-            SessionMessage::Command(command, port) => match self.command(myself, command, port) {
+            SessionMessage::Command(command, port) => match self.command(myself, *command, port) {
                 Some(input) => input,
                 None => return Ok(()),
             },

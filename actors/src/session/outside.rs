@@ -48,6 +48,7 @@ impl SessionState {
             kind: PromptKind::Note,
             system: None,
             tools: ToolSwitches::default(),
+            output: None,
             handed: None,
         };
         // Nobody waits for the answer.

@@ -22,6 +22,7 @@ mod load;
 mod logs;
 mod metrics;
 mod outputs;
+mod outputs_with_schema;
 mod panics;
 mod processes;
 mod prompts;

@@ -247,6 +247,7 @@ fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
     let outcome = TurnOutcome::Completed;
     records.push(Record::TurnEnded(TurnEnded {
         changed: None,
+        output: None,
         turn,
         outcome,
         error: None,

@@ -11,6 +11,7 @@ use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, PartId, QuestionId, SessionId};
 use crate::message::{Attachment, Message, TextMarks, ToolSwitches};
 use crate::model::ModelRef;
+use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
 use crate::summary::SessionSummary;
@@ -179,6 +180,9 @@ pub struct Prompt {
     /// Tools that are turned off for its turn. None is allowed by it that is not allowed without.
     #[serde(default)]
     pub tools: ToolSwitches,
+    /// The answer that is wanted: its turn is completed when the model has given a value that fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Box<WantedOutput>>,
     /// Where it comes from, if another session sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<HandedOver>>,

@@ -47,6 +47,8 @@ pub enum ErrorCode {
     ContentFilter,
     /// The answer reached the output limit.
     OutputLimit,
+    /// The model gave no answer that fits the schema, however often it was asked.
+    InvalidOutput,
     /// A part of the engine failed: a bug, with the panic's message.
     Internal,
     /// The store could not be read or written.
@@ -76,6 +78,7 @@ impl ErrorCode {
             Self::PromptTooLong => "prompt_too_long",
             Self::ContentFilter => "content_filter",
             Self::OutputLimit => "output_limit",
+            Self::InvalidOutput => "invalid_output",
             Self::Internal => "internal",
             Self::Store => "store",
             Self::Parked => "parked",
@@ -176,9 +179,13 @@ impl ErrorInfo {
         let status = self.status.map_or_else(String::new, |status| format!(" ({status})"));
         match (self.code, self.status) {
             // The engine's own words.
-            (ErrorCode::Budget | ErrorCode::OutputLimit | ErrorCode::PromptTooLong, _) => {
-                self.message.clone()
-            }
+            (
+                ErrorCode::Budget
+                | ErrorCode::OutputLimit
+                | ErrorCode::InvalidOutput
+                | ErrorCode::PromptTooLong,
+                _,
+            ) => self.message.clone(),
             (ErrorCode::Authentication, _) => {
                 format!("{provider} accepts no key of this server{status}: ask the operator")
             }

@@ -46,6 +46,7 @@ pub mod metric;
 pub mod model;
 pub mod nearest;
 pub mod operator;
+pub mod output;
 pub mod price;
 pub mod question;
 pub mod record;

@@ -23,6 +23,7 @@ use crate::message::{
     CallInput, CallResult, Changed, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
 };
 use crate::model::ModelRef;
+use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
 use crate::tool::ToolOrigin;
@@ -282,6 +283,9 @@ pub struct PromptAdmitted {
     /// The tools that are turned off for its turn.
     #[serde(default, skip_serializing_if = "ToolSwitches::is_empty")]
     pub tools: ToolSwitches,
+    /// The answer that is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Box<WantedOutput>>,
     /// Where it comes from, if another session sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<HandedOver>>,
@@ -647,6 +651,9 @@ pub struct TurnEnded {
     /// What all turns of the session so far changed in files, where this one changed some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Changed>,
+    /// The answer, where its prompt wanted one with a schema and it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
 }
 
 /// See [`Record::TurnSummarized`].

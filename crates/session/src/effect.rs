@@ -9,6 +9,7 @@ use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::{
     Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
 };
+use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
     Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
@@ -96,6 +97,8 @@ pub struct NewPrompt {
     pub system: Option<String>,
     /// The tools that are turned off for its turn.
     pub tools: ToolSwitches,
+    /// The answer that is wanted.
+    pub output: Option<Box<WantedOutput>>,
     /// Where it comes from, if another session sent it.
     pub handed: Option<Box<HandedOver>>,
 }

@@ -12,6 +12,7 @@ use playhouse_protocol::message::{
     Attachment, CallPart, CallResult, CallState, Changed, FinishReason, Message, Part, PromptKind,
     ToolSwitches, UserMessage, turns_off,
 };
+use playhouse_protocol::output::OutputState;
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo};
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
 use playhouse_protocol::summary::SessionState;
@@ -168,6 +169,8 @@ pub struct Turn {
     pub kind: PromptKind,
     /// The tools that are turned off in it.
     pub tools: ToolSwitches,
+    /// The answer that is wanted of it, and what came of that so far.
+    pub output: Option<Box<OutputState>>,
     /// Where its prompt comes from, if another session sent it.
     pub handed: Option<Box<HandedOver>>,
     /// What its attempts used.
@@ -195,6 +198,11 @@ impl Turn {
     /// Steps begun so far.
     pub fn steps(&self) -> u32 {
         self.step.as_ref().map_or(0, |step| step.number)
+    }
+
+    /// Whether it may take no step after the one of this number.
+    pub(crate) fn is_over(&self, number: u32) -> bool {
+        self.step_limit.is_some_and(|limit| number >= limit)
     }
 
     /// Whether its prompt, or one that it took over, turned this tool off.

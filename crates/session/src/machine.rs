@@ -23,6 +23,7 @@ mod calls;
 mod consents;
 mod context;
 mod forks;
+mod output;
 mod prompts;
 mod questions;
 mod refusals;
@@ -337,6 +338,7 @@ impl Machine {
                     }
                     match self.outcome() {
                         None => {
+                            self.remind_of_output(stamp)?;
                             if self.next_attempt(stamp)? {
                                 return Ok(());
                             }
@@ -358,6 +360,7 @@ impl Machine {
                 Some((TurnOutcome::Failed, error.clone()))
             }
             _ if self.is_command() => Some((TurnOutcome::Completed, None)),
+            _ if self.wants_output() => self.output_outcome(),
             _ if step.last => Some((TurnOutcome::MaxSteps, None)),
             _ if !calls.is_empty() => None,
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other => {
@@ -377,7 +380,8 @@ impl Machine {
         let Some(turn) = self.session.turn.clone() else { return Ok(()) };
         let (steps, totals) = (turn.steps(), turn.totals);
         let changed = turn.changed.then(|| self.session.changed());
-        let ended = TurnEnded { turn: turn.id, outcome, error, steps, totals, changed };
+        let output = turn.output.as_ref().and_then(|output| output.value.clone());
+        let ended = TurnEnded { turn: turn.id, outcome, error, steps, totals, changed, output };
         self.append(Record::TurnEnded(ended), stamp.now)?;
         self.start_summary(&turn, outcome, stamp)
     }

@@ -12,6 +12,7 @@
 //! - [`runner`]: the one way in which calls are made
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`schema`]: values against JSON Schemas from outside
+//! - [`submit`]: answers that have a schema
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
 //! - [`web`]: the tools that reach out, and the door to the network that they go through
 //! - [`media`]: images and documents, as models are shown them
@@ -93,6 +94,7 @@ pub mod schema;
 pub mod skill;
 pub mod source;
 pub mod storage;
+pub mod submit;
 pub mod task;
 #[cfg(test)]
 pub mod testing;

@@ -12,10 +12,12 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::message::CallInput;
+use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::tool::ToolOrigin;
 use tokio::sync::watch;
 
 use crate::registry::is_allowed_name;
+use crate::submit::SubmitOutput;
 use crate::{Registry, Tool};
 
 /// How the names of all tools of MCP servers begin.
@@ -74,6 +76,11 @@ impl ToolSources {
         &self.native
     }
 
+    /// A catalogue, with the tool of a turn that wants an answer with a schema.
+    pub fn with_output(catalogue: &Registry, tool: Arc<SubmitOutput>) -> Arc<Registry> {
+        Arc::new(catalogue.iter().cloned().chain([tool as Arc<dyn Tool>]).collect())
+    }
+
     /// The tools of a session; with `only`, those of these names and no others. A tool whose name providers would refuse, or that
     /// another has, is left out.
     pub fn catalogue(&self, scope: &ToolScope, only: Option<&[String]>) -> Arc<Registry> {
@@ -88,6 +95,7 @@ impl ToolSources {
             let name = tool.spec().name.as_str();
             only.as_ref().is_none_or(|only| only.contains(name))
                 && is_allowed_name(name)
+                && name != SUBMIT_OUTPUT
                 && taken.insert(name.to_owned())
         };
         Arc::new(all.filter(is_offered).cloned().collect())

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use playhouse_protocol::message::{Attachment, ToolSwitches};
+use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::{Accepted, MessageId, ModelRef, Prompt, SessionId, ShellCommand, WhenBusy};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,8 @@ pub(crate) struct PromptBody {
     /// Tools that are turned off for its turn.
     #[serde(default)]
     tools: ToolSwitches,
+    /// The answer that is wanted.
+    output: Option<Box<WantedOutput>>,
 }
 
 fn yes() -> bool {
@@ -128,6 +131,7 @@ pub(crate) async fn prompt(
         note: !body.reply,
         system: body.system,
         tools: body.tools,
+        output: body.output,
         handed: None,
     };
     Ok((StatusCode::ACCEPTED, Json(session.prompt(prompt).await?)))

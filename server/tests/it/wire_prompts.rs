@@ -216,24 +216,40 @@ async fn what_a_prompt_says_for_its_turn_is_shown_with_it() {
 async fn what_is_not_built_of_prompts_says_what_to_do() {
     let (_site, _served, wire) = served(Script::new()).await;
     let session = wire.session("echo", "tester").await;
-    let schema = json!({"type": "json_schema", "schema": {"type": "object"}});
     let part = json!({"type": "text", "text": "go"});
     let task = json!({"type": "subtask", "prompt": "look", "description": "look", "agent": "tester"});
-    for (body, said) in [
-        (json!({"format": schema, "parts": [part]}), "`format`"),
-        (json!({"parts": [part, task]}), "subtasks"),
-    ] {
-        for route in ["message", "prompt_async"] {
-            let answer =
-                wire.ask("POST", &format!("/session/{session}/{route}"), &[], &body.to_string()).await;
-            let error = answer.with(501);
-            assert_eq!(error["name"], "UnknownError");
-            let message = error["data"]["message"].as_str().unwrap();
-            assert!(message.starts_with("this is not built: ") && message.contains(said), "{message}");
-        }
+    for route in ["message", "prompt_async"] {
+        let body = json!({"parts": [part, task]}).to_string();
+        let answer = wire.ask("POST", &format!("/session/{session}/{route}"), &[], &body).await;
+        let error = answer.with(501);
+        assert_eq!(error["name"], "UnknownError");
+        let message = error["data"]["message"].as_str().unwrap();
+        assert!(message.starts_with("this is not built: ") && message.contains("subtasks"), "{message}");
     }
     let body = json!({"format": {"type": "text"}, "parts": [part]});
     wire.post(&format!("/session/{session}/message"), body).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_with_a_schema_is_structured() {
+    let submit = call("submit_output", json!({"n": 3}));
+    let (_site, _served, wire) = served(Script::new().model("m", Model::new().step(submit))).await;
+    let session = wire.session("m", "tester").await;
+    let path = format!("/session/{session}/message");
+    let part = json!({"type": "text", "text": "go"});
+    for (format, said) in [
+        (json!({"type": "json_schema"}), "needs a `schema`"),
+        (json!({"type": "json_schema", "schema": {"type": "objekt"}}), "the schema of the output"),
+        (json!({"type": "xml"}), "there are"),
+    ] {
+        let body = json!({"format": format, "parts": [part]}).to_string();
+        let error = wire.ask("POST", &path, &[], &body).await.with(400);
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let schema = json!({"type": "object", "properties": {"n": {"minimum": 3}}, "required": ["n"]});
+    let body = json!({"format": {"type": "json_schema", "schema": schema}, "parts": [part]});
+    let answer = wire.post(&path, body).await;
+    assert_eq!(answer["info"]["structured"], json!({"n": 3}), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,6 +43,7 @@ fn append_a_turn(store: &Store) {
         }),
         Record::TurnEnded(TurnEnded {
             changed: None,
+            output: None,
             turn,
             outcome: TurnOutcome::Completed,
             error: None,

@@ -72,6 +72,7 @@ impl Log {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         }));
         self.push(Record::TurnStarted { turn: message });
@@ -83,6 +84,7 @@ impl Log {
         let totals = Totals::default();
         self.push(Record::TurnEnded(TurnEnded {
             changed: None,
+            output: None,
             turn,
             outcome: TurnOutcome::Completed,
             error: None,

@@ -8,6 +8,7 @@ use playhouse_protocol::message::{
     AssistantMessage, CallOutcome, CallPart, CallResult, CallState, Message, Part, ToolSwitches, UserMessage,
     turns_off,
 };
+use playhouse_protocol::output::{OutputState, SUBMIT_OUTPUT};
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked, PromptAdmitted,
@@ -187,6 +188,7 @@ impl Session {
             unattended: prompt.unattended || self.unattended,
             kind: prompt.kind.clone(),
             tools: prompt.tools.clone(),
+            output: prompt.output.clone().map(|wanted| Box::new(OutputState::new(*wanted))),
             handed: prompt.handed.clone(),
             totals: Totals::default(),
             pricing: None,
@@ -222,6 +224,9 @@ impl Session {
                 && queued.prompt.kind.is_turn()
             {
                 turn.tools = both(&turn.tools, &queued.prompt.tools);
+                if let Some(wanted) = queued.prompt.output.clone() {
+                    turn.output = Some(Box::new(OutputState::new(*wanted)));
+                }
             }
         }
         let turn = self.turn.as_mut().ok_or("no turn runs")?;
@@ -413,7 +418,12 @@ impl Session {
         message.finish = Some(finished.finish);
         message.error.clone_from(&finished.error);
         self.conversation_bytes += answer_bytes(message);
-        if let Some(step) = self.turn.as_mut().and_then(|turn| turn.step.as_mut()) {
+        if let Some(turn) = &mut self.turn
+            && let Some(step) = &mut turn.step
+        {
+            if let Some(output) = turn.output.as_mut().filter(|_| calls.is_empty()) {
+                output.tries += 1;
+            }
             step.phase =
                 StepPhase::Finished { finish: finished.finish, error: finished.error.clone(), calls };
         }
@@ -498,7 +508,15 @@ impl Session {
         {
             turn.changed = true;
         }
-        self.call_part(call)?.state = CallState::Settled(result);
+        let is_done = result.outcome == CallOutcome::Done;
+        let part = self.call_part(call)?;
+        part.state = CallState::Settled(result);
+        if part.tool == SUBMIT_OUTPUT {
+            let input = part.input.clone();
+            if let Some(output) = self.turn.as_mut().and_then(|turn| turn.output.as_mut()) {
+                output.submitted(&input, is_done);
+            }
+        }
         Ok(())
     }
 

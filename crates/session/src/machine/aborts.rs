@@ -162,7 +162,7 @@ impl Machine {
     /// The turn of a prompt that waits is over before it began.
     fn end_waiting(&mut self, turn: MessageId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let (outcome, totals) = (TurnOutcome::Aborted, Totals::default());
-        let ended = TurnEnded { turn, outcome, error: None, steps: 0, totals, changed: None };
+        let ended = TurnEnded { turn, outcome, error: None, steps: 0, totals, changed: None, output: None };
         self.append(Record::TurnEnded(ended), stamp.now)
     }
 

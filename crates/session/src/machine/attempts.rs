@@ -295,7 +295,8 @@ impl Machine {
                     long_prices,
                     steered,
                     notes,
-                    last: turn.step_limit.is_some_and(|limit| number >= limit),
+                    // The last step of one that wants an answer with a schema may give it.
+                    last: turn.output.is_none() && turn.is_over(number),
                     ..AttemptStarted::new(
                         attempt,
                         turn.id,

@@ -65,6 +65,7 @@ impl Machine {
             kind: prompt.kind,
             system: prompt.system,
             tools: prompt.tools,
+            output: prompt.output,
             handed: prompt.handed,
         };
         let parts = untitled.then(|| admitted.parts.clone());

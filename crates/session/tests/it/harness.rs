@@ -241,6 +241,7 @@ impl Harness {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         }
     }

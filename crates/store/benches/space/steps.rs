@@ -137,6 +137,7 @@ impl Steps {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         });
         vec![created, prompt, Record::TurnStarted { turn: self.turn }, self.started()]

@@ -113,6 +113,7 @@ pub(crate) fn admitted(turn: u64) -> Record {
         kind: PromptKind::Turn,
         system: None,
         tools: ToolSwitches::new(),
+        output: None,
         handed: None,
     })
 }
@@ -138,6 +139,7 @@ pub(crate) fn used(number: u64, input: u64) -> Record {
 pub(crate) fn ended(turn: u64) -> Record {
     Record::TurnEnded(TurnEnded {
         changed: None,
+        output: None,
         turn: message(turn),
         outcome: TurnOutcome::Completed,
         error: None,
@@ -327,6 +329,7 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
                 steps: 2,
                 totals: Totals::default(),
                 changed: Some(Changed { additions: 12, deletions: 3, files: 2 }),
+                output: None,
             }),
         ),
         (
@@ -412,6 +415,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             kind: PromptKind::Turn,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         }),
         Record::TurnStarted { turn: message(3) },
@@ -556,6 +560,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         }),
         Record::TurnEnded(TurnEnded {
             changed: None,
+            output: None,
             turn: message(3),
             outcome: TurnOutcome::MaxSteps,
             error: Some(error),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::Changed;
+use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 use playhouse_protocol::tool::ToolOrigin;
@@ -68,6 +69,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Tools", Answer, SchemaGenerator::subschema_for::<Tools>),
     ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
+    ("WantedOutput", Request, SchemaGenerator::subschema_for::<WantedOutput>),
     ("ToolOrigin", Answer, SchemaGenerator::subschema_for::<ToolOrigin>),
     ("Models", Answer, SchemaGenerator::subschema_for::<Models>),
     ("Provider", Answer, SchemaGenerator::subschema_for::<ProviderView>),

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use playhouse_protocol::message::{Attachment, TextMarks, ToolSwitches};
+use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::record::TurnEnded;
 use playhouse_protocol::{
     CommandError, MessageId, ModelRef, PartId, PathMention, Prompt, PromptText, SessionId, ShellCommand,
@@ -53,6 +54,26 @@ struct ModelBody {
 struct FormatBody {
     #[serde(rename = "type")]
     kind: String,
+    schema: Option<Value>,
+}
+
+impl FormatBody {
+    /// The answer that is wanted; `None` for a text.
+    fn output(self) -> Result<Option<Box<WantedOutput>>, Failure> {
+        match (self.kind.as_str(), self.schema) {
+            ("text", _) => Ok(None),
+            ("json_schema", Some(schema)) => Ok(Some(Box::new(WantedOutput { schema }))),
+            ("json_schema", None) => {
+                Err(Failure::invalid("`format` of type \"json_schema\" needs a `schema`".to_owned()))
+            }
+            (other, _) => {
+                let other = other.escape_debug();
+                Err(Failure::invalid(format!(
+                    "`format` has the type \"{other}\": there are \"text\" and \"json_schema\""
+                )))
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -174,19 +195,12 @@ pub(crate) async fn prompt_async(
 /// The prompt that a body means.
 async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
     let PromptBody { message, model, agent, no_reply, tools, format, system, parts } = body;
-    let not_built = [
-        (
-            format.is_some_and(|format| format.kind != "text"),
-            "answers in a format of the client's (`format`): leave it out, and say in the prompt what the answer shall look like",
-        ),
-        (
-            parts.iter().any(|part| matches!(part, PartBody::Subtask {})),
-            "prompts that are subtasks: send the text as a prompt of its own, to a session with this one as its `parentID`",
-        ),
-    ];
-    if let Some((_, what)) = not_built.into_iter().find(|(asked_for, _)| *asked_for) {
-        return Err(Failure::not_built(format!("this is not built: {what}")));
+    if parts.iter().any(|part| matches!(part, PartBody::Subtask {})) {
+        return Err(Failure::not_built(
+            "this is not built: prompts that are subtasks: send the text as a prompt of its own, to a session with this one as its `parentID`".to_owned(),
+        ));
     }
+    let output = format.map(FormatBody::output).transpose()?.flatten();
     let Parts { texts, files, paths } = given(asked, parts).await?;
     Ok(Prompt {
         message: message.as_deref().map(MessageId::parse).transpose()?,
@@ -204,6 +218,7 @@ async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
         note: no_reply,
         system,
         tools,
+        output,
         handed: None,
     })
 }

@@ -3,6 +3,7 @@
 use playhouse_protocol::message::ToolSwitches;
 use playhouse_protocol::{MessageId, SessionId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::part::Part;
 use super::session::FileDiff;
@@ -98,6 +99,9 @@ pub(crate) struct AssistantMessage {
     pub(crate) error: Option<WireError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) finish: Option<String>,
+    /// The answer, where the prompt wanted one with a schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) structured: Option<Value>,
 }
 
 /// Milliseconds since the epoch.
@@ -150,6 +154,10 @@ pub(crate) enum WireError {
     MessageOutputLengthError {},
     MessageAbortedError {
         message: String,
+    },
+    StructuredOutputError {
+        message: String,
+        retries: u32,
     },
     ContextOverflowError {
         message: String,

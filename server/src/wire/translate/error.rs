@@ -1,5 +1,6 @@
 //! What went wrong.
 
+use playhouse_protocol::output::MOST_TRIES;
 use playhouse_protocol::{ErrorCode, ErrorInfo};
 
 use crate::wire::shapes::WireError;
@@ -12,6 +13,7 @@ pub(crate) fn error(error: &ErrorInfo, provider: &str) -> WireError {
         ErrorCode::OutputLimit => WireError::MessageOutputLengthError {},
         ErrorCode::ContextOverflow | ErrorCode::PromptTooLong => WireError::ContextOverflowError { message },
         ErrorCode::ContentFilter => WireError::ContentFilterError { message },
+        ErrorCode::InvalidOutput => WireError::StructuredOutputError { message, retries: MOST_TRIES },
         ErrorCode::BadRequest
         | ErrorCode::RateLimited
         | ErrorCode::QuotaExceeded

@@ -6,6 +6,7 @@ use playhouse_protocol::message::{
     AssistantMessage, Attachment, CallInput, CallOutcome, CallPart, CallState, FinishReason, Message,
     PromptKind, UserMessage,
 };
+use playhouse_protocol::output::{OUTPUT, SUBMIT_OUTPUT};
 use playhouse_protocol::{
     Damage, ErrorCode, ErrorInfo, IdGenerator, MessageId, Part, PartId, SessionId, SessionSummary, Timestamp,
     Tokens,
@@ -255,7 +256,20 @@ pub(super) fn info(scene: Scene<'_>, message: &AssistantMessage, ended: bool) ->
         error: error.or_else(|| aborted.then(error::aborted)),
         summary: false,
         finish: message.finish.and_then(reason).filter(|_| over.is_some()).map(str::to_owned),
+        structured: structured(message),
     }
+}
+
+/// The answer that a message gives, where the prompt wanted one with a schema.
+fn structured(message: &AssistantMessage) -> Option<Value> {
+    message.parts.iter().find_map(|part| match part {
+        Part::Call(CallPart { tool, state: CallState::Settled(result), .. })
+            if tool == SUBMIT_OUTPUT && result.outcome == CallOutcome::Done =>
+        {
+            result.metadata.get(OUTPUT).cloned()
+        }
+        _ => None,
+    })
 }
 
 /// When an answer and all of its calls were over.

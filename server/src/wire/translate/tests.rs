@@ -539,6 +539,7 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
         ErrorCode::OutputLimit,
         ErrorCode::ContextOverflow,
         ErrorCode::ContentFilter,
+        ErrorCode::InvalidOutput,
         ErrorCode::Internal,
     ] {
         stage.attempt(false);

@@ -130,6 +130,7 @@ impl Stage {
             kind,
             system: None,
             tools: ToolSwitches::new(),
+            output: None,
             handed: None,
         }));
         message
@@ -252,7 +253,15 @@ impl Stage {
 
     pub(super) fn end(&mut self, outcome: TurnOutcome, error: Option<ErrorInfo>) {
         let (turn, totals) = (self.turn, Totals::default());
-        self.record(Record::TurnEnded(TurnEnded { changed: None, turn, outcome, error, steps: 1, totals }));
+        self.record(Record::TurnEnded(TurnEnded {
+            changed: None,
+            output: None,
+            turn,
+            outcome,
+            error,
+            steps: 1,
+            totals,
+        }));
     }
 
     /// A summary stands for all that was said.
