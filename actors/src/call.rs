@@ -245,7 +245,8 @@ async fn execute(state: &mut Call) -> CallReport {
     let title = prepared.title.clone();
     let began = Instant::now();
     let ended = runner::execute(&tool, prepared, context).await;
-    measure::tool_ran(&tool.spec().name, began.elapsed());
+    let label = tool.origin().map_or(&*tool.spec().name, |origin| origin.label());
+    measure::tool_ran(label, began.elapsed());
     match ended {
         Ok(output) => finish(tenant, shared, output).await,
         Err(error) => CallReport { title, ..failure(&error) },

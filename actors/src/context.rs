@@ -7,7 +7,7 @@ use playhouse_protocol::{CommandError, SessionId};
 use playhouse_sandbox::Processes;
 use playhouse_store::{Store, StoreError, Suspended};
 use playhouse_tools::storage::Storage;
-use playhouse_tools::{Registry, outputs};
+use playhouse_tools::{ToolSources, outputs};
 use playhouse_workspace::{PathLocks, Pool};
 use ractor::ActorRef;
 
@@ -33,7 +33,8 @@ pub(crate) struct EngineContext {
     /// The run of the engine: it grows with every start.
     pub(crate) generation: u64,
     pub(crate) directory: Arc<dyn Directory>,
-    pub(crate) tools: Arc<Registry>,
+    /// The native tools, and those from outside.
+    pub(crate) tools: ToolSources,
     pub(crate) locks: Arc<PathLocks>,
     /// Commands that run in the background.
     pub(crate) processes: Processes,

@@ -14,13 +14,15 @@ use playhouse_protocol::record::SettledTool;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
 use playhouse_session::SystemMade;
 use playhouse_store::Log;
-use playhouse_tools::{Registry, Tool};
+use playhouse_tools::{Registry, Tool, ToolScope};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::context::EngineContext;
 use crate::directory::{Profile, ProfileRequest};
 use crate::judge::Judge;
+
+pub(crate) mod outside;
 
 /// Bytes of new messages from which serializing them is left to the pool: about a millisecond's work.
 const LARGE: usize = 256 * 1024;
@@ -30,8 +32,18 @@ const LARGE: usize = 256 * 1024;
 pub(crate) struct Settled {
     /// The system prompt.
     pub(crate) system: Option<Seq>,
-    /// The tools that are shown, where one is left out that the agent may use.
+    /// The tools that are shown, where one is not native, or one is left out that the agent may use.
     pub(crate) tools: Option<Seq>,
+    /// Whether it is settled which tools from outside are shown: without [`Self::tools`], none.
+    pub(crate) outside: bool,
+}
+
+/// Where the tools of a session come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Offered {
+    pub(crate) scope: ToolScope,
+    /// The session's allowlist.
+    pub(crate) only: Option<Arc<[String]>>,
 }
 
 /// The serialized conversation of one session with one agent and model.
@@ -74,6 +86,7 @@ impl Conversation {
         &mut self,
         shared: &Arc<EngineContext>,
         request: &ProfileRequest,
+        offered: &Offered,
         settled: Settled,
         settles: impl FnOnce(SystemMade),
         judge: Arc<Judge>,
@@ -87,8 +100,12 @@ impl Conversation {
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
-                let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(&shared.tools));
-                let log = Arc::clone(&shared.store.log);
+                if !settled.outside {
+                    shared.tools.ready(&offered.scope).await;
+                }
+                let (directory, tools) = (Arc::clone(judge.directory()), Arc::clone(shared.tools.native()));
+                let catalogue = shared.tools.catalogue(&offered.scope, offered.only.as_deref());
+                let (log, is_native) = (Arc::clone(&shared.store.log), shared.tools.is_native());
                 let (handed, mut request) = (self.tools.clone(), request.clone());
                 let named: Vec<String> = tools
                     .iter()
@@ -103,7 +120,7 @@ impl Conversation {
                     let shown = settled.tools.map(|seq| settled_tools(&*log, session, seq)).transpose()?;
                     request.withheld = withheld(&tools, &judge, &agent, handed.as_deref());
                     let unneeded = match &shown {
-                        Some(shown) => outside(&tools, shown),
+                        Some(shown) => not_among(&tools, shown),
                         None => {
                             let is_named = |suffix: &str| named.iter().any(|named| named == suffix);
                             tools.unneeded(Path::new(&request.workspace), is_named)
@@ -115,15 +132,27 @@ impl Conversation {
                     request.withheld.extend(unneeded);
                     let mut profile = directory.profile(&request)?;
                     hide(&mut profile.head, &request.withheld);
-                    Ok((profile, leaves_out))
+                    let outside = match &shown {
+                        Some(shown) => shown.iter().filter(|tool| tool.spec.is_some()).cloned().collect(),
+                        None if settled.outside => Vec::new(),
+                        None => outside::shown(&catalogue, &tools, &judge, &agent, handed.as_deref()),
+                    };
+                    // The system prompt settles that there is none, but where it is older than what is read of messages.
+                    let are_settled =
+                        settled.outside || (outside.is_empty() && (settled.system.is_none() || is_native));
+                    let settles = shown.is_none() && (leaves_out || !are_settled);
+                    let native = profile.head.tools.iter().map(settled_tool);
+                    let settled = settles.then(|| native.chain(outside.iter().cloned()).collect());
+                    outside::show(&mut profile.head, outside);
+                    Ok((profile, settled))
                 };
-                let (mut profile, leaves_out) = shared.pool.run(profile).await?;
+                let (mut profile, shown) = shared.pool.run(profile).await?;
                 let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
                 let made = SystemMade {
                     agent: self.agent.clone(),
                     model: self.model.clone(),
                     text: settled.system.is_none().then(|| profile.head.system.clone()),
-                    tools: leaves_out.then(|| profile.head.tools.iter().map(settled_tool).collect()),
+                    tools: shown,
                     bytes: preceding,
                 };
                 settles(made);
@@ -279,10 +308,10 @@ fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, E
     }
 }
 
-/// The names of the tools that the log says are shown. Blocks.
-fn settled_tools(log: &dyn Log, session: SessionId, seq: Seq) -> Result<Vec<String>, ErrorInfo> {
+/// The tools that the log says are shown. Blocks.
+fn settled_tools(log: &dyn Log, session: SessionId, seq: Seq) -> Result<Vec<SettledTool>, ErrorInfo> {
     match record_at(log, session, seq).map_err(|error| unreadable("the tools", &error))? {
-        Record::ToolsSettled(settled) => Ok(settled.tools.into_iter().map(|tool| tool.name).collect()),
+        Record::ToolsSettled(settled) => Ok(settled.tools),
         other => Err(unreadable("the tools", &format!("record {seq} is {}", other.kind()))),
     }
 }
@@ -298,7 +327,7 @@ fn unreadable(what: &str, error: &str) -> ErrorInfo {
 }
 
 fn settled_tool(spec: &ToolSpec) -> SettledTool {
-    SettledTool { name: spec.name.clone() }
+    SettledTool { name: spec.name.clone(), ..SettledTool::default() }
 }
 
 /// The tools of which no call of `agent` could ever run. `handed` are those that the agents could call who handed the work over.
@@ -313,9 +342,9 @@ fn withheld(tools: &Registry, judge: &Judge, agent: &str, handed: Option<&[Strin
 }
 
 /// The tools that are not among those that the log says are `shown`.
-fn outside(tools: &Registry, shown: &[String]) -> Vec<String> {
+fn not_among(tools: &Registry, shown: &[SettledTool]) -> Vec<String> {
     let names = tools.iter().map(|tool| &tool.spec().name);
-    names.filter(|name| !shown.contains(name)).cloned().collect()
+    names.filter(|name| !shown.iter().any(|tool| tool.name == **name)).cloned().collect()
 }
 
 /// Whether a prompt or the name of an attachment holds `suffix`.

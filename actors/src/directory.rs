@@ -7,7 +7,9 @@ use playhouse_llm::{Endpoint, Findings, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::message::CallInput;
 use playhouse_protocol::template::TemplateList;
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
     CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
@@ -306,7 +308,10 @@ pub trait ProfileDirectory: Send + Sync {
 }
 
 /// What a turn machine asks a directory.
-pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory);
+pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory, pub(crate) Origin<'a>);
+
+/// Where the tool comes from that a call reaches.
+type Origin<'a> = &'a dyn Fn(&str, &CallInput) -> Option<ToolOrigin>;
 
 impl Facts for DirectoryFacts<'_> {
     fn prices(&self, model: &ModelRef) -> PriceList {
@@ -327,6 +332,10 @@ impl Facts for DirectoryFacts<'_> {
 
     fn room(&self, model: &ModelRef) -> Option<u64> {
         self.0.room(model)
+    }
+
+    fn origin(&self, tool: &str, input: &CallInput) -> Option<ToolOrigin> {
+        (self.1)(tool, input)
     }
 
     fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {

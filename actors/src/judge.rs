@@ -61,7 +61,8 @@ impl Judge {
 
     /// What `agent` may do in this session, for work that it hands over.
     pub(crate) fn mandate(&self, agent: &str, read_only: bool, tools: &Registry) -> Mandate {
-        let allows = |tool: &&Arc<dyn Tool>| self.directory.allows(agent, &tool.spec().name);
+        let allows =
+            |tool: &&Arc<dyn Tool>| tool.serves(agent) && self.directory.allows(agent, &tool.spec().name);
         let all = tools.iter().all(|tool| allows(&tool));
         let names = || tools.iter().filter(allows).map(|tool| tool.spec().name.clone()).collect();
         let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));

@@ -5,15 +5,18 @@
 //! a tool or the disk.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 
 use playhouse_protocol::id::{AttemptId, PartId};
+use playhouse_protocol::message::CallInput;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::{CommandError, Entry, HandedOver, MessageId, ModelRef, Record, Seq, SessionId};
 use playhouse_sandbox::BackgroundCommand;
 use playhouse_session::{Effect, Input, Machine, Session, Stamp, StepPhase, Ticket};
 use playhouse_store::StoreError;
+use playhouse_tools::ToolScope;
 use playhouse_workspace::FileTracker;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
@@ -46,6 +49,7 @@ mod effects;
 mod follow;
 mod inbox;
 mod live;
+mod outside;
 mod place;
 mod reports;
 
@@ -68,6 +72,10 @@ pub(crate) struct SessionState {
     supervisor: ActorRef<SupervisorMessage>,
     id: SessionId,
     tenant: Arc<str>,
+    /// For whom tools are asked for.
+    scope: ToolScope,
+    /// The revision of the tools from outside of which the model was told last.
+    told_tools: u64,
     /// It was read while the store took no writes: what its log ends with is known when it is read again.
     unsure: bool,
     /// The engine stops.
@@ -160,6 +168,7 @@ impl Actor for SessionActor {
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
         let reports = reports::awaited(&session);
         let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
+        let workspace: Arc<Path> = Path::new(&summary.workspace).into();
         let machine = Machine::new(session, shared.limits.retry)
             .asking_wait_ms(shared.limits.asking_wait_ms())
             .interrupted(interrupted)
@@ -168,6 +177,8 @@ impl Actor for SessionActor {
         Ok(Box::new(SessionState {
             supervisor,
             id,
+            scope: ToolScope { tenant: Arc::clone(&tenant), workspace, session: id },
+            told_tools: 0,
             tenant,
             unsure,
             stopping: false,
@@ -335,7 +346,8 @@ impl SessionState {
         let was_suspended = self.machine.is_suspended();
         let effects = {
             let mut ids = self.ids.lock();
-            let facts = DirectoryFacts(self.judge.directory().as_ref());
+            let origin = |tool: &str, input: &CallInput| self.shared.tools.origin(&self.scope, tool, input);
+            let facts = DirectoryFacts(self.judge.directory().as_ref(), &origin);
             let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: random_fraction() };
             self.machine.on(input, &mut stamp)?
         };

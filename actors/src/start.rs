@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use playhouse_protocol::CommandError;
 use playhouse_sandbox::Processes;
+use playhouse_tools::ToolSources;
 use playhouse_tools::storage::Storage;
 use playhouse_workspace::{PathLocks, Pool};
 use ractor::Actor;
@@ -37,6 +38,7 @@ impl Engine {
             store,
             directory,
             tools,
+            sources,
             outputs,
             homes,
             hidden,
@@ -57,7 +59,7 @@ impl Engine {
             hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
             store,
             directory,
-            tools: Arc::new(tools),
+            tools: ToolSources::new(Arc::new(tools), sources),
             locks: PathLocks::of_this_process(),
             processes: Processes::new(),
             pool: Pool::new(limits.threads),

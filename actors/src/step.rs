@@ -31,7 +31,7 @@ use crate::base::durable::Durable;
 use crate::base::{Child, Ids, begins, now};
 use crate::budget::{Before, Purse};
 use crate::context::EngineContext;
-use crate::conversation::{Conversation, MADE_UNDER, Settled};
+use crate::conversation::{Conversation, MADE_UNDER, Offered, Settled};
 use crate::directory::{Profile, ProfileRequest};
 use crate::events::ring::{OpenPart, Ring};
 use crate::events::telling::Telling;
@@ -49,6 +49,7 @@ pub(crate) struct StepWork {
     /// Messages that the conversation does not hold yet.
     pub(crate) new: Vec<ChatMessage>,
     pub(crate) request: ProfileRequest,
+    pub(crate) offered: Offered,
     pub(crate) settled: Settled,
     /// The record of the attempt: nothing leaves before the log is durable up to there, and is told after that.
     pub(crate) until: Seq,
@@ -252,7 +253,7 @@ impl Progress {
 /// Makes the request and exchanges it for an answer. What came before it ended otherwise is in `progress` and the ring.
 async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhouse_llm::Answer, ErrorInfo> {
     let StepWork { order, conversation, request, durable, ring, ids, session, shared, .. } = work;
-    let (settled, until) = (work.settled, work.until);
+    let (settled, until, offered) = (work.settled, work.until, &work.offered);
     if let Some(last) = settled.system.max(settled.tools) {
         // They are read there.
         durable.wait(last).await;
@@ -260,7 +261,7 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
     let (judge, new) = (Arc::clone(&work.judge), std::mem::take(&mut work.new));
     // A session that is gone settles nothing.
     let settles = |made| drop(session.send_message(SessionMessage::SystemMade(Box::new(made))));
-    conversation.extend(shared, request, settled, settles, judge, new, order.messages).await?;
+    conversation.extend(shared, request, offered, settled, settles, judge, new, order.messages).await?;
     let preceding = conversation.preceding();
     if let Some(fit) = order.fit.filter(|fit| !fit.is_within(preceding)) {
         tracing::debug!(attempt = %order.attempt, preceding, ?fit, "a request has no room");

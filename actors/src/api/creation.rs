@@ -11,6 +11,7 @@ use playhouse_protocol::{
     SessionId, WallsAllowed,
 };
 use playhouse_store::{Append, Done, Log};
+use playhouse_tools::{MCP_PREFIX, ToolScope};
 use playhouse_workspace::Workspace;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -79,9 +80,6 @@ impl Engine {
             system,
             metadata,
         } = new;
-        for name in tools.iter().flatten() {
-            self.shared.tools.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
-        }
         if let Some(parent) = parent {
             let log = Arc::clone(&self.shared.store.log);
             let above = self.shared.pool.run(move || tools_in(&*log, parent)).await?;
@@ -114,6 +112,9 @@ impl Engine {
             Ok::<_, CommandError>((workspace, defaults, root, directory.map_err(CommandError::Invalid)?))
         };
         let (workspace, defaults, root, directory) = self.shared.pool.run(open).await?;
+        let scope =
+            ToolScope { tenant: tenant.as_str().into(), workspace: workspace.root().into(), session: id };
+        self.check_tools(&scope, tools.as_deref())?;
         let choice =
             directory.choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())?;
         let created = SessionCreated {
@@ -148,6 +149,17 @@ impl Engine {
             return Err(gone);
         }
         Ok(session)
+    }
+
+    /// Whether the tools of an allowlist exist.
+    fn check_tools(&self, scope: &ToolScope, tools: Option<&[String]>) -> Result<(), CommandError> {
+        let Some(tools) = tools else { return Ok(()) };
+        let catalogue = self.shared.tools.catalogue(scope, None);
+        // A server that has such a tool may not have answered yet.
+        for name in tools.iter().filter(|name| !name.starts_with(MCP_PREFIX)) {
+            catalogue.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Writes the first records of a new session, and tells them.

@@ -12,7 +12,7 @@ use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
-use playhouse_tools::Registry;
+use playhouse_tools::{Registry, ToolSource};
 use ractor::ActorRef;
 
 use crate::api::handle::SessionHandle;
@@ -37,8 +37,10 @@ pub struct EngineOptions {
     pub store: Store,
     /// Agents and models.
     pub directory: Arc<dyn Directory>,
-    /// The tools.
+    /// The native tools, and those that the program that embeds the engine brings.
     pub tools: Registry,
+    /// Where other tools come from. They are stopped with the engine.
+    pub sources: Vec<Arc<dyn ToolSource>>,
     /// Folder in which long outputs are kept, one folder per session.
     pub outputs: PathBuf,
     /// Folder in which each tenant's programs have a HOME per workspace. Made when it is needed.
@@ -64,6 +66,7 @@ impl EngineOptions {
             store,
             directory,
             tools: Registry::native(),
+            sources: Vec::new(),
             homes: outputs.with_file_name("homes"),
             outputs,
             hidden: Vec::new(),
@@ -322,7 +325,7 @@ impl Engine {
             }
         }
         // Nothing starts any more.
-        self.shared.processes.end().await;
+        tokio::join!(self.shared.processes.end(), self.shared.tools.stop());
         // Whoever opens the store again right after this finds it free, as far as these two hold it.
         let (supervisor, metering) = tokio::join!(
             self.supervisor.stop_and_wait(None, Some(CHILDREN_WAIT)),

@@ -118,7 +118,7 @@ fn prepare(
         follow(log, from, Some(at), |_, _| {})?.session.ok_or_else(parked)?
     };
     let owner = Owner::of(&prefix.summary);
-    let facts = DirectoryFacts(shared.directory.as_ref());
+    let facts = DirectoryFacts(shared.directory.as_ref(), &|_, _| None);
     let mut ids = ids.lock();
     let mut stamp = Stamp { now: now(), ids: &mut ids, facts: &facts, jitter: 0.0 };
     let entries = playhouse_session::fork(prefix, order, &mut stamp)

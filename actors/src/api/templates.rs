@@ -98,7 +98,7 @@ impl SessionHandle {
             Ok::<_, CommandError>(filled)
         };
         let filled = self.shared.pool.run(read).await?;
-        if filled.subtask && self.shared.tools.get(TASK).is_none() {
+        if filled.subtask && self.shared.tools.native().get(TASK).is_none() {
             let text = format!("/{name} is a subtask, and there is no tool `{TASK}` to hand it over with");
             return Err(CommandError::Invalid(text));
         }

@@ -81,7 +81,8 @@ impl SessionHost {
             ));
         }
         let agent = agent?;
-        let allowed = judge.directory().allows(agent, tool);
+        let serves = catalogue.get(tool).is_some_and(|tool| tool.serves(agent));
+        let allowed = serves && judge.directory().allows(agent, tool);
         (!allowed).then(|| {
             format!("the agent {agent} may not use the tool {tool}: go on with the tools that you were given")
         })

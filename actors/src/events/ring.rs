@@ -452,6 +452,7 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
         Record::ContextCleared(cleared) => (cleared.calls.len() + cleared.shortened.len()) * 48 + 256,
         // Its text is left out.
         Record::SystemSettled(settled) => 96 + settled.text.len(),
+        Record::ToolsSettled(settled) => 96 + settled.tools.len() * 64,
         Record::CallProposed(proposed) => 256 + input_bytes(&proposed.input),
         _ => 512,
     }

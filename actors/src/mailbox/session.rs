@@ -29,6 +29,8 @@ pub(crate) enum SessionMessage {
     Flushed(Result<Seq, StoreError>),
     /// From a step actor: how its attempt ended. The conversation comes back with it.
     Attempt(AttemptId, Box<AttemptReport>, Option<Box<Conversation>>),
+    /// From itself: tools from outside came or went.
+    ToolsChanged,
     /// From a step actor, before its request leaves: the system prompt that the request begins with.
     SystemMade(Box<SystemMade>),
     /// From a call actor: what the call would do.
@@ -114,6 +116,7 @@ impl SessionMessage {
             Self::Delete(_) => "delete",
             Self::Flushed(_) => "flushed",
             Self::Attempt(..) => "attempt",
+            Self::ToolsChanged => "tools-changed",
             Self::SystemMade(_) => "system-made",
             Self::Prepared(..) => "prepared",
             Self::Ask(..) => "ask",

@@ -229,7 +229,7 @@ impl Desk {
 
     /// What the tool says of a path, and images and documents, or why it shows nothing; `None` where it may not be read unasked.
     async fn read(&self, mention: &PathMention, resolved: &Resolved) -> Option<Result<Shown, ToolError>> {
-        let tool = Arc::clone(self.shared.tools.find(READ).ok()?);
+        let tool = Arc::clone(self.shared.tools.native().find(READ).ok()?);
         let mut input =
             Map::from_iter([("filePath".to_owned(), Value::from(resolved.path.to_string_lossy()))]);
         if let Some(first) = mention.first {

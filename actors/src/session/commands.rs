@@ -7,6 +7,7 @@ use playhouse_protocol::{
     Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand, WhenBusy,
 };
 use playhouse_session::{Input, NewPrompt};
+use playhouse_tools::MCP_PREFIX;
 use ractor::ActorRef;
 
 use super::SessionState;
@@ -262,7 +263,7 @@ impl SessionState {
                 "is longer than {COMMAND_LIMIT} bytes, or holds a NUL byte: write a script and run that"
             ));
         }
-        let longest = self.shared.tools.find("bash").ok().and_then(|tool| tool.longest());
+        let longest = self.shared.tools.native().find("bash").ok().and_then(|tool| tool.longest());
         let longest =
             longest.map_or(u64::MAX, |longest| u64::try_from(longest.as_millis()).unwrap_or(u64::MAX));
         if timeout.is_some_and(|timeout| timeout == 0 || timeout > longest) {
@@ -309,7 +310,9 @@ impl SessionState {
 
     /// Whether the tools that a prompt names exist.
     fn check_switches(&self, tools: &ToolSwitches) -> Result<(), CommandError> {
-        for name in tools.keys().filter(|name| *name != "*") {
+        // A server that has this tool may not have answered yet.
+        let is_checked = |name: &&String| *name != "*" && !name.starts_with(MCP_PREFIX);
+        for name in tools.keys().filter(is_checked) {
             self.catalogue().find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::base::now;
 use crate::budget::Before;
 use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
-use crate::conversation::{Conversation, Settled};
+use crate::conversation::{Conversation, Offered, Settled};
 use crate::directory::ProfileRequest;
 use crate::mailbox::{REMOVED, SessionMessage};
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
@@ -133,16 +133,18 @@ impl SessionState {
         order: AttemptOrder,
         until: Seq,
     ) -> Result<(), ActorProcessingErr> {
+        if self.told_tools != self.shared.tools.revision() {
+            myself.send_message(SessionMessage::ToolsChanged)?;
+        }
         let session = self.machine.session();
         let handed = session.turn.as_ref().and_then(|turn| turn.handed.as_ref());
         let catalogue = self.catalogue();
         let handed = handed.and_then(|handed| self.judge.handed(&handed.mandates, &catalogue));
         let tools = match &session.tools {
             None => handed,
-            Some(_) => {
-                let names = catalogue.iter().map(|tool| tool.spec().name.clone());
-                let is_handed = |name: &String| handed.as_ref().is_none_or(|handed| handed.contains(name));
-                Some(names.filter(is_handed).collect())
+            Some(names) => {
+                let is_handed = |name: &&String| handed.as_ref().is_none_or(|handed| handed.contains(name));
+                Some(names.iter().filter(is_handed).cloned().collect())
             }
         };
         let conversation = self
@@ -156,6 +158,7 @@ impl SessionState {
                 let revision = session.context_revision();
                 Box::new(Conversation::new(order.agent.clone(), order.model.clone(), revision, tools))
             });
+        let offered = Offered { scope: self.scope.clone(), only: session.tools.clone() };
         let mut new = Vec::new();
         session.read(conversation.messages..order.messages, &order.model, &mut new);
         let kept_to = self.shared.bounds.keep_to(&session.summary.tenant);
@@ -163,6 +166,7 @@ impl SessionState {
         let settled = Settled {
             system: session.system_at(&order.agent, &order.model),
             tools: session.tools_at(&order.agent, &order.model),
+            outside: session.outside_tools(&order.agent, &order.model).is_some(),
         };
         let (attempt, cancel) = (order.attempt, CancellationToken::new());
         let work = StepWork {
@@ -170,6 +174,7 @@ impl SessionState {
             conversation,
             new,
             request,
+            offered,
             settled,
             until,
             durable: Arc::clone(&self.durable),
@@ -376,10 +381,7 @@ impl SessionState {
 
     /// The tools that there are in the session.
     pub(super) fn catalogue(&self) -> Arc<Registry> {
-        match &self.machine.session().tools {
-            None => Arc::clone(&self.shared.tools),
-            Some(names) => Arc::new(self.shared.tools.only(names)),
-        }
+        self.shared.tools.catalogue(&self.scope, self.machine.session().tools.as_deref())
     }
 
     /// Who hands work over, for a call that does.

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::id::{AttemptId, ConsentId, MessageId, PartId};
+use playhouse_protocol::message::CallPart;
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::record::{AttemptEnded, AttemptOutcome, AttemptStarted, TurnEnded, TurnOutcome};
+use playhouse_protocol::record::{
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, TurnEnded, TurnOutcome,
+};
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{
     ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
@@ -32,7 +36,7 @@ pub(super) struct Following {
     /// Attempts under way.
     attempts: Vec<(AttemptId, ModelRef, Timestamp)>,
     /// Calls under way, and their tools.
-    calls: Vec<(PartId, String)>,
+    calls: Vec<(PartId, ToolLabel)>,
     /// Requests for consent that are open.
     consents: Vec<(ConsentId, Timestamp)>,
     /// Ends that are not told yet: to tell one takes longer than all else that is done about it.
@@ -98,8 +102,12 @@ impl Following {
             following.turn = Some(live);
             if let Some(StepPhase::Finished { calls, .. }) = turn.step.as_ref().map(|step| &step.phase) {
                 let open = calls.iter().filter(|call| call.phase != CallPhase::Settled);
-                following.calls =
-                    open.filter_map(|call| Some((call.id, session.call(call.id)?.tool.clone()))).collect();
+                following.calls = open
+                    .filter_map(|call| {
+                        let CallPart { tool, source, .. } = session.call(call.id)?;
+                        Some((call.id, label(tool, source.as_deref())))
+                    })
+                    .collect();
             }
         }
         following.stands(session);
@@ -156,11 +164,18 @@ impl Following {
                     measure::took(Metric::StepDuration, between(began, at));
                 }
             }
-            Record::CallProposed(proposed) => self.calls.push((proposed.call, proposed.tool.clone())),
+            Record::CallProposed(proposed) => {
+                let CallProposed { call, tool, source, .. } = proposed;
+                self.calls.push((*call, label(tool, source.as_deref())));
+            }
             Record::CallSettled { call, result } => {
-                let tool = take(&mut self.calls, |(id, _)| id == call).map(|(_, tool)| tool);
-                let known = tool.as_deref().filter(|tool| shared.tools.get(tool).is_some());
-                measure::tool_call(known, measure::outcome(result.outcome));
+                let label = take(&mut self.calls, |(id, _)| id == call).map(|(_, label)| label);
+                let is_known = |tool: &&str| shared.tools.native().get(tool).is_some();
+                let label = label.as_ref().and_then(|label| match label {
+                    ToolLabel::Outside(kind) => Some(*kind),
+                    ToolLabel::Named(tool) => Some(tool.as_str()).filter(is_known),
+                });
+                measure::tool_call(label, measure::outcome(result.outcome));
             }
             Record::ConsentAsked(asked) => self.consents.push((asked.consent, at)),
             Record::ConsentSettled { consent, answer } => {
@@ -259,6 +274,19 @@ fn turn_span(session: SessionId, turn: MessageId) -> Span {
         steps = Empty,
         error.type = Empty,
     )
+}
+
+/// What metrics call a tool. Models invent names, and servers have many tools.
+enum ToolLabel {
+    Outside(&'static str),
+    Named(String),
+}
+
+fn label(tool: &str, source: Option<&ToolOrigin>) -> ToolLabel {
+    match source {
+        Some(origin) => ToolLabel::Outside(origin.label()),
+        None => ToolLabel::Named(tool.to_owned()),
+    }
 }
 
 /// How long it is from one record to another.

@@ -1,7 +1,7 @@
 //! Translates messages of a session, and the ends of its children, into inputs of its machine.
 
-use playhouse_protocol::{ErrorCode, ErrorInfo, Reply};
-use playhouse_session::{AttemptReport, FailedAttempt, Input};
+use playhouse_protocol::{ErrorCode, ErrorInfo, PromptKind, Reply};
+use playhouse_session::{AttemptReport, FailedAttempt, Input, NewPrompt};
 use ractor::{ActorId, ActorProcessingErr, ActorRef};
 
 use super::SessionState;
@@ -52,6 +52,13 @@ impl SessionState {
                     self.conversation = conversation;
                 }
                 Input::Attempt(attempt, *report)
+            }
+            SessionMessage::ToolsChanged => {
+                let turn = self.machine.session().turn.as_ref();
+                match turn.map(|turn| (turn.agent.clone(), turn.model.clone())) {
+                    Some((agent, model)) => return self.tell_changed_tools(myself, &agent, &model).await,
+                    None => return Ok(()),
+                }
             }
             SessionMessage::SystemMade(made) => Input::SystemMade(*made),
             SessionMessage::Prepared(call, prepared) => {
@@ -115,6 +122,9 @@ impl SessionState {
             // Leaving is not for the machine: see `handle`.
             SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
         };
+        if let Input::Prompt(_, NewPrompt { kind: PromptKind::Turn, agent, model, .. }) = &input {
+            self.tell_changed_tools(myself, agent, model).await?;
+        }
         self.feed(myself, input).await
     }
 

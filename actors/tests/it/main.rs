@@ -30,6 +30,7 @@ mod repairs;
 mod resume;
 mod room;
 mod sleep;
+mod sources;
 mod support;
 mod suspended;
 mod systems;

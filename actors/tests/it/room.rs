@@ -16,10 +16,10 @@ use crate::support::{Stage, until};
 /// What a summary begins with.
 const SUMMARY: &str = "<summary-of-the-conversation-so-far>";
 /// Room of a model for a request, in tokens: a first request takes about a fifth of it.
-const ROOM: u64 = 18_600;
+pub(crate) const ROOM: u64 = 18_600;
 
 /// A model that makes ten calls with large outputs for every prompt, however many there were.
-fn walker() -> Script {
+pub(crate) fn walker() -> Script {
     let step = |number: u32| {
         text(format!("Now number {number}.")).call("probe", json!({"mode": format!("free-large {number}")}))
     };

@@ -91,6 +91,13 @@ pub enum Access {
     Query(String),
     /// Another agent, which is given work.
     Agent(String),
+    /// A tool of a server that is not the engine's.
+    Tool {
+        /// The server.
+        server: String,
+        /// The tool's name there.
+        tool: String,
+    },
 }
 
 impl AccessKind {
@@ -207,6 +214,11 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
             Access::Agent(agent) => {
                 own = true;
                 push(&mut wants, Want::new(permission, agent, risk).always(literal(agent.clone())));
+            }
+            Access::Tool { server, tool } => {
+                own = true;
+                let subject = format!("{server}/{tool}");
+                push(&mut wants, Want::new(permission, &subject, risk).always(literal(subject.clone())));
             }
             Access::Address(address) => {
                 own = true;

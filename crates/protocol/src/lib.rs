@@ -52,6 +52,7 @@ pub mod record;
 pub mod summary;
 pub mod template;
 pub mod time;
+pub mod tool;
 pub mod upkeep;
 pub mod usage;
 pub mod walls;

@@ -10,6 +10,7 @@ use crate::error::ErrorInfo;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::model::ModelRef;
 use crate::time::Timestamp;
+use crate::tool::ToolOrigin;
 use crate::usage::{Cost, Tokens};
 
 /// Content outside the log, named by its hash.
@@ -383,6 +384,9 @@ pub struct CallPart {
     pub tool: String,
     /// The arguments.
     pub input: CallInput,
+    /// Where the tool comes from; absent for a native one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<ToolOrigin>>,
     /// Members that came with it, which the provider wants back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opaque: Option<Box<Value>>,

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::chat::ToolSpec;
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
 use crate::delegate::{Delegate, HandedOver};
@@ -24,6 +25,7 @@ use crate::message::{
 use crate::model::ModelRef;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
+use crate::tool::ToolOrigin;
 use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
 
 pub use session::{SessionChanged, SessionCreated};
@@ -180,6 +182,10 @@ impl Record {
             Self::SystemSettled(settled) => {
                 Self::SystemSettled(SystemSettled { text: String::new(), ..settled })
             }
+            Self::ToolsSettled(mut settled) => {
+                settled.tools.iter_mut().for_each(|tool| tool.spec = None);
+                Self::ToolsSettled(settled)
+            }
             other => other,
         }
     }
@@ -312,7 +318,7 @@ pub struct SystemSettled {
 }
 
 /// See [`Record::ToolsSettled`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolsSettled {
     /// The agent.
     pub agent: String,
@@ -323,10 +329,16 @@ pub struct ToolsSettled {
 }
 
 /// A tool that a model is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SettledTool {
     /// Its name.
     pub name: String,
+    /// Where it comes from; absent for a native one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<ToolOrigin>>,
+    /// What the model is told of it; absent for a native one, of which the engine knows that. Events leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ToolSpec>,
 }
 
 /// See [`Record::AttemptStarted`].
@@ -476,6 +488,9 @@ pub struct CallProposed {
     pub tool: String,
     /// The arguments.
     pub input: CallInput,
+    /// Where the tool comes from; absent for a native one, and for one that there is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Box<ToolOrigin>>,
 }
 
 impl CallProposed {
@@ -487,7 +502,7 @@ impl CallProposed {
         tool: impl Into<String>,
         input: CallInput,
     ) -> Self {
-        Self { call, step, call_id: call_id.into(), tool: tool.into(), input }
+        Self { call, step, call_id: call_id.into(), tool: tool.into(), input, source: None }
     }
 }
 

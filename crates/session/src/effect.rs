@@ -13,6 +13,7 @@ use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
     Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
 };
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
@@ -45,6 +46,11 @@ pub trait Facts {
     /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None`
     /// where the window is not known.
     fn room(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
+
+    /// Where the tool comes from that a call reaches; `None` for a native one, and where there is none.
+    fn origin(&self, _tool: &str, _input: &CallInput) -> Option<ToolOrigin> {
         None
     }
 
@@ -298,7 +304,7 @@ pub struct AttemptOrder {
 }
 
 /// A system prompt and tools, as requests begin with them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SystemMade {
     /// The agent.
     pub agent: String,
@@ -306,7 +312,8 @@ pub struct SystemMade {
     pub model: ModelRef,
     /// The system prompt; `None` where it was settled before.
     pub text: Option<String>,
-    /// The tools that the model is shown, where one that its agent may use is left out and that is not settled yet.
+    /// The tools that the model is shown, where one is not native or one is left out that its agent may use, and that is not
+    /// settled yet.
     pub tools: Option<Vec<SettledTool>>,
     /// Bytes of the system prompt and of what the model is told of its tools.
     pub bytes: u64,

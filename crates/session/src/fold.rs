@@ -52,6 +52,17 @@ impl From<FoldError> for Damage {
     }
 }
 
+/// The tools from outside that requests of an agent and a model begin with.
+#[derive(Clone, Debug, PartialEq)]
+struct ShownTools {
+    agent: String,
+    model: ModelRef,
+    /// Where all that are shown stand in the log.
+    seq: Seq,
+    /// The names of those that are not native.
+    outside: Vec<String>,
+}
+
 /// The state of a session: a function of its log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
@@ -78,7 +89,7 @@ pub struct Session {
     /// Where the system prompts stand that are settled, for each agent and model.
     systems: Vec<(String, ModelRef, Seq)>,
     /// Where the tools stand that are shown, for each agent and model.
-    shown_tools: Vec<(String, ModelRef, Seq)>,
+    shown_tools: Vec<ShownTools>,
     /// The rules files that system prompts show.
     settled_rules: Vec<String>,
     /// What calls changed in files.
@@ -416,8 +427,23 @@ impl Session {
     /// Where the tools stand in the log that this agent and model are shown; `None` where that is not settled, or was before older
     /// messages were read differently.
     pub fn tools_at(&self, agent: &str, model: &ModelRef) -> Option<Seq> {
-        let settled = self.shown_tools.iter().find(|(of, with, _)| of == agent && with == model);
-        settled.map(|(_, _, seq)| *seq).filter(|seq| *seq > self.context_revision())
+        self.shown_tools(agent, model).map(|shown| shown.seq)
+    }
+
+    /// The names of the tools from outside that requests of this agent and model begin with, and where that stands in the log: at
+    /// [`Seq::START`] where there was none of them when the system prompt was settled. `None` where that is not settled, or was
+    /// before older messages were read differently: then the next request decides.
+    pub fn outside_tools(&self, agent: &str, model: &ModelRef) -> Option<(Seq, &[String])> {
+        if let Some(shown) = self.shown_tools(agent, model) {
+            return Some((shown.seq, &shown.outside));
+        }
+        let is_current = |seq: &Seq| *seq > self.context_revision();
+        self.system_at(agent, model).filter(is_current).map(|_| (Seq::START, &[][..]))
+    }
+
+    fn shown_tools(&self, agent: &str, model: &ModelRef) -> Option<&ShownTools> {
+        let is_it = |shown: &&ShownTools| shown.agent == agent && shown.model == *model;
+        self.shown_tools.iter().find(is_it).filter(|shown| shown.seq > self.context_revision())
     }
 
     /// The rules files that system prompts show, and those of subdirectories that results of calls show, as far as models still

@@ -3,7 +3,8 @@
 //!
 //! A call is `<opencode-tool name="…" status="running" title="…" toolid="…"></opencode-tool>` when it begins, and the same
 //! with `completed` and its output, or `error` and the message, when it ends. A call of an MCP server's tool is
-//! `<anyon-mcp-tool-call server="…" tool="…">` with its arguments as JSON, and then `<anyon-mcp-tool-result …>`. A tag that
+//! `<anyon-mcp-tool-call server="…" tool="…" status="running" toolid="…">` with its arguments as JSON, and then
+//! `<anyon-mcp-tool-result …>`. A tag that
 //! is opened is closed at once. Attributes and bodies are escaped as XML, and hold no character that XML has no place for;
 //! the model's text between the tags is left as it is.
 //!
@@ -60,11 +61,12 @@ pub fn tag(call: &TaggedCall, stage: Stage<'_>) -> String {
         return format!("<opencode-tool{attributes}>{}</opencode-tool>", escaped(body, false));
     };
     if stage == Stage::Running {
-        let attributes = attributes(&[("server", server), ("tool", tool)]);
+        let attributes =
+            attributes(&[("server", server), ("tool", tool), ("status", status), ("toolid", id)]);
         let input = input.to_string();
         return format!("<anyon-mcp-tool-call{attributes}>{}</anyon-mcp-tool-call>", escaped(&input, false));
     }
-    let attributes = attributes(&[("server", server), ("tool", tool), ("status", status)]);
+    let attributes = attributes(&[("server", server), ("tool", tool), ("status", status), ("toolid", id)]);
     format!("<anyon-mcp-tool-result{attributes}>{}</anyon-mcp-tool-result>", escaped(body, false))
 }
 
@@ -109,9 +111,14 @@ pub struct Tags {
 impl Tags {
     /// A call was proposed. It has no tag before it runs.
     pub fn proposed(&mut self, proposed: &CallProposed) {
+        let of_server = proposed.source.as_ref().and_then(|source| source.mcp());
+        let (server, tool) = match of_server {
+            Some((server, tool)) => (Some(server), tool),
+            None => (None, &*proposed.tool),
+        };
         let call = TaggedCall {
-            server: None,
-            tool: proposed.tool.clone(),
+            server: server.map(str::to_owned),
+            tool: tool.to_owned(),
             title: about::title(&proposed.input),
             id: self.free_id(proposed),
             input: proposed.input.to_value(),
@@ -175,6 +182,7 @@ mod tests {
     use playhouse_protocol::Timestamp;
     use playhouse_protocol::id::MessageId;
     use playhouse_protocol::message::CallInput;
+    use playhouse_protocol::tool::ToolOrigin;
     use serde_json::{Map, json};
 
     use super::*;
@@ -281,6 +289,22 @@ mod tests {
     }
 
     #[test]
+    fn a_call_of_an_mcp_server_is_told_by_its_source() {
+        let mut tags = Tags::default();
+        let source = ToolOrigin::Mcp { server: "files".to_owned(), tool: "read.all".to_owned() };
+        let of_server =
+            CallProposed { source: Some(source.into()), ..proposed(1, "a", "mcp_files_read_all") };
+        tags.proposed(&of_server);
+        tags.proposed(&CallProposed { source: Some(ToolOrigin::Host.into()), ..proposed(2, "b", "deploy") });
+        let running = [1, 2].map(|number| tags.running(part(number)).unwrap());
+        assert!(
+            running[0].starts_with("<anyon-mcp-tool-call server=\"files\" tool=\"read.all\" "),
+            "{running:?}"
+        );
+        assert!(running[1].starts_with("<opencode-tool name=\"deploy\" "), "{running:?}");
+    }
+
+    #[test]
     fn calls_of_mcp_servers_have_tags_of_their_own() {
         let call = TaggedCall {
             server: Some("files \"x\"".to_owned()),
@@ -291,15 +315,18 @@ mod tests {
         };
         assert_eq!(
             tag(&call, Stage::Running),
-            "<anyon-mcp-tool-call server=\"files &quot;x&quot;\" tool=\"read\">{\"path\":\"&lt;a&gt;\"}\
+            "<anyon-mcp-tool-call server=\"files &quot;x&quot;\" tool=\"read\" status=\"running\" toolid=\"c\">{\"path\":\"&lt;a&gt;\"}\
              </anyon-mcp-tool-call>"
         );
         assert_eq!(
             tag(&call, Stage::Completed("1 < 2")),
-            "<anyon-mcp-tool-result server=\"files &quot;x&quot;\" tool=\"read\" status=\"completed\">1 &lt; 2\
+            "<anyon-mcp-tool-result server=\"files &quot;x&quot;\" tool=\"read\" status=\"completed\" toolid=\"c\">1 &lt; 2\
              </anyon-mcp-tool-result>"
         );
-        assert!(tag(&call, Stage::Error("no")).contains("status=\"error\">no</anyon-mcp-tool-result>"));
+        assert!(
+            tag(&call, Stage::Error("no"))
+                .contains("status=\"error\" toolid=\"c\">no</anyon-mcp-tool-result>")
+        );
     }
 
     #[test]

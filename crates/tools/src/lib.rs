@@ -6,6 +6,7 @@
 //!
 //! - [`tool`]: the trait, and what a call stands on ([`CallContext`])
 //! - [`Registry`]: the tools of an engine; the native ones, and those that are added
+//! - [`ToolSource`]: tools that come and go while the engine runs
 //! - [`TypedTool`], [`FunctionTool`]: short ways to write a tool; as two functions, or as one
 //! - [`Host`]: what the engine does for a call
 //! - [`runner`]: the one way in which calls are made
@@ -88,6 +89,7 @@ pub mod read;
 pub mod registry;
 pub mod runner;
 pub mod skill;
+pub mod source;
 pub mod storage;
 pub mod task;
 #[cfg(test)]
@@ -103,5 +105,6 @@ pub use function::FunctionTool;
 pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
+pub use source::{MCP_CALL, MCP_PREFIX, MCP_SEARCH, ToolScope, ToolSource, ToolSources};
 pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
 pub use typed::{Ready, Typed, TypedTool};

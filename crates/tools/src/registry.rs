@@ -29,6 +29,9 @@ use crate::{NativeOptions, Tool, ToolError, Typed};
 /// How many entries of a workspace are looked at for files that a tool is for.
 const MOST_ENTRIES: usize = 1_000;
 
+/// So many names stand in an answer to a call of a tool that there is not.
+const MOST_NAMES: usize = 60;
+
 /// The tools of an engine, in the order in which models are told of them.
 #[derive(Clone, Default)]
 pub struct Registry {
@@ -91,8 +94,7 @@ impl Registry {
     /// When there is a tool of the same name, or providers would refuse the name.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let name = &tool.spec().name;
-        let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
+        if !is_allowed_name(name) {
             return Err(RegistryError::BadName(name.clone()));
         }
         if self.get(name).is_some() {
@@ -113,13 +115,6 @@ impl Registry {
     /// [`ToolError::Invalid`] when there is none.
     pub fn find(&self, name: &str) -> Result<&Arc<dyn Tool>, ToolError> {
         self.get(name).ok_or_else(|| ToolError::Invalid(self.unknown(name)))
-    }
-
-    /// Those of these names, in the same order.
-    #[must_use]
-    pub fn only(&self, names: &[String]) -> Self {
-        let is_named = |tool: &&Arc<dyn Tool>| names.contains(&tool.spec().name);
-        Self { tools: self.tools.iter().filter(is_named).cloned().collect() }
     }
 
     /// All tools.
@@ -150,10 +145,26 @@ impl Registry {
         let meant = nearest(name, self.names());
         let hint =
             if meant.is_empty() { ".".to_owned() } else { format!(". Did you mean {}?", meant.join(" or ")) };
-        let all = self.names().collect::<Vec<_>>().join(", ");
+        let mut all = self.names().take(MOST_NAMES).collect::<Vec<_>>().join(", ");
+        if let Some(more) = self.tools.len().checked_sub(MOST_NAMES).filter(|more| *more > 0) {
+            all.push_str(&format!(" and {more} others"));
+        }
         let name: String = name.chars().take(64).collect();
         format!("there is no tool {name:?}{hint} The tools are: {all}")
     }
+}
+
+/// Takes the tools as they come: of two with one name the first is found.
+impl FromIterator<Arc<dyn Tool>> for Registry {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Tool>>>(tools: I) -> Self {
+        Self { tools: tools.into_iter().collect() }
+    }
+}
+
+/// Whether providers take `name` as that of a tool.
+pub(crate) fn is_allowed_name(name: &str) -> bool {
+    let is_allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    (1..=64).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
 /// Whether the name of something in `folder` ends so. Blocks.

@@ -15,6 +15,7 @@ use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_sandbox::{SessionProcesses, Walls};
 use playhouse_workspace::{ContentHash, FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Map, Value};
@@ -186,6 +187,21 @@ pub trait Tool: Send + Sync {
     /// How long a call may run that is waited for, where its arguments may say it.
     fn longest(&self) -> Option<Duration> {
         None
+    }
+
+    /// Where it comes from; `None` for a native tool.
+    fn origin(&self) -> Option<&ToolOrigin> {
+        None
+    }
+
+    /// Where the tool comes from that a call with these arguments reaches: another one, for a tool that only passes calls on.
+    fn origin_of(&self, _input: &CallInput) -> Option<ToolOrigin> {
+        self.origin().cloned()
+    }
+
+    /// Whether it is there for `agent`. Asked where tools are shown and where calls run.
+    fn serves(&self, _agent: &str) -> bool {
+        true
     }
 
     /// The work that a call with these arguments hands over to another session; `None` for a tool that hands over none.

@@ -19,7 +19,7 @@ use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestam
 use super::size::{answer_bytes, user_bytes};
 use super::{
     CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt, REMEMBERED, Session,
-    SettledRequest, Step, StepPhase, Turn, rules_in_prompt,
+    SettledRequest, ShownTools, Step, StepPhase, Turn, rules_in_prompt,
 };
 
 impl Session {
@@ -48,9 +48,7 @@ impl Session {
             Record::QuestionSettled { question, answer } => self.question_settled(*question, answer),
             Record::SystemSettled(settled) => self.system_settled(settled, entry.seq),
             Record::ToolsSettled(settled) => {
-                let ToolsSettled { agent, model, .. } = settled;
-                self.shown_tools.retain(|(of, with, _)| (of, with) != (agent, model));
-                self.shown_tools.push((agent.clone(), model.clone(), entry.seq));
+                self.tools_settled(settled, entry.seq);
                 Ok(())
             }
             Record::TodosChanged { todos } => {
@@ -329,10 +327,19 @@ impl Session {
             call_id: proposed.call_id,
             tool: proposed.tool,
             input: proposed.input,
+            source: proposed.source,
             opaque: None,
             state: CallState::Pending,
         }));
         Ok(())
+    }
+
+    fn tools_settled(&mut self, settled: &ToolsSettled, seq: Seq) {
+        let ToolsSettled { agent, model, tools } = settled;
+        self.shown_tools.retain(|shown| (&shown.agent, &shown.model) != (agent, model));
+        let outside = tools.iter().filter(|tool| tool.spec.is_some()).map(|tool| tool.name.clone());
+        let outside = outside.collect();
+        self.shown_tools.push(ShownTools { agent: agent.clone(), model: model.clone(), seq, outside });
     }
 
     fn attempt_ended(&mut self, ended: &AttemptEnded) -> Result<(), String> {

@@ -98,7 +98,9 @@ impl Machine {
             _ => None,
         };
         for call in calls {
+            let source = stamp.facts.origin(&call.tool, &call.input).map(Box::new);
             let proposed = CallProposed::new(call.id, step, call.call_id, call.tool, call.input);
+            let proposed = CallProposed { source, ..proposed };
             self.append(Record::CallProposed(proposed), stamp.now)?;
         }
         self.finish_step(step, parts, finish, error, stamp)

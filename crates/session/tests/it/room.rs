@@ -324,7 +324,10 @@ fn what_cannot_be_left_out_fails_the_turn_and_names_the_sizes() {
 fn the_tools_that_are_shown_are_settled_until_a_summary_stands_for_older_messages() {
     let mut h = narrow(true);
     let made = |names: &[&str]| {
-        let tools = names.iter().map(|&name| SettledTool { name: name.to_owned() }).collect();
+        let tools = names
+            .iter()
+            .map(|&name| SettledTool { name: name.to_owned(), ..SettledTool::default() })
+            .collect();
         let (agent, model) = ("build".to_owned(), model());
         Input::SystemMade(SystemMade { agent, model, text: None, tools: Some(tools), bytes: 400 })
     };

@@ -466,7 +466,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         Record::ToolsSettled(ToolsSettled {
             agent: "build".to_owned(),
             model: model(),
-            tools: ["read", "edit"].map(|name| SettledTool { name: name.to_owned() }).into(),
+            tools: ["read", "edit"]
+                .map(|name| SettledTool { name: name.to_owned(), ..SettledTool::default() })
+                .into(),
         }),
         Record::CallProposed(CallProposed::new(
             part(11),

@@ -6,6 +6,7 @@ use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::Changed;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
@@ -67,6 +68,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Tools", Answer, SchemaGenerator::subschema_for::<Tools>),
     ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
+    ("ToolOrigin", Answer, SchemaGenerator::subschema_for::<ToolOrigin>),
     ("Models", Answer, SchemaGenerator::subschema_for::<Models>),
     ("Provider", Answer, SchemaGenerator::subschema_for::<ProviderView>),
     ("ModelFacts", Answer, SchemaGenerator::subschema_for::<ModelView>),

@@ -1,0 +1,181 @@
+//! Checks values against JSON Schemas that come from outside: of servers, platforms, workspaces and prompts.
+//!
+//! A schema refers to nothing but itself: nothing is read or fetched for it. Its patterns take time in proportion to what they
+//! read.
+
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+use thiserror::Error;
+
+/// The largest schema, in bytes of JSON.
+pub const LARGEST: usize = 256 * 1024;
+/// So deep are schemas and values at most.
+const DEEPEST: usize = 96;
+/// So many problems of a value are told.
+const MOST_PROBLEMS: usize = 5;
+/// The longest problem, in characters.
+const LONGEST_PROBLEM: usize = 300;
+/// Memory that a pattern may take, in bytes.
+const PATTERN_BYTES: usize = 1024 * 1024;
+
+/// A JSON Schema that is understood.
+#[derive(Debug)]
+pub struct CheckedSchema(Validator);
+
+/// Why something is no JSON Schema, in words for whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct NoSchema(String);
+
+impl CheckedSchema {
+    /// Reads a schema: of draft 2020-12, unless it says of which draft it is.
+    ///
+    /// ```
+    /// use playhouse_tools::schema::CheckedSchema;
+    /// use serde_json::json;
+    ///
+    /// let schema = CheckedSchema::new(&json!({"type": "object", "properties": {"n": {"minimum": 3}}})).unwrap();
+    /// assert_eq!(schema.check(&json!({"n": 1})).unwrap_err(), "n: 1 is less than the minimum of 3");
+    /// ```
+    ///
+    /// # Errors
+    /// It is none, refers to something else, or is too large.
+    pub fn new(schema: &Value) -> Result<Self, NoSchema> {
+        if depth(schema) > DEEPEST || schema.to_string().len() > LARGEST {
+            return Err(NoSchema(format!(
+                "the schema is too large: at most {LARGEST} bytes, and {DEEPEST} values within each other"
+            )));
+        }
+        let patterns =
+            PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+        let built = jsonschema::options().with_pattern_options(patterns).build(schema);
+        built.map(Self).map_err(|error| {
+            let place = place(&error.instance_path().to_string());
+            NoSchema(format!("{place}{}", shortened(&error.to_string())))
+        })
+    }
+
+    /// Whether `value` is as the schema says.
+    ///
+    /// # Errors
+    /// What does not fit, one place a line: the path, and why.
+    pub fn check(&self, value: &Value) -> Result<(), String> {
+        if depth(value) > DEEPEST {
+            return Err(format!("more than {DEEPEST} values within each other"));
+        }
+        let tell = |error: jsonschema::ValidationError<'_>| {
+            format!("{}{}", place(&error.instance_path().to_string()), shortened(&error.to_string()))
+        };
+        let problems: Vec<String> = self.0.iter_errors(value).take(MOST_PROBLEMS).map(tell).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+}
+
+/// `a.b[2]: ` of `/a/b/2`; nothing for the whole.
+fn place(pointer: &str) -> String {
+    let mut place = String::new();
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        if !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit()) {
+            place.push_str(&format!("[{step}]"));
+        } else {
+            let dot = if place.is_empty() { "" } else { "." };
+            place.push_str(&format!("{dot}{step}"));
+        }
+    }
+    if !place.is_empty() {
+        place.push_str(": ");
+    }
+    place
+}
+
+/// A problem may hold the value that does not fit.
+fn shortened(problem: &str) -> String {
+    match problem.char_indices().nth(LONGEST_PROBLEM) {
+        None => problem.to_owned(),
+        // Why it does not fit stands at the end.
+        Some(_) => {
+            let characters: Vec<char> = problem.chars().collect();
+            let half = LONGEST_PROBLEM / 2;
+            let first: String = characters[..half].iter().collect();
+            let last: String = characters[characters.len() - half..].iter().collect();
+            format!("{first} … {last}")
+        }
+    }
+}
+
+/// How deep a value is; counts no further than [`DEEPEST`] and one.
+fn depth(value: &Value) -> usize {
+    let mut deepest = 0;
+    let mut open = vec![(value, 1)];
+    while let Some((value, at)) = open.pop() {
+        deepest = deepest.max(at);
+        if deepest > DEEPEST {
+            break;
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, at + 1))),
+            Value::Object(members) => open.extend(members.values().map(|member| (member, at + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn problem(schema: Value, value: &Value) -> String {
+        CheckedSchema::new(&schema).unwrap().check(value).unwrap_err()
+    }
+
+    #[test]
+    fn each_problem_names_its_place() {
+        let schema = json!({
+            "type": "object",
+            "$defs": {"Story": {"type": "object", "properties": {"status": {"enum": ["a", "b"]}}, "required": ["id"]}},
+            "properties": {"stories": {"type": "array", "items": {"$ref": "#/$defs/Story"}}},
+            "required": ["name"],
+        });
+        let told = problem(schema, &json!({"stories": [{"id": 1}, {"status": "c"}]}));
+        assert!(told.contains("stories[1].status: \"c\" is not one of"), "{told}");
+        assert!(told.contains("stories[1]: \"id\" is a required property"), "{told}");
+        assert!(told.contains("\"name\" is a required property"), "{told}");
+    }
+
+    #[test]
+    fn long_values_are_cut_and_the_reason_is_kept() {
+        let told = problem(json!({"properties": {"a": {"maxLength": 3}}}), &json!({"a": "é".repeat(9_000)}));
+        assert!(told.len() < 1_000 && told.ends_with("is longer than 3 characters"), "{told}");
+    }
+
+    #[test]
+    fn what_is_no_schema_is_refused() {
+        for (schema, says) in [
+            (json!({"type": "objekt"}), "type"),
+            (json!({"$ref": "http://127.0.0.1:9/never.json"}), "never.json"),
+            (json!({"$ref": "file:///etc/passwd"}), "passwd"),
+            (json!({"pattern": "(a"}), "pattern"),
+            (json!({"pattern": "(?<=a)b"}), "pattern"),
+            (json!({"properties": {"a": {"minimum": "x"}}}), "minimum"),
+            (json!("text"), ""),
+        ] {
+            let error = CheckedSchema::new(&schema).unwrap_err().to_string();
+            assert!(error.contains(says), "{schema}: {error}");
+        }
+        let deep = (0..200).fold(json!({}), |inner, _| json!({"not": inner}));
+        assert!(CheckedSchema::new(&deep).unwrap_err().to_string().contains("too large"));
+    }
+
+    #[test]
+    fn a_deep_value_is_refused_without_following_it() {
+        let schema = CheckedSchema::new(&json!({"items": {"$ref": "#"}})).unwrap();
+        let deep = (0..100_000).fold(json!([]), |inner, _| json!([inner]));
+        assert!(schema.check(&deep).unwrap_err().contains("within each other"));
+        // Its drop would be as deep.
+        std::mem::forget(deep);
+    }
+}
