@@ -28,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("mock-llm", &["protocol"]),
     (
         "actors",
-        &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools"],
+        &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools", "mcp"],
     ),
     ("server", &["protocol", "policy", "session", "store", "tools", "actors"]),
     (

@@ -5,6 +5,7 @@
 //! - [`ServerEntry`]: a server as an operator declares it
 //! - [`Connection`]: a server that runs, spoken to over its standard input and output
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
+//! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
 //! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
 //!   read them
 //!
@@ -18,6 +19,7 @@ pub mod names;
 pub mod result;
 pub mod schema;
 mod text;
+mod tool;
 
 pub use connection::{
     CallError, CallRequest, Connection, Diagnosis, Elicit, Elicitation, ElicitationAnswer, MessageOfPrompt,
@@ -26,3 +28,4 @@ pub use connection::{
 pub use entry::{Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish};
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use result::CallResult;
+pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};
