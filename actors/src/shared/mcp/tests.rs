@@ -13,14 +13,16 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::base::now;
 
-/// A server in the language of shells. Its tool `who` tells its process, `die` ends it, and `hang` answers nothing.
+/// A server in the language of shells. Its tool `who` tells its process, `die` ends it, `hang` answers nothing, and `grow`
+/// adds one.
 const SCRIPT: &str = r#"
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/^[^,]*,"id":\([0-9]*\),.*/\1/p')
     case "$line" in
     *'"initialize"'*) say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
-    *'"tools/list"'*) say '{"tools":[{"name":"who","inputSchema":{"type":"object"}},{"name":"die"},{"name":"hang"}]}' ;;
+    *'"tools/list"'*) say '{"tools":[{"name":"who","inputSchema":{"type":"object"}},{"name":"die"},{"name":"hang"},{"name":"grow"}'"$more"']}' ;;
+    *'"grow"'*) more=',{"name":"new"}'; printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'; say '{}' ;;
     *'"who"'*) say '{"content":[{"type":"text","text":"'$$'"}]}' ;;
     *'"die"'*) exit 4 ;;
     esac
@@ -125,13 +127,13 @@ async fn tools_are_learned_once_and_kept() {
     let tools = known(&servers, &scope).await;
     assert!(changed.has_changed().unwrap());
     changed.mark_unchanged();
-    assert_eq!(names(&tools), ["mcp_sh_who", "mcp_sh_die", "mcp_sh_hang"]);
+    assert_eq!(names(&tools), ["mcp_sh_who", "mcp_sh_die", "mcp_sh_hang", "mcp_sh_grow"]);
     assert!(Arc::ptr_eq(&tools, &servers.tools(&scope)));
     assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
     // The next engine knows them, and starts nothing for that.
     let next = stage.servers(vec![entry("sh")]);
     assert_eq!(names(&next.tools(&scope)), names(&tools));
-    assert_eq!((state(&next), next.status()[0].tools), (McpState::Stopped, Some(3)));
+    assert_eq!((state(&next), next.status()[0].tools), (McpState::Stopped, Some(4)));
     // One that is declared differently is another.
     let mut other = entry("sh");
     other.timeout += Duration::from_secs(1);
@@ -184,6 +186,20 @@ async fn a_server_that_dies_three_times_is_left_alone_until_somebody_connects_it
 }
 
 #[tokio::test]
+async fn a_list_that_changes_is_asked_for_again() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    let tools = known(&servers, &scope).await;
+    let mut changed = servers.changed();
+    changed.mark_unchanged();
+    stage.call(&tools, "mcp_sh_grow").await.unwrap();
+    changed.changed().await.unwrap();
+    assert_eq!(names(&servers.tools(&scope)).last(), Some(&"mcp_sh_new"));
+    assert_eq!(servers.listing("sh").unwrap().tools.len(), 5);
+}
+
+#[tokio::test]
 async fn a_server_is_switched_off_and_on() {
     let mut stage = Stage::new();
     let scope = stage.scope();
@@ -197,7 +213,7 @@ async fn a_server_is_switched_off_and_on() {
     assert!(servers.connect("sh", &scope).await.unwrap_err().contains("switched off"));
     assert!(servers.connect("nothing", &scope).await.unwrap_err().contains("no server of tools"));
     servers.set_enabled("sh", true).unwrap();
-    assert_eq!(servers.tools(&scope).len(), 3);
+    assert_eq!(servers.tools(&scope).len(), 4);
 }
 
 #[tokio::test]

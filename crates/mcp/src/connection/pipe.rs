@@ -21,6 +21,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::lines::{LONGEST, Line, Lines};
+use super::scan::Scan;
 use crate::text::line;
 
 /// Number of skipped lines that are kept.
@@ -91,12 +92,15 @@ impl<R: AsyncRead + Unpin, W> Pipe<R, W> {
 
     fn read_one(&mut self, text: &[u8]) {
         let envelope = serde_json::from_slice::<Envelope>(text).ok();
-        let Some(Envelope { id, method, result, error }) = envelope else { return self.skip(text) };
+        let Some(Envelope { id, method, result, error }) = envelope else { return self.fail_or_skip(text) };
         let is_answer = method.is_none() && (result.is_some() || error.is_some());
         let id = id.filter(|_| is_answer);
         let is_typed = id.as_ref().is_some_and(|id| self.typed.remove(&number(id)));
-        if let (Some(id), Some(result), false, None) = (&id, &result, is_typed, &error) {
-            let result = ServerResult::CustomResult(CustomResult(result.clone()));
+        if !is_typed
+            && error.is_none()
+            && let (Some(id), Some(result)) = (&id, result)
+        {
+            let result = ServerResult::CustomResult(CustomResult(result));
             return self.ready.push_back(JsonRpcMessage::response(result, number(id)));
         }
         match (serde_json::from_slice::<ServerJsonRpcMessage>(text), id) {
@@ -114,6 +118,16 @@ impl<R: AsyncRead + Unpin, W> Pipe<R, W> {
     fn fail(&mut self, id: &RequestId, message: String) {
         let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None);
         self.ready.push_back(JsonRpcMessage::error(error, Some(number(id))));
+    }
+
+    /// Takes a line that is not JSON, or not as far as it is read: it may have been meant as an answer.
+    fn fail_or_skip(&mut self, text: &[u8]) {
+        let mut scan = Scan::default();
+        scan.feed(text);
+        match scan.answers() {
+            Some(id) => self.fail(&id, "the answer is no valid JSON".to_owned()),
+            None => self.skip(text),
+        }
     }
 
     fn skip(&self, text: &[u8]) {
@@ -278,6 +292,12 @@ mod tests {
         let (said, _) = said(text, &[]);
         assert_eq!(said[0], "Some(Number(5)) error the answer is malformed: \"oh no\"");
         assert!(said[1].starts_with("Some(Number(6)) error"), "{said:?}");
+        // Deeper than is read, not text, and cut off.
+        let deep = format!("{{\"id\":7,\"result\":{}{}}}\n", "[".repeat(1000), "]".repeat(1000));
+        assert_eq!(self::said(&deep, &[]).0, ["Some(Number(7)) error the answer is no valid JSON"]);
+        for text in [r#"{"id":8,"result":"\ud800"}"#, r#"{"id":8,"result":{"a":"#] {
+            assert_eq!(self::said(text, &[]).0, ["Some(Number(8)) error the answer is no valid JSON"]);
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Scan {
     id: Option<RequestId>,
     /// It has a `method`: it is a request or a notification, and answers nothing.
     asks: bool,
+    /// It has a `result` or an `error`.
+    tells: bool,
 }
 
 impl Scan {
@@ -53,6 +55,7 @@ impl Scan {
                 b':' if self.depth == 1 => {
                     self.at_id = self.token == b"\"id\"";
                     self.asks |= self.token == b"\"method\"";
+                    self.tells |= self.token == b"\"result\"" || self.token == b"\"error\"";
                     self.token.clear();
                 }
                 b',' => self.end_value(),
@@ -80,7 +83,7 @@ impl Scan {
 
     /// The request that the message answers, if it is an answer.
     pub(super) fn answers(self) -> Option<RequestId> {
-        self.id.filter(|_| !self.asks)
+        self.id.filter(|_| self.tells && !self.asks)
     }
 }
 
@@ -102,11 +105,14 @@ mod tests {
             (r#"{"result":{"a":[{"id":8}],"b":"}"}, "id" : 7 }"#, number.clone()),
             (r#"{"error":{"message":"x"},"id":"a\"b"}"#, Some(RequestId::String("a\"b".into()))),
             (r#"{"id":7,"method":"x"}"#, None),
-            (r#"{"result":"method","id":7}"#, number),
+            (r#"{"result":"method","id":7}"#, number.clone()),
             (r#"{"result":{"id":7}}"#, None),
             (r#"{"id":{"id":7},"result":1}"#, None),
             ("xxxxxx", None),
             (r#"{"id":"#, None),
+            (r#"{"id":7,"level":"info"}"#, None),
+            // Cut off, and the id is known.
+            (r#"{"id":7,"result":{"a":[1,"#, number),
         ];
         for (text, expected) in cases {
             for step in [1, 3, 1000] {

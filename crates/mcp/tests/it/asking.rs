@@ -75,10 +75,10 @@ async fn a_call_does_not_run_out_of_time_while_somebody_is_asked() {
         Arc::new(Person { gate: Some(Arc::clone(&gate)), arrived: Some(arrived), ..Person::default() });
     let connection = with(&person, &[]).await;
     let mut ask = request("ask", json!({}));
-    ask.timeout = Some(Duration::from_millis(300));
+    ask.timeout = Some(Duration::from_millis(1_000));
     let (answer, ()) = tokio::join!(connection.call(ask), async {
         arrival.recv().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
         gate.add_permits(1);
     });
     assert_eq!(action(&text_of(answer.unwrap())).0, "accept");
