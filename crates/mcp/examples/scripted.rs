@@ -97,12 +97,22 @@ impl Server {
                 json!({
                     "resultType": "complete",
                     "supportedVersions": ["2026-07-28"],
-                    "capabilities": {"tools": {}},
+                    "capabilities": {"tools": {"listChanged": true}},
                     "ttlMs": 0,
                     "cacheScope": "private",
                     "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "scripted", "version": "2.0"}},
                 }),
             ),
+            // Tells of a change at once.
+            Some("subscriptions/listen") => {
+                let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+                let notice = |method: &str, params: Value| {
+                    say(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+                };
+                let accepted = json!({"notifications": params["notifications"], "_meta": meta});
+                notice("notifications/subscriptions/acknowledged", accepted);
+                notice("notifications/tools/list_changed", json!({"_meta": meta}));
+            }
             Some("ping") => answer(id, json!({})),
             Some("tools/list") => self.list(id, params),
             Some("prompts/list") => {

@@ -230,6 +230,21 @@ async fn a_server_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
+async fn a_server_works_in_walls() {
+    for scope in [ServerScope::Tenant, ServerScope::Workspace] {
+        let mut stage = Stage::new();
+        let mut held = entry("sh");
+        held.walls = WallsWish::default();
+        held.scope = scope;
+        let servers = stage.servers(vec![held]);
+        let session = stage.scope();
+        let tools = known(&servers, &session).await;
+        assert!(stage.call(&tools, "mcp_sh_who").await.is_ok(), "{:?}", servers.status());
+        assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_call_ends_and_after_a_stop_nothing_starts() {
     let mut stage = Stage::new();
     let scope = stage.scope();

@@ -35,6 +35,12 @@ async fn a_change_of_the_list_is_told() {
 }
 
 #[tokio::test]
+async fn a_change_is_told_to_those_who_listen_in_the_later_protocol() {
+    let connection = open(&["--modern"]).await.unwrap();
+    connection.changed().wait_for(|changes| *changes == 1).await.unwrap();
+}
+
+#[tokio::test]
 async fn prompts_and_resources_are_read() {
     let connection = open(&[]).await.unwrap();
     let cancel = CancellationToken::new();

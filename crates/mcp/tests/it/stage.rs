@@ -29,7 +29,7 @@ pub(crate) fn example() -> PathBuf {
     let example = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples/scripted");
     assert!(
         example.exists(),
-        "run `cargo build -p playhouse-mcp --example scripted` first, or all tests of the crate"
+        "run `cargo build -p playhouse-mcp --example scripted` first, or run all tests of the crate: `--test it` alone builds no example"
     );
     example
 }
