@@ -58,7 +58,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
 const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
 
 /// Libraries that one package alone may name, outside of tests.
-const KEPT: [(&str, &str); 14] = [
+const KEPT: [(&str, &str); 15] = [
     ("ractor", "actors"),
     ("sled", "store"),
     ("reqwest", "llm"),
@@ -69,6 +69,7 @@ const KEPT: [(&str, &str); 14] = [
     ("grep-searcher", "tools"),
     ("image", "tools"),
     ("rmcp", "mcp"),
+    ("jsonschema", "tools"),
     ("tracing-subscriber", "playhouse"),
     ("metrics-exporter-prometheus", "playhouse"),
     ("metrics-util", "playhouse"),

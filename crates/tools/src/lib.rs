@@ -11,6 +11,7 @@
 //! - [`Host`]: what the engine does for a call
 //! - [`runner`]: the one way in which calls are made
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
+//! - [`schema`]: values against JSON Schemas from outside
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
 //! - [`web`]: the tools that reach out, and the door to the network that they go through
 //! - [`media`]: images and documents, as models are shown them
@@ -88,6 +89,7 @@ pub mod question;
 pub mod read;
 pub mod registry;
 pub mod runner;
+pub mod schema;
 pub mod skill;
 pub mod source;
 pub mod storage;

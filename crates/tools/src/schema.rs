@@ -46,8 +46,7 @@ impl CheckedSchema {
                 "the schema is too large: at most {LARGEST} bytes, and {DEEPEST} values within each other"
             )));
         }
-        let patterns =
-            PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+        let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
         let built = jsonschema::options().with_pattern_options(patterns).build(schema);
         built.map(Self).map_err(|error| {
             let place = place(&error.instance_path().to_string());
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn a_deep_value_is_refused_without_following_it() {
         let schema = CheckedSchema::new(&json!({"items": {"$ref": "#"}})).unwrap();
-        let deep = (0..100_000).fold(json!([]), |inner, _| json!([inner]));
+        let deep = (0..100_000).fold(json!([]), |inner, _| Value::Array(vec![inner]));
         assert!(schema.check(&deep).unwrap_err().contains("within each other"));
         // Its drop would be as deep.
         std::mem::forget(deep);
