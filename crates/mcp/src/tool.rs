@@ -19,6 +19,7 @@ use crate::connection::{Progress, ProgressSink};
 use crate::entry::ServerEntry;
 use crate::list::{ListedTool, Listing};
 use crate::result::CallResult;
+use crate::schema::ArgumentCheck;
 use crate::text::{cut, line};
 use crate::{names, schema};
 
@@ -59,8 +60,8 @@ pub struct OfferedTool {
     server: Arc<str>,
     tool: Arc<str>,
     origin: ToolOrigin,
-    /// As the server wrote it.
-    schema: Value,
+    /// By the schema as the server wrote it.
+    check: ArgumentCheck,
     agents: Option<Vec<String>>,
     risk: Risk,
     effect: Effect,
@@ -73,10 +74,15 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
     let names = names::of_tools(&entry.name, shown.iter().map(|tool| tool.name.as_str()));
     let mut offered = Vec::new();
     for (tool, name) in shown.into_iter().zip(names) {
-        match name {
-            Some(name) => offered.push(Arc::new(OfferedTool::new(entry, tool, name))),
-            None => refused.push((line(&tool.name, TITLE), "it is listed twice".to_owned())),
-        }
+        let reason = match (name, schema::usable(&tool.input_schema)) {
+            (Some(name), Ok(())) => {
+                offered.push(Arc::new(OfferedTool::new(entry, tool, name)));
+                continue;
+            }
+            (None, _) => "it is listed twice".to_owned(),
+            (_, Err(reason)) => reason,
+        };
+        refused.push((line(&tool.name, TITLE), reason));
     }
     (offered, refused)
 }
@@ -88,11 +94,15 @@ impl OfferedTool {
         let by_hints = if only_reads { Risk::Moderate } else { Risk::Dangerous };
         let described =
             tool.description.as_deref().or(tool.title.as_deref()).map(str::trim).unwrap_or_default();
-        let description = if described.is_empty() {
+        let mut description = if described.is_empty() {
             format!("The tool {} of the server {}.", line(&tool.name, TITLE), entry.name)
         } else {
             cut(described, DESCRIPTION)
         };
+        if let Some(alternatives) = schema::alternatives(&tool.input_schema) {
+            description.push_str("\n\n");
+            description.push_str(&alternatives);
+        }
         let (server, tool_name): (Arc<str>, Arc<str>) =
             (entry.name.as_str().into(), tool.name.as_str().into());
         Self {
@@ -100,7 +110,7 @@ impl OfferedTool {
             origin: ToolOrigin::Mcp { server: server.to_string(), tool: tool_name.to_string() },
             server,
             tool: tool_name,
-            schema: tool.input_schema.clone(),
+            check: ArgumentCheck::new(&tool.input_schema),
             agents: entry.agents.clone(),
             risk: entry.risk.unwrap_or(by_hints),
             effect: if only_reads { Effect::None } else { Effect::Workspace },
@@ -154,8 +164,9 @@ impl Tool for McpTool {
         input: &'a Map<String, Value>,
         _context: &'a CallContext,
     ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
-        let OfferedTool { spec, server, tool, schema, effect, .. } = &*self.offered;
-        let prepared = schema::check(schema, input)
+        let OfferedTool { spec, server, tool, check, effect, .. } = &*self.offered;
+        let prepared = check
+            .check(input)
             .map_err(|problem| {
                 ToolError::Invalid(format!("the arguments of {} do not fit: {problem}", spec.name))
             })
@@ -243,12 +254,21 @@ mod tests {
     fn tools_are_chosen_and_told_apart() {
         let mut entry = ServerEntry::stdio("files", "x", Vec::new());
         entry.tools = ToolChoice::new(Vec::new(), vec!["secret*".into()]).unwrap();
-        let listing = listing(json!([{"name": "read"}, {"name": "read"}, {"name": "secret_read"}]));
+        let listing = listing(json!([
+            {"name": "read"},
+            {"name": "read"},
+            {"name": "secret_read"},
+            {"name": "nonsense", "inputSchema": "a text"},
+        ]));
         let (offered, refused) = offered(&entry, &listing);
         assert_eq!(offered.len(), 1);
         assert_eq!(offered[0].spec().name, "mcp_files_read");
         assert_eq!(offered[0].spec().description, "The tool read of the server files.");
-        assert_eq!(refused, [("read".to_owned(), "it is listed twice".to_owned())]);
+        let expected = [
+            ("read", "it is listed twice"),
+            ("nonsense", "its inputSchema is a string, and must be an object"),
+        ];
+        assert_eq!(refused, expected.map(|(name, reason)| (name.to_owned(), reason.to_owned())));
     }
 
     #[test]
