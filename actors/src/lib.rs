@@ -36,10 +36,6 @@ pub mod parts;
 mod rules;
 mod seen;
 mod session;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "tool sources and language servers lease their servers here")
-)]
 mod shared;
 mod space;
 mod space_watch;
@@ -74,3 +70,4 @@ pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
+pub use shared::mcp::{LeasedServer, McpOptions, McpServers, McpState, McpStatus};

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout};
 
 mod keeper;
 mod machine;
+pub(crate) mod mcp;
 
 use crate::base;
 use keeper::{KeeperActor, KeeperArguments, KeeperMessage};

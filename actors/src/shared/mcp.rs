@@ -1,0 +1,410 @@
+//! Servers of tools (MCP) as a source of tools for sessions.
+//!
+//! - A server starts when a call needs it, or when nothing is known of its tools; sessions share it as far as its entry says.
+//! - Tools come from the list that was seen last, which is kept on disk: a session begins with them without waiting for a server.
+//! - How servers start, rest and fail is up to [`Leases`]; how calls share a server, to
+//!   [`Connection`](playhouse_mcp::Connection).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use playhouse_mcp::{
+    CallError, CallRequest, CallResult, Caller, Connection, Elicit, KeptLists, Listing, McpTool, ServerEntry,
+    ToolCall,
+};
+use playhouse_protocol::SessionId;
+use playhouse_protocol::walls::Sandbox;
+use playhouse_tools::{CallContext, Tool, ToolError, ToolScope, ToolSource};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+mod kind;
+mod known;
+
+use super::{Lease, LeaseError, Leases, Rules, State};
+use kind::{Ground, ServerKey, Servers};
+use known::{Declared, Known};
+
+/// Deaths of a server, within the window of the rules, after which it is not started for a while.
+const DEATHS: u32 = 3;
+/// How much longer than its greeting a start may take: until its tools are listed.
+const LISTING: Duration = Duration::from_secs(30);
+/// Number of sessions whose tools are remembered. Beyond it all are made anew.
+const REMEMBERED: usize = 4_096;
+/// How long a session waits for the tools of servers of which nothing is known.
+const READY: Duration = Duration::from_secs(5);
+/// How long a stop of all servers may take.
+const STOP: Duration = Duration::from_secs(12);
+
+/// What servers of tools stand on.
+pub struct McpOptions {
+    /// The servers. Of two with the same name the first counts.
+    pub entries: Vec<ServerEntry>,
+    /// Folder of the engine's own for their lists, homes and working directories.
+    pub folder: PathBuf,
+    /// Where servers are started that nobody waits for.
+    pub runtime: Handle,
+    /// Whether there must be walls around those whose entries want some.
+    pub sandbox: Sandbox,
+    /// What walls hide: the engine's own directories and files.
+    pub hidden: Vec<PathBuf>,
+    /// Directories of the operator's below which the git directory of a worktree may lie.
+    pub roots: Vec<PathBuf>,
+    /// Who asks people for servers; without, servers are told that nobody can be asked.
+    pub elicit: Option<Arc<dyn Elicit>>,
+}
+
+/// The state of a server, over all who share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum McpState {
+    /// It runs.
+    Connected,
+    /// It is being started.
+    Starting,
+    /// It failed, with the reason. It may be tried again.
+    Failed(Arc<str>),
+    /// It was switched off.
+    Disabled,
+    /// It does not run, and starts when it is needed.
+    Stopped,
+}
+
+/// A server in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpStatus {
+    /// Its name.
+    pub name: String,
+    /// Its command, without the values of its environment.
+    pub command: String,
+    /// Its state.
+    pub state: McpState,
+    /// Number of its processes.
+    pub running: usize,
+    /// Number of sessions that use them now.
+    pub sessions: usize,
+    /// Number of its tools that are shown; `None` if nothing is known of them yet.
+    pub tools: Option<usize>,
+    /// Tools that are set aside, by name and with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+/// All servers of tools of an engine. Clones are the same.
+#[derive(Clone)]
+pub struct McpServers(Arc<Inner>);
+
+struct Inner {
+    declared: Vec<Arc<Declared>>,
+    known: Arc<Known>,
+    leases: Leases<Servers>,
+    runtime: Handle,
+    remembered: Mutex<HashMap<SessionId, Remembered>>,
+    /// Servers that are being asked for their tools since nothing is known of them.
+    asked: watch::Sender<HashSet<ServerKey>>,
+    disabled: Mutex<HashSet<String>>,
+}
+
+/// The tools of a session.
+struct Remembered {
+    /// Number of changes at which they were made.
+    changes: u64,
+    tools: Arc<[Arc<dyn Tool>]>,
+}
+
+/// A server that is used. It may stop once this is dropped.
+pub struct LeasedServer(Lease<Servers>);
+
+impl LeasedServer {
+    /// Waits until the server is gone, and says why.
+    pub fn gone(&self) -> impl Future<Output = Arc<str>> + Send + 'static {
+        self.0.gone()
+    }
+}
+
+impl Deref for LeasedServer {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.child()
+    }
+}
+
+impl fmt::Debug for LeasedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LeasedServer").field(&**self).finish()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl McpServers {
+    /// The servers, none of which runs. Reads the lists that are kept of them: blocks for as long as that takes.
+    pub fn new(options: McpOptions) -> Self {
+        Self::with(options, Rules::default())
+    }
+
+    fn with(options: McpOptions, rules: Rules) -> Self {
+        let McpOptions { entries, folder, runtime, sandbox, hidden, roots, elicit } = options;
+        let mut names = HashSet::new();
+        let declared: Vec<Arc<Declared>> = entries
+            .into_iter()
+            .filter(|entry| names.insert(entry.name.clone()))
+            .map(|entry| Arc::new(Declared { hash: entry.hash(), entry }))
+            .collect();
+        let longest = declared.iter().map(|declared| declared.entry.start_timeout).max().unwrap_or_default();
+        let rules = Rules { failures: DEATHS, start_deadline: longest.saturating_add(LISTING), ..rules };
+        let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
+        let servers = Servers {
+            declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
+            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, elicit }),
+            known: Arc::clone(&known),
+        };
+        Self(Arc::new(Inner {
+            declared,
+            known,
+            leases: Leases::new(servers, rules),
+            runtime,
+            remembered: Mutex::default(),
+            asked: watch::Sender::new(HashSet::new()),
+            disabled: Mutex::default(),
+        }))
+    }
+
+    /// Leases a server for a session, and starts it if it does not run.
+    ///
+    /// # Errors
+    /// There is no such server, it is switched off, or it cannot be had now: a text for users.
+    pub async fn lease(&self, name: &str, scope: &ToolScope) -> Result<LeasedServer, String> {
+        let declared = self.0.enabled(name)?;
+        let lease = self.0.leases.lease(&ServerKey::new(declared, scope), scope.session).await;
+        lease.map(LeasedServer).map_err(|error| error.to_string())
+    }
+
+    /// Starts a server for a session, if it does not run. One that failed is tried again at once.
+    ///
+    /// # Errors
+    /// As [`lease`](Self::lease) has them.
+    pub async fn connect(&self, name: &str, scope: &ToolScope) -> Result<(), String> {
+        let key = ServerKey::new(self.0.enabled(name)?, scope);
+        let status = self.0.leases.status();
+        let failed = |state| matches!(state, State::BackingOff { .. } | State::Open { .. } | State::Failed);
+        if status.iter().any(|child| child.key == key && failed(child.state)) {
+            self.0.leases.restart(&key);
+        }
+        self.lease(name, scope).await.map(drop)
+    }
+
+    /// Switches a server on or off. Switched off, it is stopped, and its tools are not shown.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn set_enabled(&self, name: &str, enabled: bool) -> Result<(), String> {
+        let declared = self.0.declared(name)?;
+        let changed = {
+            let mut disabled = lock(&self.0.disabled);
+            if enabled { disabled.remove(name) } else { disabled.insert(name.to_owned()) }
+        };
+        if changed {
+            let of_it = self.0.leases.status().into_iter().filter(|child| *child.key.hash == declared.hash);
+            of_it.filter(|_| !enabled).for_each(|child| self.0.leases.restart(&child.key));
+            self.0.known.change();
+        }
+        Ok(())
+    }
+
+    /// What a server was seen to offer last.
+    pub fn listing(&self, name: &str) -> Option<Arc<Listing>> {
+        let declared = self.0.declared(name).ok()?;
+        Some(self.0.known.of(&declared.hash)?.listing)
+    }
+
+    /// All servers, in the order in which they are declared.
+    pub fn status(&self) -> Vec<McpStatus> {
+        let children = self.0.leases.status();
+        let disabled = lock(&self.0.disabled).clone();
+        let status = self.0.declared.iter().map(|declared| {
+            let own: Vec<_> = children.iter().filter(|child| *child.key.hash == declared.hash).collect();
+            let running = |state| matches!(state, State::Running { .. } | State::Idle { .. });
+            let count = own.iter().filter(|child| running(child.state)).count();
+            let seen = self.0.known.of(&declared.hash);
+            let failed = own.iter().find_map(|child| {
+                let failed = matches!(
+                    child.state,
+                    State::BackingOff { .. } | State::Open { .. } | State::Failed | State::Stopped
+                );
+                child.last_error.clone().filter(|_| failed)
+            });
+            let state = if disabled.contains(&declared.entry.name) {
+                McpState::Disabled
+            } else if count > 0 {
+                McpState::Connected
+            } else if own.iter().any(|child| child.state == State::Starting) {
+                McpState::Starting
+            } else {
+                failed.map_or(McpState::Stopped, McpState::Failed)
+            };
+            McpStatus {
+                name: declared.entry.name.clone(),
+                command: declared.entry.shown(),
+                state,
+                running: count,
+                sessions: own.iter().map(|child| child.holders).sum(),
+                tools: seen.as_ref().map(|seen| seen.offered.len()),
+                refused: seen.map(|seen| seen.refused.to_vec()).unwrap_or_default(),
+            }
+        });
+        status.collect()
+    }
+
+    /// Stops all servers, and starts none from now on. Returns how many were not done within the deadline; those end in the
+    /// background.
+    pub async fn stop_all(&self, deadline: Duration) -> usize {
+        self.0.leases.stop_all(deadline).await.len()
+    }
+}
+
+impl fmt::Debug for McpServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.declared.iter().map(|declared| declared.entry.name.as_str()).collect();
+        f.debug_tuple("McpServers").field(&names).finish()
+    }
+}
+
+impl ToolSource for McpServers {
+    fn tools(&self, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> {
+        let inner = &self.0;
+        // Looked at before: what changes meanwhile makes them anew.
+        let changes = *inner.known.changed.borrow();
+        if let Some(remembered) = lock(&inner.remembered).get(&scope.session)
+            && remembered.changes == changes
+        {
+            return Arc::clone(&remembered.tools);
+        }
+        let disabled = lock(&inner.disabled).clone();
+        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        for declared in inner.declared.iter().filter(|declared| !disabled.contains(&declared.entry.name)) {
+            let key = ServerKey::new(declared, scope);
+            let Some(seen) = inner.known.of(&declared.hash) else {
+                inner.ask(key, scope.session);
+                continue;
+            };
+            let caller: Arc<dyn Caller> =
+                Arc::new(SessionCaller { servers: Arc::downgrade(inner), key, session: scope.session });
+            let offered =
+                seen.offered.iter().map(|offered| McpTool::new(Arc::clone(offered), Arc::clone(&caller)));
+            tools.extend(offered.map(|tool| Arc::new(tool) as Arc<dyn Tool>));
+        }
+        let tools: Arc<[Arc<dyn Tool>]> = tools.into();
+        let mut remembered = lock(&inner.remembered);
+        if remembered.len() >= REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(scope.session, Remembered { changes, tools: Arc::clone(&tools) });
+        tools
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.0.known.changed.subscribe()
+    }
+
+    fn ready<'a>(&'a self, scope: &'a ToolScope) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut asked = self.0.asked.subscribe();
+            // Asks servers of which nothing is known.
+            drop(self.tools(scope));
+            let own: Vec<ServerKey> =
+                self.0.declared.iter().map(|declared| ServerKey::new(declared, scope)).collect();
+            let known = asked.wait_for(|asked| !own.iter().any(|key| asked.contains(key)));
+            // What is not known in time comes later.
+            drop(timeout(READY, known).await.map(drop));
+        })
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let left = self.stop_all(STOP).await;
+            if left > 0 {
+                tracing::warn!(left, "servers of tools did not stop in time");
+            }
+        })
+    }
+}
+
+impl Inner {
+    fn declared(&self, name: &str) -> Result<&Arc<Declared>, String> {
+        let found = self.declared.iter().find(|declared| declared.entry.name == name);
+        found.ok_or_else(|| format!("there is no server of tools named \"{name}\""))
+    }
+
+    fn enabled(&self, name: &str) -> Result<&Arc<Declared>, String> {
+        let declared = self.declared(name)?;
+        if lock(&self.disabled).contains(name) {
+            return Err(format!("the server of tools {name} is switched off; switch it on first"));
+        }
+        Ok(declared)
+    }
+
+    /// Starts a server in the background, so that its tools are known.
+    fn ask(self: &Arc<Self>, key: ServerKey, session: SessionId) {
+        if !self.asked.send_if_modified(|asked| asked.insert(key.clone())) {
+            return;
+        }
+        let inner = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if let Err(error) = inner.leases.lease(&key, session).await {
+                tracing::warn!(%error, "the tools of a server are not known");
+            }
+            inner.asked.send_if_modified(|asked| asked.remove(&key));
+        });
+    }
+}
+
+/// Makes the calls of one session to one server.
+struct SessionCaller {
+    /// Tools are remembered there.
+    servers: Weak<Inner>,
+    key: ServerKey,
+    session: SessionId,
+}
+
+impl Caller for SessionCaller {
+    fn call<'a>(
+        &'a self,
+        call: ToolCall,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<CallResult, ToolError>> {
+        Box::pin(async move {
+            let Some(servers) = self.servers.upgrade() else {
+                return Err(ToolError::Failed("the engine stops".to_owned()));
+            };
+            let lease = tokio::select! {
+                biased;
+                () = context.cancel.cancelled() => return Err(ToolError::Cancelled(String::new())),
+                lease = servers.leases.lease(&self.key, self.session) => lease,
+            };
+            let lease = lease.map_err(|error: LeaseError| ToolError::Failed(error.to_string()))?;
+            let request = CallRequest {
+                session: self.session,
+                tool: call.tool.to_string(),
+                arguments: call.arguments,
+                cancel: context.cancel.clone(),
+                timeout: None,
+                progress: Some(call.progress),
+            };
+            lease.child().call(request).await.map_err(|error| match error {
+                CallError::Cancelled => ToolError::Cancelled(String::new()),
+                error => ToolError::Failed(format!("server of tools {}: {error}", self.key)),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Servers of tools as leased children: where each runs, and how it is started and stopped.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use playhouse_mcp::{Connection, Elicit, OpenError, Place, ServerEntry, ServerSandbox, ServerScope};
+use playhouse_protocol::SessionId;
+use playhouse_protocol::walls::Sandbox;
+use playhouse_sandbox::process::Scope;
+use playhouse_sandbox::{Walls, WallsSpec, blocking};
+use playhouse_tools::ToolScope;
+use sha2::{Digest as _, Sha256};
+
+use super::known::{Declared, Known};
+use crate::shared::{Kind, StartError, Started};
+
+/// Time between two looks at the lists of a server that says that they change.
+const LIST_PAUSE: Duration = Duration::from_millis(500);
+/// So many digits of a hash name a folder.
+const FOLDER_DIGITS: usize = 24;
+
+/// Which server is shared by whom.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct ServerKey {
+    /// For people.
+    name: Arc<str>,
+    /// That of its entry.
+    pub(super) hash: Arc<str>,
+    tenant: Arc<str>,
+    /// The directory that it serves; `None` if it serves all of a tenant.
+    workspace: Option<Arc<Path>>,
+    /// The session that has it for itself.
+    session: Option<SessionId>,
+}
+
+impl ServerKey {
+    /// The server that a session uses.
+    pub(super) fn new(declared: &Declared, scope: &ToolScope) -> Self {
+        let shared = declared.entry.scope;
+        Self {
+            name: declared.entry.name.as_str().into(),
+            hash: declared.hash.as_str().into(),
+            tenant: Arc::clone(&scope.tenant),
+            workspace: (shared != ServerScope::Tenant).then(|| Arc::clone(&scope.workspace)),
+            session: (shared == ServerScope::Session).then_some(scope.session),
+        }
+    }
+}
+
+impl fmt::Display for ServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for ServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, tenant, workspace, session, .. } = self;
+        write!(f, "{name} of {tenant:?} in {workspace:?} for {session:?}")
+    }
+}
+
+/// What servers run in.
+pub(super) struct Ground {
+    /// Folder of their homes and of their working directories, where they serve no workspace.
+    pub(super) folder: PathBuf,
+    /// Whether there must be walls around those that want some.
+    pub(super) sandbox: Sandbox,
+    /// What walls hide.
+    pub(super) hidden: Vec<PathBuf>,
+    /// Directories below which the git directory of a worktree may lie.
+    pub(super) roots: Vec<PathBuf>,
+    /// Who asks people for them.
+    pub(super) elicit: Option<Arc<dyn Elicit>>,
+}
+
+impl Ground {
+    /// Where the server of a key runs. Blocks.
+    fn place(&self, entry: &ServerEntry, key: &ServerKey) -> Result<Place, StartError> {
+        let own = self.folder.join(digits(&key.tenant)).join(&key.hash[..FOLDER_DIGITS.min(key.hash.len())]);
+        let workdir = key.workspace.as_deref().map_or_else(|| own.join("work"), Path::to_owned);
+        let failed = |error: std::io::Error| StartError::Transient(error.to_string());
+        fs_err::create_dir_all(own.join("output")).map_err(failed)?;
+        if key.workspace.is_none() {
+            fs_err::create_dir_all(&workdir).map_err(failed)?;
+        }
+        // Walls and the sandbox take no path with links.
+        let workdir = fs_err::canonicalize(workdir).map_err(failed)?;
+        let walls = match entry.walls.sandbox {
+            ServerSandbox::None => Walls::open(),
+            ServerSandbox::Walls => {
+                let spec = WallsSpec {
+                    sandbox: self.sandbox,
+                    allowed: entry.walls.allowed(),
+                    workspace: workdir.clone(),
+                    output: own.join("output"),
+                    shared: Vec::new(),
+                    home: own.join("home"),
+                    hidden: self.hidden.clone(),
+                    roots: self.roots.clone(),
+                };
+                Walls::build(&spec).map_err(|error| StartError::Permanent(error.to_string()))?
+            }
+        };
+        let roots = key.workspace.iter().map(|_| workdir.clone()).collect();
+        Ok(Place { workdir, roots, scope: Scope::new(), walls, elicit: self.elicit.clone() })
+    }
+}
+
+fn digits(text: &str) -> String {
+    let hash = Sha256::digest(text);
+    hash.iter().take(FOLDER_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The kind of children that servers of tools are.
+pub(super) struct Servers {
+    pub(super) declared: HashMap<Arc<str>, Arc<Declared>>,
+    pub(super) ground: Arc<Ground>,
+    pub(super) known: Arc<Known>,
+}
+
+impl Kind for Servers {
+    type Key = ServerKey;
+    type Child = Arc<Connection>;
+    const NAME: &'static str = "server of tools";
+
+    fn start<'a>(
+        &'a self,
+        key: &'a ServerKey,
+    ) -> BoxFuture<'a, Result<Started<Arc<Connection>>, StartError>> {
+        Box::pin(async move {
+            let Some(declared) = self.declared.get(&key.hash).map(Arc::clone) else {
+                return Err(StartError::Permanent("it is not declared any more".to_owned()));
+            };
+            let (ground, of, to) = (Arc::clone(&self.ground), Arc::clone(&declared), key.clone());
+            let place = blocking(move || ground.place(&of.entry, &to)).await?;
+            let (connection, ended) =
+                Connection::open(&declared.entry, &place).await.map_err(|error| match error {
+                    OpenError::Transient(reason) => StartError::Transient(reason),
+                    OpenError::Permanent(reason) => StartError::Permanent(reason),
+                })?;
+            let connection = Arc::new(connection);
+            // Seen from here, so that no change is missed.
+            let changed = connection.changed();
+            let listing = connection
+                .listing()
+                .await
+                .map_err(|error| StartError::Transient(format!("its tools cannot be listed: {error}")))?;
+            Arc::clone(&self.known).learn(Arc::clone(&declared), listing).await;
+            tokio::spawn(follow(changed, Arc::downgrade(&connection), declared, Arc::clone(&self.known)));
+            Ok(Started { child: connection, ended })
+        })
+    }
+
+    fn stop(&self, child: Arc<Arc<Connection>>) -> BoxFuture<'_, ()> {
+        Box::pin(async move { child.shutdown().await })
+    }
+}
+
+/// Asks for the lists of a server whenever it says that they changed, until it is gone.
+async fn follow(
+    mut changed: tokio::sync::watch::Receiver<u64>,
+    connection: std::sync::Weak<Connection>,
+    declared: Arc<Declared>,
+    known: Arc<Known>,
+) {
+    while changed.changed().await.is_ok() {
+        let Some(connection) = connection.upgrade() else { return };
+        match connection.listing().await {
+            Ok(listing) => Arc::clone(&known).learn(Arc::clone(&declared), listing).await,
+            Err(error) => {
+                tracing::warn!(server = declared.entry.name, %error, "the tools of a server changed and cannot be listed");
+            }
+        }
+        drop(connection);
+        tokio::time::sleep(LIST_PAUSE).await;
+    }
+}

@@ -1,0 +1,264 @@
+use std::path::Path;
+
+use playhouse_mcp::{ServerScope, Transport, WallsWish};
+use playhouse_protocol::IdGenerator;
+use playhouse_sandbox::{Processes, Walls};
+use playhouse_tools::storage::SessionStorage;
+use playhouse_tools::{Alone, OutputSink, Registry, ToolOutput};
+use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
+use serde_json::{Map, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::base::now;
+
+/// A server in the language of shells. Its tool `who` tells its process, `die` ends it, `hang` answers nothing, and `grow`
+/// adds one.
+const SCRIPT: &str = r#"
+say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/^[^,]*,"id":\([0-9]*\),.*/\1/p')
+    case "$line" in
+    *'"initialize"'*) say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"tools/list"'*) say '{"tools":[{"name":"who","inputSchema":{"type":"object"}},{"name":"die"},{"name":"hang"},{"name":"grow"}'"$more"']}' ;;
+    *'"grow"'*) more=',{"name":"new"}'; printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'; say '{}' ;;
+    *'"who"'*) say '{"content":[{"type":"text","text":"'$$'"}]}' ;;
+    *'"die"'*) exit 4 ;;
+    esac
+done
+"#;
+
+fn entry(name: &str) -> ServerEntry {
+    let mut entry = ServerEntry::stdio(name, "/bin/sh", vec!["-c".into(), SCRIPT.into()]);
+    entry.walls = WallsWish { sandbox: playhouse_mcp::ServerSandbox::None, ..WallsWish::default() };
+    entry
+}
+
+struct Stage {
+    folder: TempDir,
+    ids: IdGenerator,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs_err::create_dir(folder.path().join("workspace")).unwrap();
+        Self { folder, ids: IdGenerator::new(|bytes| getrandom::fill(bytes).unwrap()) }
+    }
+
+    fn servers(&self, entries: Vec<ServerEntry>) -> McpServers {
+        let options = McpOptions {
+            entries,
+            folder: self.folder.path().join("mcp"),
+            runtime: Handle::current(),
+            sandbox: Sandbox::BestEffort,
+            hidden: Vec::new(),
+            roots: Vec::new(),
+            elicit: None,
+        };
+        let rules = Rules {
+            first_backoff: Duration::ZERO,
+            longest_backoff: Duration::ZERO,
+            // A death counts, however long the server ran.
+            healthy: Duration::from_secs(3_600),
+            ..Rules::default()
+        };
+        McpServers::with(options, rules)
+    }
+
+    fn scope(&mut self) -> ToolScope {
+        let workspace = fs_err::canonicalize(self.folder.path().join("workspace")).unwrap();
+        ToolScope { tenant: "acme".into(), workspace: workspace.into(), session: self.ids.next(now()) }
+    }
+
+    fn context(&self) -> CallContext {
+        let (workspace, outputs) = (self.folder.path().join("workspace"), self.folder.path().join("outputs"));
+        CallContext {
+            workspace: Arc::new(Workspace::open(&workspace, outputs.clone()).unwrap()),
+            files: Arc::new(FileTracker::new()),
+            locks: Arc::new(PathLocks::new()),
+            pool: Pool::new(2),
+            cancel: CancellationToken::new(),
+            output: Arc::new(Nobody),
+            output_file: outputs.join("call.txt"),
+            storage: SessionStorage::alone(outputs),
+            host: Arc::new(Alone::new(Arc::new(Registry::new()))),
+            processes: Processes::new().of("ses_1"),
+            walls: Walls::open(),
+        }
+    }
+
+    async fn call(&self, tools: &[Arc<dyn Tool>], name: &str) -> Result<ToolOutput, ToolError> {
+        let tool = tools.iter().find(|tool| tool.spec().name == name).unwrap();
+        let context = self.context();
+        let prepared = tool.prepare(&Map::new(), &context).await?;
+        tool.execute(prepared.plan, &context).await
+    }
+}
+
+struct Nobody;
+
+impl OutputSink for Nobody {
+    fn write(&self, _: &str) {}
+}
+
+fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
+    tools.iter().map(|tool| tool.spec().name.as_str()).collect()
+}
+
+/// The tools of a session once something is known of them.
+async fn known(servers: &McpServers, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> {
+    servers.ready(scope).await;
+    servers.tools(scope)
+}
+
+fn state(servers: &McpServers) -> McpState {
+    servers.status().remove(0).state
+}
+
+#[tokio::test]
+async fn tools_are_learned_once_and_kept() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    assert_eq!((state(&servers), servers.status()[0].tools), (McpState::Stopped, None));
+    let mut changed = servers.changed();
+    let tools = known(&servers, &scope).await;
+    assert!(changed.has_changed().unwrap());
+    changed.mark_unchanged();
+    assert_eq!(names(&tools), ["mcp_sh_who", "mcp_sh_die", "mcp_sh_hang", "mcp_sh_grow"]);
+    assert!(Arc::ptr_eq(&tools, &servers.tools(&scope)));
+    assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+    // The next engine knows them, and starts nothing for that.
+    let next = stage.servers(vec![entry("sh")]);
+    assert_eq!(names(&next.tools(&scope)), names(&tools));
+    assert_eq!((state(&next), next.status()[0].tools), (McpState::Stopped, Some(4)));
+    // One that is declared differently is another.
+    let mut other = entry("sh");
+    other.timeout += Duration::from_secs(1);
+    assert_eq!(stage.servers(vec![other]).status()[0].tools, None);
+}
+
+#[tokio::test]
+async fn sessions_share_a_server_as_far_as_its_entry_says() {
+    for (scope, shared) in
+        [(ServerScope::Tenant, true), (ServerScope::Workspace, true), (ServerScope::Session, false)]
+    {
+        let mut stage = Stage::new();
+        let mut declared = entry("sh");
+        declared.scope = scope;
+        let servers = stage.servers(vec![declared]);
+        let (one, two) = (stage.scope(), stage.scope());
+        let first = stage.call(&known(&servers, &one).await, "mcp_sh_who").await.unwrap().output;
+        let second = stage.call(&servers.tools(&two), "mcp_sh_who").await.unwrap().output;
+        assert_eq!(first == second, shared, "{scope:?}");
+        assert_eq!(
+            (state(&servers), servers.status()[0].running),
+            (McpState::Connected, if shared { 1 } else { 2 })
+        );
+        assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+        assert!(!Path::new("/proc").join(&first).exists() || !Path::new("/proc").join(&second).exists());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_dies_three_times_is_left_alone_until_somebody_connects_it() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    let tools = known(&servers, &scope).await;
+    for _ in 0..DEATHS {
+        let leased = servers.lease("sh", &scope).await.unwrap();
+        let error = stage.call(&tools, "mcp_sh_die").await.unwrap_err();
+        assert!(error.to_string().contains("exit code 4"), "{error}");
+        assert_eq!(*leased.gone().await, *"it ended with exit code 4");
+    }
+    let error = stage.call(&tools, "mcp_sh_who").await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("server of tools sh keeps failing, last with: it ended with exit code 4"),
+        "{error}"
+    );
+    assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("exit code 4")));
+    servers.connect("sh", &scope).await.unwrap();
+    assert_eq!(state(&servers), McpState::Connected);
+    assert!(stage.call(&tools, "mcp_sh_who").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_list_that_changes_is_asked_for_again() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    let tools = known(&servers, &scope).await;
+    let mut changed = servers.changed();
+    changed.mark_unchanged();
+    stage.call(&tools, "mcp_sh_grow").await.unwrap();
+    changed.changed().await.unwrap();
+    assert_eq!(names(&servers.tools(&scope)).last(), Some(&"mcp_sh_new"));
+    assert_eq!(servers.listing("sh").unwrap().tools.len(), 5);
+}
+
+#[tokio::test]
+async fn a_server_is_switched_off_and_on() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    known(&servers, &scope).await;
+    let mut changed = servers.changed();
+    changed.mark_unchanged();
+    servers.set_enabled("sh", false).unwrap();
+    assert!(changed.has_changed().unwrap() && servers.tools(&scope).is_empty());
+    assert_eq!(state(&servers), McpState::Disabled);
+    assert!(servers.connect("sh", &scope).await.unwrap_err().contains("switched off"));
+    assert!(servers.connect("nothing", &scope).await.unwrap_err().contains("no server of tools"));
+    servers.set_enabled("sh", true).unwrap();
+    assert_eq!(servers.tools(&scope).len(), 4);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_start_says_why() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let mut missing = entry("sh");
+    let Transport::Stdio(stdio) = &mut missing.transport;
+    stdio.command = "no-such-program".into();
+    let servers = stage.servers(vec![missing]);
+    let error = servers.connect("sh", &scope).await.unwrap_err();
+    assert!(error.contains("no-such-program"), "{error}");
+    assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("no-such-program")));
+}
+
+#[tokio::test]
+async fn a_server_works_in_walls() {
+    for scope in [ServerScope::Tenant, ServerScope::Workspace] {
+        let mut stage = Stage::new();
+        let mut held = entry("sh");
+        held.walls = WallsWish::default();
+        held.scope = scope;
+        let servers = stage.servers(vec![held]);
+        let session = stage.scope();
+        let tools = known(&servers, &session).await;
+        assert!(stage.call(&tools, "mcp_sh_who").await.is_ok(), "{:?}", servers.status());
+        assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_and_after_a_stop_nothing_starts() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    let tools = known(&servers, &scope).await;
+    let context = stage.context();
+    let hang = tools.iter().find(|tool| tool.spec().name == "mcp_sh_hang").unwrap();
+    let prepared = hang.prepare(&json!({"a": 1}).as_object().cloned().unwrap(), &context).await.unwrap();
+    assert_eq!(prepared.preview, "server sh, tool hang\n{\n  \"a\": 1\n}");
+    let mut hung = hang.execute(prepared.plan, &context);
+    assert!(futures::poll!(&mut hung).is_pending());
+    context.cancel.cancel();
+    assert_eq!(hung.await, Err(ToolError::Cancelled(String::new())));
+    servers.stop().await;
+    let error = stage.call(&tools, "mcp_sh_who").await.unwrap_err().to_string();
+    assert!(error.contains("the engine stops"), "{error}");
+}

@@ -1,0 +1,399 @@
+//! A server that runs, spoken to over its standard input and output.
+//!
+//! - [`Connection::open`] starts the program and greets it. [`Connection::call`] and the lists are requests.
+//! - A connection is shared: calls of all sessions go through `turns`, which are fair and keep sessions apart where a server
+//!   asks people something.
+//! - Every request ends: with its answer, when it is cancelled, at its deadline, or with the server. A request that is given up
+//!   is cancelled at the server, also if its future is dropped.
+//! - Dropping the connection ends the program with all that descends from it.
+
+mod call;
+mod handler;
+mod lines;
+mod lists;
+mod pipe;
+mod scan;
+mod turns;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use playhouse_sandbox::Walls;
+use playhouse_sandbox::process::{Exit, ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
+use rmcp::model::{ErrorCode, ProtocolVersion, ServerNotification, ServerPeerInfo, SubscriptionFilter};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, Peer, RoleClient, RunningService,
+    serve_client_with_lifecycle_and_ct,
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::entry::{Protocol, ServerEntry, Stdio, Transport};
+use crate::text::{cut, line};
+pub use call::{CallError, CallRequest};
+use handler::Handler;
+pub use handler::{Elicit, Elicitation, ElicitationAnswer, Progress, ProgressSink};
+pub use lists::{MessageOfPrompt, ResourceContent};
+pub use pipe::Diagnosis;
+use pipe::{Noise, Pipe};
+use turns::Turns;
+
+/// How long a server that closed its output has to end by itself, so that its exit code can be told.
+const LAST_BREATH: Duration = Duration::from_millis(500);
+/// The longest part of a server's standard error in an error, in bytes.
+const LAST_WORDS: usize = 600;
+/// The longest part of a message of a server in an error, in bytes.
+const MESSAGE: usize = 1_000;
+/// What a shell, and what holds a program, tell by their exit code: there is no such program, or it cannot be started.
+const NOT_STARTED: [i32; 2] = [126, 127];
+/// Where a server runs.
+#[derive(Clone)]
+pub struct Place {
+    /// The directory in which it starts, unless its entry names one: absolute, free of links.
+    pub workdir: PathBuf,
+    /// The directories that it is told of: the workspace.
+    pub roots: Vec<PathBuf>,
+    /// What its processes belong to: one of its own.
+    pub scope: Scope,
+    /// What holds it, built by the wishes of its entry.
+    pub walls: Walls,
+    /// Who asks people for it; without, it is told that nobody can be asked.
+    pub elicit: Option<Arc<dyn Elicit>>,
+}
+
+/// Why a server could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// Another attempt may succeed.
+    #[error("{0}")]
+    Transient(String),
+    /// Another attempt fails, too, until somebody changes something: a missing program.
+    #[error("{0}")]
+    Permanent(String),
+}
+
+/// A server that runs. Dropping it ends its processes.
+pub struct Connection {
+    server: String,
+    timeout: Duration,
+    peer: Peer<RoleClient>,
+    handler: Arc<Handler>,
+    info: Arc<ServerPeerInfo>,
+    program: Program,
+    noise: Arc<Noise>,
+    /// Why the server ended, once it has.
+    ended: watch::Receiver<Option<Arc<str>>>,
+    close: CancellationToken,
+    _close: DropGuard,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("server", &self.server)
+            .field("process", &self.program.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How one attempt failed.
+enum Failure {
+    /// The server answered `initialize` with an error: it may want another greeting.
+    Refused(String),
+    Final(OpenError),
+}
+
+impl Connection {
+    /// Starts a server and greets it. The second value ends when the server does, with the reason; it keeps nothing alive.
+    ///
+    /// The program gets what its entry declares of an environment, and of this process's own only where programs lie (`PATH`),
+    /// the language, the time zone and the certificates of the machine.
+    ///
+    /// Dropping the future ends the program.
+    ///
+    /// # Errors
+    /// The program cannot be started, ends, or does not answer in time or as the protocol has it. The error tells what it wrote
+    /// to its standard error last.
+    pub async fn open(
+        entry: &ServerEntry,
+        place: &Place,
+    ) -> Result<(Self, BoxFuture<'static, String>), OpenError> {
+        let late = || {
+            let seconds = entry.start_timeout.as_secs_f64();
+            OpenError::Transient(format!("it did not answer within {seconds} s of its start"))
+        };
+        let connected =
+            timeout(entry.start_timeout, Self::greet(entry, place)).await.unwrap_or_else(|_| Err(late()));
+        let connection = connected?;
+        let ended = reason_of(connection.ended.clone());
+        Ok((connection, Box::pin(async move { ended.await.to_string() })))
+    }
+
+    async fn greet(entry: &ServerEntry, place: &Place) -> Result<Self, OpenError> {
+        let initialize = ClientLifecycleMode::Initialize;
+        let discover =
+            ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+        let first = if entry.protocol == Protocol::Discover { discover.clone() } else { initialize };
+        let refused = match Self::attempt(entry, place, first).await {
+            Ok(connection) => return Ok(connection),
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Refused(reason)) => format!("it refuses the connection: {reason}"),
+        };
+        if entry.protocol != Protocol::Auto {
+            return Err(OpenError::Transient(refused));
+        }
+        match Self::attempt(entry, place, discover).await {
+            Ok(connection) => Ok(connection),
+            Err(_) => Err(OpenError::Transient(refused)),
+        }
+    }
+
+    async fn attempt(
+        entry: &ServerEntry,
+        place: &Place,
+        lifecycle: ClientLifecycleMode,
+    ) -> Result<Self, Failure> {
+        let program = start(entry, place).await.map_err(Failure::Final)?;
+        let pipes = program.take_output().zip(program.take_input());
+        let Some((output, input)) = pipes else {
+            return Err(Failure::Final(OpenError::Transient("its pipes are gone".to_owned())));
+        };
+        let noise = Arc::new(Noise::default());
+        let handler = Arc::new(Handler {
+            server: entry.name.clone(),
+            roots: place.roots.clone(),
+            elicit: place.elicit.clone(),
+            turns: Turns::new(),
+            changed: watch::Sender::new(0),
+            asking: watch::Sender::new(HashMap::new()),
+            progress: std::sync::Mutex::default(),
+        });
+        let close = CancellationToken::new();
+        let guard = close.clone().drop_guard();
+        let pipe = Pipe::new(output, input, Arc::clone(&noise));
+        let serving = Box::pin(serve_client_with_lifecycle_and_ct(
+            Arc::clone(&handler),
+            pipe,
+            lifecycle,
+            close.clone(),
+        ));
+        let service = match serving.await {
+            Ok(service) => service,
+            Err(ClientInitializeError::JsonRpcError(error)) => {
+                let reason = cut(&error.message, MESSAGE);
+                return Err(match error.code {
+                    // An answer of the server, and none that stands for one that could not be read.
+                    ErrorCode::INTERNAL_ERROR => Failure::Final(OpenError::Transient(reason)),
+                    _ => Failure::Refused(reason),
+                });
+            }
+            Err(error) => return Err(Failure::Final(not_greeted(&error, &program, &noise).await)),
+        };
+        let peer = service.peer().clone();
+        let info = peer
+            .peer_info()
+            .unwrap_or_else(|| Arc::new(ServerPeerInfo::new(ProtocolVersion::default(), Default::default())));
+        let (sender, ended) = watch::channel(None);
+        tokio::spawn(see_to_its_end(service, program.clone(), close.clone(), sender));
+        let connection = Self {
+            server: entry.name.clone(),
+            timeout: entry.timeout,
+            peer,
+            handler,
+            info,
+            program,
+            noise,
+            ended,
+            close,
+            _close: guard,
+        };
+        connection.subscribe();
+        Ok(connection)
+    }
+
+    /// Servers of 2026-07-28 tell of changes only to those who ask for it.
+    fn subscribe(&self) {
+        let capabilities = &self.info.capabilities;
+        let tools = capabilities.tools.as_ref().and_then(|tools| tools.list_changed).unwrap_or_default();
+        let prompts =
+            capabilities.prompts.as_ref().and_then(|prompts| prompts.list_changed).unwrap_or_default();
+        if self.info.protocol_version.has_initialize() || !(tools || prompts) {
+            return;
+        }
+        let mut filter = SubscriptionFilter::new();
+        filter.tools_list_changed = tools.then_some(true);
+        filter.prompts_list_changed = prompts.then_some(true);
+        let (peer, handler, close) = (self.peer.clone(), Arc::clone(&self.handler), self.close.clone());
+        tokio::spawn(async move {
+            let listen = async {
+                let mut subscription = peer.listen(filter).await?;
+                while let Some(notice) = subscription.next().await? {
+                    if let ServerNotification::ToolListChangedNotification(_)
+                    | ServerNotification::PromptListChangedNotification(_) = notice
+                    {
+                        handler.changed.send_modify(|changes| *changes += 1);
+                    }
+                }
+                Ok::<_, rmcp::ServiceError>(())
+            };
+            let listened = tokio::select! {
+                () = close.cancelled() => return,
+                listened = listen => listened,
+            };
+            if let Err(error) = listened {
+                tracing::debug!(server = handler.server, %error, "a server of tools tells of no changes");
+            }
+        });
+    }
+
+    /// The name and the version that the server gives itself.
+    pub fn server_info(&self) -> Option<(&str, &str)> {
+        self.info.server_info.as_ref().map(|info| (info.name.as_str(), info.version.as_str()))
+    }
+
+    /// The version of the protocol that is spoken.
+    pub fn protocol_version(&self) -> &str {
+        self.info.protocol_version.as_str()
+    }
+
+    /// Counts the notices that a list of the server changed.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.handler.changed.subscribe()
+    }
+
+    /// What the server wrote that is no message.
+    pub fn diagnosis(&self) -> Diagnosis {
+        self.noise.known()
+    }
+
+    /// The end of what it wrote to its standard error: 8 KB at most.
+    pub fn last_words(&self) -> String {
+        self.program.last_words()
+    }
+
+    /// Why the server ended, once it has.
+    pub fn end(&self) -> Option<Arc<str>> {
+        self.ended.borrow().clone()
+    }
+
+    /// Stops the server in good order: its input ends, then it is told to end, then it is killed. Requests fail from now on.
+    pub async fn shutdown(&self) {
+        self.close.cancel();
+        // However it ended, it has.
+        drop(self.program.stop(STOP_GRACE).await);
+    }
+}
+
+/// Waits for the end of a server.
+async fn reason_of(mut ended: watch::Receiver<Option<Arc<str>>>) -> Arc<str> {
+    let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+    reason.unwrap_or_else(|| "the runtime was shut down".into())
+}
+
+async fn start(entry: &ServerEntry, place: &Place) -> Result<Program, OpenError> {
+    let Transport::Stdio(stdio) = &entry.transport;
+    let Stdio { command, args, cwd, .. } = stdio;
+    let words = std::iter::once(command).chain(args).map(Into::into).collect();
+    let spec = Spec {
+        run: Run::Words(words),
+        workdir: cwd.clone().unwrap_or_else(|| place.workdir.clone()),
+        timeout: None,
+        environment: stdio.environment(),
+        scope: place.scope.clone(),
+        limits: entry.limits,
+        walls: place.walls.clone(),
+    };
+    start_apart(&spec).await.map_err(|error| {
+        use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+        let is_lasting = match &error {
+            ProcessError::Start { source, .. } => {
+                matches!(source.kind(), NotFound | PermissionDenied | NotADirectory)
+            }
+            ProcessError::Walls(_) => true,
+            ProcessError::Watch(_) => false,
+        };
+        let text = error.to_string();
+        if is_lasting { OpenError::Permanent(text) } else { OpenError::Transient(text) }
+    })
+}
+
+/// Why a server was not greeted.
+async fn not_greeted(error: &ClientInitializeError, program: &Program, noise: &Noise) -> OpenError {
+    let closed = matches!(
+        error,
+        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. }
+    );
+    if !closed {
+        let error = if let ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } = error
+        {
+            let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
+            return OpenError::Permanent(format!(
+                "it speaks only other versions of the protocol: {}",
+                versions.join(", ")
+            ));
+        } else {
+            line(&error.to_string(), MESSAGE)
+        };
+        return OpenError::Transient(format!("it answered the greeting with something else: {error}"));
+    }
+    let exit = timeout(LAST_BREATH, program.ended()).await.ok();
+    let mut reason = end_reason(exit.as_ref(), program);
+    if let Some(first) = noise.known().first.first() {
+        reason = format!("{reason}; its output is no protocol, it begins with: {first}");
+    }
+    let code = exit.and_then(Result::ok).and_then(|exit| exit.code);
+    if code.is_some_and(|code| NOT_STARTED.contains(&code)) {
+        OpenError::Permanent(reason)
+    } else {
+        OpenError::Transient(reason)
+    }
+}
+
+/// Waits for the end of a server, tells of it, and lets the program go. The end of the connection is one as well.
+async fn see_to_its_end(
+    service: RunningService<RoleClient, Arc<Handler>>,
+    program: Program,
+    close: CancellationToken,
+    ended: watch::Sender<Option<Arc<str>>>,
+) {
+    let mut closed = Box::pin(service.waiting());
+    let reason = tokio::select! {
+        biased;
+        () = close.cancelled() => "it was stopped".to_owned(),
+        _ = &mut closed => end_reason(timeout(LAST_BREATH, program.ended()).await.ok().as_ref(), &program),
+        exit = program.ended() => {
+            // What it wrote before is still read.
+            drop(timeout(LAST_BREATH, &mut closed).await);
+            end_reason(Some(&exit), &program)
+        }
+    };
+    // What it started is of no use without it, nor is one that closed its output.
+    close.cancel();
+    ended.send_replace(Some(reason.into()));
+}
+
+/// How a server ended, with what it said last; `None` if it goes on without its output.
+fn end_reason(exit: Option<&Result<Exit, String>>, program: &Program) -> String {
+    let how = match exit {
+        None => "it closed its output".to_owned(),
+        Some(Err(error)) => format!("it could not be watched: {error}"),
+        Some(Ok(exit)) if exit.out_of_memory => "it needed more memory than it may have".to_owned(),
+        Some(Ok(exit)) if exit.too_many_tasks => "it wanted more processes than it may have".to_owned(),
+        Some(Ok(Exit { code: Some(code), .. })) => format!("it ended with exit code {code}"),
+        Some(Ok(Exit { signal: Some(signal), .. })) => format!("it was ended by signal {signal}"),
+        Some(Ok(_)) => "it ended".to_owned(),
+    };
+    let words = program.last_words();
+    let words = words.trim();
+    // The end tells more than the beginning.
+    let from = (words.len().saturating_sub(LAST_WORDS)..).find(|&from| words.is_char_boundary(from));
+    match from.map(|from| &words[from..]) {
+        None | Some("") => how,
+        Some(words) => format!("{how}; its last words: {words}"),
+    }
+}

@@ -1,0 +1,352 @@
+//! A server as an operator declares it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use playhouse_protocol::consent::Risk;
+use playhouse_protocol::walls::WallsAllowed;
+use playhouse_sandbox::process::{Environment, Limits};
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+
+use crate::text::hex;
+
+/// The names of the environment of this process that every server gets: where programs lie, the language, the time zone, and
+/// the certificates of the machine. No `HOME`: walls give it one of its own, and without walls it is declared where it is needed.
+const PASSED_DOWN: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// A server of tools. Values of its environment are secret: neither its `Debug` nor [`shown`](Self::shown) has them.
+#[derive(Clone, Debug)]
+pub struct ServerEntry {
+    /// Its name: part of the names of its tools, and what people and rules call it.
+    pub name: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// How it is greeted.
+    pub protocol: Protocol,
+    /// Upper bound of its start: until it has answered the first request.
+    pub start_timeout: Duration,
+    /// Upper bound of a call. It begins anew when somebody has answered a question of the server.
+    pub timeout: Duration,
+    /// Which of its tools are shown.
+    pub tools: ToolChoice,
+    /// Names of the agents that are shown its tools; all of them if `None`.
+    pub agents: Option<Vec<String>>,
+    /// Who shares one process of it.
+    pub scope: ServerScope,
+    /// What holds it.
+    pub walls: WallsWish,
+    /// What it may use.
+    pub limits: Limits,
+    /// How dangerous its tools are, whatever it says of them. By their annotations, and moderate at least, if `None`.
+    pub risk: Option<Risk>,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// A program that is spoken to over its standard input and output.
+    Stdio(Stdio),
+}
+
+/// A server that is a program.
+#[derive(Clone)]
+pub struct Stdio {
+    /// The program: a path, or a name that is looked for in `PATH`.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment, beside the little that every server gets. In the order in which it was declared.
+    pub env: Vec<(String, SecretString)>,
+    /// The directory in which it starts; that of its [`Place`](crate::Place) if `None`.
+    pub cwd: Option<PathBuf>,
+}
+
+impl Stdio {
+    /// The environment of the program, with the values that are declared.
+    pub(crate) fn environment(&self) -> Environment {
+        let own = Environment::of_this_process();
+        let passed = own.variables().filter(|(name, _)| PASSED_DOWN.iter().any(|passed| name == passed));
+        let environment =
+            passed.fold(Environment::empty(), |environment, (name, value)| environment.with(name, value));
+        self.env
+            .iter()
+            .fold(environment, |environment, (name, value)| environment.with(name, value.expose_secret()))
+    }
+}
+
+impl fmt::Debug for Stdio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Stdio")
+            .field("command", &self.command)
+            .field("args", &self.args)
+            .field("env", &names)
+            .field("cwd", &self.cwd)
+            .finish()
+    }
+}
+
+/// How a server is greeted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// With `initialize`, and a server that refuses that, with `server/discover`.
+    ///
+    /// In this order, since many servers do not answer what they do not know before `initialize`, and some end.
+    #[default]
+    Auto,
+    /// With `initialize` (2025-11-25 and earlier).
+    Initialize,
+    /// With `server/discover` (2026-07-28).
+    Discover,
+}
+
+/// Who shares one process of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ServerScope {
+    /// All sessions of a tenant.
+    Tenant,
+    /// The sessions of a tenant that work in the same directory.
+    #[default]
+    Workspace,
+    /// One session.
+    Session,
+}
+
+/// What holds a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WallsWish {
+    /// Whether there are walls.
+    pub sandbox: ServerSandbox,
+    /// Whether it may reach the network.
+    pub network: bool,
+    /// Directories that it may read as well: absolute.
+    pub read: Vec<String>,
+    /// Directories that it may change as well: absolute.
+    pub write: Vec<String>,
+}
+
+/// Whether walls hold a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerSandbox {
+    /// It can do what the user of the engine can.
+    None,
+    /// It runs in walls.
+    #[default]
+    Walls,
+}
+
+impl WallsWish {
+    /// What its walls let through.
+    pub fn allowed(&self) -> WallsAllowed {
+        WallsAllowed {
+            read: self.read.clone(),
+            write: self.write.clone(),
+            read_only: false,
+            network: self.network,
+        }
+    }
+}
+
+/// Which tools of a server are shown: those that a pattern of `allow` names, or all if there is none, without those that a
+/// pattern of `deny` names. Patterns are globs of the server's own names.
+#[derive(Clone, Debug, Default)]
+pub struct ToolChoice {
+    allow: Vec<String>,
+    deny: Vec<String>,
+    allowed: GlobSet,
+    denied: GlobSet,
+}
+
+impl ToolChoice {
+    /// A choice by patterns.
+    ///
+    /// # Errors
+    /// A pattern is no glob; the error names it.
+    pub fn new(allow: Vec<String>, deny: Vec<String>) -> Result<Self, globset::Error> {
+        let set = |patterns: &[String]| {
+            let mut set = GlobSetBuilder::new();
+            for pattern in patterns {
+                set.add(Glob::new(pattern)?);
+            }
+            set.build()
+        };
+        Ok(Self { allowed: set(&allow)?, denied: set(&deny)?, allow, deny })
+    }
+
+    /// Whether a tool of this name is shown.
+    pub fn takes(&self, tool: &str) -> bool {
+        (self.allow.is_empty() || self.allowed.is_match(tool)) && !self.denied.is_match(tool)
+    }
+}
+
+impl ServerEntry {
+    /// An entry with defaults for all but its name and its program.
+    pub fn stdio(name: impl Into<String>, command: impl Into<String>, args: Vec<String>) -> Self {
+        let stdio = Stdio { command: command.into(), args, env: Vec::new(), cwd: None };
+        Self {
+            name: name.into(),
+            transport: Transport::Stdio(stdio),
+            protocol: Protocol::default(),
+            start_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
+            tools: ToolChoice::default(),
+            agents: None,
+            scope: ServerScope::default(),
+            walls: WallsWish::default(),
+            limits: Limits::default(),
+            risk: None,
+        }
+    }
+
+    /// SHA-256 of all that is declared, values of the environment included, as hexadecimal digits: another entry, and one that
+    /// was changed, have another hash.
+    pub fn hash(&self) -> String {
+        let mut hash = Hash(Sha256::new());
+        hash.text("playhouse-mcp 1").text(&self.name);
+        match &self.transport {
+            Transport::Stdio(Stdio { command, args, env, cwd }) => {
+                hash.text("stdio").text(command).texts(args).number(env.len() as u64);
+                for (name, value) in env {
+                    hash.text(name).text(value.expose_secret());
+                }
+                hash.text(&format!("{cwd:?}"));
+            }
+        }
+        let Self { protocol, start_timeout, timeout, tools, agents, scope, walls, limits, risk, .. } = self;
+        hash.texts(&tools.allow).texts(&tools.deny);
+        hash.text(&format!(
+            "{protocol:?} {start_timeout:?} {timeout:?} {agents:?} {scope:?} {walls:?} {limits:?} {risk:?}"
+        ));
+        hex(&hash.0.finalize())
+    }
+
+    /// The whole command for people, with the names of its environment and without their values.
+    pub fn shown(&self) -> String {
+        match &self.transport {
+            Transport::Stdio(stdio) => {
+                let env = stdio.env.iter().map(|(name, _)| format!("{name}=…"));
+                let words = std::iter::once(&stdio.command).chain(&stdio.args).map(|word| quoted(word));
+                env.chain(words).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    /// Whether its tools are shown to an agent.
+    pub fn serves(&self, agent: &str) -> bool {
+        self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent))
+    }
+}
+
+/// A word as a shell would read it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A hash of parts, each with its length before it.
+struct Hash(Sha256);
+
+impl Hash {
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.update(number.to_le_bytes());
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.number(text.len() as u64);
+        self.0.update(text);
+        self
+    }
+
+    fn texts(&mut self, texts: &[String]) -> &mut Self {
+        self.number(texts.len() as u64);
+        texts.iter().for_each(|text| {
+            self.text(text);
+        });
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> ServerEntry {
+        let mut entry = ServerEntry::stdio("files", "npx", vec!["-y".into(), "a server".into()]);
+        let Transport::Stdio(stdio) = &mut entry.transport;
+        stdio.env = vec![("TOKEN".into(), "hunter2".into())];
+        entry
+    }
+
+    #[test]
+    fn no_value_of_the_environment_is_shown() {
+        let entry = entry();
+        assert_eq!(entry.shown(), "TOKEN=… npx -y 'a server'");
+        assert!(!format!("{entry:?} {}", entry.shown()).contains("hunter2"));
+        assert!(format!("{entry:?}").contains("TOKEN"));
+    }
+
+    #[test]
+    fn whatever_changes_changes_the_hash() {
+        type Change = fn(&mut ServerEntry);
+        fn stdio(entry: &mut ServerEntry) -> &mut Stdio {
+            let Transport::Stdio(stdio) = &mut entry.transport;
+            stdio
+        }
+        let changes: [Change; 14] = [
+            |entry| entry.name.push('x'),
+            |entry| stdio(entry).command.push('x'),
+            |entry| stdio(entry).args = vec!["-ya".into(), " server".into()],
+            |entry| stdio(entry).env[0].1 = "hunter3".into(),
+            |entry| stdio(entry).env[0].0.push('x'),
+            |entry| stdio(entry).cwd = Some("/".into()),
+            |entry| entry.protocol = Protocol::Discover,
+            |entry| entry.timeout += Duration::from_secs(1),
+            |entry| entry.tools = ToolChoice::new(vec!["a*".into()], Vec::new()).unwrap(),
+            |entry| entry.tools = ToolChoice::new(Vec::new(), vec!["a*".into()]).unwrap(),
+            |entry| entry.agents = Some(Vec::new()),
+            |entry| entry.scope = ServerScope::Session,
+            |entry| entry.walls.network = true,
+            |entry| entry.limits.tasks = 9,
+        ];
+        let mut hashes = vec![entry().hash()];
+        assert_eq!(hashes[0], entry().hash());
+        for change in changes {
+            let mut entry = entry();
+            change(&mut entry);
+            hashes.push(entry.hash());
+        }
+        hashes.sort();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 15);
+        assert!(hashes.iter().all(|hash| hash.len() == 64));
+    }
+
+    #[test]
+    fn tools_are_chosen_by_patterns() {
+        let choice = |allow: &[&str], deny: &[&str]| {
+            let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+            ToolChoice::new(owned(allow), owned(deny)).unwrap()
+        };
+        assert!(choice(&[], &[]).takes("anything"));
+        assert!(choice(&["get_*"], &[]).takes("get_issue") && !choice(&["get_*"], &[]).takes("set_issue"));
+        assert!(!choice(&["get_*"], &["*_secret"]).takes("get_secret"));
+        let error = ToolChoice::new(vec!["a[".into()], Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("a["), "{error}");
+    }
+
+    #[test]
+    fn agents_are_named_or_all() {
+        let mut entry = entry();
+        assert!(entry.serves("build"));
+        entry.agents = Some(vec!["plan".into()]);
+        assert!(entry.serves("plan") && !entry.serves("build"));
+    }
+}

@@ -1,0 +1,31 @@
+//! The MCP client: servers of tools that run as programs, and their tools as tools of the engine.
+//!
+//! Plain async types. Who starts servers, shares them between sessions and stops them, lies in the crate of the actors.
+//!
+//! - [`ServerEntry`]: a server as an operator declares it
+//! - [`Connection`]: a server that runs, spoken to over its standard input and output
+//! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
+//! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
+//! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
+//!   read them
+//!
+//! Nothing that a server says is trusted: neither its descriptions, schemas and annotations, nor the size and the form of its
+//! messages. No other crate names the library behind this one.
+
+mod connection;
+mod entry;
+mod list;
+pub mod names;
+pub mod result;
+pub mod schema;
+mod text;
+mod tool;
+
+pub use connection::{
+    CallError, CallRequest, Connection, Diagnosis, Elicit, Elicitation, ElicitationAnswer, MessageOfPrompt,
+    OpenError, Place, Progress, ProgressSink, ResourceContent,
+};
+pub use entry::{Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish};
+pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
+pub use result::CallResult;
+pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};

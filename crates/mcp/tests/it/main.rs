@@ -1,0 +1,10 @@
+//! Connections to a server that does what the example `scripted` is told, as a program.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod asking;
+mod calls;
+mod ends;
+mod greetings;
+mod lists;
+mod stage;
