@@ -4,9 +4,10 @@
 //! A command is its arguments, one call of this client, and what it prints. An operation is one method here, whose types are
 //! those of the server's handler.
 
-use playhouse_protocol::SessionId;
+use playhouse_protocol::{PartId, SessionId};
 use playhouse_server::{
-    DirectClient, ListSearch, Method, OperatorClient, OperatorError, SessionPage, SessionView,
+    ArtifactView, Artifacts, DirectClient, ListSearch, McpPlace, McpServerList, McpServerView, Method,
+    OperatorClient, OperatorError, SessionPage, SessionView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,9 +33,44 @@ impl Client {
         self.get(&format!("/v1/sessions/{session}"), &()).await
     }
 
+    /// `GET /v1/sessions/{session}/artifacts`
+    pub(crate) async fn artifacts(&self, session: SessionId) -> Result<Artifacts, OperatorError> {
+        self.get(&format!("/v1/sessions/{session}/artifacts"), &()).await
+    }
+
+    /// `GET /v1/sessions/{session}/artifacts/{call}`
+    pub(crate) async fn artifact(
+        &self,
+        session: SessionId,
+        call: PartId,
+    ) -> Result<ArtifactView, OperatorError> {
+        self.get(&format!("/v1/sessions/{session}/artifacts/{call}"), &()).await
+    }
+
     /// `GET /v1/models`, as JSON.
     pub(crate) async fn models(&self) -> Result<Value, OperatorError> {
         self.get("/v1/models", &()).await
+    }
+
+    /// `GET /v1/mcp-servers`
+    pub(crate) async fn mcp_servers(&self) -> Result<McpServerList, OperatorError> {
+        self.get("/v1/mcp-servers", &()).await
+    }
+
+    /// `POST /v1/mcp-servers/{name}/connect`
+    pub(crate) async fn connect_mcp_server(
+        &self,
+        name: &str,
+        place: &McpPlace,
+    ) -> Result<McpServerView, OperatorError> {
+        self.post(&format!("/v1/mcp-servers/{name}/connect"), place).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, OperatorError> {
+        let wrong =
+            |error: &dyn std::fmt::Display| OperatorError::Gone(format!("{path} cannot be asked: {error}"));
+        let body = serde_json::to_value(body).map_err(|error| wrong(&error))?;
+        read(path, self.call(Method::POST, path, Some(&body)).await?)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Result<T, OperatorError> {
@@ -42,14 +78,21 @@ impl Client {
             |error: &dyn std::fmt::Display| OperatorError::Gone(format!("{path} cannot be asked: {error}"));
         let query = serde_urlencoded::to_string(query).map_err(|error| wrong(&error))?;
         let path_and_query = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        let answer = match self {
-            Self::Inside(client) => client.call(Method::GET, &path_and_query, None).await?,
-            Self::Outside(client) => client.call(Method::GET, &path_and_query, None).await?,
-        };
-        serde_json::from_value(answer).map_err(|error| {
-            OperatorError::Gone(format!(
-                "the engine answers {path} with what this one does not understand: {error}"
-            ))
-        })
+        read(path, self.call(Method::GET, &path_and_query, None).await?)
     }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, OperatorError> {
+        match self {
+            Self::Inside(client) => client.call(method, path, body).await,
+            Self::Outside(client) => client.call(method, path, body).await,
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &str, answer: Value) -> Result<T, OperatorError> {
+    serde_json::from_value(answer).map_err(|error| {
+        OperatorError::Gone(format!(
+            "the engine answers {path} with what this one does not understand: {error}"
+        ))
+    })
 }

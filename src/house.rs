@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{Engine, EngineOptions, Resume, Stopped};
+use playhouse_actors::{Engine, EngineOptions, McpOptions, McpServers, Resume, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::upkeep::Salvaged;
 use playhouse_protocol::{CommandError, Day, Sandbox};
@@ -14,6 +14,7 @@ use playhouse_store::{OnDamage, Shelf, Store, StoreError, StoreOptions, Suspensi
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
+use crate::capture::CaptureSource;
 use crate::client::Client;
 use crate::clock::now;
 use crate::config::{ConfigError, Settings};
@@ -320,13 +321,16 @@ impl HouseBuilder {
             }
             None => Store::memory()?,
         };
-        let in_memory = data.is_none();
+        let (in_memory, kept) = (data.is_none(), data.clone());
         let Places { outputs, homes, hidden, scratch } = Places::new(data, outputs, &settings.own)?;
         let user_home = settings.home.clone();
         let mut registry = Registry::native_with(settings.native_tools(&*variables)?);
         for tool in tools {
             registry.add(tool)?;
         }
+        let folder =
+            kept.or_else(|| scratch.as_ref().map(|folder| folder.path().to_owned())).unwrap_or_default();
+        let mcp = servers_of_tools(&settings, &*variables, folder.join("mcp"), &hidden);
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
         let limits = settings.engine;
@@ -337,6 +341,8 @@ impl HouseBuilder {
         let tenant_metrics = settings.metrics.by_tenant;
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
+        let captures = std::mem::take(&mut settings.captures);
+        let captures = CaptureSource::new(&registry, captures, &settings.capture_examples);
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let directory = directory.with_summaries(summaries);
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
@@ -345,6 +351,8 @@ impl HouseBuilder {
         let sinks = Arc::new(Sinks::new(configured, read, &store, sinks && !in_memory)?);
         let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
         options.tools = registry;
+        options.sources = vec![Arc::new(captures)];
+        options.mcp = mcp;
         options.homes = homes;
         options.hidden = hidden;
         options.user_home = user_home;
@@ -358,6 +366,39 @@ impl HouseBuilder {
         let engine = Engine::start(options).await?;
         Ok(House { engine, directory, shelf, upkeep, registry: names, sinks, generation, _scratch: scratch })
     }
+}
+
+/// The servers of tools that are configured; `None` where there are none. Reads what is kept of them.
+fn servers_of_tools(
+    settings: &Settings,
+    variables: &dyn Fn(&str) -> Option<String>,
+    folder: PathBuf,
+    hidden: &[PathBuf],
+) -> Option<McpServers> {
+    if settings.mcp.is_empty() {
+        return None;
+    }
+    let entries = settings.mcp.iter().map(|(name, server)| {
+        let (entry, missing) = server.entry(variables);
+        for variable in missing.iter().filter(|_| server.enabled) {
+            tracing::warn!(server = %name, %variable, "a server of tools is started without a variable that is not set");
+        }
+        entry
+    });
+    let servers = McpServers::new(McpOptions {
+        entries: entries.collect(),
+        folder,
+        runtime: tokio::runtime::Handle::current(),
+        sandbox: settings.sandbox,
+        hidden: hidden.to_vec(),
+        roots: settings.roots.clone(),
+        elicit: None,
+    });
+    for (name, _) in settings.mcp.iter().filter(|(_, server)| !server.enabled) {
+        // It is there: it was declared above.
+        drop(servers.set_enabled(name, false));
+    }
+    Some(servers)
 }
 
 /// Where a house keeps what is not in its store.

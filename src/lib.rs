@@ -34,6 +34,7 @@
 //! # });
 //! ```
 
+mod capture;
 pub mod cli;
 mod client;
 mod clock;

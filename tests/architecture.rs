@@ -46,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "exporters",
             "features",
             "llm",
+            "mcp",
             "tools",
             "actors",
             "mock-llm",

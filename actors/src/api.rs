@@ -3,6 +3,7 @@
 //! A handle sends messages to actors and reads the store. It starts none of them: that is [`crate::start`].
 
 pub(crate) mod accounts;
+pub(crate) mod artifacts;
 pub(crate) mod creation;
 pub(crate) mod engine;
 pub(crate) mod forking;

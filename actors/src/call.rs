@@ -15,9 +15,10 @@ use std::time::Instant;
 use futures::FutureExt as _;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
-use playhouse_protocol::{Delegate, SessionId, WallsInForce};
+use playhouse_protocol::record::ArtifactCaptured;
+use playhouse_protocol::{CommandError, Delegate, SessionId, WallsInForce};
 use playhouse_session::{CallReport, PreparedCall};
-use playhouse_tools::{CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
+use playhouse_tools::{Artifact, CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tracing::{Instrument as _, Span};
 
@@ -238,7 +239,7 @@ async fn execute(state: &mut Call) -> CallReport {
     let Some((tool, prepared)) = state.prepared.take() else {
         return CallReport::text(CallOutcome::Failed, "the call was not prepared");
     };
-    let CallArguments { host, context, tenant, shared, .. } = &state.arguments;
+    let CallArguments { host, context, .. } = &state.arguments;
     if let Some(refusal) = host.out_of_bounds(tool.as_ref(), &prepared) {
         return CallReport::text(CallOutcome::Declined, refusal);
     }
@@ -248,14 +249,28 @@ async fn execute(state: &mut Call) -> CallReport {
     let label = tool.origin().map_or(&*tool.spec().name, |origin| origin.label());
     measure::tool_ran(label, began.elapsed());
     match ended {
-        Ok(output) => finish(tenant, shared, output).await,
+        Ok(output) => finish(&state.arguments, output).await,
         Err(error) => CallReport { title, ..failure(&error) },
     }
 }
 
+/// The largest artifact whose value stands in the log, in bytes of JSON; that of a larger one is a blob.
+const LARGEST_VALUE: usize = 64 * 1024;
+
 /// Stores what the tool attached, and makes the result.
-async fn finish(tenant: &Arc<str>, shared: &Arc<EngineContext>, output: ToolOutput) -> CallReport {
-    let ToolOutput { title, output, metadata, attachments, todos, seen: _, rules: _ } = output;
+async fn finish(arguments: &CallArguments, output: ToolOutput) -> CallReport {
+    let CallArguments { tenant, shared, .. } = arguments;
+    let ToolOutput { title, output, metadata, attachments, todos, artifact, seen: _, rules: _ } = output;
+    let artifact = match artifact {
+        None => None,
+        Some(artifact) => match captured(arguments, *artifact).await {
+            Ok(captured) => Some(Box::new(captured)),
+            Err(error) => {
+                let text = format!("nothing was kept, since it could not be stored: {error}");
+                return CallReport { title, ..CallReport::text(CallOutcome::Failed, text) };
+            }
+        },
+    };
     let mut stored = Vec::with_capacity(attachments.len());
     for attachment in attachments {
         let (store, tenant) = (Arc::clone(shared), Arc::clone(tenant));
@@ -270,7 +285,19 @@ async fn finish(tenant: &Arc<str>, shared: &Arc<EngineContext>, output: ToolOutp
             }
         }
     }
-    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored, todos }
+    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored, todos, artifact }
+}
+
+/// An artifact as the log has it.
+async fn captured(arguments: &CallArguments, artifact: Artifact) -> Result<ArtifactCaptured, CommandError> {
+    let CallArguments { call, tenant, shared, .. } = arguments;
+    let Artifact { name, value, json, hash } = artifact;
+    if json.len() <= LARGEST_VALUE {
+        return Ok(ArtifactCaptured { call: *call, name, value: Some(value), blob: None, hash });
+    }
+    let (store, tenant) = (Arc::clone(shared), Arc::clone(tenant));
+    let blob = shared.pool.run(move || store.put_blob(&tenant, json.as_bytes())).await?;
+    Ok(ArtifactCaptured { call: *call, name, value: None, blob: Some(blob), hash })
 }
 
 fn failure(error: &ToolError) -> CallReport {

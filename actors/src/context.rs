@@ -24,6 +24,7 @@ use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
 use crate::seen::Seen;
+use crate::shared::mcp::McpServers;
 use crate::space::Space;
 use crate::sweeper::Sweeper;
 
@@ -35,6 +36,8 @@ pub(crate) struct EngineContext {
     pub(crate) directory: Arc<dyn Directory>,
     /// The native tools, and those from outside.
     pub(crate) tools: ToolSources,
+    /// Those of them that are servers of tools.
+    pub(crate) mcp: Option<McpServers>,
     pub(crate) locks: Arc<PathLocks>,
     /// Commands that run in the background.
     pub(crate) processes: Processes,

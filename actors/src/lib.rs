@@ -47,6 +47,7 @@ mod sweeper;
 mod tasks;
 mod wake;
 
+pub use api::artifacts::StoredArtifact;
 pub use api::engine::{Engine, EngineOptions, fold};
 pub use api::forking::ForkAt;
 pub use api::handle::SessionHandle;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use playhouse_protocol::CommandError;
 use playhouse_sandbox::Processes;
-use playhouse_tools::ToolSources;
 use playhouse_tools::storage::Storage;
+use playhouse_tools::{ToolSource, ToolSources};
 use playhouse_workspace::{PathLocks, Pool};
 use ractor::Actor;
 
@@ -38,7 +38,8 @@ impl Engine {
             store,
             directory,
             tools,
-            sources,
+            mut sources,
+            mcp,
             outputs,
             homes,
             hidden,
@@ -49,6 +50,7 @@ impl Engine {
             resume,
         } = options;
         limits.tasks.depth = limits.tasks.depth.min(DEEPEST);
+        sources.extend(mcp.clone().map(|servers| Arc::new(servers) as Arc<dyn ToolSource>));
         let tool_pool = Pool::new(limits.threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
         let measures = Measures::new(tenant_metrics);
@@ -59,6 +61,7 @@ impl Engine {
             hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
             store,
             directory,
+            mcp,
             tools: ToolSources::new(Arc::new(tools), sources),
             locks: PathLocks::of_this_process(),
             processes: Processes::new(),

@@ -12,6 +12,7 @@ use playhouse_sandbox::walls::WallsError;
 use playhouse_sandbox::{Walls, WallsSpec};
 use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
+use playhouse_tools::ToolScope;
 use playhouse_tools::storage::SessionStorage;
 use playhouse_workspace::{FileTracker, Workspace, door};
 
@@ -23,7 +24,7 @@ use crate::seen::Kept;
 use crate::storage::for_looking;
 
 /// Entries that are read from a log at once.
-const PAGE: usize = 1_024;
+pub(crate) const PAGE: usize = 1_024;
 /// The end of a log to which nothing was added since its session was made.
 const NEW: Seq = Seq::START.next();
 /// The most sessions above a sub-session.
@@ -108,6 +109,13 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
         // It can be read; nothing can be done in it.
         Err(reason) => (Err(reason), Ground::default(), Arc::clone(&shared.directory)),
     };
+    if place.is_ok() {
+        shared.tools.load(&ToolScope {
+            tenant: summary.tenant.as_str().into(),
+            workspace: Path::new(&summary.workspace).into(),
+            session: summary.id,
+        });
+    }
     let interrupted =
         place.as_ref().map_or_else(|_| BTreeMap::new(), |place| door::restore(&place.workspace));
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);

@@ -22,6 +22,7 @@ mod doctor;
 mod interrupt;
 mod keys;
 mod leftovers;
+mod mcp;
 mod models;
 mod prompt;
 mod reach;
@@ -125,6 +126,9 @@ enum Command {
     /// List, show, export or delete sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List, add or test servers of tools (MCP)
+    #[command(subcommand)]
+    Mcp(mcp::McpCommand),
     /// List or withdraw what was allowed for always
     #[command(subcommand)]
     Consents(consents::ConsentsCommand),
@@ -393,6 +397,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Prompt(arguments) => prompt::prompt(&common, arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
+                Command::Mcp(command) => Box::pin(mcp::mcp(&common, command)).await,
                 Command::Consents(command) => Box::pin(consents::consents(&common, command)).await,
                 Command::Usage(arguments) => Box::pin(usage::usage(&common, arguments)).await,
                 Command::Billing(command) => Box::pin(billing::billing(&common, command)).await,

@@ -1,4 +1,6 @@
-//! `playhouse sessions`: list, show, export, delete, resume, compact.
+//! `playhouse sessions`: list, show, export, artifacts, delete, resume, compact.
+
+mod artifacts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
@@ -50,6 +52,16 @@ pub(super) enum SessionsCommand {
     Export {
         /// The session
         session: String,
+    },
+    /// Print what capture tools kept in a session
+    Artifacts {
+        /// The session
+        session: String,
+        /// The call of which the value is printed, as JSON
+        call: Option<String>,
+        /// How to print the list
+        #[arg(long, value_enum, default_value_t = Shape::Table, conflicts_with = "call")]
+        format: Shape,
     },
     /// Let sessions go on with turns that an engine left unfinished, also those that are parked
     ///
@@ -116,6 +128,14 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
             let session = id(&session)?;
             let held = open(common).await?;
             export(held.reach(), session).await?;
+            held.close().await;
+        }
+        SessionsCommand::Artifacts { session, call, format } => {
+            let session = id(&session)?;
+            let call = call.map(|call| PartId::parse(&call)).transpose();
+            let call = call.map_err(|error| Failure::usage(error.to_string()))?;
+            let held = open(common).await?;
+            artifacts::print_artifacts(&held.client(), session, call, format).await?;
             held.close().await;
         }
         SessionsCommand::Resume { session, all: _, walls } => {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use playhouse_sandbox::process::PASSED_DOWN;
+use playhouse_tools::Tool as _;
 use sha2::{Digest as _, Sha256};
 
 use super::catalogue::CATALOGUE_FILE;
+use super::mcp::McpSettings;
 use super::provider::HeaderSource;
 use super::settings::{Settings, Variables};
 
@@ -32,6 +34,9 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
         add(rules.file.as_bytes());
         add(rules.text.as_bytes());
     }
+    for tool in &settings.captures {
+        add(tool.spec().parameters.to_string().as_bytes());
+    }
     for (name, provider) in &settings.providers {
         add(name.as_bytes());
         add(provider.base_url.as_bytes());
@@ -42,6 +47,9 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
     }
     add_headers(&settings.web.search_headers, variables, &mut add);
     for name in settings.sinks.values().filter_map(|sink| sink.config().key_env.as_ref()) {
+        add_variable(name, variables, &mut add);
+    }
+    for name in settings.mcp.values().flat_map(McpSettings::variables) {
         add_variable(name, variables, &mut add);
     }
     for name in PASSED_DOWN.iter().chain(LOCALE) {

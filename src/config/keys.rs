@@ -177,6 +177,12 @@ keys! {
         "How long results that were too long for a model are kept on disk, in hours. 0 keeps them as long as their session.";
     KeepOutputsMegabytes = "tools.keep_outputs_mb", Whole, "`256`", false,
         "How much the saved outputs of one session may take on disk, in MB; 0 for no limit. Above it its oldest ones are removed, then new ones are cut, and say so.";
+    CaptureExamples = "tools.capture", List, "none", false,
+        "The examples of capture tools that all sessions have: `save_interview_ideas`, `save_parsed_ideas`, `save_prd`, `update_story_status`, `wreckit_complete`. Without it only sessions have one whose list of tools names it.";
+    CaptureDescription = "capture.NAME.description", Text, "needed", false,
+        "What models are told of the capture tool `NAME`, which keeps its arguments as an artifact of the session.";
+    CaptureSchema = "capture.NAME.schema", Text, "needed", false,
+        "The file with the JSON Schema of what it keeps. Relative to this file's folder.";
     ServerListen = "server.listen", Text, "`127.0.0.1:4096`", false,
         "Where `playhouse serve` listens: an address with a port. Any but this machine's own needs keys.";
     ServerRoots = "server.roots", List, "the directory where it was started", false,
@@ -229,6 +235,36 @@ keys! {
         "How many tokens the tenant of this name may use within a period.";
     TenantPer = "budgets.tenants.NAME.per", Text, "that of all tenants", false,
         "The period of the tenant of this name.";
+    McpCommand = "mcp.NAME.command", Text, "needed", false,
+        "The program of a server of tools (MCP): a path, or a name that is looked for in `PATH`. See [MCP](../guide/mcp.md).";
+    McpArgs = "mcp.NAME.args", List, "none", false,
+        "Its arguments.";
+    McpEnv = "mcp.NAME.env.NAME", TextOrVariable, "none", false,
+        "A variable of its environment. It gets little else: `PATH`, language, time zone and certificates.";
+    McpCwd = "mcp.NAME.cwd", Text, "one of its own", false,
+        "The directory in which it starts.";
+    McpScope = "mcp.NAME.scope", Text, "`workspace`", false,
+        "Who shares one process of it: `tenant`, the sessions of a `workspace`, or a `session`.";
+    McpEnabled = "mcp.NAME.enabled", Boolean, "`true`", false,
+        "Whether it may start.";
+    McpTimeout = "mcp.NAME.timeout_ms", Whole, "`60000`", false,
+        "How long a call may take.";
+    McpAllow = "mcp.NAME.tools.allow", List, "all", false,
+        "Globs of the names of its tools that are offered.";
+    McpDeny = "mcp.NAME.tools.deny", List, "none", false,
+        "Globs of the names of its tools that are not.";
+    McpAgents = "mcp.NAME.agents", List, "all", false,
+        "The agents that have its tools.";
+    McpSandbox = "mcp.NAME.sandbox", Text, "`none`", false,
+        "`walls` holds it as commands are held; with `none` it can do what the user of the engine can.";
+    McpNetwork = "mcp.NAME.network", Boolean, "`false`", false,
+        "Whether its walls let it reach the network.";
+    McpRead = "mcp.NAME.read", List, "none", false,
+        "Directories that its walls let it read.";
+    McpWrite = "mcp.NAME.write", List, "none", false,
+        "Directories that its walls let it change.";
+    McpRisk = "mcp.NAME.risk", Text, "by its annotations, `moderate` at least", false,
+        "How dangerous its tools are where no rule speaks: `safe`, `moderate` or `dangerous`.";
     SinkType = "sinks.NAME.kind", Text, "needed", false,
         "Where the ledger is exported to: `file` (a folder of files with one row a line), `cloudevents` (a server that takes CloudEvents, as OpenMeter; `openmeter` says the same), `polar`, `webhook` (a server of your own, with signed batches) or `report` (a server that wants `{rawTokens, modelId, tier}` once for each turn and model). Rows are delivered at least once, each with the same id; `playhouse billing status` says how far a sink is.";
     SinkUrl = "sinks.NAME.url", Text, "Polar's for `polar`, else needed", false,

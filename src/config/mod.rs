@@ -19,12 +19,14 @@
 mod billing;
 mod budgets;
 mod builtin;
+mod capture;
 mod catalogue;
 mod credentials;
 mod document;
 mod error;
 mod fingerprint;
 mod keys;
+pub(crate) mod mcp;
 mod metrics;
 mod models;
 mod operator;
@@ -52,6 +54,7 @@ pub use catalogue::{CATALOGUE_FILE, LiveCatalogue, keep_catalogue, load_catalogu
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
+pub use mcp::McpSettings;
 pub use metrics::MetricsSettings;
 pub(crate) use permission_names::{check_agent, check_agents, check_names};
 pub use provider::{HeaderSource, ProviderSettings};

@@ -7,6 +7,7 @@ use playhouse_policy::{DOOM_LOOP, EXTERNAL_DIRECTORY, Pattern};
 use playhouse_prompts::{Agent, Agents};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_tools::Registry;
+use playhouse_tools::capture::EXAMPLES;
 
 use super::document::shown;
 use super::error::ConfigError;
@@ -62,7 +63,8 @@ pub(crate) fn check_agent(agent: &Agent, tools: &Registry) -> Result<(), WrongRu
 fn check(name: &str, tools: &Registry) -> Result<(), String> {
     let known: BTreeSet<&str> = tools.iter().map(|tool| tool.permission()).chain(OTHERS).collect();
     let there_are = || known.iter().copied().collect::<Vec<_>>().join(", ");
-    if known.contains(name) {
+    // Those of a configuration are known where it is read.
+    if known.contains(name) || EXAMPLES.contains(&name) {
         return Ok(());
     }
     if name.contains(['*', '?']) {

@@ -211,7 +211,7 @@ pub(super) fn check_header_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn choose<T: Copy>(what: &str, text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+pub(super) fn choose<T: Copy>(what: &str, text: &str, choices: &[(&str, T)]) -> Result<T, String> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let meant = did_you_mean(text, names.iter().copied());

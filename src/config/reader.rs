@@ -10,15 +10,18 @@ use playhouse_llm::{
 };
 use playhouse_prompts::{RulesFile, rules};
 use playhouse_protocol::capability::ReasoningField;
+use playhouse_tools::Tool as _;
 use playhouse_tools::bash::BashOptions;
 
 use super::billing;
 use super::budgets;
 use super::builtin;
+use super::capture::{self, CaptureDraft};
 use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, keyed};
 use super::error::ConfigError;
 use super::keys::KeyName;
+use super::mcp::{self, McpDraft};
 use super::metrics;
 use super::models::ConfiguredModels;
 use super::permissions;
@@ -59,7 +62,7 @@ const FEWEST_OPEN_FILES: u64 = 32;
 type SetKey = fn(KeyName, &Value, &mut Settings) -> Result<(), String>;
 
 /// Who reads the keys whose path begins so.
-const SECTIONS: [(&str, SetKey); 9] = [
+const SECTIONS: [(&str, SetKey); 10] = [
     ("billing.", billing::set),
     ("budgets.", |key, value, settings| budgets::set(key, None, value, &mut settings.budgets)),
     ("metrics.", metrics::set),
@@ -67,6 +70,7 @@ const SECTIONS: [(&str, SetKey); 9] = [
     ("sandbox", walls::set),
     ("server.", server::set),
     ("tools.bash.", |key, value, settings| set_bash(key, value, &mut settings.tools.bash)),
+    ("tools.capture", capture::set_examples),
     ("tools.web.", |key, value, settings| settings.web.set(key, value)),
     ("walls.", walls::set),
 ];
@@ -82,6 +86,17 @@ struct Limits {
 
 type Providers = BTreeMap<String, Draft>;
 type Sinks = BTreeMap<String, SinkDraft>;
+type Servers = BTreeMap<String, McpDraft>;
+type Captures = BTreeMap<String, CaptureDraft>;
+
+/// What files describe by names, until all of a file is read.
+#[derive(Default)]
+struct Drafts {
+    providers: Providers,
+    sinks: Sinks,
+    servers: Servers,
+    captures: Captures,
+}
 
 /// Carries a document over into settings.
 pub(super) struct Reader<'a> {
@@ -94,16 +109,29 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     pub(super) fn read(mut self) -> Result<(), ConfigError> {
-        let (mut providers, mut sinks) = self.sections()?;
+        let mut drafts = self.sections()?;
         for setting in &self.document.settings {
-            self.set(setting, &mut providers, &mut sinks)
+            self.set(setting, &mut drafts)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
+        }
+        let Drafts { providers, sinks, servers, captures } = drafts;
+        for (name, draft) in captures {
+            let tool = draft.finish(&name).map_err(|(line, message)| self.error(line, message))?;
+            self.settings.captures.push(tool);
         }
         let permissions = permissions::read(self.document, self.settings.home.as_deref(), &|_| Ok(()))?;
         self.settings.permissions = permissions.rules;
         self.settings.permission_names = permissions.names;
+        let captures = &self.settings.captures;
+        let is_captures = |name: &str| captures.iter().any(|tool| tool.spec().name == name);
+        self.settings.permission_names.retain(|permission| !is_captures(&permission.name));
         self.settings.web.check().map_err(|message| ConfigError::file(&self.document.file, message))?;
         budgets::check(self.document, &self.settings.budgets)?;
+        for (name, draft) in servers {
+            let line = draft.line;
+            let server = draft.finish(&name).map_err(|message| self.error(line, message))?;
+            self.settings.mcp.insert(name, server);
+        }
         for (name, draft) in providers {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
@@ -124,13 +152,21 @@ impl Reader<'_> {
         ConfigError::line(&self.document.file, line, message)
     }
 
-    /// An empty draft for each provider and sink.
-    fn sections(&self) -> Result<(Providers, Sinks), ConfigError> {
-        let (mut providers, mut sinks) = (Providers::new(), Sinks::new());
+    /// An empty draft for each provider, sink, server of tools and capture tool.
+    fn sections(&self) -> Result<Drafts, ConfigError> {
+        let mut drafts = Drafts::default();
         for section in &self.document.sections {
             match section.names.as_slice() {
                 [name] if section.path == sinks::PATH => {
-                    sinks.insert(name.clone(), SinkDraft::new(section.line));
+                    drafts.sinks.insert(name.clone(), SinkDraft::new(section.line));
+                }
+                _ if section.path.starts_with(mcp::PATH) => {
+                    if let [name] = section.names.as_slice() {
+                        drafts.servers.insert(name.clone(), McpDraft::new(section.line));
+                    }
+                }
+                [name] if section.path == capture::PATH => {
+                    drafts.captures.insert(name.clone(), CaptureDraft::new(section.line));
                 }
                 // A tenant without anything of its own has what all have.
                 _ if section.path == budgets::PATH => {}
@@ -142,16 +178,17 @@ impl Reader<'_> {
                         return Err(self.error(section.line, message));
                     }
                     provider::check_name(name).map_err(|message| self.error(section.line, message))?;
-                    providers.insert(name.clone(), Draft { line: section.line, ..Draft::default() });
+                    drafts.providers.insert(name.clone(), Draft { line: section.line, ..Draft::default() });
                 }
                 _ => {}
             }
         }
-        Ok((providers, sinks))
+        Ok(drafts)
     }
 
-    fn set(&mut self, setting: &Setting, providers: &mut Providers, sinks: &mut Sinks) -> Result<(), String> {
+    fn set(&mut self, setting: &Setting, drafts: &mut Drafts) -> Result<(), String> {
         let value = &setting.value;
+        let Drafts { providers, sinks, servers, captures } = drafts;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
             (KeyName::WebSearchHeader, [header]) => self.settings.web.set_header(header, value),
@@ -167,6 +204,16 @@ impl Reader<'_> {
             }
             (key, [name]) if setting.key.path.starts_with(sinks::PATH) => {
                 sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
+            }
+            (KeyName::McpEnv, [name, variable]) => {
+                servers.entry(name.clone()).or_default().set_env(variable, value)
+            }
+            (key, [name]) if setting.key.path.starts_with(mcp::PATH) => {
+                servers.entry(name.clone()).or_default().set(key, value, |text| self.path(text))
+            }
+            (key, [name]) if setting.key.path.starts_with(capture::PATH) => {
+                let draft = captures.entry(name.clone()).or_default();
+                draft.set(key, value, setting.line, |text| self.path(text))
             }
             (key, [name]) => set_provider(key, value, providers.entry(name.clone()).or_default()),
             // Models are read together, on top of what the catalogue knows.

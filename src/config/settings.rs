@@ -16,6 +16,7 @@ use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
 use playhouse_store::{Backend, OnDamage};
 use playhouse_tools::NativeOptions;
+use playhouse_tools::capture::CaptureTool;
 use secrecy::SecretString;
 
 use super::billing::BillingSettings;
@@ -24,6 +25,7 @@ use super::catalogue::LiveCatalogue;
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::fingerprint;
+use super::mcp::McpSettings;
 use super::metrics::MetricsSettings;
 use super::permission_names::{PermissionName, WrongRule};
 use super::provider::{self, HeaderSource, ProviderSettings};
@@ -67,6 +69,10 @@ pub struct Settings {
     pub tools: NativeOptions,
     /// How those work that reach out.
     pub web: WebSettings,
+    /// The operator's capture tools, by name.
+    pub captures: Vec<Arc<CaptureTool>>,
+    /// The examples of capture tools that all sessions have.
+    pub capture_examples: Vec<String>,
     /// Built-in agents and the operator's.
     pub agents: Arc<Agents>,
     /// The operator's rules, in order, with the home directory filled in.
@@ -103,6 +109,8 @@ pub struct Settings {
     pub budgets: BudgetSettings,
     /// Where the ledger is exported to, by name.
     pub sinks: BTreeMap<String, SinkSettings>,
+    /// Servers of tools (MCP), by name.
+    pub mcp: BTreeMap<String, McpSettings>,
     /// Stands for what belongs to the operator: equal for equal configurations.
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
@@ -148,6 +156,11 @@ pub struct ResolvedModel {
 }
 
 impl Settings {
+    /// Where the operator's configuration file is or would be; `None` for a user without a home.
+    pub fn place(config_flag: Option<&Path>, variables: Variables<'_>) -> Option<PathBuf> {
+        operator::locate(config_flag, variables).map(|location| location.file)
+    }
+
     /// Reads the operator's configuration: the file `config_flag`, else the usual ones.
     ///
     /// # Errors
@@ -179,6 +192,8 @@ impl Settings {
             resume: Resume::Auto,
             tools: NativeOptions::default(),
             web: WebSettings::default(),
+            captures: Vec::new(),
+            capture_examples: Vec::new(),
             agents: Arc::new(Agents::builtin()),
             permissions: Rules::new(),
             workspace_permissions: Rules::new(),
@@ -196,6 +211,7 @@ impl Settings {
             billing: BillingSettings::default(),
             budgets: BudgetSettings::default(),
             sinks: BTreeMap::new(),
+            mcp: BTreeMap::new(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
             left_out: Vec::new(),

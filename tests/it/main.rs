@@ -8,6 +8,7 @@ mod agents;
 mod allocator;
 mod answers;
 mod budgets;
+mod capture;
 mod clients;
 mod commands;
 mod configuration;

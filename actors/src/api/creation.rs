@@ -99,6 +99,7 @@ impl Engine {
         let look_again = find_root.clone();
         let shared = Arc::clone(&self.shared);
         let of = tenant.clone();
+        let names_tools = tools.is_some();
         let open = move || {
             let root = find_root()?;
             let workspace = Workspace::open(workspace.as_ref(), output)
@@ -107,13 +108,22 @@ impl Engine {
                 let path = workspace.root().display();
                 return Err(CommandError::Invalid(format!("the workspace {path} {OUT_OF_BOUNDS}")));
             }
+            let scope =
+                ToolScope { tenant: of.as_str().into(), workspace: workspace.root().into(), session: id };
+            if names_tools {
+                shared.tools.load(&scope);
+            }
             let defaults = shared.directory.defaults(workspace.root()).map_err(CommandError::Invalid)?;
             let directory = Arc::clone(&shared.directory).local(workspace.root());
-            Ok::<_, CommandError>((workspace, defaults, root, directory.map_err(CommandError::Invalid)?))
+            Ok::<_, CommandError>((
+                workspace,
+                scope,
+                defaults,
+                root,
+                directory.map_err(CommandError::Invalid)?,
+            ))
         };
-        let (workspace, defaults, root, directory) = self.shared.pool.run(open).await?;
-        let scope =
-            ToolScope { tenant: tenant.as_str().into(), workspace: workspace.root().into(), session: id };
+        let (workspace, scope, defaults, root, directory) = self.shared.pool.run(open).await?;
         self.check_tools(&scope, tools.as_deref())?;
         let choice =
             directory.choose(agent.as_deref(), model.as_ref(), defaults.0.as_deref(), defaults.1.as_ref())?;
@@ -154,12 +164,12 @@ impl Engine {
     /// Whether the tools of an allowlist exist.
     fn check_tools(&self, scope: &ToolScope, tools: Option<&[String]>) -> Result<(), CommandError> {
         let Some(tools) = tools else { return Ok(()) };
-        let catalogue = self.shared.tools.catalogue(scope, None);
+        let named = self.shared.tools.catalogue(scope, Some(tools));
         // A server that has such a tool may not have answered yet.
-        for name in tools.iter().filter(|name| !name.starts_with(MCP_PREFIX)) {
-            catalogue.find(name).map_err(|error| CommandError::Invalid(error.to_string()))?;
-        }
-        Ok(())
+        let is_missing = |name: &&String| !name.starts_with(MCP_PREFIX) && named.get(name).is_none();
+        let Some(missing) = tools.iter().find(is_missing) else { return Ok(()) };
+        let found = self.shared.tools.catalogue(scope, None).find(missing).map(drop);
+        found.map_err(|error| CommandError::Invalid(error.to_string()))
     }
 
     /// Writes the first records of a new session, and tells them.

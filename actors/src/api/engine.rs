@@ -1,6 +1,6 @@
 //! The engine: starts the actors, and hands out sessions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::upkeep::SalvagedSession;
-use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary};
+use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary, Timestamp};
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
-use playhouse_tools::{Registry, ToolSource};
+use playhouse_tools::{Registry, ToolScope, ToolSource};
 use ractor::ActorRef;
 
 use crate::api::handle::SessionHandle;
@@ -28,6 +28,7 @@ use crate::limits::Resume;
 use crate::mailbox::{Stopped, SupervisorMessage, ask};
 use crate::measure::Count;
 use crate::metering::{MeteringMessage, UsageReport};
+use crate::shared::mcp::McpServers;
 /// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
 
@@ -41,6 +42,8 @@ pub struct EngineOptions {
     pub tools: Registry,
     /// Where other tools come from. They are stopped with the engine.
     pub sources: Vec<Arc<dyn ToolSource>>,
+    /// Servers of tools (MCP): one more source.
+    pub mcp: Option<McpServers>,
     /// Folder in which long outputs are kept, one folder per session.
     pub outputs: PathBuf,
     /// Folder in which each tenant's programs have a HOME per workspace. Made when it is needed.
@@ -67,6 +70,7 @@ impl EngineOptions {
             directory,
             tools: Registry::native(),
             sources: Vec::new(),
+            mcp: None,
             homes: outputs.with_file_name("homes"),
             outputs,
             hidden: Vec::new(),
@@ -147,6 +151,23 @@ impl Engine {
     /// [`StoreError::Replaced`]
     pub fn check_place(&self) -> Result<(), StoreError> {
         self.shared.store.log.check_place()
+    }
+
+    /// The servers of tools (MCP), where there are some.
+    pub fn mcp(&self) -> Option<&McpServers> {
+        self.shared.mcp.as_ref()
+    }
+
+    /// Starts a server of tools for sessions of `tenant` in `workspace`, or tries again one that failed. It is nobody's then, and
+    /// rests until somebody uses it.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be started: a text for users.
+    pub async fn connect_mcp(&self, name: &str, tenant: &str, workspace: &str) -> Result<(), String> {
+        let servers = self.shared.mcp.as_ref().ok_or("there are no servers of tools")?;
+        let session = Ids::after(Timestamp::default()).next();
+        let scope = ToolScope { tenant: tenant.into(), workspace: Path::new(workspace).into(), session };
+        servers.connect(name, &scope).await
     }
 
     /// The events of all sessions, for those who watch many at once.

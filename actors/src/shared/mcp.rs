@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Caller, Connection, Elicit, KeptLists, Listing, McpTool, ServerEntry,
-    ToolCall,
+    CallError, CallRequest, CallResult, Caller, Connection, Elicit, KeptLists, Listing, McpTool, OfferedTool,
+    ServerEntry, ToolCall, pass_on,
 };
 use playhouse_protocol::SessionId;
 use playhouse_protocol::walls::Sandbox;
@@ -38,7 +38,7 @@ const LISTING: Duration = Duration::from_secs(30);
 /// Number of sessions whose tools are remembered. Beyond it all are made anew.
 const REMEMBERED: usize = 4_096;
 /// How long a session waits for the tools of servers of which nothing is known.
-const READY: Duration = Duration::from_secs(5);
+const READY: Duration = Duration::from_secs(3);
 /// How long a stop of all servers may take.
 const STOP: Duration = Duration::from_secs(12);
 
@@ -219,6 +219,13 @@ impl McpServers {
         Ok(())
     }
 
+    /// The names of the tools of a server that are offered, as they are at the server; `None` where nothing is known of them yet.
+    pub fn offered(&self, name: &str) -> Option<Vec<String>> {
+        let seen = self.0.known.of(&self.0.declared(name).ok()?.hash)?;
+        let named = |offered: &Arc<OfferedTool>| offered.name().to_owned();
+        Some(seen.offered.iter().map(named).collect())
+    }
+
     /// What a server was seen to offer last.
     pub fn listing(&self, name: &str) -> Option<Arc<Listing>> {
         let declared = self.0.declared(name).ok()?;
@@ -300,6 +307,10 @@ impl ToolSource for McpServers {
             let offered =
                 seen.offered.iter().map(|offered| McpTool::new(Arc::clone(offered), Arc::clone(&caller)));
             tools.extend(offered.map(|tool| Arc::new(tool) as Arc<dyn Tool>));
+        }
+        if !tools.is_empty() {
+            let own: Arc<[Arc<dyn Tool>]> = tools.as_slice().into();
+            tools.extend(pass_on(&own));
         }
         let tools: Arc<[Arc<dyn Tool>]> = tools.into();
         let mut remembered = lock(&inner.remembered);

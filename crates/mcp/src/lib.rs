@@ -6,11 +6,15 @@
 //! - [`Connection`]: a server that runs, spoken to over its standard input and output
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
+//! - [`pass_on`]: two tools that stand for those of all servers, where these are too many
 //! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
 //!   read them
 //!
 //! Nothing that a server says is trusted: neither its descriptions, schemas and annotations, nor the size and the form of its
 //! messages. No other crate names the library behind this one.
+
+/// What rules call all tools of servers.
+pub const PERMISSION: &str = "mcp";
 
 mod connection;
 mod entry;
@@ -18,6 +22,7 @@ mod list;
 pub mod names;
 pub mod result;
 pub mod schema;
+mod search;
 mod text;
 mod tool;
 
@@ -28,4 +33,5 @@ pub use connection::{
 pub use entry::{Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish};
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use result::CallResult;
+pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};

@@ -88,6 +88,11 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
 }
 
 impl OfferedTool {
+    /// Its name at the server.
+    pub fn name(&self) -> &str {
+        &self.tool
+    }
+
     fn new(entry: &ServerEntry, tool: &ListedTool, name: String) -> Self {
         // A server may lie: so a hint makes a tool no safer than one that reaches out.
         let only_reads = tool.annotations.read_only_hint == Some(true);
@@ -145,6 +150,10 @@ impl std::fmt::Debug for McpTool {
 impl Tool for McpTool {
     fn spec(&self) -> &ToolSpec {
         &self.offered.spec
+    }
+
+    fn permission(&self) -> &str {
+        crate::PERMISSION
     }
 
     fn risk(&self) -> Risk {

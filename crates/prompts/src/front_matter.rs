@@ -22,6 +22,7 @@
 //! values may be maps. A comment is a line of its own. A key may occur once.
 
 mod inline;
+pub mod yaml;
 
 use crate::PromptError;
 

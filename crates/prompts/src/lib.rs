@@ -1,6 +1,7 @@
 //! What models read: the texts of the folder `prompts/`, agents, rules files, and the system prompt made of them.
 //!
 //! - [`Agent`], [`Agents`]: profiles, written as Markdown with a front matter of a [small form](front_matter).
+//! - [`DeclaredCapture`]: tools of a workspace that keep what a model writes.
 //! - [`Reasoning`]: how much a model thinks, as people write it.
 //! - [`Template`]: texts with `{{variable}}` and `{{#if variable}}…{{/if}}`.
 //! - [`Family`]: what models are told of their work, by how they behave.
@@ -8,7 +9,7 @@
 //! - [`Skills`]: folders with instructions for one kind of work, to be loaded when they are needed.
 //! - [`system_prompt`]: puts them together, in one order, so that what changes most comes last.
 //!
-//! Built-in texts are part of the program. Files are read only in [`rules`], [`skills`] and [`inside`]; clock, platform and
+//! Built-in texts are part of the program. Files are read only in [`rules`], [`skills`], [`capture`] and [`inside`]; clock, platform and
 //! version control arrive as data in [`Environment`].
 //!
 //! ```
@@ -33,6 +34,7 @@
 
 pub mod agent;
 pub mod agents;
+pub mod capture;
 pub mod command;
 pub mod families;
 pub mod front_matter;
@@ -48,6 +50,7 @@ use std::fmt;
 
 pub use agent::{Agent, AgentMode, ToolFilter};
 pub use agents::{AgentPart, Agents, Origin, RefusedAgent};
+pub use capture::DeclaredCapture;
 pub use command::{CommandTemplate, Commands};
 pub use families::Family;
 pub use reasoning::Reasoning;

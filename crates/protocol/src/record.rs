@@ -3,6 +3,7 @@
 //! A log is a sequence of [`Entry`]s with gapless [`Seq`] numbers from 1. Every kind of record has a version; old
 //! versions stay readable for ever, and a kind or version from a newer engine is refused by name.
 
+mod artifact;
 mod session;
 mod step_part;
 
@@ -29,6 +30,7 @@ use crate::time::Timestamp;
 use crate::tool::ToolOrigin;
 use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
 
+pub use artifact::{ArtifactCaptured, also_null};
 pub use session::{SessionChanged, SessionCreated};
 pub use step_part::StepPart;
 
@@ -141,6 +143,10 @@ pub enum Record {
         /// The whole list.
         todos: Vec<Todo>,
     },
+    /// A capture tool kept a value. Stands directly before the result of its call, in the same append; where the log was cut
+    /// between the two, the call runs again, and the last artifact of a call counts.
+    #[serde(rename = "artifact.captured")]
+    ArtifactCaptured(ArtifactCaptured),
     /// A call is about to run.
     #[serde(rename = "call.intended")]
     CallIntended(CallIntended),
@@ -210,6 +216,7 @@ impl Record {
             Self::QuestionAsked(_) => "question.asked",
             Self::QuestionSettled { .. } => "question.settled",
             Self::TodosChanged { .. } => "todos.changed",
+            Self::ArtifactCaptured(_) => "artifact.captured",
             Self::CallIntended(_) => "call.intended",
             Self::CallSettled { .. } => "call.settled",
             Self::ContextCleared(_) => "context.cleared",

@@ -233,6 +233,7 @@ impl SessionSummary {
             | Record::QuestionAsked(_)
             | Record::QuestionSettled { .. }
             | Record::TodosChanged { .. }
+            | Record::ArtifactCaptured(_)
             | Record::CallIntended(_)
             | Record::CallSettled { .. }
             | Record::ContextCleared(_)

@@ -12,7 +12,7 @@ use playhouse_protocol::message::{
 use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
-    Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
+    ArtifactCaptured, Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
 };
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
@@ -200,6 +200,8 @@ pub struct CallReport {
     pub attachments: Vec<Attachment>,
     /// What the session's list of things to do becomes; `None` leaves it as it is.
     pub todos: Option<Vec<Todo>>,
+    /// What it captured.
+    pub artifact: Option<Box<ArtifactCaptured>>,
 }
 
 impl CallReport {
@@ -212,6 +214,7 @@ impl CallReport {
             metadata: Map::new(),
             attachments: Vec::new(),
             todos: None,
+            artifact: None,
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - [`Host`]: what the engine does for a call
 //! - [`runner`]: the one way in which calls are made
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
+//! - [`capture`]: tools that keep their arguments
 //! - [`schema`]: values against JSON Schemas from outside
 //! - [`submit`]: answers that have a schema
 //! - [`truncate`]: what the model reads is capped, whatever a tool does
@@ -70,6 +71,7 @@ pub mod apply_patch;
 pub mod arguments;
 pub mod bash;
 pub mod batch;
+pub mod capture;
 pub mod edit;
 mod files;
 mod function;
@@ -110,5 +112,7 @@ pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use source::{MCP_CALL, MCP_PREFIX, MCP_SEARCH, ToolScope, ToolSource, ToolSources};
-pub use tool::{CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+pub use tool::{
+    Artifact, CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput,
+};
 pub use typed::{Ready, Typed, TypedTool};

@@ -43,6 +43,9 @@ pub trait ToolSource: Send + Sync {
     /// The tools that can be called in `scope`, in a stable order. Fast, without I/O, and never waits for a server.
     fn tools(&self, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]>;
 
+    /// Reads from files what is offered in `scope`: asked before a session wakes, also for the first time. Blocks, for milliseconds.
+    fn load(&self, _scope: &ToolScope) {}
+
     /// Grows with every change of what [`tools`](Self::tools) says to any scope.
     fn changed(&self) -> watch::Receiver<u64>;
 
@@ -81,11 +84,13 @@ impl ToolSources {
         Arc::new(catalogue.iter().cloned().chain([tool as Arc<dyn Tool>]).collect())
     }
 
-    /// The tools of a session; with `only`, those of these names and no others. A tool whose name providers would refuse, or that
+    /// The tools of a session, without those that are offered [by name only](Tool::by_name_only); with `only`, those of these
+    /// names and no others. A tool whose name providers would refuse, or that
     /// another has, is left out.
     pub fn catalogue(&self, scope: &ToolScope, only: Option<&[String]>) -> Arc<Registry> {
         let outside: Vec<_> = self.outside.iter().map(|source| source.tools(scope)).collect();
-        if only.is_none() && outside.iter().all(|tools| tools.is_empty()) {
+        let is_usual = |tool: &Arc<dyn Tool>| !tool.by_name_only();
+        if only.is_none() && !outside.iter().any(|tools| tools.iter().any(is_usual)) {
             return Arc::clone(&self.native);
         }
         let only: Option<HashSet<&str>> = only.map(|names| names.iter().map(String::as_str).collect());
@@ -93,7 +98,7 @@ impl ToolSources {
         let all = self.native.iter().chain(outside.iter().flat_map(|tools| tools.iter()));
         let is_offered = |tool: &&Arc<dyn Tool>| {
             let name = tool.spec().name.as_str();
-            only.as_ref().is_none_or(|only| only.contains(name))
+            only.as_ref().map_or_else(|| is_usual(tool), |only| only.contains(name))
                 && is_allowed_name(name)
                 && name != SUBMIT_OUTPUT
                 && taken.insert(name.to_owned())
@@ -110,6 +115,11 @@ impl ToolSources {
             source.tools(scope).iter().find(|tool| tool.spec().name == name).cloned()
         };
         self.outside.iter().find_map(find)?.origin_of(input)
+    }
+
+    /// [`ToolSource::load`] of all sources. Blocks.
+    pub fn load(&self, scope: &ToolScope) {
+        self.outside.iter().for_each(|source| source.load(scope));
     }
 
     /// A number that grows with every change of any catalogue.
@@ -201,6 +211,19 @@ mod tests {
         assert_eq!(names(&catalogue), ["read", "bash", "mcp_x_echo", "mcp_y_z"]);
         let only = ["mcp_y_z".to_owned(), "bash".to_owned()];
         assert_eq!(names(&sources.catalogue(&scope("a"), Some(&only))), ["bash", "mcp_y_z"]);
+    }
+
+    #[test]
+    fn what_is_offered_by_name_only_is_offered_to_those_who_name_it() {
+        let example: Arc<dyn Tool> =
+            Arc::new(crate::capture::example("save_prd").unwrap().unwrap().by_name_only());
+        let source = FakeSource::of(vec![example]);
+        let sources = ToolSources::new(native(), vec![source.clone()]);
+        assert!(Arc::ptr_eq(&sources.catalogue(&scope("a"), None), sources.native()));
+        let only = ["save_prd".to_owned()];
+        assert_eq!(names(&sources.catalogue(&scope("a"), Some(&only))), ["save_prd"]);
+        source.0.lock().unwrap().push(fake("mcp_x_echo"));
+        assert_eq!(names(&sources.catalogue(&scope("a"), None)), ["read", "bash", "mcp_x_echo"]);
     }
 
     #[test]

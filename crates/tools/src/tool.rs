@@ -120,6 +120,28 @@ pub struct NewAttachment {
     pub content: bytes::Bytes,
 }
 
+/// A value that a call has the session's log keep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Artifact {
+    /// What people know it by: the tool's name.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+    /// The value as compact JSON.
+    pub json: String,
+    /// `sha256:` and the SHA-256 of that, in hexadecimal digits.
+    pub hash: String,
+}
+
+impl Artifact {
+    /// The artifact `name` with this value.
+    pub fn new(name: impl Into<String>, value: Value) -> Self {
+        let json = value.to_string();
+        let hash = format!("sha256:{}", playhouse_workspace::hash(json.as_bytes()));
+        Self { name: name.into(), value, json, hash }
+    }
+}
+
 /// What a call gives back, before it is capped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolOutput {
@@ -133,6 +155,8 @@ pub struct ToolOutput {
     pub attachments: Vec<NewAttachment>,
     /// What the session's list of things to do becomes; `None` leaves it as it is.
     pub todos: Option<Vec<Todo>>,
+    /// What the session's log keeps, directly before the result.
+    pub artifact: Option<Box<Artifact>>,
     /// Rules of folders in which the call read something that nobody had read before. They stand behind the result, whatever
     /// is cut of it.
     pub rules: Vec<RulesFile>,
@@ -197,6 +221,11 @@ pub trait Tool: Send + Sync {
     /// Where the tool comes from that a call with these arguments reaches: another one, for a tool that only passes calls on.
     fn origin_of(&self, _input: &CallInput) -> Option<ToolOrigin> {
         self.origin().cloned()
+    }
+
+    /// Whether only sessions are offered it whose allowlist names it.
+    fn by_name_only(&self) -> bool {
+        false
     }
 
     /// Whether it is there for `agent`. Asked where tools are shown and where calls run.

@@ -4,11 +4,13 @@
 //! a problem document ([`Problem`](crate::Problem)). Times are milliseconds since 1970. Ids have the form that
 //! [`playhouse_protocol::id`] tells.
 
+pub(crate) mod artifacts;
 pub(crate) mod asked;
 mod events;
 pub(crate) mod extract;
 mod facts;
 mod grants;
+pub(crate) mod mcp;
 pub(crate) mod messages;
 mod openapi;
 mod prompts;
@@ -43,6 +45,8 @@ operations! {
     delete "/v1/sessions/{session}" => sessions::remove;
     post "/v1/sessions/{session}/fork" => sessions::fork;
     get "/v1/sessions/{session}/todos" => sessions::todos;
+    get "/v1/sessions/{session}/artifacts" => artifacts::list;
+    get "/v1/sessions/{session}/artifacts/{call}" => artifacts::read;
     get "/v1/sessions/{session}/diff" => sessions::diff;
     get "/v1/sessions/{session}/usage" => sessions::usage;
     get "/v1/sessions/{session}/tree/usage" => usage::of_tree;
@@ -54,6 +58,9 @@ operations! {
     post "/v1/sessions/{session}/abort" => prompts::abort;
     post "/v1/sessions/{session}/resume" => prompts::resume;
     post "/v1/sessions/{session}/compact" => prompts::compact;
+    get "/v1/mcp-servers" => mcp::list;
+    post "/v1/mcp-servers/{name}/connect" => mcp::connect;
+    post "/v1/mcp-servers/{name}/disconnect" => mcp::disconnect;
     get "/v1/sessions/{session}/messages" => messages::page;
     get "/v1/sessions/{session}/attachments/{hash}" => messages::attached;
     get "/v1/sessions/{session}/events" => events::of_one;

@@ -28,7 +28,7 @@ use axum::{Extension, Router};
 
 use crate::app::App;
 use feed::Feeds;
-use routes::{facts, files, live, messages, prompts, requests, sessions, templates, vcs};
+use routes::{facts, files, live, mcp, messages, prompts, requests, sessions, templates, vcs};
 
 /// Its routes.
 pub(crate) fn router() -> Router<App> {
@@ -53,7 +53,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/command", get(facts::commands))
         .route("/lsp", get(facts::none))
         .route("/formatter", get(facts::none))
-        .route("/mcp", get(facts::nothing))
+        .route("/mcp", get(mcp::status))
+        .route("/mcp/{name}/connect", post(mcp::connect))
+        .route("/mcp/{name}/disconnect", post(mcp::disconnect))
         .route("/experimental/capabilities", get(facts::capabilities))
         .route("/experimental/console", get(facts::console))
         .route("/experimental/resource", get(facts::nothing))

@@ -6,7 +6,7 @@ use super::*;
 fn every_key_can_be_set_and_is_in_the_reference() {
     let reference = playhouse_config_reference();
     let place = Place::new();
-    place.write("operator/a.md", "rules");
+    place.write("operator/a.md", "rules").write("operator/schema.json", "{}");
     let base = "providers.n.dialect = \"anthropic\"\nproviders.n.base_url = \"http://a\"\n\
                 providers.n.models.m.context = 9\nproviders.n.models.m.output = 1\n";
     for key in KEYS {
@@ -17,6 +17,9 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Agent => "\"plan\"",
             KeyName::Rules => "[\"a.md\"]",
             KeyName::PromptAppend => "\"Be kind.\"",
+            KeyName::CaptureExamples => "[\"save_prd\"]",
+            KeyName::CaptureDescription => "\"Keeps it.\"",
+            KeyName::CaptureSchema => "\"schema.json\"",
             KeyName::Attachments => "[\"pdf\"]",
             KeyName::ApiKeyEnv => "\"N_KEY\"",
             KeyName::OutputLimitField => "\"max_completion_tokens\"",
@@ -39,6 +42,17 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
             KeyName::BillingLight => "[\"*-mini\"]",
             KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
+            KeyName::McpCommand | KeyName::McpCwd => "\"/opt/p\"",
+            KeyName::McpArgs
+            | KeyName::McpAllow
+            | KeyName::McpDeny
+            | KeyName::McpAgents
+            | KeyName::McpRead
+            | KeyName::McpWrite => "[\"/opt\"]",
+            KeyName::McpEnv => "\"m\"",
+            KeyName::McpScope => "\"tenant\"",
+            KeyName::McpSandbox => "\"walls\"",
+            KeyName::McpRisk => "\"safe\"",
             KeyName::SinkUrl => "\"http://s\"",
             KeyName::SinkKey => "\"N_SINK\"",
             KeyName::SinkFolder => "\"usage\"",
@@ -67,6 +81,10 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
             KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
             name if key.path.starts_with("sinks.") => of_sink(name),
+            KeyName::McpCommand => "",
+            _ if key.path.starts_with("mcp.") => "mcp.n.command = \"p\"",
+            KeyName::CaptureDescription => "capture.n.schema = \"schema.json\"",
+            KeyName::CaptureSchema => "capture.n.description = \"Keeps it.\"",
             _ => "",
         };
         place.write("operator/config.toml", format!("{path} = {value}\n{base}{sink}"));

@@ -11,8 +11,8 @@ use playhouse_protocol::message::{
 use playhouse_protocol::output::{OutputState, SUBMIT_OUTPUT};
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked, PromptAdmitted,
-    StepFinished, StepPart, SystemSettled, ToolsSettled,
+    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked,
+    PromptAdmitted, StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
 use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
@@ -56,6 +56,7 @@ impl Session {
                 self.todos.clone_from(todos);
                 Ok(())
             }
+            Record::ArtifactCaptured(artifact) => self.artifact_captured(artifact),
             Record::CallIntended(intended) => self.call_intended(intended, entry.at),
             Record::CallSettled { call, result } => self.call_settled(*call, result.clone()),
             Record::ContextCleared(cleared) => {
@@ -518,6 +519,14 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// It is in the log, for those who ask for it: nothing of a session depends on it.
+    fn artifact_captured(&mut self, artifact: &ArtifactCaptured) -> Result<(), String> {
+        match self.open_call(artifact.call)?.phase {
+            CallPhase::Intended { .. } => Ok(()),
+            _ => Err(format!("call {} does not run", artifact.call)),
+        }
     }
 
     fn call_intended(&mut self, intended: &CallIntended, at: Timestamp) -> Result<(), String> {

@@ -214,10 +214,13 @@ impl Machine {
             Some(CallState::Pending | CallState::Asking) => stamp.now,
         };
         let ended: Timestamp = stamp.now.max(started);
-        let CallReport { outcome, title, output, metadata, attachments, todos } = report;
+        let CallReport { outcome, title, output, metadata, attachments, todos, artifact } = report;
         self.withdraw_question(call, stamp)?;
         if let Some(todos) = todos {
             self.append(Record::TodosChanged { todos }, stamp.now)?;
+        }
+        if let Some(artifact) = artifact {
+            self.append(Record::ArtifactCaptured(*artifact), stamp.now)?;
         }
         let result = CallResult { outcome, title, output, metadata, attachments, started, ended };
         self.append(Record::CallSettled { call, result }, stamp.now)

@@ -501,6 +501,7 @@ impl Harness {
             }
             Record::ContextCompacted(compacted) => format!("{:?}", compacted.how).to_lowercase(),
             Record::TodosChanged { todos } => todos.len().to_string(),
+            Record::ArtifactCaptured(artifact) => artifact.name.clone(),
             Record::TurnEnded(ended) => format!("{} {}", self.name(ended.turn.as_str()), ended.outcome),
             _ => return record.kind().to_owned(),
         };

@@ -120,7 +120,11 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
                 serde_json::json!({"filePath": "/repo/a", "diff": "+a\n", "additions": 1, "deletions": 0});
             let metadata =
                 by.is_multiple_of(3).then(|| facts.as_object().cloned()).flatten().unwrap_or_default();
-            h.raw(Input::Call(call, CallReport { todos, metadata, ..CallReport::text(outcome, output) }))
+            // No tool does both.
+            let artifact = (todos.is_none() && by.is_multiple_of(5))
+                .then(|| Box::new(crate::artifacts::captured(call, "note")));
+            let text = CallReport::text(outcome, output);
+            h.raw(Input::Call(call, CallReport { todos, artifact, metadata, ..text }))
         }
         21 | 22 => {
             let attempt = pick(&world.asides, by)?;

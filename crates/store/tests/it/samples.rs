@@ -14,10 +14,10 @@ use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, ConsentAnswer, ConsentAsked,
-    ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery, SessionChanged,
-    SessionCreated, SettledTool, ShortenedOutput, StepFinished, StepPart, SystemSettled, ToolsSettled,
-    TurnEnded, TurnOutcome, TurnSummarized,
+    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed,
+    ConsentAnswer, ConsentAsked, ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery,
+    SessionChanged, SessionCreated, SettledTool, ShortenedOutput, StepFinished, StepPart, SystemSettled,
+    ToolsSettled, TurnEnded, TurnOutcome, TurnSummarized,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -167,7 +167,18 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
         ..Want::new("bash", "git commit -m $X", Risk::Dangerous).always(["git commit *"])
     };
     let outside = Want { in_person: true, ..Want::new("external_directory", "/etc/motd", Risk::Dangerous) };
+    let blob = BlobRef { hash: "0".repeat(64), size: 100_000 };
     vec![
+        (
+            "artifact.captured.blob",
+            Record::ArtifactCaptured(ArtifactCaptured {
+                call: part(11),
+                name: "save_note".to_owned(),
+                value: None,
+                blob: Some(blob),
+                hash: format!("sha256:{}", "a".repeat(64)),
+            }),
+        ),
         (
             "session.created.walls",
             Record::SessionCreated(SessionCreated {
@@ -521,6 +532,13 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 priority: TodoPriority::Medium,
             }],
         },
+        Record::ArtifactCaptured(ArtifactCaptured {
+            call: part(11),
+            name: "save_note".to_owned(),
+            value: Some(json!({"title": "a \u{1f3ad}", "lines": [1, 2.5, null]})),
+            blob: None,
+            hash: format!("sha256:{}", "a".repeat(64)),
+        }),
         Record::CallIntended(CallIntended {
             call: part(11),
             effect: Effect::Workspace,

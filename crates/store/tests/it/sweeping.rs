@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
 use playhouse_protocol::message::{Attachment, BlobRef, Part};
+use playhouse_protocol::record::ArtifactCaptured;
 use playhouse_protocol::{Record, Seq};
 use playhouse_store::{Backend, Reclaim, Store, StoreError, StoreOptions};
 use proptest::collection::vec;
@@ -237,6 +238,25 @@ fn what_is_about_to_be_named_stays_for_the_grace_also_in_the_next_process() {
         assert_eq!(store.upkeep.reclaim().unwrap().blobs, 0);
         assert_eq!(store.blobs.get(TENANT, &young).unwrap(), b"you");
     }
+}
+
+#[test]
+fn the_value_of_an_artifact_is_kept_and_its_own_hash_names_no_blob() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_without_grace(directory.path(), Backend::Sled);
+    create(&store, session(1));
+    let [value, other] = [b"value", &b"other"[..]].map(|content| store.blobs.put(TENANT, content).unwrap());
+    let captured = Record::ArtifactCaptured(ArtifactCaptured {
+        call: part(1),
+        name: "save_note".to_owned(),
+        value: None,
+        blob: Some(value.clone()),
+        hash: format!("sha256:{}", other.hash),
+    });
+    append(&store, session(1), 1, vec![captured]).unwrap();
+    assert_eq!(store.upkeep.reclaim().unwrap().blobs, 1);
+    assert_eq!(store.blobs.get(TENANT, &value).unwrap(), b"value");
+    assert!(store.blobs.get(TENANT, &other).is_err());
 }
 
 #[test]

@@ -4,11 +4,12 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Direction, Schemas, drop_null};
-use crate::native::sessions;
+use crate::native::{artifacts, mcp, sessions};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
-const DESCRIBED: &[Operation] = &[sessions::LIST];
+const DESCRIBED: &[Operation] =
+    &[sessions::LIST, artifacts::LIST, artifacts::READ, mcp::LIST, mcp::CONNECT, mcp::DISCONNECT];
 
 /// The schema of a type: `SchemaGenerator::subschema_for::<T>` for a reference to one of
 /// [`TYPES`](super::schemas::TYPES), `T::json_schema` for the schema itself.

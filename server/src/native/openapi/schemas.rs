@@ -22,8 +22,10 @@ use crate::facts::{
     AgentFacts, AgentList, AgentMode, AgentOrigin, Found, ModelView, PriceListView, ProviderView,
     RefusedAgent, ToolView,
 };
+use crate::native::artifacts::{ArtifactView, Artifacts};
 use crate::native::facts::{Models, Tools};
 use crate::native::grants::{GrantView, Grants};
+use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
 use crate::problem::ProblemDocument;
 
@@ -58,6 +60,8 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("SessionState", Answer, SchemaGenerator::subschema_for::<Stands>),
     ("SalvagedSession", Answer, SchemaGenerator::subschema_for::<SalvagedSession>),
     ("SessionPage", Answer, SchemaGenerator::subschema_for::<SessionPage>),
+    ("Artifacts", Answer, SchemaGenerator::subschema_for::<Artifacts>),
+    ("Artifact", Answer, SchemaGenerator::subschema_for::<ArtifactView>),
     ("Changed", Answer, SchemaGenerator::subschema_for::<Changed>),
     ("Tokens", Answer, SchemaGenerator::subschema_for::<Tokens>),
     ("Totals", Answer, SchemaGenerator::subschema_for::<Totals>),
@@ -69,6 +73,11 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Tools", Answer, SchemaGenerator::subschema_for::<Tools>),
     ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
+    ("McpServers", Answer, SchemaGenerator::subschema_for::<McpServerList>),
+    ("McpServer", Answer, SchemaGenerator::subschema_for::<McpServerView>),
+    ("McpStanding", Answer, SchemaGenerator::subschema_for::<McpStanding>),
+    ("RefusedTool", Answer, SchemaGenerator::subschema_for::<RefusedTool>),
+    ("McpPlace", Request, SchemaGenerator::subschema_for::<McpPlace>),
     ("WantedOutput", Request, SchemaGenerator::subschema_for::<WantedOutput>),
     ("ToolOrigin", Answer, SchemaGenerator::subschema_for::<ToolOrigin>),
     ("Models", Answer, SchemaGenerator::subschema_for::<Models>),

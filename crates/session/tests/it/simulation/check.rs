@@ -133,7 +133,7 @@ pub(super) fn check_log(log: &[Entry]) {
             Record::QuestionSettled { question, .. } => {
                 open.questions.remove(question).expect("an open request is settled, once");
             }
-            Record::TodosChanged { .. } => {
+            Record::TodosChanged { .. } | Record::ArtifactCaptured(_) => {
                 // Where the log was cut between the two, the call runs again, and an attempt beside the turn is lost before that.
                 let goes_on = match next {
                     Some(Record::AttemptEnded(ended)) => ended.outcome == AttemptOutcome::Lost,

@@ -72,7 +72,7 @@ impl Live {
                     self.rests(out);
                 }
             }
-            Record::ContextCleared(_) => {}
+            Record::ContextCleared(_) | Record::ArtifactCaptured(_) => {}
             Record::ContextCompacted(compacted) => {
                 self.compacted(compacted.message, at, out);
                 if self.session.is_idle() && !matches!(self.status, Status::Idle) {

@@ -1,0 +1,222 @@
+//! Servers of tools (MCP): which there are, how they stand, and starting and stopping them.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use playhouse_actors::{McpServers, McpState, McpStatus};
+use schemars::JsonSchema;
+#[cfg(test)]
+use schemars::SchemaGenerator;
+use serde::{Deserialize, Serialize};
+
+use crate::app::App;
+use crate::native::extract::Body;
+#[cfg(test)]
+use crate::native::openapi::operation::Operation;
+use crate::native::sessions::resolved;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// How a server stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpStanding {
+    /// It runs.
+    Connected,
+    /// It is being started.
+    Starting,
+    /// It failed.
+    Failed,
+    /// It is switched off.
+    Disabled,
+    /// It does not run, and starts when it is needed.
+    Stopped,
+}
+
+/// A server of tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct McpServerView {
+    /// Its name.
+    pub name: String,
+    /// Its command, without the values of its environment.
+    pub command: String,
+    /// How it stands.
+    pub status: McpStanding,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its processes.
+    pub running: usize,
+    /// Sessions that use them now.
+    pub sessions: usize,
+    /// The names of its tools; absent where nothing is known of them yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Tools that are set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedTool>,
+}
+
+/// A tool that is set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedTool {
+    /// Its name at the server.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The servers of tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct McpServerList {
+    /// In the order of their names.
+    pub servers: Vec<McpServerView>,
+}
+
+/// Where a server is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpPlace {
+    /// The directory of the sessions that shall use it: one of a workspace's own process is needed for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+/// `GET /v1/mcp-servers`, as `openapi.json` describes it.
+#[cfg(test)]
+pub(crate) const LIST: Operation = Operation {
+    method: "get",
+    path: "/v1/mcp-servers",
+    id: "listMcpServers",
+    summary: "List the servers of tools (MCP) and how they stand.",
+    ids: &[],
+    query: None,
+    body: None,
+    answer: (200, "It worked.", Some(SchemaGenerator::subschema_for::<McpServerList>)),
+    problems: &[],
+};
+
+/// `POST /v1/mcp-servers/{name}/connect`, as `openapi.json` describes it.
+#[cfg(test)]
+pub(crate) const CONNECT: Operation = Operation {
+    method: "post",
+    path: "/v1/mcp-servers/{name}/connect",
+    id: "connectMcpServer",
+    summary: "Start a server of tools, or try again one that failed, and list its tools.",
+    ids: &[("name", SchemaGenerator::subschema_for::<String>)],
+    query: None,
+    body: Some(SchemaGenerator::subschema_for::<McpPlace>),
+    answer: (200, "It runs, or says why it failed.", Some(SchemaGenerator::subschema_for::<McpServerView>)),
+    problems: &[(Kind::NotFound, "There is no such server.")],
+};
+
+/// `POST /v1/mcp-servers/{name}/disconnect`, as `openapi.json` describes it.
+#[cfg(test)]
+pub(crate) const DISCONNECT: Operation = Operation {
+    method: "post",
+    path: "/v1/mcp-servers/{name}/disconnect",
+    id: "disconnectMcpServer",
+    summary: "Stop a server of tools, and do not start it again until it is connected.",
+    ids: &[("name", SchemaGenerator::subschema_for::<String>)],
+    query: None,
+    body: None,
+    answer: (200, "It is switched off.", Some(SchemaGenerator::subschema_for::<McpServerView>)),
+    problems: &[(Kind::NotFound, "There is no such server.")],
+};
+
+/// `GET /v1/mcp-servers`
+pub(crate) async fn list(State(app): State<App>, _: Principal) -> Json<McpServerList> {
+    Json(McpServerList { servers: views(&app) })
+}
+
+/// `POST /v1/mcp-servers/{name}/connect`
+pub(crate) async fn connect(
+    State(app): State<App>,
+    principal: Principal,
+    Path(name): Path<String>,
+    Body(place): Body<McpPlace>,
+) -> Result<Json<McpServerView>, Problem> {
+    may_switch(&principal)?;
+    let workspace = match place.workspace {
+        Some(written) => resolved(written).await?,
+        None => "/".to_owned(),
+    };
+    connect_in(&app, &principal, &name, &workspace).await.map(Json)
+}
+
+/// `POST /v1/mcp-servers/{name}/disconnect`
+pub(crate) async fn disconnect(
+    State(app): State<App>,
+    principal: Principal,
+    Path(name): Path<String>,
+) -> Result<Json<McpServerView>, Problem> {
+    may_switch(&principal)?;
+    servers(&app, &name)?.set_enabled(&name, false).map_err(Problem::not_found)?;
+    view(&app, &name).map(Json)
+}
+
+/// Servers are shared by tenants: those of one do not stop them for others.
+pub(crate) fn may_switch(principal: &Principal) -> Result<(), Problem> {
+    if principal.reads_all() {
+        return Ok(());
+    }
+    Err(Problem::new(Kind::Forbidden, "servers of tools are started and stopped by the operator"))
+}
+
+/// Starts the server of this name for sessions of `principal` in `workspace`. Why it failed stands in the answer.
+pub(crate) async fn connect_in(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    workspace: &str,
+) -> Result<McpServerView, Problem> {
+    servers(app, name)?.set_enabled(name, true).map_err(Problem::not_found)?;
+    let connected = app.engine().connect_mcp(name, &principal.tenant, workspace).await;
+    let view = view(app, name)?;
+    Ok(match connected {
+        Ok(()) => view,
+        Err(error) => McpServerView { status: McpStanding::Failed, error: Some(error), ..view },
+    })
+}
+
+/// All servers.
+pub(crate) fn views(app: &App) -> Vec<McpServerView> {
+    let Some(servers) = app.engine().mcp() else { return Vec::new() };
+    let mut views: Vec<_> = servers.status().into_iter().map(|status| viewed(servers, status)).collect();
+    views.sort_by(|one, other| one.name.cmp(&other.name));
+    views
+}
+
+fn viewed(servers: &McpServers, status: McpStatus) -> McpServerView {
+    let McpStatus { name, command, state, running, sessions, tools: _, refused } = status;
+    let (status, error) = match state {
+        McpState::Connected => (McpStanding::Connected, None),
+        McpState::Starting => (McpStanding::Starting, None),
+        McpState::Failed(why) => (McpStanding::Failed, Some(why.to_string())),
+        McpState::Disabled => (McpStanding::Disabled, None),
+        McpState::Stopped => (McpStanding::Stopped, None),
+    };
+    let tools = servers.offered(&name);
+    let refused = refused.into_iter().map(|(name, reason)| RefusedTool { name, reason }).collect();
+    McpServerView { name, command, status, error, running, sessions, tools, refused }
+}
+
+pub(crate) fn servers<'a>(app: &'a App, name: &str) -> Result<&'a McpServers, Problem> {
+    let known: Vec<String> = views(app).into_iter().map(|view| view.name).collect();
+    match app.engine().mcp() {
+        Some(servers) if known.iter().any(|known| known == name) => Ok(servers),
+        _ => {
+            let name: String = name.chars().take(64).collect();
+            let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Err(Problem::not_found(format!(
+                "there is no server of tools \"{}\"; there are: {all}",
+                name.escape_debug()
+            )))
+        }
+    }
+}
+
+fn view(app: &App, name: &str) -> Result<McpServerView, Problem> {
+    let found = views(app).into_iter().find(|view| view.name == name);
+    found
+        .ok_or_else(|| Problem::not_found(format!("there is no server of tools \"{}\"", name.escape_debug())))
+}

@@ -1,0 +1,52 @@
+//! Servers of tools (MCP).
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::Path;
+use serde_json::{Value, json};
+
+use crate::native::mcp::{McpServerView, McpStanding, connect_in, may_switch, servers, views};
+use crate::wire::asked::Asked;
+use crate::wire::failure::{Failure, Named};
+
+/// `GET /mcp`
+pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Value>>, Named> {
+    Ok(Json(views(&asked.app).into_iter().map(|view| (view.name.clone(), standing(&view))).collect()))
+}
+
+/// One that rests is as good as connected: it starts when it is needed.
+fn standing(view: &McpServerView) -> Value {
+    let mut standing = match (view.status, &view.error) {
+        (McpStanding::Failed, Some(error)) => json!({"status": "failed", "error": error}),
+        (McpStanding::Failed, None) => json!({"status": "failed", "error": "it failed"}),
+        (McpStanding::Disabled, _) => json!({"status": "disabled"}),
+        (McpStanding::Stopped, _) if view.tools.is_none() => {
+            json!({"status": "failed", "error": "it was not started yet: it starts when a session needs it"})
+        }
+        (McpStanding::Connected | McpStanding::Stopped, _) => json!({"status": "connected"}),
+        (McpStanding::Starting, _) => json!({"status": "failed", "error": "it is being started"}),
+    };
+    if !view.refused.is_empty()
+        && let Some(standing) = standing.as_object_mut()
+    {
+        standing.insert("refused".to_owned(), json!(view.refused));
+    }
+    standing
+}
+
+/// `POST /mcp/{name}/connect`
+pub(crate) async fn connect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
+    may_switch(&asked.principal)?;
+    let place = asked.place().await?;
+    let view = connect_in(&asked.app, &asked.principal, &name, &place.directory).await?;
+    Ok(Json(view.error.is_none()))
+}
+
+/// `POST /mcp/{name}/disconnect`
+pub(crate) async fn disconnect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
+    may_switch(&asked.principal)?;
+    let switched = servers(&asked.app, &name)?.set_enabled(&name, false);
+    switched.map_err(crate::problem::Problem::not_found)?;
+    Ok(Json(true))
+}

@@ -1,0 +1,218 @@
+//! What is configured of servers of tools that speak the Model Context Protocol.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use playhouse_mcp::{ServerEntry, ServerSandbox, ServerScope, ToolChoice, Transport};
+use playhouse_protocol::consent::Risk;
+use secrecy::SecretString;
+
+use super::document::Value;
+use super::keys::KeyName;
+use super::provider::{HeaderSource, choose, variable_name};
+use super::settings::Variables;
+
+/// The place of a server in a file.
+pub(super) const PATH: &str = "mcp.NAME";
+/// The longest name of a server: the names of its tools begin with it, and have 64 characters.
+const LONGEST_NAME: usize = 32;
+
+const SCOPES: [(&str, ServerScope); 3] = [
+    ("tenant", ServerScope::Tenant),
+    ("workspace", ServerScope::Workspace),
+    ("session", ServerScope::Session),
+];
+const SANDBOXES: [(&str, ServerSandbox); 2] =
+    [("none", ServerSandbox::None), ("walls", ServerSandbox::Walls)];
+const RISKS: [(&str, Risk); 3] =
+    [("safe", Risk::Safe), ("moderate", Risk::Moderate), ("dangerous", Risk::Dangerous)];
+
+/// A server as it is configured: everything but the values of its environment.
+#[derive(Clone, Debug)]
+pub struct McpSettings {
+    entry: ServerEntry,
+    env: Vec<(String, HeaderSource)>,
+    /// Whether it may start.
+    pub enabled: bool,
+}
+
+impl McpSettings {
+    /// The server, with the values that its variables have now. The second are the variables that are not set.
+    pub fn entry(&self, variables: Variables<'_>) -> (ServerEntry, Vec<String>) {
+        let (mut entry, mut missing) = (self.entry.clone(), Vec::new());
+        let Transport::Stdio(stdio) = &mut entry.transport;
+        for (name, source) in &self.env {
+            match source {
+                HeaderSource::Text(text) => stdio.env.push((name.clone(), text.clone())),
+                HeaderSource::Variable(variable) => match variables(variable) {
+                    Some(value) => stdio.env.push((name.clone(), SecretString::from(value))),
+                    None => missing.push(variable.clone()),
+                },
+            }
+        }
+        (entry, missing)
+    }
+
+    /// The variables that hold values of its environment.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().filter_map(|(_, source)| match source {
+            HeaderSource::Variable(name) => Some(name.as_str()),
+            HeaderSource::Text(_) => None,
+        })
+    }
+}
+
+/// A server as far as the file describes it.
+#[derive(Default)]
+pub(super) struct McpDraft {
+    pub(super) line: usize,
+    command: Option<String>,
+    args: Vec<String>,
+    env: Vec<(String, HeaderSource)>,
+    cwd: Option<PathBuf>,
+    scope: Option<ServerScope>,
+    disabled: bool,
+    timeout: Option<Duration>,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    agents: Option<Vec<String>>,
+    sandbox: Option<ServerSandbox>,
+    network: bool,
+    read: Vec<String>,
+    write: Vec<String>,
+    risk: Option<Risk>,
+}
+
+impl McpDraft {
+    /// One whose table begins in this line.
+    pub(super) fn new(line: usize) -> Self {
+        Self { line, ..Self::default() }
+    }
+
+    /// Takes a setting over. A fragment says what is wrong with it.
+    pub(super) fn set(
+        &mut self,
+        key: KeyName,
+        value: &Value,
+        path: impl Fn(&str) -> PathBuf,
+    ) -> Result<(), String> {
+        let paths = |texts: &[String]| -> Vec<String> {
+            texts.iter().map(|text| path(text).to_string_lossy().into_owned()).collect()
+        };
+        match (key, value) {
+            (KeyName::McpCommand, Value::Text(text)) if text.trim().is_empty() => {
+                return Err("no program is named".to_owned());
+            }
+            (KeyName::McpCommand, Value::Text(text)) => self.command = Some(text.clone()),
+            (KeyName::McpArgs, Value::List(texts)) => self.args.clone_from(texts),
+            (KeyName::McpCwd, Value::Text(text)) => self.cwd = Some(path(text)),
+            (KeyName::McpScope, Value::Text(text)) => self.scope = Some(choose("scope", text, &SCOPES)?),
+            (KeyName::McpEnabled, Value::Boolean(enabled)) => self.disabled = !enabled,
+            (KeyName::McpTimeout, Value::Whole(0)) => return Err("at least 1 is needed".to_owned()),
+            (KeyName::McpTimeout, Value::Whole(ms)) => self.timeout = Some(Duration::from_millis(*ms)),
+            (KeyName::McpAllow, Value::List(texts)) => self.allow.clone_from(texts),
+            (KeyName::McpDeny, Value::List(texts)) => self.deny.clone_from(texts),
+            (KeyName::McpAgents, Value::List(texts)) => self.agents = Some(texts.clone()),
+            (KeyName::McpSandbox, Value::Text(text)) => {
+                self.sandbox = Some(choose("sandbox", text, &SANDBOXES)?);
+            }
+            (KeyName::McpNetwork, Value::Boolean(network)) => self.network = *network,
+            (KeyName::McpRead, Value::List(texts)) => self.read = paths(texts),
+            (KeyName::McpWrite, Value::List(texts)) => self.write = paths(texts),
+            (KeyName::McpRisk, Value::Text(text)) => self.risk = Some(choose("risk", text, &RISKS)?),
+            _ => return Err("does not belong here".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Takes a variable of its environment over.
+    pub(super) fn set_env(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        let source = match value {
+            Value::Text(text) => HeaderSource::Text(SecretString::from(text.as_str())),
+            Value::Variable(variable) => HeaderSource::Variable(variable_name(variable)?),
+            _ => return Err("does not belong here".to_owned()),
+        };
+        self.env.push((variable_name(name)?, source));
+        Ok(())
+    }
+
+    /// The server of this name.
+    pub(super) fn finish(self, name: &str) -> Result<McpSettings, String> {
+        check_name(name)?;
+        let command = self.command.ok_or_else(|| format!("the server \"{name}\" has no `command`"))?;
+        let tools = ToolChoice::new(self.allow, self.deny)
+            .map_err(|error| format!("the server \"{name}\" has a wrong pattern in `tools`: {error}"))?;
+        let mut entry = ServerEntry::stdio(name, command, self.args);
+        let Transport::Stdio(stdio) = &mut entry.transport;
+        stdio.cwd = self.cwd;
+        (entry.tools, entry.agents, entry.risk) = (tools, self.agents, self.risk);
+        entry.scope = self.scope.unwrap_or_default();
+        entry.timeout = self.timeout.unwrap_or(entry.timeout);
+        entry.walls.sandbox = self.sandbox.unwrap_or(ServerSandbox::None);
+        entry.walls.network = self.network;
+        (entry.walls.read, entry.walls.write) = (self.read, self.write);
+        Ok(McpSettings { entry, env: self.env, enabled: !self.disabled })
+    }
+}
+
+/// Refuses a name that could not begin those of tools.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "\"{}\" cannot be the name of a server: use 1 to {LONGEST_NAME} of the characters a-z, A-Z, 0-9, _ and -",
+        name.escape_debug()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::Settings;
+
+    fn loaded(text: &str) -> Result<Settings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        fs_err::write(&file, text).unwrap();
+        Settings::load(Some(&file), &|_| None).map_err(|error| {
+            error.to_string().rsplit_once("config.toml").map_or_else(String::new, |(_, rest)| rest.to_owned())
+        })
+    }
+
+    #[test]
+    fn a_server_is_read_with_its_environment() {
+        let settings = loaded(
+            "[mcp.x]\ncommand = \"p\"\nargs = [\"a\"]\ntools = { deny = [\"*_secret\"] }\nenabled = false\n\
+             [mcp.x.env]\nA = \"1\"\nB = { env = \"OF_B\" }\nC = { env = \"OF_C\" }",
+        )
+        .unwrap();
+        let server = &settings.mcp["x"];
+        let (entry, missing) = server.entry(&|name| (name == "OF_B").then(|| "secret-7".to_owned()));
+        assert_eq!((entry.shown().as_str(), missing), ("A=… B=… p a", vec!["OF_C".to_owned()]));
+        assert!(!server.enabled && entry.tools.takes("b") && !entry.tools.takes("a_secret"));
+        assert!(!format!("{settings:?}").contains("secret-7") && !format!("{entry:?}").contains("secret-7"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, says) in [
+            ("[mcp.x]\nargs = [\"a\"]", ":1: the server \"x\" has no `command`"),
+            ("[mcp.\"a b\"]\ncommand = \"p\"", ":1: \"a b\" cannot be the name of a server"),
+            ("[mcp.x]\ncommand = \" \"", ":2: `mcp.x.command`: no program is named"),
+            (
+                "[mcp.x]\ncommand = \"p\"\nscope = \"all\"",
+                ":3: `mcp.x.scope`: unknown scope \"all\"; there are tenant",
+            ),
+            ("[mcp.x]\ncommand = \"p\"\ntimeout_ms = 0", ":3: `mcp.x.timeout_ms`: at least 1 is needed"),
+            ("[mcp.x]\ncommand = \"p\"\ntools = { allow = [\"[\"] }", "a wrong pattern"),
+            (
+                "[mcp.x]\ncommand = \"p\"\nenv = { \"A B\" = \"1\" }",
+                "not the name of an environment variable",
+            ),
+        ] {
+            let error = loaded(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
