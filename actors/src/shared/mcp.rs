@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Caller, Connection, Elicit, KeptLists, Listing, McpTool, ServerEntry,
+    CallError, CallRequest, CallResult, Caller, Connection, KeptLists, Listing, McpTool, ServerEntry,
     ToolCall,
 };
 use playhouse_protocol::SessionId;
 use playhouse_protocol::walls::Sandbox;
+use playhouse_tools::web::Door;
 use playhouse_tools::{CallContext, Tool, ToolError, ToolScope, ToolSource};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -56,8 +57,8 @@ pub struct McpOptions {
     pub hidden: Vec<PathBuf>,
     /// Directories of the operator's below which the git directory of a worktree may lie.
     pub roots: Vec<PathBuf>,
-    /// Who asks people for servers; without, servers are told that nobody can be asked.
-    pub elicit: Option<Arc<dyn Elicit>>,
+    /// The way to servers that are addresses: to the public Internet, and to what the operator allowed beside it.
+    pub door: Door,
 }
 
 /// The state of a server, over all who share it.
@@ -80,11 +81,11 @@ pub enum McpState {
 pub struct McpStatus {
     /// Its name.
     pub name: String,
-    /// Its command, without the values of its environment.
+    /// Its command without the values of its environment, or its address without those of its headers.
     pub command: String,
     /// Its state.
     pub state: McpState,
-    /// Number of its processes.
+    /// Number of its processes or connections.
     pub running: usize,
     /// Number of sessions that use them now.
     pub sessions: usize,
@@ -151,7 +152,7 @@ impl McpServers {
     }
 
     fn with(options: McpOptions, rules: Rules) -> Self {
-        let McpOptions { entries, folder, runtime, sandbox, hidden, roots, elicit } = options;
+        let McpOptions { entries, folder, runtime, sandbox, hidden, roots, door } = options;
         let mut names = HashSet::new();
         let declared: Vec<Arc<Declared>> = entries
             .into_iter()
@@ -163,7 +164,7 @@ impl McpServers {
         let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
         let servers = Servers {
             declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
-            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, elicit }),
+            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, door }),
             known: Arc::clone(&known),
         };
         Self(Arc::new(Inner {
@@ -397,6 +398,7 @@ impl Caller for SessionCaller {
                 cancel: context.cancel.clone(),
                 timeout: None,
                 progress: Some(call.progress),
+                host: Some(Arc::clone(&context.host)),
             };
             lease.child().call(request).await.map_err(|error| match error {
                 CallError::Cancelled => ToolError::Cancelled(String::new()),

@@ -22,10 +22,12 @@ mod text;
 mod tool;
 
 pub use connection::{
-    CallError, CallRequest, Connection, Diagnosis, Elicit, Elicitation, ElicitationAnswer, MessageOfPrompt,
-    OpenError, Place, Progress, ProgressSink, ResourceContent,
+    CallError, CallRequest, Connection, Diagnosis, MessageOfPrompt, OpenError, Place, Progress, ProgressSink,
+    ResourceContent,
 };
-pub use entry::{Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish};
+pub use entry::{
+    Http, Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish,
+};
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use result::CallResult;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};
