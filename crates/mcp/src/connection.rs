@@ -1,6 +1,7 @@
 //! A server that is spoken to: a program over its standard input and output, or an address over HTTP.
 //!
-//! - [`Connection::open`] starts the program and greets it, or greets the server behind the address. [`Connection::call`] and the lists are requests.
+//! - [`Connection::open`] starts the program and greets it, or greets the server behind the address. [`Connection::call`] and
+//!   the lists are requests.
 //! - A connection is shared: calls of all sessions go through `turns`, which are fair and keep sessions apart where a server
 //!   asks people something.
 //! - Every request ends: with its answer, when it is cancelled, at its deadline, or with the server. A request that is given up
@@ -124,7 +125,14 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("server", &self.server).finish_non_exhaustive()
+        let process = match &self.link {
+            Link::Program(program) => Some(program.id()),
+            Link::Web(_) => None,
+        };
+        f.debug_struct("Connection")
+            .field("server", &self.server)
+            .field("process", &process)
+            .finish_non_exhaustive()
     }
 }
 

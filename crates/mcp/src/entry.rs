@@ -240,8 +240,8 @@ impl ServerEntry {
         }
     }
 
-    /// SHA-256 of all that is declared, values of the environment and of headers included, as hexadecimal digits: another entry, and one that
-    /// was changed, have another hash.
+    /// SHA-256 of all that is declared, values of the environment and of headers included, as hexadecimal digits: another
+    /// entry, and one that was changed, have another hash.
     pub fn hash(&self) -> String {
         let mut hash = Hash(Sha256::new());
         hash.text("playhouse-mcp 1").text(&self.name);

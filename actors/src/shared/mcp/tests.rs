@@ -287,6 +287,17 @@ async fn a_server_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
+async fn a_server_behind_an_address_is_reached_through_the_door() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![ServerEntry::http("web", "http://127.0.0.1:1/mcp")]);
+    let error = servers.connect("web", &scope).await.unwrap_err();
+    assert!(error.contains("allow_private"), "{error}");
+    assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("loopback")));
+    assert_eq!(servers.status()[0].command, "http://127.0.0.1:1/mcp");
+}
+
+#[tokio::test]
 async fn a_server_works_in_walls() {
     for scope in [ServerScope::Tenant, ServerScope::Workspace] {
         let mut stage = Stage::new();

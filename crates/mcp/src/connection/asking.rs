@@ -107,7 +107,7 @@ impl Asker {
         }
         let question = format!(
             "The server {server} asks you to open a page yourself: {url}\n{}\nDo you agree? It is not opened for you.",
-            cut(message.trim(), TEXT)
+            plain(message)
         );
         match self.agreement(left, "Open a page", question).await? {
             true => Ok(ElicitationAnswer::Accept(None)),
@@ -122,7 +122,7 @@ impl Asker {
         message: &str,
         schema: &Value,
     ) -> Result<ElicitationAnswer, ElicitationAnswer> {
-        let message = format!("The server {server} asks: {}", cut(message.trim(), TEXT));
+        let message = format!("The server {server} asks: {}", plain(message));
         let fields = fields(schema).map_err(ElicitationAnswer::Decline)?;
         if fields.is_empty() {
             return match self.agreement(left, "Confirm", message).await? {
@@ -198,7 +198,7 @@ fn fields(schema: &Value) -> Result<Vec<Field>, String> {
         Field {
             name: name.clone(),
             title: line(if text("title").is_empty() { name } else { text("title") }, LABEL),
-            description: cut(text("description"), TEXT),
+            description: plain(text("description")),
             required: required.is_some_and(|required| required.iter().any(|wanted| wanted == name)),
             kind: kind(property),
             default: property.get("default").cloned(),
@@ -307,6 +307,14 @@ impl Field {
         self.check.as_ref().map_or(Ok(()), |check| check.check(&value))?;
         Ok(Some(value))
     }
+}
+
+/// A text of a server, cut, and without characters that would change how the rest is shown.
+fn plain(text: &str) -> String {
+    let hides =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let kept: String = text.trim().chars().filter(|&c| c == '\n' || !(c.is_control() || hides(c))).collect();
+    cut(&kept, TEXT)
 }
 
 fn number(text: &str) -> Option<Value> {

@@ -122,6 +122,11 @@ async fn a_form_without_fields_is_confirmed() {
     assert!(matches!(answer, ElicitationAnswer::Decline(_)));
 }
 
+#[test]
+fn a_text_cannot_change_how_the_rest_is_shown() {
+    assert_eq!(plain(" a\u{1b}[2J\n\u{202e}b\r "), "a[2J\nb");
+}
+
 #[tokio::test]
 async fn an_address_is_shown_whole_and_never_opened() {
     let page = |url: &str| Elicitation::Url { message: "Sign in".into(), url: url.into() };

@@ -113,6 +113,7 @@ impl Events {
         let is_data = self.line.starts_with(b"data:");
         if is_data && self.line.len() + self.data.len() > self.longest {
             let line = std::mem::take(&mut self.line);
+            self.lengthen();
             self.add(&line[b"data:".len()..]);
             self.rest = Rest::Scanned;
         } else if !is_data && self.line.len() > FIELD {
@@ -121,13 +122,18 @@ impl Events {
         }
     }
 
+    /// From here on the data of the event is only scanned.
+    fn lengthen(&mut self) {
+        let (scan, bytes) = self.long.get_or_insert_default();
+        let data = std::mem::take(&mut self.data);
+        scan.feed(&data);
+        *bytes += data.len() as u64;
+    }
+
     /// Adds a value to the data of the event.
     fn add(&mut self, value: &[u8]) {
-        if self.long.is_none() && self.data.len() + value.len() >= self.longest {
-            let mut scan = Scan::default();
-            scan.feed(&self.data);
-            self.long = Some((scan, self.data.len() as u64));
-            self.data = Vec::new();
+        if self.data.len() + value.len() >= self.longest {
+            self.lengthen();
         }
         match self.long.as_mut() {
             Some((scan, bytes)) => {
