@@ -11,6 +11,7 @@ use playhouse_protocol::upkeep::Salvaged;
 use playhouse_protocol::{CommandError, Day, Sandbox};
 use playhouse_server::{App, DirectClient, Facts, Keys, Operations, Operator, ServerOptions};
 use playhouse_store::{OnDamage, Shelf, Store, StoreError, StoreOptions, SuspensionReason, Upkeep};
+use playhouse_tools::web::Door;
 use playhouse_tools::{Registry, RegistryError, Tool};
 use thiserror::Error;
 
@@ -392,7 +393,7 @@ fn servers_of_tools(
         sandbox: settings.sandbox,
         hidden: hidden.to_vec(),
         roots: settings.roots.clone(),
-        elicit: None,
+        door: Door::new(settings.web.allow_private.clone()),
     });
     for (name, _) in settings.mcp.iter().filter(|(_, server)| !server.enabled) {
         // It is there: it was declared above.

@@ -235,7 +235,7 @@ keys! {
         "How many tokens the tenant of this name may use within a period.";
     TenantPer = "budgets.tenants.NAME.per", Text, "that of all tenants", false,
         "The period of the tenant of this name.";
-    McpCommand = "mcp.NAME.command", Text, "needed", false,
+    McpCommand = "mcp.NAME.command", Text, "`url` is needed", false,
         "The program of a server of tools (MCP): a path, or a name that is looked for in `PATH`. See [MCP](../guide/mcp.md).";
     McpArgs = "mcp.NAME.args", List, "none", false,
         "Its arguments.";
@@ -243,6 +243,10 @@ keys! {
         "A variable of its environment. It gets little else: `PATH`, language, time zone and certificates.";
     McpCwd = "mcp.NAME.cwd", Text, "one of its own", false,
         "The directory in which it starts.";
+    McpUrl = "mcp.NAME.url", Text, "`command` is needed", false,
+        "The address of a server that speaks streamable HTTP, in place of a program. Addresses that are not public need `tools.web.allow_private`.";
+    McpHeader = "mcp.NAME.headers.NAME", TextOrVariable, "none", false,
+        "A header of each request to it.";
     McpScope = "mcp.NAME.scope", Text, "`workspace`", false,
         "Who shares one process of it: `tenant`, the sessions of a `workspace`, or a `session`.";
     McpEnabled = "mcp.NAME.enabled", Boolean, "`true`", false,

@@ -1,5 +1,6 @@
 //! What is configured of servers of tools that speak the Model Context Protocol.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use secrecy::SecretString;
 
 use super::document::Value;
 use super::keys::KeyName;
-use super::provider::{HeaderSource, choose, variable_name};
+use super::provider::{HeaderSource, base_url, choose, set_header, variable_name};
 use super::settings::Variables;
 
 /// The place of a server in a file.
@@ -27,11 +28,11 @@ const SANDBOXES: [(&str, ServerSandbox); 2] =
 const RISKS: [(&str, Risk); 3] =
     [("safe", Risk::Safe), ("moderate", Risk::Moderate), ("dangerous", Risk::Dangerous)];
 
-/// A server as it is configured: everything but the values of its environment.
+/// A server as it is configured: everything but the values of its environment, or of its headers.
 #[derive(Clone, Debug)]
 pub struct McpSettings {
     entry: ServerEntry,
-    env: Vec<(String, HeaderSource)>,
+    values: Vec<(String, HeaderSource)>,
     /// Whether it may start.
     pub enabled: bool,
 }
@@ -40,12 +41,15 @@ impl McpSettings {
     /// The server, with the values that its variables have now. The second are the variables that are not set.
     pub fn entry(&self, variables: Variables<'_>) -> (ServerEntry, Vec<String>) {
         let (mut entry, mut missing) = (self.entry.clone(), Vec::new());
-        let Transport::Stdio(stdio) = &mut entry.transport;
-        for (name, source) in &self.env {
+        let values = match &mut entry.transport {
+            Transport::Stdio(stdio) => &mut stdio.env,
+            Transport::Http(http) => &mut http.headers,
+        };
+        for (name, source) in &self.values {
             match source {
-                HeaderSource::Text(text) => stdio.env.push((name.clone(), text.clone())),
+                HeaderSource::Text(text) => values.push((name.clone(), text.clone())),
                 HeaderSource::Variable(variable) => match variables(variable) {
-                    Some(value) => stdio.env.push((name.clone(), SecretString::from(value))),
+                    Some(value) => values.push((name.clone(), SecretString::from(value))),
                     None => missing.push(variable.clone()),
                 },
             }
@@ -53,9 +57,9 @@ impl McpSettings {
         (entry, missing)
     }
 
-    /// The variables that hold values of its environment.
+    /// The variables that hold values of its environment or its headers.
     pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
-        self.env.iter().filter_map(|(_, source)| match source {
+        self.values.iter().filter_map(|(_, source)| match source {
             HeaderSource::Variable(name) => Some(name.as_str()),
             HeaderSource::Text(_) => None,
         })
@@ -70,6 +74,8 @@ pub(super) struct McpDraft {
     args: Vec<String>,
     env: Vec<(String, HeaderSource)>,
     cwd: Option<PathBuf>,
+    url: Option<String>,
+    headers: BTreeMap<String, HeaderSource>,
     scope: Option<ServerScope>,
     disabled: bool,
     timeout: Option<Duration>,
@@ -104,6 +110,7 @@ impl McpDraft {
                 return Err("no program is named".to_owned());
             }
             (KeyName::McpCommand, Value::Text(text)) => self.command = Some(text.clone()),
+            (KeyName::McpUrl, Value::Text(text)) => self.url = Some(base_url(text)?),
             (KeyName::McpArgs, Value::List(texts)) => self.args.clone_from(texts),
             (KeyName::McpCwd, Value::Text(text)) => self.cwd = Some(path(text)),
             (KeyName::McpScope, Value::Text(text)) => self.scope = Some(choose("scope", text, &SCOPES)?),
@@ -136,22 +143,41 @@ impl McpDraft {
         Ok(())
     }
 
+    /// Takes a header over.
+    pub(super) fn set_header(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        set_header(name, value, &mut self.headers)
+    }
+
     /// The server of this name.
     pub(super) fn finish(self, name: &str) -> Result<McpSettings, String> {
         check_name(name)?;
-        let command = self.command.ok_or_else(|| format!("the server \"{name}\" has no `command`"))?;
         let tools = ToolChoice::new(self.allow, self.deny)
             .map_err(|error| format!("the server \"{name}\" has a wrong pattern in `tools`: {error}"))?;
-        let mut entry = ServerEntry::stdio(name, command, self.args);
-        let Transport::Stdio(stdio) = &mut entry.transport;
-        stdio.cwd = self.cwd;
+        let (mut entry, values) = match (self.command, self.url) {
+            (Some(command), None) if self.headers.is_empty() => {
+                let mut entry = ServerEntry::stdio(name, command, self.args);
+                if let Transport::Stdio(stdio) = &mut entry.transport {
+                    stdio.cwd = self.cwd;
+                }
+                (entry, self.env)
+            }
+            (None, Some(url)) if self.args.is_empty() && self.env.is_empty() && self.cwd.is_none() => {
+                (ServerEntry::http(name, url), self.headers.into_iter().collect())
+            }
+            (None, None) => return Err(format!("the server \"{name}\" has no `command` and no `url`")),
+            _ => {
+                return Err(format!(
+                    "the server \"{name}\" is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`), not both"
+                ));
+            }
+        };
         (entry.tools, entry.agents, entry.risk) = (tools, self.agents, self.risk);
         entry.scope = self.scope.unwrap_or_default();
         entry.timeout = self.timeout.unwrap_or(entry.timeout);
         entry.walls.sandbox = self.sandbox.unwrap_or(ServerSandbox::None);
         entry.walls.network = self.network;
         (entry.walls.read, entry.walls.write) = (self.read, self.write);
-        Ok(McpSettings { entry, env: self.env, enabled: !self.disabled })
+        Ok(McpSettings { entry, values, enabled: !self.disabled })
     }
 }
 
@@ -198,6 +224,8 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, says) in [
             ("[mcp.x]\nargs = [\"a\"]", ":1: the server \"x\" has no `command`"),
+            ("[mcp.x]\ncommand = \"p\"\nurl = \"https://a.example\"", "not both"),
+            ("[mcp.x]\nurl = \"a.example\"", ":2: `mcp.x.url`"),
             ("[mcp.\"a b\"]\ncommand = \"p\"", ":1: \"a b\" cannot be the name of a server"),
             ("[mcp.x]\ncommand = \" \"", ":2: `mcp.x.command`: no program is named"),
             (

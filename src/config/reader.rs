@@ -205,6 +205,9 @@ impl Reader<'_> {
             (key, [name]) if setting.key.path.starts_with(sinks::PATH) => {
                 sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
             }
+            (KeyName::McpHeader, [name, header]) => {
+                servers.entry(name.clone()).or_default().set_header(header, value)
+            }
             (KeyName::McpEnv, [name, variable]) => {
                 servers.entry(name.clone()).or_default().set_env(variable, value)
             }

@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Caller, Connection, Elicit, KeptLists, Listing, McpTool, OfferedTool,
+    CallError, CallRequest, CallResult, Caller, Connection, KeptLists, Listing, McpTool, OfferedTool,
     ServerEntry, ToolCall, pass_on,
 };
 use playhouse_protocol::SessionId;
 use playhouse_protocol::walls::Sandbox;
+use playhouse_tools::web::Door;
 use playhouse_tools::{CallContext, Tool, ToolError, ToolScope, ToolSource};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -38,7 +39,7 @@ const LISTING: Duration = Duration::from_secs(30);
 /// Number of sessions whose tools are remembered. Beyond it all are made anew.
 const REMEMBERED: usize = 4_096;
 /// How long a session waits for the tools of servers of which nothing is known.
-const READY: Duration = Duration::from_secs(3);
+const READY: Duration = Duration::from_millis(800);
 /// How long a stop of all servers may take.
 const STOP: Duration = Duration::from_secs(12);
 
@@ -56,8 +57,8 @@ pub struct McpOptions {
     pub hidden: Vec<PathBuf>,
     /// Directories of the operator's below which the git directory of a worktree may lie.
     pub roots: Vec<PathBuf>,
-    /// Who asks people for servers; without, servers are told that nobody can be asked.
-    pub elicit: Option<Arc<dyn Elicit>>,
+    /// The way to servers that are addresses: to the public Internet, and to what the operator allowed beside it.
+    pub door: Door,
 }
 
 /// The state of a server, over all who share it.
@@ -80,11 +81,11 @@ pub enum McpState {
 pub struct McpStatus {
     /// Its name.
     pub name: String,
-    /// Its command, without the values of its environment.
+    /// Its command without the values of its environment, or its address without those of its headers.
     pub command: String,
     /// Its state.
     pub state: McpState,
-    /// Number of its processes.
+    /// Number of its processes or connections.
     pub running: usize,
     /// Number of sessions that use them now.
     pub sessions: usize,
@@ -151,7 +152,7 @@ impl McpServers {
     }
 
     fn with(options: McpOptions, rules: Rules) -> Self {
-        let McpOptions { entries, folder, runtime, sandbox, hidden, roots, elicit } = options;
+        let McpOptions { entries, folder, runtime, sandbox, hidden, roots, door } = options;
         let mut names = HashSet::new();
         let declared: Vec<Arc<Declared>> = entries
             .into_iter()
@@ -163,7 +164,7 @@ impl McpServers {
         let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
         let servers = Servers {
             declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
-            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, elicit }),
+            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, door }),
             known: Arc::clone(&known),
         };
         Self(Arc::new(Inner {
@@ -408,6 +409,7 @@ impl Caller for SessionCaller {
                 cancel: context.cancel.clone(),
                 timeout: None,
                 progress: Some(call.progress),
+                host: Some(Arc::clone(&context.host)),
             };
             lease.child().call(request).await.map_err(|error| match error {
                 CallError::Cancelled => ToolError::Cancelled(String::new()),

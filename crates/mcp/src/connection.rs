@@ -1,16 +1,20 @@
-//! A server that runs, spoken to over its standard input and output.
+//! A server that is spoken to: a program over its standard input and output, or an address over HTTP.
 //!
-//! - [`Connection::open`] starts the program and greets it. [`Connection::call`] and the lists are requests.
+//! - [`Connection::open`] starts the program and greets it, or greets the server behind the address. [`Connection::call`] and
+//!   the lists are requests.
 //! - A connection is shared: calls of all sessions go through `turns`, which are fair and keep sessions apart where a server
 //!   asks people something.
 //! - Every request ends: with its answer, when it is cancelled, at its deadline, or with the server. A request that is given up
 //!   is cancelled at the server, also if its future is dropped.
-//! - Dropping the connection ends the program with all that descends from it.
+//! - Dropping the connection ends the program with all that descends from it, or the session at the address.
 
+mod asking;
 mod call;
 mod handler;
+mod http;
 mod lines;
 mod lists;
+mod messages;
 mod pipe;
 mod scan;
 mod turns;
@@ -23,6 +27,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use playhouse_sandbox::Walls;
 use playhouse_sandbox::process::{Exit, ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
+use playhouse_tools::web::Door;
 use rmcp::model::{ErrorCode, ProtocolVersion, ServerNotification, ServerPeerInfo, SubscriptionFilter};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, RoleClient, RunningService,
@@ -37,11 +42,16 @@ use crate::entry::{Protocol, ServerEntry, Stdio, Transport};
 use crate::text::{cut, line};
 pub use call::{CallError, CallRequest};
 use handler::Handler;
-pub use handler::{Elicit, Elicitation, ElicitationAnswer, Progress, ProgressSink};
+pub use handler::{Progress, ProgressSink};
+use http::{Remote, Web};
 pub use lists::{MessageOfPrompt, ResourceContent};
-pub use pipe::Diagnosis;
-use pipe::{Noise, Pipe};
+pub use messages::Diagnosis;
+use messages::Noise;
+use pipe::Pipe;
 use turns::Turns;
+
+/// A connection that is served.
+type Service = RunningService<RoleClient, Arc<Handler>>;
 
 /// How long a server that closed its output has to end by itself, so that its exit code can be told.
 const LAST_BREATH: Duration = Duration::from_millis(500);
@@ -62,8 +72,8 @@ pub struct Place {
     pub scope: Scope,
     /// What holds it, built by the wishes of its entry.
     pub walls: Walls,
-    /// Who asks people for it; without, it is told that nobody can be asked.
-    pub elicit: Option<Arc<dyn Elicit>>,
+    /// The way to those that are addresses.
+    pub door: Door,
 }
 
 /// Why a server could not be started.
@@ -75,16 +85,37 @@ pub enum OpenError {
     /// Another attempt fails, too, until somebody changes something: a missing program.
     #[error("{0}")]
     Permanent(String),
+    /// The server wants an authorization that it was not given. Another attempt fails, too.
+    #[error("{}", unauthorized(.challenge.as_deref()))]
+    Unauthorized {
+        /// What it wants, in the words of `WWW-Authenticate`.
+        challenge: Option<String>,
+    },
 }
 
-/// A server that runs. Dropping it ends its processes.
+/// Tells that a server wants an authorization.
+fn unauthorized(challenge: Option<&str>) -> String {
+    let challenge = challenge.map(|text| format!(" (it wants: {text})")).unwrap_or_default();
+    format!(
+        "it answers 401: authorization is needed; configure a header for it, such as Authorization{challenge}"
+    )
+}
+
+/// What leads to a server.
+#[derive(Clone)]
+enum Link {
+    Program(Program),
+    Web(Arc<Remote>),
+}
+
+/// A server that runs, or that is reached. Dropping it ends its processes.
 pub struct Connection {
     server: String,
     timeout: Duration,
     peer: Peer<RoleClient>,
     handler: Arc<Handler>,
     info: Arc<ServerPeerInfo>,
-    program: Program,
+    link: Link,
     noise: Arc<Noise>,
     /// Why the server ended, once it has.
     ended: watch::Receiver<Option<Arc<str>>>,
@@ -94,9 +125,13 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let process = match &self.link {
+            Link::Program(program) => Some(program.id()),
+            Link::Web(_) => None,
+        };
         f.debug_struct("Connection")
             .field("server", &self.server)
-            .field("process", &self.program.id())
+            .field("process", &process)
             .finish_non_exhaustive()
     }
 }
@@ -158,16 +193,11 @@ impl Connection {
         place: &Place,
         lifecycle: ClientLifecycleMode,
     ) -> Result<Self, Failure> {
-        let program = start(entry, place).await.map_err(Failure::Final)?;
-        let pipes = program.take_output().zip(program.take_input());
-        let Some((output, input)) = pipes else {
-            return Err(Failure::Final(OpenError::Transient("its pipes are gone".to_owned())));
-        };
         let noise = Arc::new(Noise::default());
         let handler = Arc::new(Handler {
             server: entry.name.clone(),
             roots: place.roots.clone(),
-            elicit: place.elicit.clone(),
+            callers: std::sync::Mutex::default(),
             turns: Turns::new(),
             changed: watch::Sender::new(0),
             asking: watch::Sender::new(HashMap::new()),
@@ -175,15 +205,30 @@ impl Connection {
         });
         let close = CancellationToken::new();
         let guard = close.clone().drop_guard();
-        let pipe = Pipe::new(output, input, Arc::clone(&noise));
-        let serving = Box::pin(serve_client_with_lifecycle_and_ct(
-            Arc::clone(&handler),
-            pipe,
-            lifecycle,
-            close.clone(),
-        ));
+        let (serving, link): (BoxFuture<'_, Result<Service, ClientInitializeError>>, Link) = match &entry
+            .transport
+        {
+            Transport::Stdio(stdio) => {
+                let program = start(entry, stdio, place).await.map_err(Failure::Final)?;
+                let Some((output, input)) = program.take_output().zip(program.take_input()) else {
+                    return Err(Failure::Final(OpenError::Transient("its pipes are gone".to_owned())));
+                };
+                let pipe = Pipe::new(output, input, Arc::clone(&noise));
+                let (handler, close) = (Arc::clone(&handler), close.clone());
+                let serving = serve_client_with_lifecycle_and_ct(handler, pipe, lifecycle, close);
+                (Box::pin(serving), Link::Program(program))
+            }
+            Transport::Http(http) => {
+                let web = Web::new(http, place.door.clone(), Arc::clone(&noise)).map_err(Failure::Final)?;
+                let remote = web.remote();
+                let (handler, close) = (Arc::clone(&handler), close.clone());
+                let serving = serve_client_with_lifecycle_and_ct(handler, web, lifecycle, close);
+                (Box::pin(serving), Link::Web(remote))
+            }
+        };
         let service = match serving.await {
             Ok(service) => service,
+            Err(error) if let Some(failure) = link.failure(&error) => return Err(Failure::Final(failure)),
             Err(ClientInitializeError::JsonRpcError(error)) => {
                 let reason = cut(&error.message, MESSAGE);
                 return Err(match error.code {
@@ -192,21 +237,21 @@ impl Connection {
                     _ => Failure::Refused(reason),
                 });
             }
-            Err(error) => return Err(Failure::Final(not_greeted(&error, &program, &noise).await)),
+            Err(error) => return Err(Failure::Final(not_greeted(&error, &link, &noise).await)),
         };
         let peer = service.peer().clone();
         let info = peer
             .peer_info()
             .unwrap_or_else(|| Arc::new(ServerPeerInfo::new(ProtocolVersion::default(), Default::default())));
         let (sender, ended) = watch::channel(None);
-        tokio::spawn(see_to_its_end(service, program.clone(), close.clone(), sender));
+        tokio::spawn(see_to_its_end(service, link.clone(), close.clone(), sender));
         let connection = Self {
             server: entry.name.clone(),
             timeout: entry.timeout,
             peer,
             handler,
             info,
-            program,
+            link,
             noise,
             ended,
             close,
@@ -271,9 +316,12 @@ impl Connection {
         self.noise.known()
     }
 
-    /// The end of what it wrote to its standard error: 8 KB at most.
+    /// The end of what it wrote to its standard error: 8 KB at most. Empty for an address.
     pub fn last_words(&self) -> String {
-        self.program.last_words()
+        match &self.link {
+            Link::Program(program) => program.last_words(),
+            Link::Web(_) => String::new(),
+        }
     }
 
     /// Why the server ended, once it has.
@@ -281,11 +329,34 @@ impl Connection {
         self.ended.borrow().clone()
     }
 
-    /// Stops the server in good order: its input ends, then it is told to end, then it is killed. Requests fail from now on.
+    /// Stops the server in good order: its input ends, then it is told to end, then it is killed. At an address the session ends.
+    /// Requests fail from now on.
     pub async fn shutdown(&self) {
         self.close.cancel();
-        // However it ended, it has.
-        drop(self.program.stop(STOP_GRACE).await);
+        match &self.link {
+            // However it ended, it has.
+            Link::Program(program) => drop(program.stop(STOP_GRACE).await),
+            Link::Web(remote) => remote.end().await,
+        }
+    }
+}
+
+impl Link {
+    /// Why a server was not greeted, if that was for no answer of it.
+    fn failure(&self, error: &ClientInitializeError) -> Option<OpenError> {
+        let Self::Web(remote) = self else { return None };
+        let failure = match error {
+            ClientInitializeError::JsonRpcError(_) => remote.any_failure()?,
+            // Of the notice that the greeting is over.
+            ClientInitializeError::TransportError { error, .. } => CallError::Failed(error.error.to_string()),
+            _ => return None,
+        };
+        Some(match failure {
+            CallError::Unauthorized { challenge } => OpenError::Unauthorized { challenge },
+            CallError::Blocked(reason) => OpenError::Permanent(reason),
+            CallError::Failed(reason) => OpenError::Transient(reason),
+            other => OpenError::Transient(other.to_string()),
+        })
     }
 }
 
@@ -295,8 +366,7 @@ async fn reason_of(mut ended: watch::Receiver<Option<Arc<str>>>) -> Arc<str> {
     reason.unwrap_or_else(|| "the runtime was shut down".into())
 }
 
-async fn start(entry: &ServerEntry, place: &Place) -> Result<Program, OpenError> {
-    let Transport::Stdio(stdio) = &entry.transport;
+async fn start(entry: &ServerEntry, stdio: &Stdio, place: &Place) -> Result<Program, OpenError> {
     let Stdio { command, args, cwd, .. } = stdio;
     let words = std::iter::once(command).chain(args).map(Into::into).collect();
     let spec = Spec {
@@ -323,7 +393,7 @@ async fn start(entry: &ServerEntry, place: &Place) -> Result<Program, OpenError>
 }
 
 /// Why a server was not greeted.
-async fn not_greeted(error: &ClientInitializeError, program: &Program, noise: &Noise) -> OpenError {
+async fn not_greeted(error: &ClientInitializeError, link: &Link, noise: &Noise) -> OpenError {
     let closed = matches!(
         error,
         ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. }
@@ -341,6 +411,9 @@ async fn not_greeted(error: &ClientInitializeError, program: &Program, noise: &N
         };
         return OpenError::Transient(format!("it answered the greeting with something else: {error}"));
     }
+    let Link::Program(program) = link else {
+        return OpenError::Transient("the connection was closed".to_owned());
+    };
     let exit = timeout(LAST_BREATH, program.ended()).await.ok();
     let mut reason = end_reason(exit.as_ref(), program);
     if let Some(first) = noise.known().first.first() {
@@ -356,21 +429,28 @@ async fn not_greeted(error: &ClientInitializeError, program: &Program, noise: &N
 
 /// Waits for the end of a server, tells of it, and lets the program go. The end of the connection is one as well.
 async fn see_to_its_end(
-    service: RunningService<RoleClient, Arc<Handler>>,
-    program: Program,
+    service: Service,
+    link: Link,
     close: CancellationToken,
     ended: watch::Sender<Option<Arc<str>>>,
 ) {
     let mut closed = Box::pin(service.waiting());
-    let reason = tokio::select! {
-        biased;
-        () = close.cancelled() => "it was stopped".to_owned(),
-        _ = &mut closed => end_reason(timeout(LAST_BREATH, program.ended()).await.ok().as_ref(), &program),
-        exit = program.ended() => {
-            // What it wrote before is still read.
-            drop(timeout(LAST_BREATH, &mut closed).await);
-            end_reason(Some(&exit), &program)
-        }
+    let reason = match link {
+        Link::Web(_) => tokio::select! {
+            biased;
+            () = close.cancelled() => "it was stopped".to_owned(),
+            _ = &mut closed => "the connection was closed".to_owned(),
+        },
+        Link::Program(program) => tokio::select! {
+            biased;
+            () = close.cancelled() => "it was stopped".to_owned(),
+            _ = &mut closed => end_reason(timeout(LAST_BREATH, program.ended()).await.ok().as_ref(), &program),
+            exit = program.ended() => {
+                // What it wrote before is still read.
+                drop(timeout(LAST_BREATH, &mut closed).await);
+                end_reason(Some(&exit), &program)
+            }
+        },
     };
     // What it started is of no use without it, nor is one that closed its output.
     close.cancel();

@@ -8,6 +8,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::walls::WallsAllowed;
 use playhouse_sandbox::process::{Environment, Limits};
+use playhouse_tools::web::{Url, shown_url};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
@@ -17,7 +18,7 @@ use crate::text::hex;
 /// the certificates of the machine. No `HOME`: walls give it one of its own, and without walls it is declared where it is needed.
 const PASSED_DOWN: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// A server of tools. Values of its environment are secret: neither its `Debug` nor [`shown`](Self::shown) has them.
+/// A server of tools. Values of its environment and of its headers are secret: neither its `Debug` nor [`shown`](Self::shown) has them.
 #[derive(Clone, Debug)]
 pub struct ServerEntry {
     /// Its name: part of the names of its tools, and what people and rules call it.
@@ -49,6 +50,35 @@ pub struct ServerEntry {
 pub enum Transport {
     /// A program that is spoken to over its standard input and output.
     Stdio(Stdio),
+    /// An address that is spoken to over streamable HTTP.
+    Http(Http),
+}
+
+/// A server behind an address.
+#[derive(Clone)]
+pub struct Http {
+    /// Its address.
+    pub url: String,
+    /// Headers of each request, in the order in which they were declared.
+    pub headers: Vec<(String, SecretString)>,
+}
+
+impl Http {
+    /// Its address for people: without credentials, and without the values of its query.
+    fn shown(&self) -> String {
+        match Url::parse(&self.url) {
+            Ok(url) if url.query().is_some() => format!("{}?…", shown_url(&url)),
+            Ok(url) => shown_url(&url),
+            Err(_) => "(not an address)".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Http").field("url", &self.shown()).field("headers", &names).finish()
+    }
 }
 
 /// A server that is a program.
@@ -186,9 +216,18 @@ impl ServerEntry {
     /// An entry with defaults for all but its name and its program.
     pub fn stdio(name: impl Into<String>, command: impl Into<String>, args: Vec<String>) -> Self {
         let stdio = Stdio { command: command.into(), args, env: Vec::new(), cwd: None };
+        Self::new(name.into(), Transport::Stdio(stdio))
+    }
+
+    /// An entry with defaults for all but its name and its address.
+    pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self::new(name.into(), Transport::Http(Http { url: url.into(), headers: Vec::new() }))
+    }
+
+    fn new(name: String, transport: Transport) -> Self {
         Self {
-            name: name.into(),
-            transport: Transport::Stdio(stdio),
+            name,
+            transport,
             protocol: Protocol::default(),
             start_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(60),
@@ -201,8 +240,8 @@ impl ServerEntry {
         }
     }
 
-    /// SHA-256 of all that is declared, values of the environment included, as hexadecimal digits: another entry, and one that
-    /// was changed, have another hash.
+    /// SHA-256 of all that is declared, values of the environment and of headers included, as hexadecimal digits: another
+    /// entry, and one that was changed, have another hash.
     pub fn hash(&self) -> String {
         let mut hash = Hash(Sha256::new());
         hash.text("playhouse-mcp 1").text(&self.name);
@@ -214,6 +253,12 @@ impl ServerEntry {
                 }
                 hash.text(&format!("{cwd:?}"));
             }
+            Transport::Http(Http { url, headers }) => {
+                hash.text("http").text(url).number(headers.len() as u64);
+                for (name, value) in headers {
+                    hash.text(name).text(value.expose_secret());
+                }
+            }
         }
         let Self { protocol, start_timeout, timeout, tools, agents, scope, walls, limits, risk, .. } = self;
         hash.texts(&tools.allow).texts(&tools.deny);
@@ -223,13 +268,18 @@ impl ServerEntry {
         hex(&hash.0.finalize())
     }
 
-    /// The whole command for people, with the names of its environment and without their values.
+    /// The whole command for people, with the names of its environment and without their values; or the address, with the names
+    /// of its headers.
     pub fn shown(&self) -> String {
         match &self.transport {
             Transport::Stdio(stdio) => {
                 let env = stdio.env.iter().map(|(name, _)| format!("{name}=…"));
                 let words = std::iter::once(&stdio.command).chain(&stdio.args).map(|word| quoted(word));
                 env.chain(words).collect::<Vec<_>>().join(" ")
+            }
+            Transport::Http(http) => {
+                let headers = http.headers.iter().map(|(name, _)| format!(" {name}: …"));
+                format!("{}{}", http.shown(), headers.collect::<String>())
             }
         }
     }
@@ -280,7 +330,7 @@ mod tests {
 
     fn entry() -> ServerEntry {
         let mut entry = ServerEntry::stdio("files", "npx", vec!["-y".into(), "a server".into()]);
-        let Transport::Stdio(stdio) = &mut entry.transport;
+        let Transport::Stdio(stdio) = &mut entry.transport else { panic!("it is a program") };
         stdio.env = vec![("TOKEN".into(), "hunter2".into())];
         entry
     }
@@ -297,7 +347,7 @@ mod tests {
     fn whatever_changes_changes_the_hash() {
         type Change = fn(&mut ServerEntry);
         fn stdio(entry: &mut ServerEntry) -> &mut Stdio {
-            let Transport::Stdio(stdio) = &mut entry.transport;
+            let Transport::Stdio(stdio) = &mut entry.transport else { panic!("it is a program") };
             stdio
         }
         let changes: [Change; 14] = [
@@ -327,6 +377,25 @@ mod tests {
         hashes.dedup();
         assert_eq!(hashes.len(), 15);
         assert!(hashes.iter().all(|hash| hash.len() == 64));
+    }
+
+    #[test]
+    fn an_address_is_shown_without_secrets_and_hashed_with_them() {
+        let entry = |url: &str, value: &str| {
+            let mut entry = ServerEntry::http("docs", url);
+            let Transport::Http(http) = &mut entry.transport else { panic!("it is an address") };
+            http.headers = vec![("Authorization".into(), value.into())];
+            entry
+        };
+        let one = entry("https://me:hunter1@example.org/mcp?key=hunter2", "Bearer hunter3");
+        assert_eq!(one.shown(), "https://example.org/mcp?… Authorization: …");
+        assert!(!format!("{one:?}").contains("hunter"), "{one:?}");
+        let hashes = [
+            one.hash(),
+            entry("https://example.org/mcp", "Bearer hunter3").hash(),
+            entry("https://example.org/mcp", "Bearer hunter4").hash(),
+        ];
+        assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The MCP client: servers of tools that run as programs, and their tools as tools of the engine.
+//! The MCP client: servers of tools, which are programs or addresses, and their tools as tools of the engine.
 //!
 //! Plain async types. Who starts servers, shares them between sessions and stops them, lies in the crate of the actors.
 //!
 //! - [`ServerEntry`]: a server as an operator declares it
-//! - [`Connection`]: a server that runs, spoken to over its standard input and output
+//! - [`Connection`]: a server that is spoken to, over its standard input and output or over streamable HTTP
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
 //! - [`pass_on`]: two tools that stand for those of all servers, where these are too many
@@ -27,10 +27,12 @@ mod text;
 mod tool;
 
 pub use connection::{
-    CallError, CallRequest, Connection, Diagnosis, Elicit, Elicitation, ElicitationAnswer, MessageOfPrompt,
-    OpenError, Place, Progress, ProgressSink, ResourceContent,
+    CallError, CallRequest, Connection, Diagnosis, MessageOfPrompt, OpenError, Place, Progress, ProgressSink,
+    ResourceContent,
 };
-pub use entry::{Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish};
+pub use entry::{
+    Http, Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish,
+};
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use result::CallResult;
 pub use search::pass_on;

@@ -51,7 +51,8 @@ pub trait Host: Send + Sync {
 
     /// Asks the people behind the session, and waits until somebody answered, nobody did in time, or the call was
     /// cancelled. The request is durable before anyone sees it; after a restart of the engine the call that runs again
-    /// gets the answer of the request that it had made: so a call asks once.
+    /// gets the answer of the request that it had made: so a call asks the same questions once. A call asks one request at
+    /// a time.
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
 }
 

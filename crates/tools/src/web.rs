@@ -20,10 +20,11 @@ use std::time::Duration;
 use crate::tool::{CallContext, ToolError};
 
 pub use address::{Allowed, Refusal};
-pub use door::{Answer, Door, DoorError, Request, Resolver};
+pub use door::{Answer, Door, DoorError, Request, Resolver, Share, shown as shown_url};
 pub use fetch::WebFetch;
 pub use mcp::McpSearch;
-pub use reqwest::Url;
+pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+pub use reqwest::{Method, Url};
 pub use search::{
     CodeQuery, CodeSearch, Endpoint, EndpointError, SearchBackend, SearchError, SearchOptions, WebQuery,
     WebSearch,

@@ -49,7 +49,8 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             | KeyName::McpAgents
             | KeyName::McpRead
             | KeyName::McpWrite => "[\"/opt\"]",
-            KeyName::McpEnv => "\"m\"",
+            KeyName::McpEnv | KeyName::McpHeader => "\"m\"",
+            KeyName::McpUrl => "\"https://a.example\"",
             KeyName::McpScope => "\"tenant\"",
             KeyName::McpSandbox => "\"walls\"",
             KeyName::McpRisk => "\"safe\"",
@@ -81,7 +82,8 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
             KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
             name if key.path.starts_with("sinks.") => of_sink(name),
-            KeyName::McpCommand => "",
+            KeyName::McpCommand | KeyName::McpUrl => "",
+            KeyName::McpHeader => "mcp.n.url = \"https://a.example\"",
             _ if key.path.starts_with("mcp.") => "mcp.n.command = \"p\"",
             KeyName::CaptureDescription => "capture.n.schema = \"schema.json\"",
             KeyName::CaptureSchema => "capture.n.description = \"Keeps it.\"",

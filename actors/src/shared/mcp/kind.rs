@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_mcp::{Connection, Elicit, OpenError, Place, ServerEntry, ServerSandbox, ServerScope};
+use playhouse_mcp::{Connection, OpenError, Place, ServerEntry, ServerSandbox, ServerScope, Transport};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::walls::Sandbox;
 use playhouse_sandbox::process::Scope;
 use playhouse_sandbox::{Walls, WallsSpec, blocking};
 use playhouse_tools::ToolScope;
+use playhouse_tools::web::Door;
 use sha2::{Digest as _, Sha256};
 
 use super::known::{Declared, Known};
@@ -74,13 +75,18 @@ pub(super) struct Ground {
     pub(super) hidden: Vec<PathBuf>,
     /// Directories below which the git directory of a worktree may lie.
     pub(super) roots: Vec<PathBuf>,
-    /// Who asks people for them.
-    pub(super) elicit: Option<Arc<dyn Elicit>>,
+    /// The way to those that are addresses.
+    pub(super) door: Door,
 }
 
 impl Ground {
     /// Where the server of a key runs. Blocks.
     fn place(&self, entry: &ServerEntry, key: &ServerKey) -> Result<Place, StartError> {
+        if let Transport::Http(_) = entry.transport {
+            // It runs elsewhere, and is told of no directory.
+            let (workdir, door) = (self.folder.clone(), self.door.clone());
+            return Ok(Place { workdir, roots: Vec::new(), scope: Scope::new(), walls: Walls::open(), door });
+        }
         let own = self.folder.join(digits(&key.tenant)).join(&key.hash[..FOLDER_DIGITS.min(key.hash.len())]);
         let workdir = key.workspace.as_deref().map_or_else(|| own.join("work"), Path::to_owned);
         let failed = |error: std::io::Error| StartError::Transient(error.to_string());
@@ -107,7 +113,7 @@ impl Ground {
             }
         };
         let roots = key.workspace.iter().map(|_| workdir.clone()).collect();
-        Ok(Place { workdir, roots, scope: Scope::new(), walls, elicit: self.elicit.clone() })
+        Ok(Place { workdir, roots, scope: Scope::new(), walls, door: self.door.clone() })
     }
 }
 
@@ -142,6 +148,9 @@ impl Kind for Servers {
                 Connection::open(&declared.entry, &place).await.map_err(|error| match error {
                     OpenError::Transient(reason) => StartError::Transient(reason),
                     OpenError::Permanent(reason) => StartError::Permanent(reason),
+                    unauthorized @ OpenError::Unauthorized { .. } => {
+                        StartError::Permanent(unauthorized.to_string())
+                    }
                 })?;
             let connection = Arc::new(connection);
             // Seen from here, so that no change is missed.

@@ -1,10 +1,13 @@
 use std::path::Path;
 
 use playhouse_mcp::{ServerScope, Transport, WallsWish};
+use playhouse_policy::Verdict;
 use playhouse_protocol::IdGenerator;
+use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::storage::SessionStorage;
-use playhouse_tools::{Alone, OutputSink, Registry, ToolOutput};
+use playhouse_tools::web::Door;
+use playhouse_tools::{Alone, Host, OutputSink, Prepared, Registry, Showing, ToolOutput};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Map, json};
 use tempfile::TempDir;
@@ -55,7 +58,7 @@ impl Stage {
             sandbox: Sandbox::BestEffort,
             hidden: Vec::new(),
             roots: Vec::new(),
-            elicit: None,
+            door: Door::new(Vec::new()),
         };
         let rules = Rules {
             first_backoff: Duration::ZERO,
@@ -94,6 +97,35 @@ impl Stage {
         let context = self.context();
         let prepared = tool.prepare(&Map::new(), &context).await?;
         tool.execute(prepared.plan, &context).await
+    }
+}
+
+/// Somebody who gives this answer to every question.
+struct Person {
+    alone: Alone,
+    answer: QuestionAnswer,
+}
+
+impl Host for Person {
+    fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
+        self.alone.find(tool)
+    }
+
+    fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
+        self.alone.judge(tool, prepared)
+    }
+
+    fn showing(&self) -> Showing {
+        self.alone.showing()
+    }
+
+    fn todos(&self) -> Arc<[Todo]> {
+        self.alone.todos()
+    }
+
+    fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {
+        assert!(questions[0].question.contains("Which colour?"), "{questions:?}");
+        Box::pin(std::future::ready(self.answer.clone()))
     }
 }
 
@@ -186,6 +218,31 @@ async fn a_server_that_dies_three_times_is_left_alone_until_somebody_connects_it
 }
 
 #[tokio::test]
+async fn a_question_of_a_server_is_put_to_the_people_behind_the_call() {
+    const ASK: &str = r#"call=$id; printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Which colour?","requestedSchema":{"type":"object","properties":{"colour":{"type":"string","enum":["red","green"]}},"required":["colour"]}}}'; read -r reply; id=$call; say "$(printf '%s' "$reply" | sed 's/"/\\"/g; s/.*/{"content":[{"type":"text","text":"&"}]}/')""#;
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let mut asking = entry("sh");
+    let Transport::Stdio(stdio) = &mut asking.transport else { panic!("it is a program") };
+    stdio.args[1] = SCRIPT.replace("exit 4", ASK);
+    let servers = stage.servers(vec![asking]);
+    let tools = known(&servers, &scope).await;
+    let green = QuestionAnswer::Answered { answers: vec![vec!["green".into()]] };
+    for (answer, says) in [
+        (green, r#""result":{"action":"accept","content":{"colour":"green"}}"#),
+        (QuestionAnswer::Rejected, r#""action":"decline""#),
+        (QuestionAnswer::TimedOut, r#""action":"cancel""#),
+    ] {
+        let mut context = stage.context();
+        context.host = Arc::new(Person { alone: Alone::default(), answer });
+        let tool = tools.iter().find(|tool| tool.spec().name == "mcp_sh_die").unwrap();
+        let prepared = tool.prepare(&Map::new(), &context).await.unwrap();
+        let told = tool.execute(prepared.plan, &context).await.unwrap().output;
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_that_changes_is_asked_for_again() {
     let mut stage = Stage::new();
     let scope = stage.scope();
@@ -221,12 +278,23 @@ async fn a_server_that_cannot_start_says_why() {
     let mut stage = Stage::new();
     let scope = stage.scope();
     let mut missing = entry("sh");
-    let Transport::Stdio(stdio) = &mut missing.transport;
+    let Transport::Stdio(stdio) = &mut missing.transport else { panic!("it is a program") };
     stdio.command = "no-such-program".into();
     let servers = stage.servers(vec![missing]);
     let error = servers.connect("sh", &scope).await.unwrap_err();
     assert!(error.contains("no-such-program"), "{error}");
     assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("no-such-program")));
+}
+
+#[tokio::test]
+async fn a_server_behind_an_address_is_reached_through_the_door() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![ServerEntry::http("web", "http://127.0.0.1:1/mcp")]);
+    let error = servers.connect("web", &scope).await.unwrap_err();
+    assert!(error.contains("allow_private"), "{error}");
+    assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("loopback")));
+    assert_eq!(servers.status()[0].command, "http://127.0.0.1:1/mcp");
 }
 
 #[tokio::test]

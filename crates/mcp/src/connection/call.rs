@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::SessionId;
+use playhouse_tools::Host;
 use rmcp::model::{
     CancelledNotificationParam, ClientRequest, CustomRequest, CustomResult, ErrorData, InputRequest,
     InputRequiredResult, ProgressToken, RequestId, ServerResult,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
+use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::handler::{Handler, answered, question};
-use super::{Connection, ElicitationAnswer, MESSAGE, ProgressSink, reason_of};
+use super::asking::Asker;
+use super::handler::{Handler, answered, nobody, question};
+use super::{Connection, Link, MESSAGE, ProgressSink, reason_of, unauthorized};
 use crate::result::CallResult;
 use crate::text::cut;
 
@@ -42,6 +44,8 @@ pub struct CallRequest {
     pub timeout: Option<Duration>,
     /// Where its progress is told.
     pub progress: Option<ProgressSink>,
+    /// Who puts questions of the server to people; it is told that there is nobody if `None`.
+    pub host: Option<Arc<dyn Host>>,
 }
 
 /// Why a request has no result.
@@ -59,6 +63,18 @@ pub enum CallError {
     /// The server answered with an error.
     #[error("the server answered with an error: {0}")]
     Refused(String),
+    /// The request did not reach the server, or its answer did not come back.
+    #[error("{0}")]
+    Failed(String),
+    /// The address of the server, or one that it leads to, may not be reached.
+    #[error("{0}")]
+    Blocked(String),
+    /// The server wants an authorization that it was not given.
+    #[error("{}", unauthorized(.challenge.as_deref()))]
+    Unauthorized {
+        /// What it wants, in the words of `WWW-Authenticate`.
+        challenge: Option<String>,
+    },
     /// The answer is not one that the protocol has, or one that is not understood.
     #[error("the answer of the server was not understood: {0}")]
     Malformed(String),
@@ -68,8 +84,10 @@ pub enum CallError {
 pub(super) struct Bounds<'a> {
     pub(super) timeout: Duration,
     pub(super) cancel: Option<&'a CancellationToken>,
-    /// Who is asked what the server wants to know.
+    /// Whose it is.
     pub(super) session: Option<SessionId>,
+    /// Who is asked what the server wants to know.
+    pub(super) asker: Option<&'a Asker>,
     pub(super) progress: Option<&'a ProgressSink>,
 }
 
@@ -88,19 +106,22 @@ impl Connection {
     /// # Errors
     /// There is no result. A tool that failed has one, with [`CallResult::is_error`].
     pub async fn call(&self, request: CallRequest) -> Result<CallResult, CallError> {
-        let CallRequest { session, tool, arguments, cancel, timeout, progress } = request;
+        let CallRequest { session, tool, arguments, cancel, timeout, progress, host } = request;
         let _turn = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(CallError::Cancelled),
             reason = reason_of(self.ended.clone()) => return Err(CallError::Ended(reason)),
             turn = self.handler.turns.take(session) => turn,
         };
+        let asker = host.map(Asker::new);
+        let _calling = asker.as_ref().map(|asker| self.handler.calling(session, asker));
         let params =
             Map::from_iter([("name".to_owned(), tool.into()), ("arguments".to_owned(), arguments.into())]);
         let bounds = Bounds {
             timeout: timeout.unwrap_or(self.timeout),
             cancel: Some(&cancel),
             session: Some(session),
+            asker: asker.as_deref(),
             progress: progress.as_ref(),
         };
         let result = self.request("tools/call", params, bounds).await?;
@@ -132,7 +153,7 @@ impl Connection {
                 biased;
                 () = bounds.cancelled() => return Err(CallError::Cancelled),
                 reason = reason_of(self.ended.clone()) => return Err(CallError::Ended(reason)),
-                answers = self.answers(wanted.input_requests.unwrap_or_default(), bounds.session) => answers?,
+                answers = self.answers(wanted.input_requests.unwrap_or_default(), &bounds) => answers?,
             };
             again = params.clone();
             if !answers.is_empty() {
@@ -149,16 +170,18 @@ impl Connection {
     async fn answers(
         &self,
         questions: BTreeMap<String, InputRequest>,
-        session: Option<SessionId>,
+        bounds: &Bounds<'_>,
     ) -> Result<BTreeMap<String, Value>, CallError> {
         let mut answers = BTreeMap::new();
         for (key, request) in questions {
             let answer = match request {
                 InputRequest::ListRoots(_) => serde_json::to_value(self.handler.roots()),
                 InputRequest::Elicitation(request) => {
-                    let answer = match (question(request.params), session) {
-                        (Some(question), Some(session)) => self.handler.ask(session, question).await,
-                        _ => ElicitationAnswer::Decline("nobody can be asked this".to_owned()),
+                    let answer = match (question(request.params), bounds.session, bounds.asker) {
+                        (Some(question), Some(session), Some(asker)) => {
+                            self.handler.ask(session, asker, question).await
+                        }
+                        _ => nobody(),
                     };
                     serde_json::to_value(answered(answer))
                 }
@@ -187,7 +210,8 @@ impl Connection {
             Ok(handle) => handle,
             Err(_) => return Err(self.gone().await),
         };
-        let mut pending = Pending { peer: &self.peer, id: Some(id) };
+        let failed = id.clone();
+        let mut pending = Pending { connection: self, id: Some(id) };
         let _watched = bounds.progress.map(|sink| {
             self.handler.watch(progress_token.clone(), Arc::clone(sink));
             Watched(&self.handler, progress_token)
@@ -220,7 +244,9 @@ impl Connection {
         match answer {
             Ok(Ok(ServerResult::CustomResult(CustomResult(result)))) => Ok(result),
             Ok(Ok(_)) => Err(CallError::Malformed("it is of another kind".to_owned())),
-            Ok(Err(ServiceError::McpError(error))) => Err(CallError::Refused(refusal(&error))),
+            Ok(Err(ServiceError::McpError(error))) => {
+                Err(self.link.failure_of(&failed).unwrap_or_else(|| CallError::Refused(refusal(&error))))
+            }
             Ok(Err(ServiceError::Cancelled { .. })) => Err(CallError::Cancelled),
             Ok(Err(_)) | Err(_) => Err(self.gone().await),
         }
@@ -237,6 +263,23 @@ impl Connection {
     }
 }
 
+impl Link {
+    /// Why a request failed that has no answer of the server.
+    fn failure_of(&self, id: &RequestId) -> Option<CallError> {
+        match self {
+            Self::Program(_) => None,
+            Self::Web(remote) => remote.failure(id),
+        }
+    }
+
+    /// Ends what waits for the answer of a request.
+    fn abandon(&self, id: &RequestId) {
+        if let Self::Web(remote) = self {
+            remote.abandon(id);
+        }
+    }
+}
+
 /// The text of an error of a server.
 fn refusal(error: &ErrorData) -> String {
     let message = cut(&error.message, MESSAGE);
@@ -248,7 +291,7 @@ fn refusal(error: &ErrorData) -> String {
 
 /// A request that the server may still work on: it is told when nobody wants the answer any more.
 struct Pending<'a> {
-    peer: &'a Peer<RoleClient>,
+    connection: &'a Connection,
     id: Option<RequestId>,
 }
 
@@ -257,7 +300,8 @@ impl Drop for Pending<'_> {
         let Some(id) = self.id.take() else { return };
         // Outside of a runtime the connection ends as well.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let peer = self.peer.clone();
+        self.connection.link.abandon(&id);
+        let peer = self.connection.peer.clone();
         runtime.spawn(async move {
             let reason = Some("nobody waits for the answer any more".to_owned());
             let params = CancelledNotificationParam::new(Some(id), reason);

@@ -6,7 +6,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
 use playhouse_protocol::SessionId;
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -19,26 +18,15 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
+use super::asking::Asker;
 use super::turns::Turns;
 
 /// Number of progress notices that are kept for calls that are not known yet.
 const EARLY: usize = 16;
 
-/// Asks people on behalf of a server.
-pub trait Elicit: Send + Sync {
-    /// Asks the people behind a session. Dropped when the call that it is about has ended.
-    fn elicit<'a>(
-        &'a self,
-        server: &'a str,
-        session: SessionId,
-        question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer>;
-}
-
 /// A question of a server.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Elicitation {
+pub(super) enum Elicitation {
     /// For values.
     Form {
         /// What is asked.
@@ -50,16 +38,14 @@ pub enum Elicitation {
     Url {
         /// Why.
         message: String,
-        /// Its address, which nobody has looked at.
+        /// Its address, unchecked.
         url: String,
-        /// Tells such questions apart; empty if the server gave none.
-        id: String,
     },
 }
 
 /// What became of a question.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ElicitationAnswer {
+pub(super) enum ElicitationAnswer {
     /// Answered; with the values of a form.
     Accept(Option<Value>),
     /// Not answered by choice; with a reason for the server.
@@ -86,7 +72,8 @@ pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 pub(super) struct Handler {
     pub(super) server: String,
     pub(super) roots: Vec<PathBuf>,
-    pub(super) elicit: Option<Arc<dyn Elicit>>,
+    /// The calls that run, and the people behind them.
+    pub(super) callers: Mutex<Callers>,
     pub(super) turns: Arc<Turns>,
     /// Counts notices that a list changed.
     pub(super) changed: watch::Sender<u64>,
@@ -101,6 +88,25 @@ pub(super) struct Sinks {
     sinks: HashMap<ProgressToken, ProgressSink>,
     /// Notices that came before their call was known.
     early: VecDeque<(ProgressToken, Progress)>,
+}
+
+/// The calls that run and that have people behind them.
+#[derive(Default)]
+pub(super) struct Callers {
+    next: u64,
+    running: Vec<(u64, SessionId, Arc<Asker>)>,
+}
+
+/// A call in [`Callers`], until this is dropped.
+pub(super) struct Calling<'a> {
+    handler: &'a Handler,
+    number: u64,
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.handler.callers().running.retain(|(number, ..)| *number != self.number);
+    }
 }
 
 /// A question that is open, until this is dropped.
@@ -124,6 +130,19 @@ impl Handler {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call that runs: questions of the server may be put to the people behind it.
+    pub(super) fn calling(&self, session: SessionId, asker: &Arc<Asker>) -> Calling<'_> {
+        let mut callers = self.callers();
+        let number = callers.next;
+        callers.next += 1;
+        callers.running.push((number, session, Arc::clone(asker)));
+        Calling { handler: self, number }
+    }
+
     /// Tells progress of a call to a sink, also what came before.
     pub(super) fn watch(&self, token: ProgressToken, sink: ProgressSink) {
         let mut sinks = self.sinks();
@@ -143,29 +162,39 @@ impl Handler {
         let only = self.turns.only();
         // Whose the next question is has to be known.
         self.turns.keep_apart();
-        match only {
-            Some(session) => self.ask(session, question).await,
-            None if self.turns.sessions() == 0 => {
-                ElicitationAnswer::Decline("questions are taken only while a call runs".to_owned())
-            }
-            None => ElicitationAnswer::Decline(
-                "calls of several sessions run, so nobody can tell whom the question is for: call again"
+        let Some(session) = only else {
+            return ElicitationAnswer::Decline(match self.turns.sessions() {
+                0 => "questions are taken only while a call runs".to_owned(),
+                _ => "calls of several sessions run, so nobody can tell whom the question is for: call again"
                     .to_owned(),
-            ),
+            });
+        };
+        // Which of several calls of a session it is about cannot be told: all have the same people behind them.
+        let asker = self
+            .callers()
+            .running
+            .iter()
+            .find(|(_, of, _)| *of == session)
+            .map(|(.., asker)| Arc::clone(asker));
+        match asker {
+            Some(asker) => self.ask(session, &asker, question).await,
+            None => nobody(),
         }
     }
 
-    /// Asks the people behind a session, as long as calls of it run.
-    pub(super) async fn ask(&self, session: SessionId, question: Elicitation) -> ElicitationAnswer {
-        let Some(elicit) = &self.elicit else {
-            return ElicitationAnswer::Decline("there is nobody to ask".to_owned());
-        };
+    /// Asks the people behind a call, as long as calls of its session run.
+    pub(super) async fn ask(
+        &self,
+        session: SessionId,
+        asker: &Asker,
+        question: Elicitation,
+    ) -> ElicitationAnswer {
         self.asking.send_modify(|asking| *asking.entry(session).or_default() += 1);
         let _asking = Asking(self, session);
         tokio::select! {
             biased;
             () = self.turns.left(session) => ElicitationAnswer::Cancel,
-            answer = elicit.elicit(&self.server, session, question) => answer,
+            answer = asker.ask(&self.server, question) => answer,
         }
     }
 
@@ -203,8 +232,8 @@ pub(super) fn question(params: ElicitRequestParams) -> Option<Elicitation> {
             let schema = serde_json::to_value(requested_schema).ok()?;
             Some(Elicitation::Form { message, schema })
         }
-        ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
-            Some(Elicitation::Url { message, url, id: elicitation_id })
+        ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
+            Some(Elicitation::Url { message, url })
         }
         _ => None,
     }
@@ -233,6 +262,10 @@ pub(super) fn answered(answer: ElicitationAnswer) -> ElicitResult {
         }
         ElicitationAnswer::Cancel => ElicitResult::new(ElicitationAction::Cancel),
     }
+}
+
+pub(super) fn nobody() -> ElicitationAnswer {
+    ElicitationAnswer::Decline("there is nobody to ask".to_owned())
 }
 
 fn unknown_question() -> ElicitationAnswer {
@@ -304,10 +337,8 @@ impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         capabilities.roots = Some(RootsCapabilities::default());
-        if self.elicit.is_some() {
-            let elicitation = ElicitationCapability::new().with_form(FormElicitationCapability::new());
-            capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
-        }
+        let elicitation = ElicitationCapability::new().with_form(FormElicitationCapability::new());
+        capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
         let client = Implementation::new("playhouse", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(capabilities, client).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }

@@ -7,10 +7,9 @@ use memchr::memchr;
 use rmcp::model::RequestId;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use super::messages::LONGEST;
 use super::scan::Scan;
 
-/// The longest line that is held, in bytes: a longer message is dropped.
-pub(super) const LONGEST: usize = 16 << 20;
 /// Room that is made for one read, in bytes.
 const READ: usize = 64 * 1024;
 

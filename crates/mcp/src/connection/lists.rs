@@ -142,8 +142,13 @@ impl Connection {
             reason = reason_of(self.ended.clone()) => return Err(CallError::Ended(reason)),
             turn = self.handler.turns.take(session) => turn,
         };
-        let bounds =
-            Bounds { timeout: self.timeout, cancel: Some(cancel), session: Some(session), progress: None };
+        let bounds = Bounds {
+            timeout: self.timeout,
+            cancel: Some(cancel),
+            session: Some(session),
+            asker: None,
+            progress: None,
+        };
         let result = self.request(method, params, bounds).await?;
         serde_json::from_value(result).map_err(|error| CallError::Malformed(error.to_string()))
     }
@@ -160,7 +165,8 @@ impl Connection {
         for _ in 0..PAGES {
             let params =
                 cursor.take().map(|cursor| ("cursor".to_owned(), cursor.into())).into_iter().collect();
-            let bounds = Bounds { timeout: PAGE_TIMEOUT, cancel: None, session: None, progress: None };
+            let bounds =
+                Bounds { timeout: PAGE_TIMEOUT, cancel: None, session: None, asker: None, progress: None };
             let mut page = self.request(method, params, bounds).await?;
             let Some(Value::Array(listed)) = page.get_mut(field).map(Value::take) else {
                 return Err(CallError::Malformed(format!("{method}: there is no list of {field}")));

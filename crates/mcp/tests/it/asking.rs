@@ -3,16 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_mcp::{Connection, Elicitation};
+use playhouse_mcp::CallRequest;
+use playhouse_tools::Host;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::stage::{Person, entry, open, place, request, session, text_of, watched};
+use crate::stage::{Person, open, request, session, text_of, watched};
 
-async fn with(person: &Arc<Person>, arguments: &[&str]) -> Connection {
-    let mut place = place();
-    place.elicit = Some(Arc::<Person>::clone(person));
-    Connection::open(&entry(arguments), &place).await.unwrap().0
+/// A call of the tool that asks for a name, made for somebody.
+fn ask(person: &Arc<Person>, number: u64) -> CallRequest {
+    let host = Some(Arc::<Person>::clone(person) as Arc<dyn Host>);
+    CallRequest { session: session(number), host, ..request("ask", json!({})) }
+}
+
+fn person(name: &str) -> Arc<Person> {
+    Arc::new(Person { name: name.to_owned(), ..Person::default() })
 }
 
 fn action(text: &str) -> (String, Value) {
@@ -23,16 +28,18 @@ fn action(text: &str) -> (String, Value) {
 #[tokio::test]
 async fn whoever_calls_is_asked_in_both_protocols() {
     for arguments in [&[][..], &["--modern"]] {
-        let person = Arc::new(Person::default());
-        let connection = with(&person, arguments).await;
-        let mut ask = request("ask", json!({}));
-        ask.session = session(3);
-        let answer = text_of(connection.call(ask).await.unwrap());
-        assert_eq!(action(&answer), ("accept".into(), session(3).as_str().into()));
-        let asked = person.asked.lock().unwrap();
-        let [(asked, Elicitation::Form { message, schema })] = &asked[..] else { panic!("{asked:?}") };
-        assert_eq!((*asked, message.as_str()), (session(3), "Who are you?"));
-        assert_eq!(schema["properties"]["name"]["type"], "string");
+        let (one, other) = (person("one"), person("other"));
+        let connection = open(arguments).await.unwrap();
+        let answer = text_of(connection.call(ask(&other, 3)).await.unwrap());
+        assert_eq!(action(&answer), ("accept".into(), "other".into()));
+        let answer = text_of(connection.call(ask(&one, 1)).await.unwrap());
+        assert_eq!(action(&answer), ("accept".into(), "one".into()));
+        let asked = other.asked.lock().unwrap();
+        let [questions] = &asked[..] else { panic!("{asked:?}") };
+        assert!(
+            questions[0].question.starts_with("The server scripted asks: Who are you?\n"),
+            "{questions:?}"
+        );
     }
 }
 
@@ -46,23 +53,23 @@ async fn where_nobody_can_be_asked_it_is_declined() {
 
 #[tokio::test]
 async fn nobody_is_asked_while_calls_of_several_sessions_run_and_then_they_run_apart() {
-    let person = Arc::new(Person::default());
-    let connection = with(&person, &[]).await;
+    let person = person("me");
+    let connection = open(&[]).await.unwrap();
     let (mut hang, mut told) = watched(request("hang", json!({})));
     hang.session = session(2);
     let stop = hang.cancel.clone();
     let (hung, ()) = tokio::join!(connection.call(hang), async {
         told.recv().await.unwrap();
-        let answer = text_of(connection.call(request("ask", json!({}))).await.unwrap());
+        let answer = text_of(connection.call(ask(&person, 1)).await.unwrap());
         assert_eq!(action(&answer).0, "decline");
         assert!(answer.contains("calls of several sessions"), "{answer}");
         assert!(person.asked.lock().unwrap().is_empty());
         // From now on this one waits until the other has ended.
-        let mut ask = Box::pin(connection.call(request("ask", json!({}))));
+        let mut ask = Box::pin(connection.call(ask(&person, 1)));
         assert!(futures::poll!(&mut ask).is_pending());
         stop.cancel();
         let answer = text_of(ask.await.unwrap());
-        assert_eq!(action(&answer), ("accept".into(), session(1).as_str().into()));
+        assert_eq!(action(&answer), ("accept".into(), "me".into()));
     });
     assert!(hung.is_err());
 }
@@ -71,10 +78,14 @@ async fn nobody_is_asked_while_calls_of_several_sessions_run_and_then_they_run_a
 async fn a_call_does_not_run_out_of_time_while_somebody_is_asked() {
     let (arrived, mut arrival) = mpsc::channel(1);
     let gate = Arc::new(Semaphore::new(0));
-    let person =
-        Arc::new(Person { gate: Some(Arc::clone(&gate)), arrived: Some(arrived), ..Person::default() });
-    let connection = with(&person, &[]).await;
-    let mut ask = request("ask", json!({}));
+    let person = Arc::new(Person {
+        name: "me".into(),
+        gate: Some(Arc::clone(&gate)),
+        arrived: Some(arrived),
+        ..Person::default()
+    });
+    let connection = open(&[]).await.unwrap();
+    let mut ask = ask(&person, 1);
     ask.timeout = Some(Duration::from_millis(1_000));
     let (answer, ()) = tokio::join!(connection.call(ask), async {
         arrival.recv().await.unwrap();
@@ -92,8 +103,8 @@ async fn a_question_goes_with_the_call_that_it_is_about() {
         arrived: Some(arrived),
         ..Person::default()
     });
-    let connection = with(&person, &[]).await;
-    let ask = request("ask", json!({}));
+    let connection = open(&[]).await.unwrap();
+    let ask = ask(&person, 1);
     let cancel = ask.cancel.clone();
     let (answer, ()) = tokio::join!(connection.call(ask), async {
         arrival.recv().await.unwrap();

@@ -81,7 +81,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("process");
     // The shell that is the server tells its number, and is silent.
-    let playhouse_mcp::Transport::Stdio(stdio) = &mut silent.transport;
+    let playhouse_mcp::Transport::Stdio(stdio) = &mut silent.transport else { panic!("it is a program") };
     stdio.command = "/bin/sh".into();
     stdio.args =
         vec!["-c".into(), format!("echo $$ > {0}.new; mv {0}.new {0}; exec cat > /dev/null", file.display())];

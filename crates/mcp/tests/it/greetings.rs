@@ -47,7 +47,7 @@ async fn a_server_that_never_answers_is_given_up() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_not_tried_again() {
     let mut missing = entry(&[]);
-    let playhouse_mcp::Transport::Stdio(stdio) = &mut missing.transport;
+    let playhouse_mcp::Transport::Stdio(stdio) = &mut missing.transport else { panic!("it is a program") };
     stdio.command = "no-such-program".into();
     let error = connect(&missing).await.unwrap_err();
     assert!(matches!(&error, OpenError::Permanent(text) if text.contains("no-such-program")), "{error:?}");
@@ -66,7 +66,7 @@ async fn what_is_no_protocol_is_skipped_and_told() {
 #[tokio::test]
 async fn a_server_gets_what_is_declared_and_nothing_else() {
     let mut declared = entry(&[]);
-    let playhouse_mcp::Transport::Stdio(stdio) = &mut declared.transport;
+    let playhouse_mcp::Transport::Stdio(stdio) = &mut declared.transport else { panic!("it is a program") };
     stdio.env = vec![("TOKEN".into(), "hunter2".into())];
     let (connection, _) = Connection::open(&declared, &place()).await.unwrap();
     let environment = call(&connection, "environment").await.unwrap();

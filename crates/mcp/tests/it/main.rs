@@ -6,5 +6,7 @@ mod asking;
 mod calls;
 mod ends;
 mod greetings;
+mod http;
 mod lists;
 mod stage;
+mod web;

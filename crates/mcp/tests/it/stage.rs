@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Connection, Elicit, Elicitation, ElicitationAnswer, OpenError, Place,
-    Progress, ServerEntry,
+    CallError, CallRequest, CallResult, Connection, OpenError, Place, Progress, ServerEntry,
 };
+use playhouse_policy::Verdict;
 use playhouse_protocol::SessionId;
+use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_sandbox::Walls;
 use playhouse_sandbox::process::Scope;
+use playhouse_tools::web::Door;
+use playhouse_tools::{Alone, Host, Prepared, Showing, Tool, ToolError};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +51,7 @@ pub(crate) fn place() -> Place {
         roots: vec!["/tmp".into()],
         scope: Scope::new(),
         walls: Walls::open(),
-        elicit: None,
+        door: Door::new(Vec::new()),
     }
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn request(tool: &str, arguments: Value) -> CallRequest {
         cancel: CancellationToken::new(),
         timeout: None,
         progress: None,
+        host: None,
     }
 }
 
@@ -95,22 +99,35 @@ pub(crate) fn watched(mut request: CallRequest) -> (CallRequest, mpsc::Receiver<
 /// Somebody who is asked, and answers as soon as the test does.
 #[derive(Default)]
 pub(crate) struct Person {
-    pub(crate) asked: Mutex<Vec<(SessionId, Elicitation)>>,
+    pub(crate) alone: Alone,
+    /// What they answer.
+    pub(crate) name: String,
+    pub(crate) asked: Mutex<Vec<Vec<Question>>>,
     /// Holds answers back, if there is one.
     pub(crate) gate: Option<Arc<tokio::sync::Semaphore>>,
     /// Told of each question.
     pub(crate) arrived: Option<mpsc::Sender<()>>,
 }
 
-impl Elicit for Person {
-    fn elicit<'a>(
-        &'a self,
-        server: &'a str,
-        session: SessionId,
-        question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
-        assert_eq!(server, "scripted");
-        self.asked.lock().unwrap().push((session, question));
+impl Host for Person {
+    fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
+        self.alone.find(tool)
+    }
+
+    fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict {
+        self.alone.judge(tool, prepared)
+    }
+
+    fn showing(&self) -> Showing {
+        self.alone.showing()
+    }
+
+    fn todos(&self) -> Arc<[Todo]> {
+        self.alone.todos()
+    }
+
+    fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer> {
+        self.asked.lock().unwrap().push(questions);
         Box::pin(async move {
             if let Some(arrived) = &self.arrived {
                 arrived.send(()).await.unwrap();
@@ -118,7 +135,7 @@ impl Elicit for Person {
             if let Some(gate) = &self.gate {
                 gate.acquire().await.unwrap().forget();
             }
-            ElicitationAnswer::Accept(Some(serde_json::json!({"name": session.as_str()})))
+            QuestionAnswer::Answered { answers: vec![vec![self.name.clone()]] }
         })
     }
 }

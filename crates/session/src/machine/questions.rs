@@ -10,7 +10,7 @@ use crate::fold::{FoldError, OpenQuestion};
 
 impl Machine {
     /// A running call asks. One that runs again after a restart is given the answer to what it had asked before, or
-    /// goes on waiting for it.
+    /// goes on waiting for it. Other questions than those that were answered are a new request.
     pub(super) fn on_ask(
         &mut self,
         call: PartId,
@@ -27,12 +27,12 @@ impl Machine {
         let before =
             self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.question.clone());
         let question = match before {
-            Some(OpenQuestion { answer: Some(answer), .. }) => {
+            Some(OpenQuestion { answer: Some(answer), questions: before, .. }) if before == questions => {
                 self.effects.push(Effect::TellAnswer(call, answer));
                 return Ok(());
             }
-            Some(open) => open.id,
-            None => {
+            Some(OpenQuestion { id, answer: None, .. }) => id,
+            _ => {
                 let question = stamp.ids.next(stamp.now);
                 self.append(Record::QuestionAsked(QuestionAsked { question, call, questions }), stamp.now)?;
                 question

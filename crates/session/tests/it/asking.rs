@@ -2,7 +2,7 @@
 
 use playhouse_protocol::Record;
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
+use playhouse_protocol::question::{Question, Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::Effect;
 use playhouse_session::{CallReport, Deadline, Input, Session};
 
@@ -154,6 +154,19 @@ fn an_answer_that_a_crash_kept_from_the_call_is_told_to_the_one_that_runs_again(
     assert_eq!(h.reply_to_question(yes())[0], "append question.settled(yes)");
     run(&mut h);
     assert_eq!(h.ask("question"), ["tell question yes"]);
+}
+
+#[test]
+fn a_call_that_asks_something_else_after_an_answer_makes_a_new_request() {
+    let mut h = asking();
+    h.reply_to_question(yes());
+    assert_eq!(h.ask("question"), ["tell question yes"], "the same is asked once");
+    let call = h.call("question");
+    let other = Question { question: "Other?".into(), ..question() };
+    let lines = h.on(Input::Ask(call, vec![other]));
+    assert_eq!(lines, ["append question.asked", "arm Question in 60000 ms"]);
+    assert_eq!(h.reply_to_question(yes())[0], "append question.settled(yes)");
+    assert_eq!(h.questions.len(), 2);
 }
 
 #[test]

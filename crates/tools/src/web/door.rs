@@ -17,7 +17,7 @@ use playhouse_sandbox::blocking;
 use playhouse_tls::Trust;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
-use reqwest::{Client, Response, Url, redirect};
+use reqwest::{Client, Method, Response, Url, redirect};
 use thiserror::Error;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -31,6 +31,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(15);
 /// Requests of one door under way at once; the others wait their turn. Bounds what bodies take in memory.
 const REQUESTS: usize = 64;
+/// Requests of one door under way at once whose answers may be streams that end: calls of servers of tools.
+const EXCHANGES: usize = 256;
+/// Streams of one door that are open at once and that have no end.
+const STREAMS: usize = 512;
 /// Names that are resolved at once: the system's resolver blocks a thread for each.
 const LOOKUPS: usize = 8;
 /// Addresses of one name that are tried.
@@ -167,6 +171,8 @@ struct Shared {
     /// Made when it is needed: it loads the certificates that the machine trusts.
     client: OnceCell<Client>,
     requests: Arc<Semaphore>,
+    exchanges: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Door {
@@ -175,23 +181,41 @@ impl std::fmt::Debug for Door {
     }
 }
 
-/// A request: a GET, or with a body a POST.
+/// Which bound of requests under way at once a request counts against. Each has one of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// Answers that are read at once: 64.
+    #[default]
+    Fetch,
+    /// Answers that may take minutes: 256.
+    Exchange,
+    /// Answers without an end: 512. One more is refused at once.
+    Stream,
+}
+
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Where it goes.
     pub url: Url,
     /// Beside those that every request has. They go to the first server only.
     pub headers: HeaderMap,
-    /// The body of a POST.
+    /// GET, POST or DELETE.
+    pub method: Method,
+    /// Its body.
     pub body: Option<Bytes>,
-    /// Whether redirects are followed; those of a POST never are.
+    /// Whether redirects are followed. Those of other methods than GET only if they keep the method (307, 308) and lead to the
+    /// same origin.
     pub follow: bool,
+    /// What bounds how many of its kind are under way.
+    pub share: Share,
 }
 
 impl Request {
     /// A GET that follows redirects.
     pub fn get(url: Url) -> Self {
-        Self { url, headers: HeaderMap::new(), body: None, follow: true }
+        let (method, share) = (Method::GET, Share::Fetch);
+        Self { url, headers: HeaderMap::new(), method, body: None, follow: true, share }
     }
 }
 
@@ -228,10 +252,16 @@ impl Door {
     }
 
     fn through(rules: Rules, resolver: Arc<dyn Resolver>) -> Self {
-        let requests = Arc::new(Semaphore::new(REQUESTS));
-        Self {
-            shared: Arc::new(Shared { rules: Arc::new(rules), resolver, client: OnceCell::new(), requests }),
-        }
+        let permits = |most| Arc::new(Semaphore::new(most));
+        let shared = Shared {
+            rules: Arc::new(rules),
+            resolver,
+            client: OnceCell::new(),
+            requests: permits(REQUESTS),
+            exchanges: permits(EXCHANGES),
+            streams: permits(STREAMS),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Checks all of an address that can be checked before its name is resolved.
@@ -272,16 +302,25 @@ impl Door {
         request: Request,
         follows: &(dyn Fn(&Url, &Url) -> Result<(), String> + Send + Sync),
     ) -> Result<Answer, DoorError> {
-        let Request { mut url, mut headers, body, follow } = request;
+        let Request { mut url, mut headers, method, body, follow, share } = request;
         let shared = &self.shared;
         let closed = |_| unreachable(&url, "the engine is shutting down");
-        let place = shared.requests.clone().acquire_owned().await.map_err(closed)?;
+        let place = match share {
+            Share::Fetch => shared.requests.clone().acquire_owned().await.map_err(closed)?,
+            Share::Exchange => shared.exchanges.clone().acquire_owned().await.map_err(closed)?,
+            Share::Stream => shared
+                .streams
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| unreachable(&url, &format!("{STREAMS} streams are open already")))?,
+        };
         let client = shared.client.get_or_try_init(|| self.connect()).await?;
         for hop in 0..=HOPS {
             self.check(&url)?;
+            let sending = client.request(method.clone(), url.clone());
             let sending = match &body {
-                None => client.get(url.clone()),
-                Some(body) => client.post(url.clone()).body(body.clone()),
+                None => sending,
+                Some(body) => sending.body(body.clone()),
             };
             let sent = sending.headers(headers.clone()).send().await;
             let response = sent.map_err(|error| failure(&url, &error))?;
@@ -298,7 +337,8 @@ impl Door {
                 to: to.chars().take(500).collect(),
                 reason: reason.to_owned(),
             };
-            if !follow || body.is_some() {
+            let keeps_method = matches!(status.as_u16(), 307 | 308);
+            if !follow || (method != Method::GET && !keeps_method) {
                 return Err(stays(&location, "configure the address that it leads to"));
             }
             if hop == HOPS {
@@ -310,6 +350,9 @@ impl Door {
                     next.as_str(),
                     "it is not encrypted any more; fetch it by itself if that is what you want",
                 ));
+            }
+            if method != Method::GET && next.origin() != url.origin() {
+                return Err(stays(next.as_str(), "configure the address that it leads to"));
             }
             follows(&url, &next).map_err(|reason| stays(next.as_str(), &reason))?;
             if next.origin() != url.origin() {
@@ -412,7 +455,7 @@ fn harmless(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// `url` for people: without credentials, query and fragment, which may be secret, and not too long.
-pub(super) fn shown(url: &Url) -> String {
+pub fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // Fails for addresses that cannot have credentials.
     let _ = url.set_username("");

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use reqwest::Method;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::charset::essence;
-use super::door::{Answer, Door, Request, shown};
+use super::door::{Answer, Door, Request, Share, shown};
 use super::events::Events;
 use super::search::{CodeQuery, Endpoint, SearchBackend, SearchError, WebQuery};
 use crate::files::document::cut_characters;
@@ -138,7 +139,14 @@ impl McpSearch {
             headers.insert(PROTOCOL, HeaderValue::from_static(VERSION));
         }
         let body = Some(Bytes::from(body.to_string()));
-        let request = Request { url: self.endpoint.url.clone(), headers, body, follow: false };
+        let request = Request {
+            url: self.endpoint.url.clone(),
+            headers,
+            method: Method::POST,
+            body,
+            follow: false,
+            share: Share::Fetch,
+        };
         Ok(self.door.send(request).await?)
     }
 

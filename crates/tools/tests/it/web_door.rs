@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use playhouse_tools::web::{Door, DoorError, Request, Url};
+use playhouse_tools::web::{Door, DoorError, Method, Request, Share, Url};
 
 use super::web_server::{Reply, Server, door, named};
 
@@ -140,13 +140,53 @@ async fn what_was_meant_for_one_server_does_not_reach_the_next() {
     assert!(seen.header("user-agent").unwrap().contains("playhouse/"));
 }
 
+fn post(url: &str) -> Request {
+    Request { method: Method::POST, body: Some("x".into()), share: Share::Exchange, ..get(url) }
+}
+
 #[tokio::test]
 async fn a_post_is_not_sent_elsewhere() {
-    let server = Server::start(|_| Reply::new(307, "Location: /other", "")).await;
-    let request = Request { body: Some("x".into()), ..get(&server.url("/")) };
-    let error = door().send(request).await.unwrap_err();
-    assert!(matches!(error, DoorError::Redirect { .. }), "{error}");
-    assert_eq!(server.paths(), ["/"]);
+    let other = Server::start(|_| Reply::ok("text/plain", "other")).await;
+    let target = other.url("/");
+    let server = Server::start(move |seen| match seen.path.as_str() {
+        "/found" => Reply::to("/here"),
+        "/kept" => Reply::new(307, "Location: /here", ""),
+        "/away" => Reply::new(308, &format!("Location: {target}"), ""),
+        _ => Reply::ok("text/plain", &seen.body),
+    })
+    .await;
+    let unfollowed = Request { follow: false, ..post(&server.url("/kept")) };
+    for request in [post(&server.url("/found")), post(&server.url("/away")), unfollowed] {
+        let error = door().send(request).await.unwrap_err();
+        assert!(matches!(error, DoorError::Redirect { .. }), "{error}");
+    }
+    assert!(other.paths().is_empty());
+    assert_eq!(server.paths(), ["/found", "/away", "/kept"]);
+    // Within the origin it is the same request.
+    let answer = door().send(post(&server.url("/kept"))).await.unwrap();
+    assert_eq!(answer.body(100).await.unwrap(), b"x");
+    let delete = Request { method: Method::DELETE, ..get(&server.url("/here")) };
+    assert_eq!(door().send(delete).await.unwrap().status, 200);
+    assert!(server.seen().last().unwrap().head.starts_with("delete /here "));
+}
+
+#[tokio::test]
+async fn streams_that_stay_open_hold_up_nothing_else() {
+    let stream = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    let server = Server::start(move |seen| match seen.path.as_str() {
+        "/stream" => Reply::hanging(stream),
+        _ => Reply::ok("text/plain", "hello"),
+    })
+    .await;
+    let door = door();
+    let mut open = Vec::new();
+    for share in [Share::Stream, Share::Exchange] {
+        for _ in 0..70 {
+            let request = Request { share, ..get(&server.url("/stream")) };
+            open.push(door.send(request).await.unwrap());
+        }
+    }
+    assert_eq!(door.send(get(&server.url("/"))).await.unwrap().status, 200);
 }
 
 #[tokio::test]
