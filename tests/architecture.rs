@@ -347,7 +347,7 @@ fn keys_are_opened_only_where_they_are_sent() {
             "crates/llm/src/",
             "crates/tools/src/web/search.rs",
             "crates/exporters/src/keys.rs",
-            // Hands a server of tools the environment that is declared for it.
+            // Hands a server of tools the environment or the headers that are declared for it.
             "crates/mcp/src/entry.rs",
             "src/mock.rs",
         ];

@@ -8,7 +8,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::walls::WallsAllowed;
 use playhouse_sandbox::process::{Environment, Limits};
-use playhouse_tools::web::{Url, shown_url};
+use playhouse_tools::web::{HeaderMap, HeaderName, HeaderValue, Url, shown_url};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
@@ -17,6 +17,19 @@ use crate::text::hex;
 /// The names of the environment of this process that every server gets: where programs lie, the language, the time zone, and
 /// the certificates of the machine. No `HOME`: walls give it one of its own, and without walls it is declared where it is needed.
 const PASSED_DOWN: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// Headers that the client sets: they cannot be declared.
+const OWN_HEADERS: [&str; 9] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "transfer-encoding",
+];
 
 /// A server of tools. Values of its environment and of its headers are secret: neither its `Debug` nor [`shown`](Self::shown) has them.
 #[derive(Clone, Debug)]
@@ -64,6 +77,23 @@ pub struct Http {
 }
 
 impl Http {
+    /// The headers, with the values that are declared. Errors do not have them.
+    pub(crate) fn header_map(&self) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let wrong = |why: &str| format!("its header \"{}\" {why}", name.escape_debug());
+            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("has no valid name"))?;
+            if OWN_HEADERS.contains(&header.as_str()) {
+                return Err(wrong("is set by the client: leave it out"));
+            }
+            let mut value = HeaderValue::from_str(value.expose_secret())
+                .map_err(|_| wrong("has a value with characters that a header cannot have"))?;
+            value.set_sensitive(true);
+            headers.append(header, value);
+        }
+        Ok(headers)
+    }
+
     /// Its address for people: without credentials, and without the values of its query.
     fn shown(&self) -> String {
         match Url::parse(&self.url) {
@@ -396,6 +426,19 @@ mod tests {
             entry("https://example.org/mcp", "Bearer hunter4").hash(),
         ];
         assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2]);
+    }
+
+    #[test]
+    fn headers_are_checked_without_telling_their_values() {
+        let of = |name: &str, value: &str| {
+            let headers = vec![(name.to_owned(), value.to_owned().into())];
+            Http { url: String::new(), headers }.header_map()
+        };
+        assert_eq!(of("Authorization", "Bearer x").unwrap().len(), 1);
+        for (name, value) in [("Mcp-Session-Id", "hunter2"), ("a b", "hunter2"), ("X-A", "hunter2\n")] {
+            let error = of(name, value).unwrap_err();
+            assert!(error.contains(name) && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]
