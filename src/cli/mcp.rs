@@ -60,7 +60,7 @@ pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
             config::mcp::check_name(&name).map_err(Failure::usage)?;
             let workspace = directory(of.as_deref())?.to_string_lossy().into_owned();
             let held = open(common).await?;
-            let place = McpPlace { workspace: Some(workspace) };
+            let place = McpPlace { workspace };
             let tested = held.client().connect_mcp_server(&name, &place).await;
             held.close().await;
             test(&tested?, format)
@@ -93,7 +93,11 @@ fn row(server: &McpServerView) -> String {
     let tools = tools
         .as_ref()
         .map_or_else(|| "tools not known yet".to_owned(), |tools| format!("{} tools", tools.len()));
-    let mut row = format!("{name:<16} {:<12} {tools:<20} {}\n", standing(*status), visible(command));
+    let mut row = format!(
+        "{name:<16} {:<12} {tools:<20} {}\n",
+        standing(*status),
+        visible(command.as_deref().unwrap_or_default())
+    );
     if let Some(error) = error {
         row.push_str(&format!("  {}\n", visible(error)));
     }
@@ -132,8 +136,9 @@ fn test(server: &McpServerView, format: Shape) -> CommandResult {
 
 /// Appends a server to the configuration file. What is there stays as it is.
 fn add(common: &Common, name: &str, env: &[String], command: &[String]) -> CommandResult {
-    let settings = common.settings()?;
-    if settings.mcp.contains_key(name) {
+    let place = Settings::place(common.config.as_deref(), &super::variable);
+    let is_there = place.as_ref().is_some_and(|file| file.exists());
+    if is_there && common.settings()?.mcp.contains_key(name) {
         return Err(Failure::usage(format!(
             "there is a server \"{name}\" already: change it in the configuration"
         )));
@@ -185,7 +190,10 @@ fn add(common: &Common, name: &str, env: &[String], command: &[String]) -> Comma
     // A link stays one.
     let target = fs_err::canonicalize(&file).unwrap_or_else(|_| file.clone());
     new.persist(target).map_err(|error| error.error)?;
-    say(&format!("added to {}; `playhouse mcp test {name}` starts it", file.display()));
+    say(&format!(
+        "added to {}; `playhouse mcp test {name}` starts it. An engine that runs has it when it is started again",
+        file.display()
+    ));
     Ok(Exit::Completed)
 }
 

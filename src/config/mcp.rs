@@ -181,6 +181,12 @@ impl McpDraft {
     }
 }
 
+/// Whether tools of two servers could have one name: `mcp_a_b_c` is `b_c` of `a` and `c` of `a_b`.
+pub(super) fn mixes_up(one: &str, other: &str) -> bool {
+    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('_'));
+    begins(one, other) || begins(other, one)
+}
+
 /// Refuses a name that could not begin those of tools.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
@@ -223,6 +229,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, says) in [
+            ("[mcp.a]\ncommand = \"p\"\n[mcp.a_b]\ncommand = \"p\"", "could have the same name"),
             ("[mcp.x]\nargs = [\"a\"]", ":1: the server \"x\" has no `command`"),
             ("[mcp.x]\ncommand = \"p\"\nurl = \"https://a.example\"", "not both"),
             ("[mcp.x]\nurl = \"a.example\"", ":2: `mcp.x.url`"),

@@ -130,6 +130,13 @@ impl Reader<'_> {
         for (name, draft) in servers {
             let line = draft.line;
             let server = draft.finish(&name).map_err(|message| self.error(line, message))?;
+            let mixes = |other: &&String| mcp::mixes_up(other, &name);
+            if let Some(other) = self.settings.mcp.keys().find(mixes) {
+                let message = format!(
+                    "tools of the servers \"{other}\" and \"{name}\" could have the same name: give one another name"
+                );
+                return Err(self.error(line, message));
+            }
             self.settings.mcp.insert(name, server);
         }
         for (name, draft) in providers {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Caller, Connection, KeptLists, Listing, McpTool, OfferedTool,
-    ServerEntry, ToolCall, pass_on,
+    CallError, CallRequest, CallResult, Caller, Connection, KeptLists, McpTool, OfferedTool, ServerEntry,
+    ToolCall, pass_on,
 };
 use playhouse_protocol::SessionId;
 use playhouse_protocol::walls::Sandbox;
@@ -227,18 +227,15 @@ impl McpServers {
         Some(seen.offered.iter().map(named).collect())
     }
 
-    /// What a server was seen to offer last.
-    pub fn listing(&self, name: &str) -> Option<Arc<Listing>> {
-        let declared = self.0.declared(name).ok()?;
-        Some(self.0.known.of(&declared.hash)?.listing)
-    }
-
     /// All servers, in the order in which they are declared.
-    pub fn status(&self) -> Vec<McpStatus> {
+    /// For a `tenant`, only what is its own is counted and told.
+    pub fn status(&self, tenant: Option<&str>) -> Vec<McpStatus> {
         let children = self.0.leases.status();
         let disabled = lock(&self.0.disabled).clone();
         let status = self.0.declared.iter().map(|declared| {
-            let own: Vec<_> = children.iter().filter(|child| *child.key.hash == declared.hash).collect();
+            let is_own = |key: &ServerKey| tenant.is_none_or(|tenant| tenant == &*key.tenant);
+            let own = children.iter().filter(|child| *child.key.hash == declared.hash);
+            let own: Vec<_> = own.filter(|child| is_own(&child.key)).collect();
             let running = |state| matches!(state, State::Running { .. } | State::Idle { .. });
             let count = own.iter().filter(|child| running(child.state)).count();
             let seen = self.0.known.of(&declared.hash);
@@ -299,7 +296,7 @@ impl ToolSource for McpServers {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
         for declared in inner.declared.iter().filter(|declared| !disabled.contains(&declared.entry.name)) {
             let key = ServerKey::new(declared, scope);
-            let Some(seen) = inner.known.of(&declared.hash) else {
+            let Some(seen) = inner.known.of_key(&key) else {
                 inner.ask(key, scope.session);
                 continue;
             };

@@ -21,14 +21,14 @@ use crate::tool::{Artifact, CallContext, Plan, Prepared, Risk, Tool, ToolError, 
 
 pub use examples::{EXAMPLES, example};
 
+/// Permissions that are those of no tool of this name.
+const RESERVED: [&str; 4] = ["mcp", "external_directory", "doom_loop", "edit"];
 /// The longest description, in bytes.
 pub const LONGEST_DESCRIPTION: usize = 8 * 1024;
 /// The member of arguments that holds a value that is no object.
 const VALUE: &str = "value";
 /// The longest preview, in bytes.
 const LONGEST_PREVIEW: usize = 64 * 1024;
-/// The URI by which a schema refers to itself where it stands within another one.
-const INNER: &str = "urn:playhouse:captured";
 
 /// Why there can be no such capture tool: the part that is wrong, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -85,14 +85,8 @@ impl CaptureTool {
             }
         }
         let is_wrapped = !is_of_objects(schema);
-        let (checked, parameters) = match is_wrapped {
-            false => (CheckedSchema::new(schema)?, shown(schema)),
-            true => {
-                // What is wrong with it is told of itself.
-                CheckedSchema::new(schema)?;
-                (CheckedSchema::new(&wrapped(schema, true))?, wrapped(&shown(schema), false))
-            }
-        };
+        let checked = CheckedSchema::new(schema)?;
+        let parameters = if is_wrapped { wrapped(&shown(schema)) } else { shown(schema) };
         let spec = ToolSpec { name: name.to_owned(), description: description.to_owned(), parameters };
         Ok(Self { spec, schema: checked, is_wrapped, by_name_only: false })
     }
@@ -105,17 +99,18 @@ impl CaptureTool {
     }
 
     fn value(&self, input: &Map<String, Value>) -> Result<Value, ToolError> {
-        let whole = Value::Object(input.clone());
-        self.schema.check(&whole).map_err(|problems| {
+        let value = match (self.is_wrapped, input.get(VALUE)) {
+            (false, _) => Ok(Value::Object(input.clone())),
+            (true, Some(value)) if input.len() == 1 => Ok(value.clone()),
+            (true, _) => Err(format!("\"{VALUE}\" is the only argument, and needed")),
+        };
+        let checked = value.and_then(|value| self.schema.check(&value).map(|()| value));
+        checked.map_err(|problems| {
             let name = &self.spec.name;
             ToolError::Invalid(format!(
                 "nothing was kept: the arguments of {name} do not fit its schema\n{problems}"
             ))
-        })?;
-        match (self.is_wrapped, whole) {
-            (true, Value::Object(mut whole)) => Ok(whole.remove(VALUE).unwrap_or_default()),
-            (_, whole) => Ok(whole),
-        }
+        })
     }
 }
 
@@ -130,6 +125,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
     if name.starts_with(MCP_PREFIX) {
         return Err(format!("is \"{shown}\": names of tools of MCP servers begin with {MCP_PREFIX}"));
+    }
+    if RESERVED.contains(&name) {
+        return Err(format!("is \"{shown}\", which is the name of a permission"));
     }
     if name == SUBMIT_OUTPUT {
         return Err(format!("is \"{shown}\", which is reserved for answers that have a schema"));
@@ -158,20 +156,16 @@ fn shown(schema: &Value) -> Value {
     shown
 }
 
-/// The schema of objects whose member [`VALUE`] is of `schema`. References within it lead where they did before: those to definitions
-/// where the definitions stand now, and with a `base` all others, too.
-fn wrapped(schema: &Value, base: bool) -> Value {
+/// The schema of objects whose member [`VALUE`] is of `schema`, as models are shown it. References to definitions lead where the
+/// definitions stand now.
+fn wrapped(schema: &Value) -> Value {
     let mut inner = schema.clone();
     let mut outer = json!({"type": "object", "required": [VALUE], "additionalProperties": false});
     if let Value::Object(members) = &mut inner {
-        for key in ["$schema", "$defs", "definitions"] {
-            let moved = if base && key != "$schema" { None } else { members.remove(key) };
-            if let Some(moved) = moved {
+        for key in ["$defs", "definitions"] {
+            if let Some(moved) = members.remove(key) {
                 outer[key] = moved;
             }
-        }
-        if base {
-            members.entry("$id").or_insert_with(|| INNER.into());
         }
     }
     outer["properties"] = json!({VALUE: inner});

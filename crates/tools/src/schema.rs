@@ -15,12 +15,19 @@ const DEEPEST: usize = 96;
 const MOST_PROBLEMS: usize = 5;
 /// The longest problem, in characters.
 const LONGEST_PROBLEM: usize = 300;
+/// So often a schema is held against a part of a value at most.
+const MOST_WORK: usize = 50_000;
+/// Keywords by which a schema is known or found under another name.
+const NAMES: [&str; 5] = ["$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
 /// Memory that a pattern may take, in bytes.
 const PATTERN_BYTES: usize = 1024 * 1024;
 
 /// A JSON Schema that is understood.
 #[derive(Debug)]
-pub struct CheckedSchema(Validator);
+pub struct CheckedSchema {
+    validator: Validator,
+    schema: Value,
+}
 
 /// Why something is no JSON Schema, in words for whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -46,12 +53,19 @@ impl CheckedSchema {
                 "the schema is too large: at most {LARGEST} bytes, and {DEEPEST} values within each other"
             )));
         }
+        check_names(schema, schema, true).map_err(NoSchema)?;
         let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
         let built = jsonschema::options().with_pattern_options(patterns).build(schema);
-        built.map(Self).map_err(|error| {
+        let understood = |validator| Self { validator, schema: schema.clone() };
+        built.map(understood).map_err(|error| {
             let place = place(&error.instance_path().to_string());
             NoSchema(format!("{place}{}", shortened(&error.to_string())))
         })
+    }
+
+    /// Whether `value` can be held against the schema with bounded work.
+    pub fn is_affordable(&self, value: &Value) -> bool {
+        is_affordable(&self.schema, value)
     }
 
     /// Whether `value` is as the schema says.
@@ -62,12 +76,92 @@ impl CheckedSchema {
         if depth(value) > DEEPEST {
             return Err(format!("more than {DEEPEST} values within each other"));
         }
+        if !self.is_affordable(value) {
+            return Err("the schema takes too long to be held against this value".to_owned());
+        }
         let tell = |error: jsonschema::ValidationError<'_>| {
             format!("{}{}", place(&error.instance_path().to_string()), shortened(&error.to_string()))
         };
-        let problems: Vec<String> = self.0.iter_errors(value).take(MOST_PROBLEMS).map(tell).collect();
+        let problems: Vec<String> = self.validator.iter_errors(value).take(MOST_PROBLEMS).map(tell).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
+}
+
+/// Whether a schema refers only to places of its own, by their paths.
+fn check_names(root: &Value, schema: &Value, is_root: bool) -> Result<(), String> {
+    let inside = match schema {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(members) => {
+            for (name, value) in
+                members.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+            {
+                if NAMES.contains(&name) || (name == "$id" && !is_root) {
+                    return Err(format!("\"{name}\" is not understood: refer to \"#/$defs/NAME\""));
+                }
+                if name == "$ref" && target(root, value).is_none() {
+                    return Err(format!(
+                        "\"$ref\" leads to {}, which is not in the schema",
+                        shortened(value)
+                    ));
+                }
+            }
+            members.values().collect()
+        }
+        _ => Vec::new(),
+    };
+    inside.into_iter().try_for_each(|inner| check_names(root, inner, false))
+}
+
+/// The place in a schema that a reference names.
+fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    root.pointer(reference.strip_prefix('#')?)
+}
+
+/// Whether holding a schema against a value ends soon: references may double the work with each step.
+fn is_affordable(root: &Value, value: &Value) -> bool {
+    let mut left = MOST_WORK;
+    let mut open = vec![(root, value)];
+    while let Some((schema, value)) = open.pop() {
+        if left == 0 || open.len() > MOST_WORK {
+            return false;
+        }
+        left -= 1;
+        let Value::Object(schema) = schema else { continue };
+        let at = |name: &str| schema.get(name);
+        let list = |name: &str| at(name).and_then(Value::as_array).into_iter().flatten();
+        let table =
+            |name: &str| at(name).and_then(Value::as_object).into_iter().flatten().map(|(_, schema)| schema);
+        open.extend(
+            at("$ref").and_then(Value::as_str).and_then(|name| target(root, name)).map(|to| (to, value)),
+        );
+        let same = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(list);
+        let same = same.chain(["not", "if", "then", "else"].into_iter().filter_map(at));
+        let same = same.chain(["dependentSchemas", "dependencies"].into_iter().flat_map(table));
+        open.extend(same.map(|schema| (schema, value)));
+        match value {
+            Value::Object(members) => {
+                let own = at("properties").and_then(Value::as_object);
+                let patterns: Vec<&Value> = table("patternProperties").collect();
+                for (name, member) in members {
+                    open.extend(own.and_then(|own| own.get(name)).map(|schema| (schema, member)));
+                    let others = ["additionalProperties", "unevaluatedProperties"].into_iter().filter_map(at);
+                    open.extend(patterns.iter().copied().chain(others).map(|schema| (schema, member)));
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let by_place =
+                        ["prefixItems", "items"].into_iter().filter_map(|name| at(name)?.get(index));
+                    let all = ["items", "additionalItems", "contains", "unevaluatedItems"]
+                        .into_iter()
+                        .filter_map(at);
+                    open.extend(by_place.chain(all).map(|schema| (schema, item)));
+                }
+            }
+            _ => {}
+        }
+    }
+    true
 }
 
 /// `a.b[2]: ` of `/a/b/2`; nothing for the whole.
@@ -123,7 +217,7 @@ fn depth(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -156,6 +250,8 @@ mod tests {
         for (schema, says) in [
             (json!({"type": "objekt"}), "type"),
             (json!({"$ref": "http://127.0.0.1:9/never.json"}), "never.json"),
+            (json!({"$dynamicRef": "#x"}), "$dynamicRef"),
+            (json!({"properties": {"a": {"$id": "b"}}}), "$id"),
             (json!({"$ref": "file:///etc/passwd"}), "passwd"),
             (json!({"pattern": "(a"}), "pattern"),
             (json!({"pattern": "(?<=a)b"}), "pattern"),
@@ -167,6 +263,31 @@ mod tests {
         }
         let deep = (0..200).fold(json!({}), |inner, _| json!({"not": inner}));
         assert!(CheckedSchema::new(&deep).unwrap_err().to_string().contains("too large"));
+    }
+
+    #[test]
+    fn a_schema_that_doubles_the_work_with_each_step_is_not_followed() {
+        let of = |number: usize| json!({"$ref": format!("#/$defs/a{number}")});
+        let mut defs: Map<String, Value> = (0..45)
+            .map(|number| (format!("a{number}"), json!({"allOf": [of(number + 1), of(number + 1)]})))
+            .collect();
+        defs.insert("a45".to_owned(), json!({"type": "object"}));
+        let wide = json!({"$defs": defs, "$ref": "#/$defs/a0"});
+        let deep = json!({"$defs": {"a": {"allOf": [
+            {"properties": {"x": {"$ref": "#/$defs/a"}}}, {"properties": {"x": {"$ref": "#/$defs/a"}}}
+        ]}}, "$ref": "#/$defs/a"});
+        let nested = (0..60).fold(json!({}), |inner, _| json!({"x": inner}));
+        for (schema, value) in [(wide, json!({})), (deep, nested), (json!({"$ref": "#"}), json!(1))] {
+            let told = match CheckedSchema::new(&schema) {
+                Ok(schema) => schema.check(&value).unwrap_err(),
+                Err(error) => error.to_string(),
+            };
+            assert!(told.contains("too long"), "{told}");
+        }
+        // One that is only large is.
+        let items = json!({"items": {"properties": {"a": {"type": "integer"}}}});
+        let many: Vec<Value> = (0..10_000).map(|number| json!({"a": number})).collect();
+        assert_eq!(CheckedSchema::new(&items).unwrap().check(&many.into()), Ok(()));
     }
 
     #[test]

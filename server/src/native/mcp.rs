@@ -37,8 +37,9 @@ pub enum McpStanding {
 pub struct McpServerView {
     /// Its name.
     pub name: String,
-    /// Its command, without the values of its environment.
-    pub command: String,
+    /// Its command or its address, without the values of its environment and its headers; only for clients without a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// How it stands.
     pub status: McpStanding,
     /// Why it failed.
@@ -76,9 +77,8 @@ pub struct McpServerList {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpPlace {
-    /// The directory of the sessions that shall use it: one of a workspace's own process is needed for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
+    /// The directory of the sessions that shall use it.
+    pub workspace: String,
 }
 
 /// `GET /v1/mcp-servers`, as `openapi.json` describes it.
@@ -124,8 +124,8 @@ pub(crate) const DISCONNECT: Operation = Operation {
 };
 
 /// `GET /v1/mcp-servers`
-pub(crate) async fn list(State(app): State<App>, _: Principal) -> Json<McpServerList> {
-    Json(McpServerList { servers: views(&app) })
+pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Json<McpServerList> {
+    Json(McpServerList { servers: views(&app, &principal) })
 }
 
 /// `POST /v1/mcp-servers/{name}/connect`
@@ -136,10 +136,7 @@ pub(crate) async fn connect(
     Body(place): Body<McpPlace>,
 ) -> Result<Json<McpServerView>, Problem> {
     may_switch(&principal)?;
-    let workspace = match place.workspace {
-        Some(written) => resolved(written).await?,
-        None => "/".to_owned(),
-    };
+    let workspace = resolved(place.workspace).await?;
     connect_in(&app, &principal, &name, &workspace).await.map(Json)
 }
 
@@ -151,7 +148,7 @@ pub(crate) async fn disconnect(
 ) -> Result<Json<McpServerView>, Problem> {
     may_switch(&principal)?;
     servers(&app, &name)?.set_enabled(&name, false).map_err(Problem::not_found)?;
-    view(&app, &name).map(Json)
+    view(&app, &principal, &name).map(Json)
 }
 
 /// Servers are shared by tenants: those of one do not stop them for others.
@@ -171,22 +168,24 @@ pub(crate) async fn connect_in(
 ) -> Result<McpServerView, Problem> {
     servers(app, name)?.set_enabled(name, true).map_err(Problem::not_found)?;
     let connected = app.engine().connect_mcp(name, &principal.tenant, workspace).await;
-    let view = view(app, name)?;
+    let view = view(app, principal, name)?;
     Ok(match connected {
         Ok(()) => view,
         Err(error) => McpServerView { status: McpStanding::Failed, error: Some(error), ..view },
     })
 }
 
-/// All servers.
-pub(crate) fn views(app: &App) -> Vec<McpServerView> {
+/// All servers, as far as they are the business of `principal`.
+pub(crate) fn views(app: &App, principal: &Principal) -> Vec<McpServerView> {
     let Some(servers) = app.engine().mcp() else { return Vec::new() };
-    let mut views: Vec<_> = servers.status().into_iter().map(|status| viewed(servers, status)).collect();
+    let reads_all = principal.reads_all();
+    let status = servers.status((!reads_all).then_some(&*principal.tenant));
+    let mut views: Vec<_> = status.into_iter().map(|status| viewed(servers, status, reads_all)).collect();
     views.sort_by(|one, other| one.name.cmp(&other.name));
     views
 }
 
-fn viewed(servers: &McpServers, status: McpStatus) -> McpServerView {
+fn viewed(servers: &McpServers, status: McpStatus, reads_all: bool) -> McpServerView {
     let McpStatus { name, command, state, running, sessions, tools: _, refused } = status;
     let (status, error) = match state {
         McpState::Connected => (McpStanding::Connected, None),
@@ -196,12 +195,14 @@ fn viewed(servers: &McpServers, status: McpStatus) -> McpServerView {
         McpState::Stopped => (McpStanding::Stopped, None),
     };
     let tools = servers.offered(&name);
+    let command = reads_all.then_some(command);
     let refused = refused.into_iter().map(|(name, reason)| RefusedTool { name, reason }).collect();
     McpServerView { name, command, status, error, running, sessions, tools, refused }
 }
 
 pub(crate) fn servers<'a>(app: &'a App, name: &str) -> Result<&'a McpServers, Problem> {
-    let known: Vec<String> = views(app).into_iter().map(|view| view.name).collect();
+    let status = app.engine().mcp().map(|servers| servers.status(None)).unwrap_or_default();
+    let known: Vec<String> = status.into_iter().map(|status| status.name).collect();
     match app.engine().mcp() {
         Some(servers) if known.iter().any(|known| known == name) => Ok(servers),
         _ => {
@@ -215,8 +216,8 @@ pub(crate) fn servers<'a>(app: &'a App, name: &str) -> Result<&'a McpServers, Pr
     }
 }
 
-fn view(app: &App, name: &str) -> Result<McpServerView, Problem> {
-    let found = views(app).into_iter().find(|view| view.name == name);
+fn view(app: &App, principal: &Principal, name: &str) -> Result<McpServerView, Problem> {
+    let found = views(app, principal).into_iter().find(|view| view.name == name);
     found
         .ok_or_else(|| Problem::not_found(format!("there is no server of tools \"{}\"", name.escape_debug())))
 }

@@ -42,6 +42,13 @@ impl Failure {
         Self::no_request("QuestionNotFoundError", request)
     }
 
+    /// There is no such server of tools.
+    pub(crate) fn no_mcp_server(name: &str) -> Self {
+        let detail = format!("there is no server of tools \"{}\"", name.escape_debug());
+        let tagged = Some(("McpServerNotFoundError", "name", name.to_owned()));
+        Self { problem: Problem::not_found(detail), tagged }
+    }
+
     /// A command cannot be run now.
     pub(crate) fn busy(session: SessionId) -> Self {
         let detail = format!(

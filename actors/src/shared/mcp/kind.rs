@@ -31,7 +31,7 @@ pub(super) struct ServerKey {
     name: Arc<str>,
     /// That of its entry.
     pub(super) hash: Arc<str>,
-    tenant: Arc<str>,
+    pub(super) tenant: Arc<str>,
     /// The directory that it serves; `None` if it serves all of a tenant.
     workspace: Option<Arc<Path>>,
     /// The session that has it for itself.
@@ -159,8 +159,9 @@ impl Kind for Servers {
                 .listing()
                 .await
                 .map_err(|error| StartError::Transient(format!("its tools cannot be listed: {error}")))?;
-            Arc::clone(&self.known).learn(Arc::clone(&declared), listing).await;
-            tokio::spawn(follow(changed, Arc::downgrade(&connection), declared, Arc::clone(&self.known)));
+            Arc::clone(&self.known).learn(Arc::clone(&declared), key.clone(), listing, true).await;
+            let of = (declared, key.clone());
+            tokio::spawn(follow(changed, Arc::downgrade(&connection), of, Arc::clone(&self.known)));
             Ok(Started { child: connection, ended })
         })
     }
@@ -174,13 +175,13 @@ impl Kind for Servers {
 async fn follow(
     mut changed: tokio::sync::watch::Receiver<u64>,
     connection: std::sync::Weak<Connection>,
-    declared: Arc<Declared>,
+    (declared, key): (Arc<Declared>, ServerKey),
     known: Arc<Known>,
 ) {
     while changed.changed().await.is_ok() {
         let Some(connection) = connection.upgrade() else { return };
         match connection.listing().await {
-            Ok(listing) => Arc::clone(&known).learn(Arc::clone(&declared), listing).await,
+            Ok(listing) => Arc::clone(&known).learn(Arc::clone(&declared), key.clone(), listing, false).await,
             Err(error) => {
                 tracing::warn!(server = declared.entry.name, %error, "the tools of a server changed and cannot be listed");
             }

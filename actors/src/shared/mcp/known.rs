@@ -7,6 +7,11 @@ use playhouse_mcp::{KeptLists, Listing, OfferedTool, ServerEntry, offered};
 use playhouse_sandbox::blocking;
 use tokio::sync::watch;
 
+use super::kind::ServerKey;
+
+/// Number of servers whose own lists are remembered.
+const MOST_OWN: usize = 4_096;
+
 /// An entry with its hash.
 #[derive(Debug)]
 pub(super) struct Declared {
@@ -26,7 +31,10 @@ pub(super) struct Seen {
 /// The lists of all servers, by the hashes of their entries.
 pub(super) struct Known {
     kept: KeptLists,
+    /// By the hash of the entry: what those begin with of whose own server nothing was seen.
     seen: Mutex<HashMap<String, Seen>>,
+    /// What each server was seen to offer: what one tenant's does is nothing to those of others.
+    own: Mutex<HashMap<ServerKey, Seen>>,
     /// Counts changes of what is offered.
     pub(super) changed: watch::Sender<u64>,
 }
@@ -37,10 +45,11 @@ impl Known {
         kept: KeptLists,
         declared: impl IntoIterator<Item = &'a Arc<Declared>>,
     ) -> Arc<Self> {
-        let known = Self { kept, seen: Mutex::default(), changed: watch::Sender::new(0) };
+        let (seen, own) = (Mutex::default(), Mutex::default());
+        let known = Self { kept, seen, own, changed: watch::Sender::new(0) };
         for declared in declared {
             if let Some(listing) = known.kept.load(&declared.hash) {
-                known.see(declared, listing);
+                known.lock().insert(declared.hash.clone(), Seen::of(declared, listing));
             }
         }
         Arc::new(known)
@@ -50,8 +59,19 @@ impl Known {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_own(&self) -> MutexGuard<'_, HashMap<ServerKey, Seen>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of all servers of an entry.
     pub(super) fn of(&self, hash: &str) -> Option<Seen> {
         self.lock().get(hash).cloned()
+    }
+
+    /// What is known of one.
+    pub(super) fn of_key(&self, key: &ServerKey) -> Option<Seen> {
+        let own = self.lock_own().get(key).cloned();
+        own.or_else(|| self.of(&key.hash))
     }
 
     /// Something else than before is offered.
@@ -59,28 +79,48 @@ impl Known {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes what a server offers now.
-    fn see(&self, declared: &Declared, listing: Listing) {
+    /// Takes what a server offers now. What it offers when it has just started, which nobody changed, is kept on disk before
+    /// anybody sees it, for all that begin later.
+    pub(super) async fn learn(
+        self: Arc<Self>,
+        declared: Arc<Declared>,
+        key: ServerKey,
+        listing: Listing,
+        started: bool,
+    ) {
+        blocking(move || {
+            let is_known = |seen: &Seen| *seen.listing == listing;
+            let keeps = started && !self.of(&declared.hash).as_ref().is_some_and(is_known);
+            if !keeps && self.of_key(&key).as_ref().is_some_and(is_known) {
+                return;
+            }
+            let seen = Seen::of(&declared, listing);
+            if keeps {
+                if let Err(error) = self.kept.save(&declared.hash, &seen.listing) {
+                    tracing::warn!(server = declared.entry.name, %error, "the list of a server's tools cannot be kept");
+                }
+                self.lock().insert(declared.hash.clone(), seen.clone());
+            }
+            {
+                let mut own = self.lock_own();
+                if own.len() >= MOST_OWN {
+                    // They begin with what is kept.
+                    own.clear();
+                }
+                own.insert(key, seen);
+            }
+            self.change();
+        })
+        .await;
+    }
+}
+
+impl Seen {
+    fn of(declared: &Declared, listing: Listing) -> Self {
         let (offered, refused) = offered(&declared.entry, &listing);
         for (tool, reason) in &refused {
             tracing::warn!(server = declared.entry.name, tool, reason, "a tool is set aside");
         }
-        let seen = Seen { listing: Arc::new(listing), offered: offered.into(), refused: refused.into() };
-        self.lock().insert(declared.hash.clone(), seen);
-        self.change();
-    }
-
-    /// Takes what a server offers now, and keeps it on disk before anybody sees it.
-    pub(super) async fn learn(self: Arc<Self>, declared: Arc<Declared>, listing: Listing) {
-        blocking(move || {
-            if self.of(&declared.hash).is_some_and(|seen| *seen.listing == listing) {
-                return;
-            }
-            if let Err(error) = self.kept.save(&declared.hash, &listing) {
-                tracing::warn!(server = declared.entry.name, %error, "the list of a server's tools cannot be kept");
-            }
-            self.see(&declared, listing);
-        })
-        .await;
+        Self { listing: Arc::new(listing), offered: offered.into(), refused: refused.into() }
     }
 }

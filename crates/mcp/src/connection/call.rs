@@ -112,6 +112,10 @@ impl Connection {
             () = cancel.cancelled() => return Err(CallError::Cancelled),
             reason = reason_of(self.ended.clone()) => return Err(CallError::Ended(reason)),
             turn = self.handler.turns.take(session) => turn,
+            // A server that waits for somebody holds up the others no longer than that.
+            () = tokio::time::sleep(timeout.unwrap_or(self.timeout)) => {
+                return Err(CallError::TimedOut(timeout.unwrap_or(self.timeout)));
+            }
         };
         let asker = host.map(Asker::new);
         let _calling = asker.as_ref().map(|asker| self.handler.calling(session, asker));

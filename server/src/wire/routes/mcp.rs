@@ -12,7 +12,12 @@ use crate::wire::failure::{Failure, Named};
 
 /// `GET /mcp`
 pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Value>>, Named> {
-    Ok(Json(views(&asked.app).into_iter().map(|view| (view.name.clone(), standing(&view))).collect()))
+    Ok(Json(
+        views(&asked.app, &asked.principal)
+            .into_iter()
+            .map(|view| (view.name.clone(), standing(&view)))
+            .collect(),
+    ))
 }
 
 /// One that rests is as good as connected: it starts when it is needed.
@@ -39,6 +44,7 @@ fn standing(view: &McpServerView) -> Value {
 pub(crate) async fn connect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
     may_switch(&asked.principal)?;
     let place = asked.place().await?;
+    servers(&asked.app, &name).map_err(|_| Failure::no_mcp_server(&name))?;
     let view = connect_in(&asked.app, &asked.principal, &name, &place.directory).await?;
     Ok(Json(view.error.is_none()))
 }
@@ -46,7 +52,8 @@ pub(crate) async fn connect(Path(name): Path<String>, asked: Asked) -> Result<Js
 /// `POST /mcp/{name}/disconnect`
 pub(crate) async fn disconnect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
     may_switch(&asked.principal)?;
-    let switched = servers(&asked.app, &name)?.set_enabled(&name, false);
+    let known = servers(&asked.app, &name).map_err(|_| Failure::no_mcp_server(&name))?;
+    let switched = known.set_enabled(&name, false);
     switched.map_err(crate::problem::Problem::not_found)?;
     Ok(Json(true))
 }

@@ -95,18 +95,19 @@ impl Remote {
         }
         let status = answer.status;
         if status == 401 {
-            let challenge = answer.header("www-authenticate").map(|text| line(text, ERROR_SHOWN));
+            let challenge = answer.header("www-authenticate");
+            let challenge = challenge.map(|text| line(&self.without_secrets(text), ERROR_SHOWN));
             return Err(Rejected::Failure(CallError::Unauthorized { challenge }));
         }
         let body = answer.beginning(ERROR_READ).await;
-        let said = serde_json::from_slice::<Value>(&body)
+        let body = self.without_secrets(&String::from_utf8_lossy(&body));
+        let said = serde_json::from_str::<Value>(&body)
             .ok()
             .and_then(|mut body| serde_json::from_value::<ErrorData>(body.get_mut("error")?.take()).ok());
         if let Some(said) = said {
             return Err(Rejected::Answer(said));
         }
-        let text = self.without_secrets(&String::from_utf8_lossy(&body));
-        let text = format!("it answers {status}: {}", line(&text, ERROR_SHOWN));
+        let text = format!("it answers {status}: {}", line(&body, ERROR_SHOWN));
         Err(match status {
             // It does not understand what is asked.
             400 | 405 | 406 | 415 | 422 => {
@@ -119,7 +120,8 @@ impl Remote {
     /// A text of the server in which no value of a header stands.
     fn without_secrets(&self, text: &str) -> String {
         let values = self.headers.values().filter_map(|value| value.to_str().ok());
-        let words = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace()));
+        // The first of several words names a scheme.
+        let words = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
         words.filter(|word| word.len() >= SECRET).fold(text.to_owned(), |text, word| text.replace(word, "…"))
     }
 }
