@@ -25,12 +25,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+mod key;
 mod kind;
 mod known;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
-use kind::{Ground, ServerKey, Servers};
-use known::{Declared, Known};
+use key::{Declared, ServerKey};
+use kind::{Ground, Servers};
+use known::Known;
 
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
 const DEATHS: u32 = 3;

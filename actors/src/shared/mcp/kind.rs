@@ -1,69 +1,26 @@
 //! Servers of tools as leased children: where each runs, and how it is started and stopped.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_mcp::{Connection, OpenError, Place, ServerEntry, ServerSandbox, ServerScope, Transport};
-use playhouse_protocol::SessionId;
+use playhouse_mcp::{Connection, OpenError, Place, ServerEntry, ServerSandbox, Transport};
 use playhouse_protocol::walls::Sandbox;
 use playhouse_sandbox::process::Scope;
 use playhouse_sandbox::{Walls, WallsSpec, blocking};
-use playhouse_tools::ToolScope;
 use playhouse_tools::web::Door;
 use sha2::{Digest as _, Sha256};
 
-use super::known::{Declared, Known};
+use super::key::{Declared, ServerKey};
+use super::known::Known;
 use crate::shared::{Kind, StartError, Started};
 
 /// Time between two looks at the lists of a server that says that they change.
 const LIST_PAUSE: Duration = Duration::from_millis(500);
 /// So many digits of a hash name a folder.
 const FOLDER_DIGITS: usize = 24;
-
-/// Which server is shared by whom.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct ServerKey {
-    /// For people.
-    name: Arc<str>,
-    /// That of its entry.
-    pub(super) hash: Arc<str>,
-    pub(super) tenant: Arc<str>,
-    /// The directory that it serves; `None` if it serves all of a tenant.
-    workspace: Option<Arc<Path>>,
-    /// The session that has it for itself.
-    session: Option<SessionId>,
-}
-
-impl ServerKey {
-    /// The server that a session uses.
-    pub(super) fn new(declared: &Declared, scope: &ToolScope) -> Self {
-        let shared = declared.entry.scope;
-        Self {
-            name: declared.entry.name.as_str().into(),
-            hash: declared.hash.as_str().into(),
-            tenant: Arc::clone(&scope.tenant),
-            workspace: (shared != ServerScope::Tenant).then(|| Arc::clone(&scope.workspace)),
-            session: (shared == ServerScope::Session).then_some(scope.session),
-        }
-    }
-}
-
-impl fmt::Display for ServerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl fmt::Debug for ServerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, tenant, workspace, session, .. } = self;
-        write!(f, "{name} of {tenant:?} in {workspace:?} for {session:?}")
-    }
-}
 
 /// What servers run in.
 pub(super) struct Ground {

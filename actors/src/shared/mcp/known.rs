@@ -3,21 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use playhouse_mcp::{KeptLists, Listing, OfferedTool, ServerEntry, offered};
+use playhouse_mcp::{KeptLists, Listing, OfferedTool, offered};
 use playhouse_sandbox::blocking;
 use tokio::sync::watch;
 
-use super::kind::ServerKey;
+use super::key::{Declared, ServerKey};
 
 /// Number of servers whose own lists are remembered.
 const MOST_OWN: usize = 4_096;
-
-/// An entry with its hash.
-#[derive(Debug)]
-pub(super) struct Declared {
-    pub(super) entry: ServerEntry,
-    pub(super) hash: String,
-}
 
 /// What a server was seen to offer last.
 #[derive(Clone)]
