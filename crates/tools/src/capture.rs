@@ -104,7 +104,9 @@ impl CaptureTool {
             (true, Some(value)) if input.len() == 1 => Ok(value.clone()),
             (true, _) => Err(format!("\"{VALUE}\" is the only argument, and needed")),
         };
-        let checked = value.and_then(|value| self.schema.check(&value).map(|()| value));
+        let place = if self.is_wrapped { format!("{VALUE}: ") } else { String::new() };
+        let fits = |value| self.schema.check(&value).map(|()| value).map_err(|problem| place + &problem);
+        let checked = value.and_then(fits);
         checked.map_err(|problems| {
             let name = &self.spec.name;
             ToolError::Invalid(format!(
