@@ -36,7 +36,7 @@ pub(crate) struct EngineContext {
     pub(crate) directory: Arc<dyn Directory>,
     /// The native tools, and those from outside.
     pub(crate) tools: ToolSources,
-    /// Those of them that are servers of tools.
+    /// The servers of tools (MCP), which are one of these sources.
     pub(crate) mcp: Option<McpServers>,
     pub(crate) locks: Arc<PathLocks>,
     /// Commands that run in the background.

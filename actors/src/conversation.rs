@@ -34,7 +34,7 @@ pub(crate) struct Settled {
     pub(crate) system: Option<Seq>,
     /// The tools that are shown, where one is not native, or one is left out that the agent may use.
     pub(crate) tools: Option<Seq>,
-    /// Whether it is settled which tools from outside are shown: without [`Self::tools`], none.
+    /// Whether the log says which tools from outside are shown. If it does and [`Self::tools`] is `None`, there are none.
     pub(crate) outside: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Conversation {
     pub(crate) revision: Seq,
     /// The tools of which those could make calls who handed the work over; `None` for all that there are.
     pub(crate) tools: Option<Vec<String>>,
-    /// The tool of a turn that wants an answer with a schema: it stands behind the others.
+    /// The tool `submit_output`, in a turn that wants an answer with a schema. It is the last in the list.
     pub(crate) output: Option<ToolSpec>,
     /// How many of the session's messages it holds.
     pub(crate) messages: usize,

@@ -30,13 +30,13 @@ fn offered<'a>(
             && !hides(tool.permission())
             && tool.serves(agent)
             && directory.allows(agent, name)
-            // It stands behind all others.
+            // The conversation adds it at the end of the list.
             && name != SUBMIT_OUTPUT
     };
     catalogue.iter().map(|tool| &**tool).filter(is_offered).collect()
 }
 
-/// Those of them that are shown, as a request that begins anew shows them.
+/// The tools from outside that a new conversation shows.
 pub(super) fn shown(
     catalogue: &Registry,
     native: &Registry,
