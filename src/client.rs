@@ -6,8 +6,8 @@
 
 use playhouse_protocol::{PartId, SessionId};
 use playhouse_server::{
-    ArtifactView, Artifacts, DirectClient, ListSearch, McpPlace, McpServerList, McpServerView, Method,
-    OperatorClient, OperatorError, SessionPage, SessionView,
+    ArtifactView, Artifacts, DirectClient, ListSearch, McpPlace, McpSearch, McpServerList, McpServerView,
+    Method, OperatorClient, OperatorError, SessionPage, SessionView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,8 +53,8 @@ impl Client {
     }
 
     /// `GET /v1/mcp-servers`
-    pub(crate) async fn mcp_servers(&self) -> Result<McpServerList, OperatorError> {
-        self.get("/v1/mcp-servers", &()).await
+    pub(crate) async fn mcp_servers(&self, search: &McpSearch) -> Result<McpServerList, OperatorError> {
+        self.get("/v1/mcp-servers", search).await
     }
 
     /// `POST /v1/mcp-servers/{name}/connect`

@@ -353,7 +353,7 @@ impl HouseBuilder {
         let mut options = EngineOptions::new(store, Arc::clone(&directory) as _, outputs);
         options.tools = registry;
         options.sources = vec![Arc::new(captures)];
-        options.mcp = mcp;
+        options.mcp = Some(mcp);
         options.homes = homes;
         options.hidden = hidden;
         options.user_home = user_home;
@@ -369,16 +369,13 @@ impl HouseBuilder {
     }
 }
 
-/// The servers of tools that are configured; `None` where there are none. Reads what is kept of them.
+/// The servers of tools that are configured. Reads what is kept of them.
 fn servers_of_tools(
     settings: &Settings,
     variables: &dyn Fn(&str) -> Option<String>,
     folder: PathBuf,
     hidden: &[PathBuf],
-) -> Option<McpServers> {
-    if settings.mcp.is_empty() {
-        return None;
-    }
+) -> McpServers {
     let entries = settings.mcp.iter().map(|(name, server)| {
         let (entry, missing) = server.entry(variables);
         for variable in missing.iter().filter(|_| server.enabled) {
@@ -397,9 +394,9 @@ fn servers_of_tools(
     });
     for (name, _) in settings.mcp.iter().filter(|(_, server)| !server.enabled) {
         // It is there: it was declared above.
-        drop(servers.set_enabled(name, false));
+        drop(servers.set_enabled(name, None, false));
     }
-    Some(servers)
+    servers
 }
 
 /// Where a house keeps what is not in its store.

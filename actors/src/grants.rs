@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use playhouse_policy::{Pattern, Rules, Want};
-use playhouse_protocol::consent::{ConsentAsked, Grant, PermissionRule};
+use playhouse_protocol::consent::{Action, ConsentAsked, Grant, PermissionRule, Risk};
 use playhouse_protocol::{CommandError, ConsentId, SessionId, Timestamp};
 use playhouse_store::Shelf;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,14 @@ const WORKSPACE_DIGITS: usize = 32;
 /// were left.
 const FIRST_PRUNE: usize = 64;
 
+/// What is allowed for always calls the start of a program.
+pub(crate) const START: &str = "start";
+
+/// What people agree to who agree to the start of this subject.
+pub(crate) fn want_start(subject: &str) -> Want {
+    Want::new(START, subject, Risk::Dangerous).always([subject])
+}
+
 /// The names of grants.
 pub(crate) type GrantIds = Vec<String>;
 
@@ -49,9 +57,13 @@ struct Form {
     version: u32,
 }
 
-/// All books that are in use.
+/// All books that are in use, and the sessions whose requests are about no call.
 #[derive(Default)]
-pub(crate) struct Grants(Mutex<Books>);
+pub(crate) struct Grants {
+    books: Mutex<Books>,
+    /// By session, with the tenant: nothing else says that those wait for people, since no turn does.
+    ahead: Mutex<HashMap<SessionId, Arc<str>>>,
+}
 
 #[derive(Default)]
 struct Books {
@@ -65,7 +77,7 @@ impl Grants {
     pub(crate) fn book(&self, shelf: &dyn Shelf, tenant: &str, workspace: &str) -> Arc<Book> {
         let key = key(tenant, workspace);
         let book = {
-            let mut books = lock(&self.0);
+            let mut books = lock(&self.books);
             match books.by_key.get(&key).and_then(Weak::upgrade) {
                 Some(book) => book,
                 None => {
@@ -77,6 +89,22 @@ impl Grants {
         };
         book.fill(shelf);
         book
+    }
+
+    /// Whether a session has open requests that are about no call.
+    pub(crate) fn note_ahead(&self, session: SessionId, tenant: &Arc<str>, waits: bool) {
+        let mut ahead = lock(&self.ahead);
+        if waits {
+            ahead.insert(session, Arc::clone(tenant));
+        } else {
+            ahead.remove(&session);
+        }
+    }
+
+    /// The sessions of a tenant that have some, as far as they were awake since the engine started.
+    pub(crate) fn ahead(&self, tenant: &str) -> Vec<SessionId> {
+        let ahead = lock(&self.ahead);
+        ahead.iter().filter(|(_, of)| &***of == tenant).map(|(session, _)| *session).collect()
     }
 
     /// Withdraws the grant of this name, of `tenant` or of anyone. Blocks.
@@ -162,6 +190,13 @@ impl Book {
         if let Some(granted) = self.granted() {
             rules.extend(granted.iter().cloned());
         }
+    }
+
+    /// Whether people allowed exactly this for always.
+    pub(crate) fn grants(&self, want: &Want) -> bool {
+        let granted = self.granted();
+        let rule = granted.as_deref().and_then(|granted| granted.decide(&want.permission, &want.subject));
+        rule.is_some_and(|rule| rule.action == Action::Allow)
     }
 
     fn granted(&self) -> Option<Arc<Rules>> {

@@ -42,6 +42,7 @@ use crate::seen::Kept;
 use crate::step::StepMessage;
 use crate::wake::{Loaded, Place};
 
+mod ahead;
 mod appends;
 mod attach;
 mod commands;
@@ -170,6 +171,7 @@ impl Actor for SessionActor {
         let tenant: Arc<str> = summary.tenant.as_str().into();
         let following = Following::new(&session, Arc::clone(&tenant), &shared.measures);
         let reports = reports::awaited(&session);
+        let asks_ahead = !session.consents_ahead().is_empty();
         let (id, ids, flushed) = (summary.id, Ids::after(summary.updated), summary.head);
         let workspace: Arc<Path> = Path::new(&summary.workspace).into();
         let machine = Machine::new(session, shared.limits.retry)
@@ -209,7 +211,7 @@ impl Actor for SessionActor {
             calls: HashMap::new(),
             asking: HashMap::new(),
             waiting: None,
-            consents_changed: false,
+            consents_changed: asks_ahead,
             todos,
             rules,
             conversation: None,

@@ -4,20 +4,24 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use playhouse_server::{McpPlace, McpServerList, McpServerView, McpStanding};
+use playhouse_mcp::names::check_name;
+use playhouse_server::{McpPlace, McpSearch, McpServerList, McpServerView, McpStanding};
 
 use super::asker::visible;
 use super::reach::open;
 use super::render::Shape;
 use super::run::directory;
 use super::{CommandResult, Common, Exit, Failure, print, say};
-use crate::config::{self, Settings};
+use crate::config::Settings;
 
 /// The subcommands of `playhouse mcp`.
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
     /// List the servers, and how they stand
     List {
+        /// The directory whose own servers are listed as well [default: the current one]
+        #[arg(short = 'C', long, value_name = "DIR")]
+        directory: Option<PathBuf>,
         /// How to print it
         #[arg(long, value_enum, default_value_t = Shape::Table)]
         format: Shape,
@@ -48,16 +52,17 @@ pub(super) enum McpCommand {
 
 pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
     match command {
-        McpCommand::List { format } => {
+        McpCommand::List { directory: of, format } => {
+            let workspace = Some(directory(of.as_deref())?.to_string_lossy().into_owned());
             let held = open(common).await?;
-            let listed = held.client().mcp_servers().await;
+            let listed = held.client().mcp_servers(&McpSearch { workspace }).await;
             held.close().await;
             list(&listed?, format)?;
             Ok(Exit::Completed)
         }
         McpCommand::Add { name, env, command } => add(common, &name, &env, &command),
         McpCommand::Test { name, directory: of, format } => {
-            config::mcp::check_name(&name).map_err(Failure::usage)?;
+            check_name(&name).map_err(Failure::usage)?;
             let workspace = directory(of.as_deref())?.to_string_lossy().into_owned();
             let held = open(common).await?;
             let place = McpPlace { workspace };
@@ -114,6 +119,8 @@ fn standing(status: McpStanding) -> &'static str {
         McpStanding::Failed => "failed",
         McpStanding::Disabled => "disabled",
         McpStanding::Stopped => "stopped",
+        McpStanding::Asks => "asks",
+        McpStanding::Refused => "refused",
     }
 }
 
@@ -143,7 +150,7 @@ fn add(common: &Common, name: &str, env: &[String], command: &[String]) -> Comma
             "there is a server \"{name}\" already: change it in the configuration"
         )));
     }
-    config::mcp::check_name(name).map_err(Failure::usage)?;
+    check_name(name).map_err(Failure::usage)?;
     let file = Settings::place(common.config.as_deref(), &super::variable).ok_or_else(|| {
         Failure::usage("there is no place for a configuration file: name one with --config")
     })?;

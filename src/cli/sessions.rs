@@ -370,9 +370,11 @@ fn consents(entries: &[Entry]) -> Consents<'_> {
     }
     let mut consents: Consents<'_> = HashMap::new();
     for entry in entries {
-        if let Record::ConsentAsked(asked) = &entry.record {
+        if let Record::ConsentAsked(asked) = &entry.record
+            && let Some(call) = asked.call
+        {
             let end = ends.get(&asked.consent).copied();
-            consents.entry(asked.call).or_default().push((asked, end));
+            consents.entry(call).or_default().push((asked, end));
         }
     }
     consents

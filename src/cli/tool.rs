@@ -211,8 +211,8 @@ impl ByHand<'_> {
                 answer(self.reach, self.session, &Reply::Consent(asked.consent, ConsentAnswer::Once)).await?;
             }
             Record::ConsentAsked(asked) => {
-                if let Some(how) = self.unasked(asked) {
-                    self.asked.insert(asked.call, said(asked, how));
+                if let (Some(call), Some(how)) = (asked.call, self.unasked(asked)) {
+                    self.asked.insert(call, said(asked, how));
                 }
                 self.follow(|asker| asker.recorded(None, record)).await?;
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use playhouse_mcp::names::check_name;
 use playhouse_mcp::{ServerEntry, ServerSandbox, ServerScope, ToolChoice, Transport};
 use playhouse_protocol::consent::Risk;
 use secrecy::SecretString;
@@ -15,8 +16,6 @@ use super::settings::Variables;
 
 /// The place of a server in a file.
 pub(super) const PATH: &str = "mcp.NAME";
-/// The longest name of a server: the names of its tools begin with it, and have 64 characters.
-const LONGEST_NAME: usize = 32;
 
 const SCOPES: [(&str, ServerScope); 3] = [
     ("tenant", ServerScope::Tenant),
@@ -179,24 +178,6 @@ impl McpDraft {
         (entry.walls.read, entry.walls.write) = (self.read, self.write);
         Ok(McpSettings { entry, values, enabled: !self.disabled })
     }
-}
-
-/// Whether tools of two servers could have one name: `mcp_a_b_c` is `b_c` of `a` and `c` of `a_b`.
-pub(super) fn mixes_up(one: &str, other: &str) -> bool {
-    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('_'));
-    begins(one, other) || begins(other, one)
-}
-
-/// Refuses a name that could not begin those of tools.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
-    if !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(is_plain) {
-        return Ok(());
-    }
-    Err(format!(
-        "\"{}\" cannot be the name of a server: use 1 to {LONGEST_NAME} of the characters a-z, A-Z, 0-9, _ and -",
-        name.escape_debug()
-    ))
 }
 
 #[cfg(test)]

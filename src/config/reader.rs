@@ -8,6 +8,7 @@ use playhouse_actors::Resume;
 use playhouse_llm::{
     CallIdForm, ChatFacts, Connections, DialectKind, Http2, OutputLimitField, Quota, UsageConvention,
 };
+use playhouse_mcp::names::mixes_up;
 use playhouse_prompts::{RulesFile, rules};
 use playhouse_protocol::capability::ReasoningField;
 use playhouse_tools::Tool as _;
@@ -130,7 +131,7 @@ impl Reader<'_> {
         for (name, draft) in servers {
             let line = draft.line;
             let server = draft.finish(&name).map_err(|message| self.error(line, message))?;
-            let mixes = |other: &&String| mcp::mixes_up(other, &name);
+            let mixes = |other: &&String| mixes_up(other, &name);
             if let Some(other) = self.settings.mcp.keys().find(mixes) {
                 let message = format!(
                     "tools of the servers \"{other}\" and \"{name}\" could have the same name: give one another name"

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use playhouse_billing::budget::Budgets;
 use playhouse_protocol::consent::Grant;
-use playhouse_protocol::operator::BY_HAND_TENANT;
+use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary, Timestamp};
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
-use playhouse_tools::{Registry, ToolScope, ToolSource};
+use playhouse_tools::{Agreed, Registry, ToolScope, ToolSource};
 use ractor::ActorRef;
 
 use crate::api::handle::SessionHandle;
@@ -22,13 +22,13 @@ use crate::bounds::Within;
 use crate::context::EngineContext;
 use crate::directory::Directory;
 use crate::events::hub::Hub;
-use crate::grants::{self};
+use crate::grants::{self, want_start};
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
 use crate::mailbox::{Stopped, SupervisorMessage, ask};
 use crate::measure::Count;
 use crate::metering::{MeteringMessage, UsageReport};
-use crate::shared::mcp::McpServers;
+use crate::shared::mcp::{McpServers, McpStatus};
 /// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
 
@@ -165,9 +165,48 @@ impl Engine {
     /// There is none of this name, or it cannot be started: a text for users.
     pub async fn connect_mcp(&self, name: &str, tenant: &str, workspace: &str) -> Result<(), String> {
         let servers = self.shared.mcp.as_ref().ok_or("there are no servers of tools")?;
-        let session = Ids::after(Timestamp::default()).next();
-        let scope = ToolScope { tenant: tenant.into(), workspace: Path::new(workspace).into(), session };
+        let scope = nobody(tenant, workspace);
+        self.look_for_servers(&scope).await.map_err(|error| error.to_string())?;
         servers.connect(name, &scope).await
+    }
+
+    /// The servers of tools: the operator's, and what `workspace` (absolute, links resolved) declares now. For a `tenant`, only what is
+    /// its own is counted and told.
+    ///
+    /// # Errors
+    /// The engine stops.
+    pub async fn mcp_status(
+        &self,
+        tenant: Option<&str>,
+        workspace: Option<&str>,
+    ) -> Result<Vec<McpStatus>, CommandError> {
+        let Some(servers) = &self.shared.mcp else { return Ok(Vec::new()) };
+        if let Some(workspace) = workspace {
+            self.look_for_servers(&nobody(tenant.unwrap_or(LOCAL_TENANT), workspace)).await?;
+        }
+        Ok(servers.status(tenant, workspace.map(Path::new)))
+    }
+
+    /// Reads what a workspace declares, and what people agreed to of it for always.
+    async fn look_for_servers(&self, scope: &ToolScope) -> Result<(), CommandError> {
+        let (shared, scope) = (Arc::clone(&self.shared), scope.clone());
+        let work = move || {
+            let Some(servers) = &shared.mcp else { return Ok(()) };
+            servers.look(&scope.workspace);
+            let subjects = servers.identities(&scope.tenant, &scope.workspace);
+            if subjects.is_empty() {
+                return Ok(());
+            }
+            let workspace = scope.workspace.to_string_lossy();
+            let book = shared.grants.book(&*shared.store.shelf, &scope.tenant, &workspace);
+            for subject in subjects {
+                if book.grants(&want_start(&subject)) {
+                    servers.note_agreed(&scope, &subject, Agreed::Workspace);
+                }
+            }
+            Ok::<_, CommandError>(())
+        };
+        self.shared.pool.run(work).await
     }
 
     /// The events of all sessions, for those who watch many at once.
@@ -374,4 +413,10 @@ pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<Damage>) {
         }
     }
     (session, None)
+}
+
+/// The scope of somebody who has no session.
+fn nobody(tenant: &str, workspace: &str) -> ToolScope {
+    let session = Ids::after(Timestamp::default()).next();
+    ToolScope { tenant: tenant.into(), workspace: Path::new(workspace).into(), session }
 }

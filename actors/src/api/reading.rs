@@ -130,7 +130,8 @@ impl Engine {
     /// The store failed, or the engine stops.
     pub async fn waiting(&self, tenant: &str) -> Result<Vec<Waiting>, CommandError> {
         let busy = self.busy(tenant).await?;
-        let ids: HashSet<SessionId> = busy.into_iter().map(|summary| summary.id).collect();
+        let mut ids: HashSet<SessionId> = busy.into_iter().map(|summary| summary.id).collect();
+        ids.extend(self.shared.grants.ahead(tenant));
         let asked = ids.into_iter().map(|id| async move {
             match self.outline(id).await {
                 Ok(Snapshot { consents, questions, .. }) => Ok(Waiting { session: id, consents, questions }),

@@ -7,7 +7,7 @@ use super::*;
 fn asked(command: &str) -> ConsentAsked {
     ConsentAsked {
         consent: ConsentId::parse("per_000000000001Cons1234567890").unwrap(),
-        call: PartId::parse("prt_000000000001Part1234567890").unwrap(),
+        call: Some(PartId::parse("prt_000000000001Part1234567890").unwrap()),
         tool: "bash".into(),
         risk: Risk::Dangerous,
         reason: "why".into(),
@@ -117,5 +117,5 @@ fn books_that_nobody_uses_leave_memory() {
     for number in 0..1_000 {
         grants.book(&*shelf, "acme", &format!("/repo{number}"));
     }
-    assert!(lock(&grants.0).by_key.len() <= FIRST_PRUNE + 1);
+    assert!(lock(&grants.books).by_key.len() <= FIRST_PRUNE + 1);
 }

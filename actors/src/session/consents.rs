@@ -93,6 +93,7 @@ impl SessionState {
         myself: &ActorRef<SessionMessage>,
         by: Option<ConsentId>,
     ) -> Result<(), ActorProcessingErr> {
+        self.cover_ahead(myself, by).await?;
         if self.machine.is_suspended() {
             return Ok(());
         }
@@ -100,7 +101,8 @@ impl SessionState {
         let Some(turn) = session.turn.as_ref() else { return Ok(()) };
         let mandates = turn.handed.as_ref().map_or(&[][..], |handed| &handed.mandates);
         let mut open = session.open_consents();
-        open.retain(|asked| self.judge.covers(&turn.agent, mandates, &asked.wants));
+        // Rules are about calls.
+        open.retain(|asked| asked.call.is_some() && self.judge.covers(&turn.agent, mandates, &asked.wants));
         for asked in open {
             self.feed(myself, Input::Cover(asked.consent, by)).await?;
         }
@@ -109,6 +111,7 @@ impl SessionState {
 
     /// Notes what was appended about consents and rules.
     pub(super) fn look_for_consents(&mut self, entries: &[Entry]) {
+        self.look_for_starts(entries);
         for entry in entries {
             match &entry.record {
                 Record::ConsentAsked(_) | Record::ConsentSettled { .. } => self.consents_changed = true,
@@ -130,6 +133,7 @@ impl SessionState {
             return;
         }
         let open = self.machine.session().open_consents();
+        self.shared.grants.note_ahead(self.id, &self.tenant, open.iter().any(|asked| asked.call.is_none()));
         self.waiting = None;
         if open.is_empty() {
             return;

@@ -122,7 +122,8 @@ impl SessionState {
             // Leaving is not for the machine: see `handle`.
             SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
         };
-        if let Input::Prompt(_, NewPrompt { kind: PromptKind::Turn, agent, model, .. }) = &input {
+        if let Input::Prompt(_, NewPrompt { kind: PromptKind::Turn, agent, model, unattended, .. }) = &input {
+            self.ask_ahead(myself, !unattended).await?;
             self.tell_changed_tools(myself, agent, model).await?;
         }
         self.feed(myself, input).await

@@ -8,29 +8,34 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
     CallError, CallRequest, CallResult, Caller, Connection, KeptLists, McpTool, OfferedTool, ServerEntry,
-    ToolCall, pass_on,
+    ToolCall, WORKSPACE_FILE, pass_on,
 };
 use playhouse_protocol::SessionId;
+use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::walls::Sandbox;
 use playhouse_tools::web::Door;
-use playhouse_tools::{CallContext, Tool, ToolError, ToolScope, ToolSource};
+use playhouse_tools::{
+    Agreed, CallContext, MCP_PREFIX, StartRequest, Tool, ToolError, ToolScope, ToolSource,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+mod declared;
 mod key;
 mod kind;
 mod known;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
-use key::{Declared, ServerKey};
+use declared::{Declarations, Declared};
+use key::ServerKey;
 use kind::{Ground, Servers};
 use known::Known;
 
@@ -38,6 +43,8 @@ use known::Known;
 const DEATHS: u32 = 3;
 /// How much longer than its greeting a start may take: until its tools are listed.
 const LISTING: Duration = Duration::from_secs(30);
+/// How long a workspace's server may take to start.
+const WORKSPACE_START: Duration = Duration::from_secs(30);
 /// Number of sessions whose tools are remembered. Beyond it all are made anew.
 const REMEMBERED: usize = 4_096;
 /// How long a session waits for the tools of servers of which nothing is known.
@@ -74,6 +81,10 @@ pub enum McpState {
     Failed(Arc<str>),
     /// It was switched off.
     Disabled,
+    /// A workspace declares it, and people must agree before it is started.
+    Asks,
+    /// A workspace declares it, and it may not be used, with the reason.
+    Refused(Arc<str>),
     /// It does not run, and starts when it is needed.
     Stopped,
 }
@@ -85,6 +96,8 @@ pub struct McpStatus {
     pub name: String,
     /// Its command without the values of its environment, or its address without those of its headers.
     pub command: String,
+    /// Whether the workspace declares it, and not the operator.
+    pub of_workspace: bool,
     /// Its state.
     pub state: McpState,
     /// Number of its processes or connections.
@@ -102,13 +115,14 @@ pub struct McpStatus {
 pub struct McpServers(Arc<Inner>);
 
 struct Inner {
-    declared: Vec<Arc<Declared>>,
+    declared: Arc<Declarations>,
     known: Arc<Known>,
     leases: Leases<Servers>,
     runtime: Handle,
     remembered: Mutex<HashMap<SessionId, Remembered>>,
     /// Servers that are being asked for their tools since nothing is known of them.
     asked: watch::Sender<HashSet<ServerKey>>,
+    /// By their hashes.
     disabled: Mutex<HashSet<String>>,
 }
 
@@ -155,17 +169,13 @@ impl McpServers {
 
     fn with(options: McpOptions, rules: Rules) -> Self {
         let McpOptions { entries, folder, runtime, sandbox, hidden, roots, door } = options;
-        let mut names = HashSet::new();
-        let declared: Vec<Arc<Declared>> = entries
-            .into_iter()
-            .filter(|entry| names.insert(entry.name.clone()))
-            .map(|entry| Arc::new(Declared { hash: entry.hash(), entry }))
-            .collect();
-        let longest = declared.iter().map(|declared| declared.entry.start_timeout).max().unwrap_or_default();
+        let declared = Arc::new(Declarations::new(entries));
+        let longest = declared.own.iter().map(|declared| declared.entry.start_timeout).max();
+        let longest = longest.unwrap_or_default().max(WORKSPACE_START);
         let rules = Rules { failures: DEATHS, start_deadline: longest.saturating_add(LISTING), ..rules };
-        let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
+        let known = Known::load(KeptLists::new(folder.join("lists")), &declared.own);
         let servers = Servers {
-            declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
+            declared: Arc::clone(&declared),
             ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, door }),
             known: Arc::clone(&known),
         };
@@ -185,8 +195,8 @@ impl McpServers {
     /// # Errors
     /// There is no such server, it is switched off, or it cannot be had now: a text for users.
     pub async fn lease(&self, name: &str, scope: &ToolScope) -> Result<LeasedServer, String> {
-        let declared = self.0.enabled(name)?;
-        let lease = self.0.leases.lease(&ServerKey::new(declared, scope), scope.session).await;
+        let declared = self.0.usable(name, scope)?;
+        let lease = self.0.leases.lease(&ServerKey::new(&declared, scope), scope.session).await;
         lease.map(LeasedServer).map_err(|error| error.to_string())
     }
 
@@ -195,7 +205,7 @@ impl McpServers {
     /// # Errors
     /// As [`lease`](Self::lease) has them.
     pub async fn connect(&self, name: &str, scope: &ToolScope) -> Result<(), String> {
-        let key = ServerKey::new(self.0.enabled(name)?, scope);
+        let key = ServerKey::new(&*self.0.usable(name, scope)?, scope);
         let status = self.0.leases.status();
         let failed = |state| matches!(state, State::BackingOff { .. } | State::Open { .. } | State::Failed);
         if status.iter().any(|child| child.key == key && failed(child.state)) {
@@ -204,15 +214,16 @@ impl McpServers {
         self.lease(name, scope).await.map(drop)
     }
 
-    /// Switches a server on or off. Switched off, it is stopped, and its tools are not shown.
+    /// Switches a server on or off: one of the operator, or of this workspace. Switched off, it is stopped, and its tools are not
+    /// shown.
     ///
     /// # Errors
     /// There is no such server.
-    pub fn set_enabled(&self, name: &str, enabled: bool) -> Result<(), String> {
-        let declared = self.0.declared(name)?;
+    pub fn set_enabled(&self, name: &str, workspace: Option<&Path>, enabled: bool) -> Result<(), String> {
+        let declared = self.0.declared(name, workspace)?;
         let changed = {
             let mut disabled = lock(&self.0.disabled);
-            if enabled { disabled.remove(name) } else { disabled.insert(name.to_owned()) }
+            if enabled { disabled.remove(&declared.hash) } else { disabled.insert(declared.hash.clone()) }
         };
         if changed {
             let of_it = self.0.leases.status().into_iter().filter(|child| *child.key.hash == declared.hash);
@@ -223,18 +234,39 @@ impl McpServers {
     }
 
     /// The names of the tools of a server that are offered, as they are at the server; `None` where nothing is known of them yet.
-    pub fn offered(&self, name: &str) -> Option<Vec<String>> {
-        let seen = self.0.known.of(&self.0.declared(name).ok()?.hash)?;
+    pub fn offered(&self, name: &str, workspace: Option<&Path>) -> Option<Vec<String>> {
+        let seen = self.0.known.of(&self.0.declared(name, workspace).ok()?.hash)?;
         let named = |offered: &Arc<OfferedTool>| offered.name().to_owned();
         Some(seen.offered.iter().map(named).collect())
     }
 
-    /// All servers, in the order in which they are declared.
-    /// For a `tenant`, only what is its own is counted and told.
-    pub fn status(&self, tenant: Option<&str>) -> Vec<McpStatus> {
+    /// Reads what a workspace declares. Blocks.
+    pub fn look(&self, workspace: &Path) {
+        if self.0.declared.look(&workspace.into()) {
+            self.0.known.change();
+        }
+    }
+
+    /// The hashes of a workspace's servers, as people agree to them.
+    pub(crate) fn identities(&self, tenant: &str, workspace: &Path) -> Vec<String> {
+        let declared = self.0.declared.of_workspace(tenant, workspace);
+        declared.iter().map(|declared| subject(declared)).collect()
+    }
+
+    /// The same as [`ToolSource::agreed`], and starts nothing.
+    pub(crate) fn note_agreed(&self, scope: &ToolScope, subject: &str, agreed: Agreed) {
+        self.0.note_agreed(scope, subject, agreed);
+    }
+
+    /// All servers of the operator, in the order in which they are declared, and those of a workspace as it was when it was
+    /// [looked at](Self::look) last. For a `tenant`, only what is its own is counted and told.
+    pub fn status(&self, tenant: Option<&str>, workspace: Option<&Path>) -> Vec<McpStatus> {
         let children = self.0.leases.status();
         let disabled = lock(&self.0.disabled).clone();
-        let status = self.0.declared.iter().map(|declared| {
+        let tenant_here = tenant.unwrap_or(LOCAL_TENANT);
+        let of_workspace = workspace.map(|workspace| self.0.declared.of_workspace(tenant_here, workspace));
+        let all = self.0.declared.own.iter().cloned().chain(of_workspace.into_iter().flatten());
+        let status = all.map(|declared| {
             let is_own = |key: &ServerKey| tenant.is_none_or(|tenant| tenant == &*key.tenant);
             let own = children.iter().filter(|child| *child.key.hash == declared.hash);
             let own: Vec<_> = own.filter(|child| is_own(&child.key)).collect();
@@ -248,8 +280,10 @@ impl McpServers {
                 );
                 child.last_error.clone().filter(|_| failed)
             });
-            let state = if disabled.contains(&declared.entry.name) {
+            let state = if disabled.contains(&declared.hash) {
                 McpState::Disabled
+            } else if declared.of.is_some() && !self.0.declared.serves_any(tenant_here, &declared.hash) {
+                McpState::Asks
             } else if count > 0 {
                 McpState::Connected
             } else if own.iter().any(|child| child.state == State::Starting) {
@@ -260,6 +294,7 @@ impl McpServers {
             McpStatus {
                 name: declared.entry.name.clone(),
                 command: declared.entry.shown(),
+                of_workspace: declared.of.is_some(),
                 state,
                 running: count,
                 sessions: own.iter().map(|child| child.holders).sum(),
@@ -267,7 +302,18 @@ impl McpServers {
                 refused: seen.map(|seen| seen.refused.to_vec()).unwrap_or_default(),
             }
         });
-        status.collect()
+        let refused = workspace.map(|workspace| self.0.declared.refused(tenant_here, workspace));
+        let refused = refused.into_iter().flatten().map(|(name, reason)| McpStatus {
+            name,
+            command: String::new(),
+            of_workspace: true,
+            state: McpState::Refused(reason.into()),
+            running: 0,
+            sessions: 0,
+            tools: None,
+            refused: Vec::new(),
+        });
+        status.chain(refused).collect()
     }
 
     /// Stops all servers, and starts none from now on. Returns how many were not done within the deadline; those end in the
@@ -279,7 +325,8 @@ impl McpServers {
 
 impl fmt::Debug for McpServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.declared.iter().map(|declared| declared.entry.name.as_str()).collect();
+        let names: Vec<&str> =
+            self.0.declared.own.iter().map(|declared| declared.entry.name.as_str()).collect();
         f.debug_tuple("McpServers").field(&names).finish()
     }
 }
@@ -296,7 +343,8 @@ impl ToolSource for McpServers {
         }
         let disabled = lock(&inner.disabled).clone();
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        for declared in inner.declared.iter().filter(|declared| !disabled.contains(&declared.entry.name)) {
+        let usable = inner.declared.of(scope);
+        for declared in usable.iter().filter(|declared| !disabled.contains(&declared.hash)) {
             let key = ServerKey::new(declared, scope);
             let Some(seen) = inner.known.of_key(&key) else {
                 inner.ask(key, scope.session);
@@ -321,6 +369,33 @@ impl ToolSource for McpServers {
         tools
     }
 
+    fn load(&self, scope: &ToolScope) {
+        self.look(&scope.workspace);
+    }
+
+    fn starts(&self, scope: &ToolScope) -> Vec<StartRequest> {
+        let declared = self.0.declared.of_workspace(&scope.tenant, &scope.workspace);
+        let asked = declared.iter().map(|declared| {
+            let name = &declared.entry.name;
+            StartRequest {
+                subject: subject(declared),
+                name: format!("{MCP_PREFIX}{name}"),
+                reason: format!(
+                    "the workspace's file {WORKSPACE_FILE} declares the server of tools \"{name}\", which would be used from now on"
+                ),
+                preview: declared.entry.shown_in_full(),
+            }
+        });
+        asked.collect()
+    }
+
+    fn agreed(&self, scope: &ToolScope, subject: &str, agreed: Agreed) {
+        let Some(declared) = self.0.note_agreed(scope, subject, agreed) else { return };
+        if agreed != Agreed::No {
+            self.0.ask(ServerKey::new(&declared, scope), scope.session);
+        }
+    }
+
     fn changed(&self) -> watch::Receiver<u64> {
         self.0.known.changed.subscribe()
     }
@@ -330,8 +405,8 @@ impl ToolSource for McpServers {
             let mut asked = self.0.asked.subscribe();
             // Asks servers of which nothing is known.
             drop(self.tools(scope));
-            let own: Vec<ServerKey> =
-                self.0.declared.iter().map(|declared| ServerKey::new(declared, scope)).collect();
+            let own = self.0.declared.of(scope);
+            let own: Vec<ServerKey> = own.iter().map(|declared| ServerKey::new(declared, scope)).collect();
             let known = asked.wait_for(|asked| !own.iter().any(|key| asked.contains(key)));
             // What is not known in time comes later.
             drop(timeout(READY, known).await.map(drop));
@@ -348,18 +423,49 @@ impl ToolSource for McpServers {
     }
 }
 
+/// What people agree to: a name that they recognize, and the identity that it had then.
+fn subject(declared: &Declared) -> String {
+    format!("mcp {} {}", declared.entry.name, declared.hash)
+}
+
 impl Inner {
-    fn declared(&self, name: &str) -> Result<&Arc<Declared>, String> {
-        let found = self.declared.iter().find(|declared| declared.entry.name == name);
+    fn declared(&self, name: &str, workspace: Option<&Path>) -> Result<Arc<Declared>, String> {
+        let is_it = |declared: &&Arc<Declared>| declared.entry.name == name;
+        let own = self.declared.own.iter().find(is_it).map(Arc::clone);
+        let found =
+            own.or_else(|| self.declared.found(workspace?).servers.iter().find(is_it).map(Arc::clone));
         found.ok_or_else(|| format!("there is no server of tools named \"{name}\""))
     }
 
-    fn enabled(&self, name: &str) -> Result<&Arc<Declared>, String> {
-        let declared = self.declared(name)?;
-        if lock(&self.disabled).contains(name) {
+    /// The server of this name that a session may use.
+    fn usable(&self, name: &str, scope: &ToolScope) -> Result<Arc<Declared>, String> {
+        let declared = self.declared(name, Some(&scope.workspace))?;
+        if lock(&self.disabled).contains(&declared.hash) {
             return Err(format!("the server of tools {name} is switched off; switch it on first"));
         }
+        let refused = self.declared.refused(&scope.tenant, &scope.workspace);
+        if let Some((_, reason)) =
+            refused.into_iter().find(|(refused, _)| declared.of.is_some() && refused == name)
+        {
+            return Err(reason);
+        }
+        if declared.of.is_some() && !self.declared.serves_any(&scope.tenant, &declared.hash) {
+            return Err(format!(
+                "the server of tools {name} is declared by the workspace, and people must agree before it is started: a session there asks them with its next prompt"
+            ));
+        }
         Ok(declared)
+    }
+
+    /// Notes for whom people agreed to a workspace's server, which is given back if that is another answer than before.
+    fn note_agreed(&self, scope: &ToolScope, subject_of: &str, agreed: Agreed) -> Option<Arc<Declared>> {
+        let all = self.declared.of_workspace(&scope.tenant, &scope.workspace);
+        let declared = all.into_iter().find(|declared| subject(declared) == subject_of)?;
+        if !self.declared.agree(scope, &declared.hash, agreed) {
+            return None;
+        }
+        self.known.change();
+        Some(declared)
     }
 
     /// Starts a server in the background, so that its tools are known.

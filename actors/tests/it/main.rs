@@ -32,6 +32,7 @@ mod resume;
 mod room;
 mod sleep;
 mod sources;
+mod starts;
 mod support;
 mod suspended;
 mod systems;

@@ -314,6 +314,19 @@ impl ServerEntry {
         }
     }
 
+    /// The whole command or the address, with all values: only for an entry whose values whoever reads this can read elsewhere, as those
+    /// of a workspace's file.
+    pub fn shown_in_full(&self) -> String {
+        match &self.transport {
+            Transport::Stdio(Stdio { command, args, env, .. }) => {
+                let env = env.iter().map(|(name, value)| format!("{name}={}", quoted(value.expose_secret())));
+                let words = std::iter::once(command).chain(args).map(|word| quoted(word));
+                env.chain(words).collect::<Vec<_>>().join(" ")
+            }
+            Transport::Http(http) => http.url.clone(),
+        }
+    }
+
     /// Whether its tools are shown to an agent.
     pub fn serves(&self, agent: &str) -> bool {
         self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent))

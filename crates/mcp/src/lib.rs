@@ -3,6 +3,7 @@
 //! Plain async types. Who starts servers, shares them between sessions and stops them, lies in the crate of the actors.
 //!
 //! - [`ServerEntry`]: a server as an operator declares it
+//! - [`declared_in`]: those that a workspace declares
 //! - [`Connection`]: a server that is spoken to, over its standard input and output or over streamable HTTP
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
@@ -25,6 +26,7 @@ pub mod schema;
 mod search;
 mod text;
 mod tool;
+mod workspace;
 
 pub use connection::{
     CallError, CallRequest, Connection, Diagnosis, MessageOfPrompt, OpenError, Place, Progress, ProgressSink,
@@ -37,3 +39,4 @@ pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool,
 pub use result::CallResult;
 pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};
+pub use workspace::{WORKSPACE_FILE, WorkspaceFinding, WorkspaceServer, declared_in};

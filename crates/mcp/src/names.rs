@@ -15,6 +15,30 @@ pub const LONGEST: usize = 64;
 /// Number of digits of the hash.
 const DIGITS: usize = 8;
 
+/// The longest name of a server: the names of its tools begin with it.
+const LONGEST_SERVER: usize = 32;
+
+/// Refuses a name of a server that could not begin those of tools.
+///
+/// # Errors
+/// Which characters it may have: a text for users.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if !name.is_empty() && name.len() <= LONGEST_SERVER && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "\"{}\" cannot be the name of a server: use 1 to {LONGEST_SERVER} of the characters a-z, A-Z, 0-9, _ and -",
+        name.chars().take(64).collect::<String>().escape_debug()
+    ))
+}
+
+/// Whether tools of two servers could have one name: `mcp_a_b_c` is `b_c` of `a` and `c` of `a_b`.
+pub fn mixes_up(one: &str, other: &str) -> bool {
+    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('_'));
+    begins(one, other) || begins(other, one)
+}
+
 /// The names of a server's tools, in their order; `None` for a tool whose name another before it has as well.
 ///
 /// ```

@@ -168,8 +168,9 @@ impl Want {
 pub struct ConsentAsked {
     /// The request.
     pub consent: ConsentId,
-    /// The call that waits.
-    pub call: PartId,
+    /// The call that waits; absent where it is about no call: a program that a workspace declares, before it is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<PartId>,
     /// The tool.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
@@ -296,7 +297,7 @@ mod tests {
     fn asked(wants: Vec<Want>) -> ConsentAsked {
         ConsentAsked {
             consent: ConsentId::parse("per_000000000001Cons1234567890").unwrap(),
-            call: PartId::parse("prt_000000000001Part1234567890").unwrap(),
+            call: Some(PartId::parse("prt_000000000001Part1234567890").unwrap()),
             tool: "bash".into(),
             risk: Risk::Dangerous,
             reason: "why".into(),

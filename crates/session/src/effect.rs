@@ -1,6 +1,6 @@
 //! What goes into the turn machine, and what comes out of it.
 
-use playhouse_policy::Verdict;
+use playhouse_policy::{Verdict, Want};
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::delegate::{Delegation, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
@@ -258,6 +258,9 @@ pub enum Input {
     /// Rules that changed meanwhile allow what this request asks for; with the request to which "always" was said, where
     /// it was that.
     Cover(ConsentId, Option<ConsentId>),
+    /// People are to be asked for something that is about no call. It waits for an answer as long as the session is there, and nothing
+    /// waits for it.
+    AskAhead(ConsentAhead),
     /// Answers to a request with questions; none when nobody will answer.
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
     /// Change title, agent, model, rules or what clients keep with the session.
@@ -283,6 +286,19 @@ pub enum Input {
     Call(PartId, CallReport),
     /// A deadline passed.
     Deadline(Deadline),
+}
+
+/// What people are asked that is about no call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsentAhead {
+    /// What is asked for, in the place of a tool's name.
+    pub tool: String,
+    /// Why it asks.
+    pub reason: String,
+    /// What would be done.
+    pub preview: String,
+    /// What people would agree to.
+    pub want: Want,
 }
 
 /// An attempt to start.

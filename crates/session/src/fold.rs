@@ -107,6 +107,8 @@ pub struct Session {
     pub tools: Option<Arc<[String]>>,
     /// Work that was handed over and that no call waits for: how it ended was not told yet.
     pub background: Vec<Delegate>,
+    /// The newest requests for consent that are about no call, with how they ended.
+    ahead: Vec<OpenConsent>,
     /// The requests that were settled last, the newest at the end.
     settled: VecDeque<SettledRequest>,
     /// The sessions whose records this one shares, as it is a fork; the nearest at the end.
@@ -394,6 +396,7 @@ impl Session {
             walls: created.walls.clone(),
             tools: created.tools.as_deref().map(Arc::from),
             background: Vec::new(),
+            ahead: Vec::new(),
             settled: VecDeque::new(),
             shares_with: Vec::new(),
         })
@@ -518,13 +521,19 @@ impl Session {
         open.collect()
     }
 
-    /// The requests for consent that are still open, in the order of their calls.
+    /// The requests for consent that are still open: those of calls in their order, then those that are about none.
     pub fn open_consents(&self) -> Vec<ConsentAsked> {
-        let asked = self.calls().iter().filter_map(|call| call.consent.as_ref());
-        asked.filter(|consent| consent.answer.is_none()).map(|consent| consent.asked.clone()).collect()
+        let of_calls = self.calls().iter().filter_map(|call| call.consent.as_deref());
+        let all = of_calls.chain(&self.ahead);
+        all.filter(|consent| consent.answer.is_none()).map(|consent| consent.asked.clone()).collect()
     }
 
-    /// How many requests wait for people: for consent, and with questions.
+    /// The newest requests for consent that are about no call, open and settled ones.
+    pub fn consents_ahead(&self) -> &[OpenConsent] {
+        &self.ahead
+    }
+
+    /// How many requests of calls wait for people: for consent, and with questions.
     pub fn open_requests(&self) -> (usize, usize) {
         let calls = self.calls();
         let consents = calls.iter().filter_map(|call| call.consent.as_ref());

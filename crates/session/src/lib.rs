@@ -38,8 +38,8 @@ pub mod tags;
 pub use changes::{Changes, FileChange};
 pub use context::Fit;
 pub use effect::{
-    AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, Input,
-    NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, SystemMade, Ticket,
+    AsideOrder, AttemptOrder, AttemptReport, CallReport, ConsentAhead, Deadline, Effect, Facts,
+    FailedAttempt, Input, NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, SystemMade, Ticket,
 };
 pub use fold::{
     CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt,

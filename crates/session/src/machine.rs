@@ -220,6 +220,7 @@ impl Machine {
             Input::AbortTurn(ticket, turn) => self.on_abort_turn(ticket, turn, stamp),
             Input::Answer(ticket, consent, answer) => self.on_answer(ticket, consent, answer, stamp),
             Input::Cover(consent, by) => self.on_covered(consent, by, stamp),
+            Input::AskAhead(ahead) => self.ask_ahead(ahead, stamp),
             Input::AnswerQuestion(ticket, question, answers) => {
                 self.on_question_answered(ticket, question, answers, stamp)
             }
@@ -401,6 +402,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::Resume => true,
         Input::Change(..)
         | Input::Cover(..)
+        | Input::AskAhead(_)
         | Input::Ask(..)
         | Input::Attempt(..)
         | Input::SystemMade(_)

@@ -38,6 +38,30 @@ pub struct ToolScope {
     pub session: SessionId,
 }
 
+/// A program of somebody else's, which a source starts only once people agreed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartRequest {
+    /// What they agree to, in the words of rules: another program, and the same one with another content, is another subject.
+    pub subject: String,
+    /// How it is called, in the place of a tool's name.
+    pub name: String,
+    /// Why people are asked.
+    pub reason: String,
+    /// What would be started: the whole command, or the address.
+    pub preview: String,
+}
+
+/// For whom people agreed to a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreed {
+    /// For nobody.
+    No,
+    /// For one session.
+    Session,
+    /// For all sessions of the tenant in the workspace.
+    Workspace,
+}
+
 /// Where tools come from that are not native.
 pub trait ToolSource: Send + Sync {
     /// The tools that can be called in `scope`, in a stable order. Fast, without I/O, and never waits for a server.
@@ -45,6 +69,15 @@ pub trait ToolSource: Send + Sync {
 
     /// Reads from files what is offered in `scope`: asked before a session wakes, also for the first time. Blocks, for milliseconds.
     fn load(&self, _scope: &ToolScope) {}
+
+    /// What people must agree to, or have agreed to, before this offers all that it has to `scope`: asked with every prompt. Fast,
+    /// without I/O.
+    fn starts(&self, _scope: &ToolScope) -> Vec<StartRequest> {
+        Vec::new()
+    }
+
+    /// For whom people agreed to the start of this subject: told with every prompt, and when they answered.
+    fn agreed(&self, _scope: &ToolScope, _subject: &str, _agreed: Agreed) {}
 
     /// Grows with every change of what [`tools`](Self::tools) says to any scope.
     fn changed(&self) -> watch::Receiver<u64>;
@@ -120,6 +153,16 @@ impl ToolSources {
     /// [`ToolSource::load`] of all sources. Blocks.
     pub fn load(&self, scope: &ToolScope) {
         self.outside.iter().for_each(|source| source.load(scope));
+    }
+
+    /// [`ToolSource::starts`] of all sources.
+    pub fn starts(&self, scope: &ToolScope) -> Vec<StartRequest> {
+        self.outside.iter().flat_map(|source| source.starts(scope)).collect()
+    }
+
+    /// [`ToolSource::agreed`] of all sources.
+    pub fn agreed(&self, scope: &ToolScope, subject: &str, agreed: Agreed) {
+        self.outside.iter().for_each(|source| source.agreed(scope, subject, agreed));
     }
 
     /// A number that grows with every change of any catalogue.

@@ -1,5 +1,7 @@
 //! Servers of tools (MCP): which there are, how they stand, and starting and stopping them.
 
+use std::path::Path as FilePath;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use playhouse_actors::{McpServers, McpState, McpStatus};
@@ -9,10 +11,10 @@ use schemars::SchemaGenerator;
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
-use crate::native::extract::Body;
+use crate::native::extract::{Body, Search};
 #[cfg(test)]
 use crate::native::openapi::operation::Operation;
-use crate::native::sessions::resolved;
+use crate::native::sessions::{blocking, resolved};
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -30,6 +32,10 @@ pub enum McpStanding {
     Disabled,
     /// It does not run, and starts when it is needed.
     Stopped,
+    /// A workspace declares it, and a person must agree before it is started.
+    Asks,
+    /// A workspace declares it, and it may not be used.
+    Refused,
 }
 
 /// A server of tools.
@@ -40,9 +46,12 @@ pub struct McpServerView {
     /// Its command or its address, without the values of its environment and its headers; only for clients without a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Whether the workspace declares it, and not the operator.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_workspace: bool,
     /// How it stands.
     pub status: McpStanding,
-    /// Why it failed.
+    /// Why it failed, or is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Its processes.
@@ -73,6 +82,15 @@ pub struct McpServerList {
     pub servers: Vec<McpServerView>,
 }
 
+/// Which servers are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpSearch {
+    /// A directory, whose own servers are listed as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
 /// Where a server is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -89,10 +107,10 @@ pub(crate) const LIST: Operation = Operation {
     id: "listMcpServers",
     summary: "List the servers of tools (MCP) and how they stand.",
     ids: &[],
-    query: None,
+    query: Some(McpSearch::json_schema),
     body: None,
     answer: (200, "It worked.", Some(SchemaGenerator::subschema_for::<McpServerList>)),
-    problems: &[],
+    problems: &[(Kind::Forbidden, "The directory lies below no root.")],
 };
 
 /// `POST /v1/mcp-servers/{name}/connect`, as `openapi.json` describes it.
@@ -124,8 +142,22 @@ pub(crate) const DISCONNECT: Operation = Operation {
 };
 
 /// `GET /v1/mcp-servers`
-pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Json<McpServerList> {
-    Json(McpServerList { servers: views(&app, &principal) })
+pub(crate) async fn list(
+    State(app): State<App>,
+    principal: Principal,
+    Search(search): Search<McpSearch>,
+) -> Result<Json<McpServerList>, Problem> {
+    let workspace = match search.workspace {
+        None => None,
+        Some(written) if principal.reads_all() => Some(resolved(written).await?),
+        Some(written) => {
+            let (app, principal) = (app.clone(), principal.clone());
+            let admitted = blocking(move || app.admit_directory(&principal, &written)).await??;
+            Some(admitted.to_string_lossy().into_owned())
+        }
+    };
+    let servers = views(&app, &principal, workspace.as_deref()).await?;
+    Ok(Json(McpServerList { servers }))
 }
 
 /// `POST /v1/mcp-servers/{name}/connect`
@@ -147,8 +179,7 @@ pub(crate) async fn disconnect(
     Path(name): Path<String>,
 ) -> Result<Json<McpServerView>, Problem> {
     may_switch(&principal)?;
-    servers(&app, &name)?.set_enabled(&name, false).map_err(Problem::not_found)?;
-    view(&app, &principal, &name).map(Json)
+    disconnect_in(&app, &principal, &name, None).await.map(Json)
 }
 
 /// Servers are shared by tenants: those of one do not stop them for others.
@@ -166,58 +197,90 @@ pub(crate) async fn connect_in(
     name: &str,
     workspace: &str,
 ) -> Result<McpServerView, Problem> {
-    servers(app, name)?.set_enabled(name, true).map_err(Problem::not_found)?;
+    // Reads what the workspace declares.
+    view(app, principal, name, Some(workspace)).await?;
+    set_enabled(app, name, Some(workspace), true)?;
     let connected = app.engine().connect_mcp(name, &principal.tenant, workspace).await;
-    let view = view(app, principal, name)?;
+    let view = view(app, principal, name, Some(workspace)).await?;
     Ok(match connected {
         Ok(()) => view,
+        Err(_) if view.status == McpStanding::Refused => view,
         Err(error) => McpServerView { status: McpStanding::Failed, error: Some(error), ..view },
     })
 }
 
-/// All servers, as far as they are the business of `principal`.
-pub(crate) fn views(app: &App, principal: &Principal) -> Vec<McpServerView> {
-    let Some(servers) = app.engine().mcp() else { return Vec::new() };
-    let reads_all = principal.reads_all();
-    let status = servers.status((!reads_all).then_some(&*principal.tenant));
-    let mut views: Vec<_> = status.into_iter().map(|status| viewed(servers, status, reads_all)).collect();
-    views.sort_by(|one, other| one.name.cmp(&other.name));
-    views
+/// Switches the server of this name off: one of the operator, or of this workspace.
+pub(crate) async fn disconnect_in(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    workspace: Option<&str>,
+) -> Result<McpServerView, Problem> {
+    view(app, principal, name, workspace).await?;
+    set_enabled(app, name, workspace, false)?;
+    view(app, principal, name, workspace).await
 }
 
-fn viewed(servers: &McpServers, status: McpStatus, reads_all: bool) -> McpServerView {
-    let McpStatus { name, command, state, running, sessions, tools: _, refused } = status;
+/// One that is refused is switched neither on nor off.
+fn set_enabled(app: &App, name: &str, workspace: Option<&str>, enabled: bool) -> Result<(), Problem> {
+    if let Some(servers) = app.engine().mcp() {
+        drop(servers.set_enabled(name, workspace.map(FilePath::new), enabled));
+    }
+    Ok(())
+}
+
+/// All servers, as far as they are the business of `principal`, and what this workspace declares.
+pub(crate) async fn views(
+    app: &App,
+    principal: &Principal,
+    workspace: Option<&str>,
+) -> Result<Vec<McpServerView>, Problem> {
+    let Some(servers) = app.engine().mcp() else { return Ok(Vec::new()) };
+    let reads_all = principal.reads_all();
+    let tenant = (!reads_all).then_some(&*principal.tenant);
+    let status = app.engine().mcp_status(tenant, workspace).await?;
+    let viewed = |status| viewed(servers, status, reads_all, workspace);
+    let mut views: Vec<_> = status.into_iter().map(viewed).collect();
+    views.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(views)
+}
+
+fn viewed(
+    servers: &McpServers,
+    status: McpStatus,
+    reads_all: bool,
+    workspace: Option<&str>,
+) -> McpServerView {
+    let McpStatus { name, command, of_workspace, state, running, sessions, tools: _, refused } = status;
     let (status, error) = match state {
         McpState::Connected => (McpStanding::Connected, None),
         McpState::Starting => (McpStanding::Starting, None),
         McpState::Failed(why) => (McpStanding::Failed, Some(why.to_string())),
         McpState::Disabled => (McpStanding::Disabled, None),
         McpState::Stopped => (McpStanding::Stopped, None),
+        McpState::Asks => (McpStanding::Asks, None),
+        McpState::Refused(why) => (McpStanding::Refused, Some(why.to_string())),
     };
-    let tools = servers.offered(&name);
-    let command = reads_all.then_some(command);
+    let tools = servers.offered(&name, workspace.map(FilePath::new));
+    let command = reads_all.then_some(command).filter(|command| !command.is_empty());
     let refused = refused.into_iter().map(|(name, reason)| RefusedTool { name, reason }).collect();
-    McpServerView { name, command, status, error, running, sessions, tools, refused }
+    McpServerView { name, command, of_workspace, status, error, running, sessions, tools, refused }
 }
 
-pub(crate) fn servers<'a>(app: &'a App, name: &str) -> Result<&'a McpServers, Problem> {
-    let status = app.engine().mcp().map(|servers| servers.status(None)).unwrap_or_default();
-    let known: Vec<String> = status.into_iter().map(|status| status.name).collect();
-    match app.engine().mcp() {
-        Some(servers) if known.iter().any(|known| known == name) => Ok(servers),
-        _ => {
-            let name: String = name.chars().take(64).collect();
-            let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Err(Problem::not_found(format!(
-                "there is no server of tools \"{}\"; there are: {all}",
-                name.escape_debug()
-            )))
-        }
-    }
-}
-
-fn view(app: &App, principal: &Principal, name: &str) -> Result<McpServerView, Problem> {
-    let found = views(app, principal).into_iter().find(|view| view.name == name);
-    found
-        .ok_or_else(|| Problem::not_found(format!("there is no server of tools \"{}\"", name.escape_debug())))
+async fn view(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    workspace: Option<&str>,
+) -> Result<McpServerView, Problem> {
+    let views = views(app, principal, workspace).await?;
+    let known: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
+    views.into_iter().find(|view| view.name == name).ok_or_else(|| {
+        let name: String = name.chars().take(64).collect();
+        let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Problem::not_found(format!(
+            "there is no server of tools \"{}\"; there are: {all}",
+            name.escape_debug()
+        ))
+    })
 }

@@ -32,7 +32,7 @@ fn request(number: u64, questions: Vec<Question>) -> QuestionAsked {
 pub(super) fn consent(number: u64, preview: &str) -> ConsentAsked {
     ConsentAsked {
         consent: ConsentId::parse(&format!("per_{number:012x}Cons1234567890")).unwrap(),
-        call: call(),
+        call: Some(call()),
         tool: "bash".to_owned(),
         risk: Risk::Dangerous,
         reason: "no rule allows it".to_owned(),

@@ -4,16 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_mcp::{ServerEntry, ServerScope};
+use playhouse_mcp::ServerScope;
 use playhouse_protocol::SessionId;
 use playhouse_tools::ToolScope;
 
-/// An entry with its hash.
-#[derive(Debug)]
-pub(super) struct Declared {
-    pub(super) entry: ServerEntry,
-    pub(super) hash: String,
-}
+use super::declared::Declared;
 
 /// Which server is shared by whom.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -1,24 +1,28 @@
 //! Servers of tools as leased children: where each runs, and how it is started and stopped.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_mcp::{Connection, OpenError, Place, ServerEntry, ServerSandbox, Transport};
-use playhouse_protocol::walls::Sandbox;
+use playhouse_mcp::{Connection, OpenError, Place, ServerSandbox, Transport};
+use playhouse_protocol::walls::{Sandbox, Strength};
 use playhouse_sandbox::process::Scope;
 use playhouse_sandbox::{Walls, WallsSpec, blocking};
 use playhouse_tools::web::Door;
 use sha2::{Digest as _, Sha256};
 
-use super::key::{Declared, ServerKey};
+use super::declared::{Declarations, Declared};
+use super::key::ServerKey;
 use super::known::Known;
 use crate::shared::{Kind, StartError, Started};
 
 /// Time between two looks at the lists of a server that says that they change.
 const LIST_PAUSE: Duration = Duration::from_millis(500);
+/// Why a workspace's server does not start, although people agreed to one of its name.
+const CHANGED: &str = "its entry in the workspace, or a file that its command names, has changed since people agreed to it; they are asked again with the next prompt";
+/// Why a workspace's server does not start where walls are less than full.
+const WEAK: &str = "what a workspace declares runs only in full walls, which cannot be built here: `playhouse doctor` says what is missing";
 /// So many digits of a hash name a folder.
 const FOLDER_DIGITS: usize = 24;
 
@@ -38,7 +42,8 @@ pub(super) struct Ground {
 
 impl Ground {
     /// Where the server of a key runs. Blocks.
-    fn place(&self, entry: &ServerEntry, key: &ServerKey) -> Result<Place, StartError> {
+    fn place(&self, declared: &Declared, key: &ServerKey) -> Result<Place, StartError> {
+        let entry = &declared.entry;
         if let Transport::Http(_) = entry.transport {
             // It runs elsewhere, and is told of no directory.
             let (workdir, door) = (self.folder.clone(), self.door.clone());
@@ -57,7 +62,8 @@ impl Ground {
             ServerSandbox::None => Walls::open(),
             ServerSandbox::Walls => {
                 let spec = WallsSpec {
-                    sandbox: self.sandbox,
+                    // What a workspace declares never runs without.
+                    sandbox: if declared.of.is_some() { Sandbox::Required } else { self.sandbox },
                     allowed: entry.walls.allowed(),
                     workspace: workdir.clone(),
                     output: own.join("output"),
@@ -66,7 +72,12 @@ impl Ground {
                     hidden: self.hidden.clone(),
                     roots: self.roots.clone(),
                 };
-                Walls::build(&spec).map_err(|error| StartError::Permanent(error.to_string()))?
+                let walls = Walls::build(&spec).map_err(|error| StartError::Permanent(error.to_string()))?;
+                let is_full = walls.known().is_some_and(|walls| walls.strength == Strength::Full);
+                if declared.of.is_some() && !is_full {
+                    return Err(StartError::Permanent(WEAK.to_owned()));
+                }
+                walls
             }
         };
         let roots = key.workspace.iter().map(|_| workdir.clone()).collect();
@@ -81,7 +92,7 @@ fn digits(text: &str) -> String {
 
 /// The kind of children that servers of tools are.
 pub(super) struct Servers {
-    pub(super) declared: HashMap<Arc<str>, Arc<Declared>>,
+    pub(super) declared: Arc<Declarations>,
     pub(super) ground: Arc<Ground>,
     pub(super) known: Arc<Known>,
 }
@@ -96,11 +107,21 @@ impl Kind for Servers {
         key: &'a ServerKey,
     ) -> BoxFuture<'a, Result<Started<Arc<Connection>>, StartError>> {
         Box::pin(async move {
-            let Some(declared) = self.declared.get(&key.hash).map(Arc::clone) else {
+            let Some(declared) = self.declared.by_hash(&key.hash) else {
                 return Err(StartError::Permanent("it is not declared any more".to_owned()));
             };
             let (ground, of, to) = (Arc::clone(&self.ground), Arc::clone(&declared), key.clone());
-            let place = blocking(move || ground.place(&of.entry, &to)).await?;
+            let (declarations, known) = (Arc::clone(&self.declared), Arc::clone(&self.known));
+            let place = blocking(move || {
+                if of.is_unchanged() {
+                    return ground.place(&of, &to);
+                }
+                if to.workspace.as_ref().is_some_and(|workspace| declarations.look(workspace)) {
+                    known.change();
+                }
+                Err(StartError::Permanent(CHANGED.to_owned()))
+            });
+            let place = place.await?;
             let (connection, ended) =
                 Connection::open(&declared.entry, &place).await.map_err(|error| match error {
                     OpenError::Transient(reason) => StartError::Transient(reason),

@@ -7,7 +7,8 @@ use playhouse_mcp::{KeptLists, Listing, OfferedTool, offered};
 use playhouse_sandbox::blocking;
 use tokio::sync::watch;
 
-use super::key::{Declared, ServerKey};
+use super::declared::Declared;
+use super::key::ServerKey;
 
 /// Number of servers whose own lists are remembered.
 const MOST_OWN: usize = 4_096;

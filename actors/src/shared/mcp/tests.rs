@@ -148,7 +148,7 @@ async fn known(servers: &McpServers, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> 
 }
 
 fn state(servers: &McpServers) -> McpState {
-    servers.status(None).remove(0).state
+    servers.status(None, None).remove(0).state
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn tools_are_learned_once_and_kept() {
     let mut stage = Stage::new();
     let scope = stage.scope();
     let servers = stage.servers(vec![entry("sh")]);
-    assert_eq!((state(&servers), servers.status(None)[0].tools), (McpState::Stopped, None));
+    assert_eq!((state(&servers), servers.status(None, None)[0].tools), (McpState::Stopped, None));
     let mut changed = servers.changed();
     let tools = known(&servers, &scope).await;
     assert!(changed.has_changed().unwrap());
@@ -167,11 +167,11 @@ async fn tools_are_learned_once_and_kept() {
     // The next engine knows them, and starts nothing for that.
     let next = stage.servers(vec![entry("sh")]);
     assert_eq!(names(&next.tools(&scope)), names(&tools));
-    assert_eq!((state(&next), next.status(None)[0].tools), (McpState::Stopped, Some(4)));
+    assert_eq!((state(&next), next.status(None, None)[0].tools), (McpState::Stopped, Some(4)));
     // One that is declared differently is another.
     let mut other = entry("sh");
     other.timeout += Duration::from_secs(1);
-    assert_eq!(stage.servers(vec![other]).status(None)[0].tools, None);
+    assert_eq!(stage.servers(vec![other]).status(None, None)[0].tools, None);
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn sessions_share_a_server_as_far_as_its_entry_says() {
         let second = stage.call(&servers.tools(&two), "mcp_sh_who").await.unwrap().output;
         assert_eq!(first == second, shared, "{scope:?}");
         assert_eq!(
-            (state(&servers), servers.status(None)[0].running),
+            (state(&servers), servers.status(None, None)[0].running),
             (McpState::Connected, if shared { 1 } else { 2 })
         );
         assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
@@ -269,12 +269,12 @@ async fn a_server_is_switched_off_and_on() {
     known(&servers, &scope).await;
     let mut changed = servers.changed();
     changed.mark_unchanged();
-    servers.set_enabled("sh", false).unwrap();
+    servers.set_enabled("sh", None, false).unwrap();
     assert!(changed.has_changed().unwrap() && servers.tools(&scope).is_empty());
     assert_eq!(state(&servers), McpState::Disabled);
     assert!(servers.connect("sh", &scope).await.unwrap_err().contains("switched off"));
     assert!(servers.connect("nothing", &scope).await.unwrap_err().contains("no server of tools"));
-    servers.set_enabled("sh", true).unwrap();
+    servers.set_enabled("sh", None, true).unwrap();
     assert_eq!(names(&servers.tools(&scope)).len(), 4);
 }
 
@@ -299,7 +299,7 @@ async fn a_server_behind_an_address_is_reached_through_the_door() {
     let error = servers.connect("web", &scope).await.unwrap_err();
     assert!(error.contains("allow_private"), "{error}");
     assert!(matches!(state(&servers), McpState::Failed(reason) if reason.contains("loopback")));
-    assert_eq!(servers.status(None)[0].command, "http://127.0.0.1:1/mcp");
+    assert_eq!(servers.status(None, None)[0].command, "http://127.0.0.1:1/mcp");
 }
 
 #[tokio::test]
@@ -312,7 +312,7 @@ async fn a_server_works_in_walls() {
         let servers = stage.servers(vec![held]);
         let session = stage.scope();
         let tools = known(&servers, &session).await;
-        assert!(stage.call(&tools, "mcp_sh_who").await.is_ok(), "{:?}", servers.status(None));
+        assert!(stage.call(&tools, "mcp_sh_who").await.is_ok(), "{:?}", servers.status(None, None));
         assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
     }
 }

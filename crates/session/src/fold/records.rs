@@ -23,6 +23,9 @@ use super::{
     SettledRequest, ShownTools, Step, StepPhase, Turn, rules_in_prompt,
 };
 
+/// Number of requests for consent that are about no call, of which a session knows.
+const MOST_AHEAD: usize = 64;
+
 impl Session {
     pub(super) fn fold(&mut self, entry: &Entry) -> Result<(), String> {
         self.check_next(entry.seq)?;
@@ -134,6 +137,8 @@ impl Session {
         self.permissions.clone_from(&forked.permissions);
         // Who is told how it ended is the session that began it.
         self.background.clear();
+        // What people said to the one that it came from, they said to that one.
+        self.ahead.clear();
         // The one that it came from waits for them, and pays.
         self.asides.clear();
         self.shares_with.push(self.summary.id);
@@ -432,22 +437,34 @@ impl Session {
     }
 
     fn consent_asked(&mut self, asked: ConsentAsked) -> Result<(), String> {
-        let call = self.open_call(asked.call)?;
+        let Some(id) = asked.call else {
+            if self.ahead.len() >= MOST_AHEAD {
+                self.ahead.remove(0);
+            }
+            self.ahead.push(OpenConsent { asked, answer: None });
+            return Ok(());
+        };
+        let call = self.open_call(id)?;
         match call.phase {
             CallPhase::Proposed | CallPhase::Intended { .. } => {}
             CallPhase::Asking(consent) => {
-                return Err(format!("call {} waits for consent {consent} already", asked.call));
+                return Err(format!("call {id} waits for consent {consent} already"));
             }
-            CallPhase::Settled => return Err(format!("call {} has its result already", asked.call)),
+            CallPhase::Settled => return Err(format!("call {id} has its result already")),
         }
         call.phase = CallPhase::Asking(asked.consent);
-        let id = asked.call;
         call.consent = Some(Box::new(OpenConsent { asked, answer: None }));
         self.call_part(id)?.state = CallState::Asking;
         Ok(())
     }
 
     fn consent_settled(&mut self, consent: ConsentId, answer: &ConsentAnswer) -> Result<(), String> {
+        let mut ahead = self.ahead.iter_mut();
+        if let Some(open) = ahead.find(|open| open.asked.consent == consent && open.answer.is_none()) {
+            open.answer = Some(answer.clone());
+            self.remember(SettledRequest::Consent(consent, answer.clone()));
+            return Ok(());
+        }
         let calls = self.open_calls().into_iter().flatten();
         let mut asking = calls.filter(|call| call.phase == CallPhase::Asking(consent));
         let call = asking.next().ok_or("no call waits for it")?;

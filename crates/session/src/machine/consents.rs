@@ -7,7 +7,7 @@ use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::{CommandError, Record, Reply};
 
 use super::Machine;
-use crate::effect::{CallReport, Deadline, Effect, PreparedCall, Stamp, Ticket};
+use crate::effect::{CallReport, ConsentAhead, Deadline, Effect, PreparedCall, Stamp, Ticket};
 use crate::fold::{CallPhase, FoldError, OpenConsent};
 
 impl Machine {
@@ -35,7 +35,7 @@ impl Machine {
         let consent = stamp.ids.next(stamp.now);
         let asked = ConsentAsked {
             consent,
-            call,
+            call: Some(call),
             tool: self.session.call(call).map_or_else(String::new, |part| part.tool.clone()),
             risk: prepared.risk,
             reason: reason.to_owned(),
@@ -46,6 +46,23 @@ impl Machine {
         };
         self.append(Record::ConsentAsked(asked), stamp.now)?;
         self.await_consent(consent, stamp)
+    }
+
+    /// Asks people for something that is about no call.
+    pub(super) fn ask_ahead(&mut self, ahead: ConsentAhead, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        let ConsentAhead { tool, reason, preview, want } = ahead;
+        let asked = ConsentAsked {
+            consent: stamp.ids.next(stamp.now),
+            call: None,
+            tool,
+            risk: want.risk,
+            reason,
+            preview,
+            diff: false,
+            wants: vec![want],
+            walls: None,
+        };
+        self.append(Record::ConsentAsked(asked), stamp.now)
     }
 
     /// Gives people their time to answer, if there are any.
@@ -146,8 +163,12 @@ impl Machine {
     }
 
     fn open_consent(&self, consent: ConsentId) -> Option<&ConsentAsked> {
-        let asking = self.session.calls().iter().find(|call| call.phase == CallPhase::Asking(consent))?;
-        asking.consent.as_deref().map(|open| &open.asked)
+        let asking = self.session.calls().iter().find(|call| call.phase == CallPhase::Asking(consent));
+        let of_call = asking.and_then(|asking| asking.consent.as_deref()).map(|open| &open.asked);
+        of_call.or_else(|| {
+            let open = self.session.consents_ahead().iter().find(|open| open.asked.consent == consent);
+            open.filter(|open| open.answer.is_none()).map(|open| &open.asked)
+        })
     }
 
     /// Ends a request, and its call with it where nobody agreed; where they did, the call is prepared again.
@@ -160,9 +181,9 @@ impl Machine {
         let Some(asked) = self.open_consent(consent) else { return Ok(()) };
         let (call, report) = (asked.call, refusal(asked, &answer));
         self.append(Record::ConsentSettled { consent, answer }, stamp.now)?;
-        match report {
-            Some(report) => self.settle(call, report, stamp),
-            None => Ok(()),
+        match (call, report) {
+            (Some(call), Some(report)) => self.settle(call, report, stamp),
+            _ => Ok(()),
         }
     }
 }

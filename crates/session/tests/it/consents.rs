@@ -5,7 +5,7 @@ use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked};
 use playhouse_protocol::record::{Effect, Entry, Record, SessionChanged, SessionCreated};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
 use playhouse_protocol::{ConsentId, WhenBusy};
-use playhouse_session::{Deadline, Input, Machine, PreparedCall, RetryPolicy, Session};
+use playhouse_session::{ConsentAhead, Deadline, Input, Machine, PreparedCall, RetryPolicy, Session, Ticket};
 
 use crate::harness::{Harness, ask, command, prepared};
 
@@ -60,7 +60,7 @@ fn a_request_says_all_that_people_need_and_holds_back_what_follows() {
     h.on(Input::Prepared(call, Ok(judged)));
     let asked = ConsentAsked {
         consent: h.consents[0],
-        call,
+        call: Some(call),
         tool: "bash".into(),
         risk: Risk::Moderate,
         reason: "no rule allows it".into(),
@@ -446,4 +446,46 @@ fn a_log_in_which_requests_do_not_fit_is_refused() {
     let last = done.log.last().unwrap().clone();
     done.log.push(Entry { seq: last.seq.next(), ..asked });
     assert!(Session::replay(&done.log).unwrap_err().to_string().contains("has its result already"));
+}
+
+/// Somebody is asked for something that is about no call.
+fn ahead() -> ConsentAhead {
+    ConsentAhead {
+        tool: "mcp_own".into(),
+        reason: "the workspace declares it".into(),
+        preview: "python3 server.py".into(),
+        want: Want::new("start", "mcp own 1", Risk::Dangerous).always(["mcp own 1"]),
+    }
+}
+
+#[test]
+fn a_request_without_a_call_holds_nothing_back_and_waits_for_an_answer() {
+    let mut h = Harness::new();
+    assert_eq!(h.on(Input::AskAhead(ahead())), ["append consent.asked"]);
+    let consent = h.consents[0];
+    h.prompt("one");
+    h.answer("done", &[]);
+    let again = Session::replay(&h.log).unwrap();
+    assert_eq!((again.open_consents().len(), again.open_requests(), again.is_idle()), (1, (0, 0), true));
+    assert_eq!(again.open_consents()[0].call, None);
+    h.on(Input::Abort(Ticket(8)));
+    assert_eq!(h.machine.session().open_consents().len(), 1, "an abort is about turns");
+    let done = h.on(Input::Answer(Ticket(9), consent, ConsentAnswer::Once));
+    assert_eq!(done, ["append consent.settled(once)", "reply done"]);
+    let session = Session::replay(&h.log).unwrap();
+    assert!(session.open_consents().is_empty());
+    assert_eq!(session.consents_ahead()[0].answer, Some(ConsentAnswer::Once));
+    assert_eq!(session.settled_consent(consent), Some(&ConsentAnswer::Once));
+    // A second answer is refused.
+    let second = h.on(Input::Answer(Ticket(10), consent, ConsentAnswer::Always));
+    assert!(!second.iter().any(|done| done.starts_with("append")), "{second:?}");
+}
+
+#[test]
+fn what_is_allowed_for_always_covers_a_request_without_a_call() {
+    let mut h = Harness::new();
+    h.on(Input::AskAhead(ahead()));
+    cover(&mut h, None);
+    let answer = h.machine.session().consents_ahead()[0].answer.clone();
+    assert_eq!(answer, Some(ConsentAnswer::Covered { by: None }));
 }

@@ -167,6 +167,22 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
         ..Want::new("bash", "git commit -m $X", Risk::Dangerous).always(["git commit *"])
     };
     let outside = Want { in_person: true, ..Want::new("external_directory", "/etc/motd", Risk::Dangerous) };
+    let asked = ConsentAsked {
+        consent: consent(12),
+        call: Some(part(11)),
+        tool: "bash".to_owned(),
+        risk: Risk::Moderate,
+        reason: "no rule allows it".to_owned(),
+        preview: "--- a\n+++ b\n".to_owned(),
+        diff: true,
+        wants: vec![command, outside],
+        walls: Some(WallsInForce {
+            strength: Strength::Weaker,
+            by: "landlock".to_owned(),
+            detail: "the network is open".to_owned(),
+            network: true,
+        }),
+    };
     let blob = BlobRef { hash: "0".repeat(64), size: 100_000 };
     vec![
         (
@@ -297,24 +313,10 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
             "session.changed.taken_back",
             Record::SessionChanged(SessionChanged { archived: Some(None), ..SessionChanged::default() }),
         ),
+        ("consent.asked.wants", Record::ConsentAsked(asked.clone())),
         (
-            "consent.asked.wants",
-            Record::ConsentAsked(ConsentAsked {
-                consent: consent(12),
-                call: part(11),
-                tool: "bash".to_owned(),
-                risk: Risk::Moderate,
-                reason: "no rule allows it".to_owned(),
-                preview: "--- a\n+++ b\n".to_owned(),
-                diff: true,
-                wants: vec![command, outside],
-                walls: Some(WallsInForce {
-                    strength: Strength::Weaker,
-                    by: "landlock".to_owned(),
-                    detail: "the network is open".to_owned(),
-                    network: true,
-                }),
-            }),
+            "consent.asked.ahead",
+            Record::ConsentAsked(ConsentAsked { call: None, walls: None, ..asked.clone() }),
         ),
         (
             "consent.settled.covered",
@@ -494,7 +496,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         )),
         Record::ConsentAsked(ConsentAsked {
             consent: consent(12),
-            call: part(11),
+            call: Some(part(11)),
             tool: String::new(),
             risk: Risk::Dangerous,
             reason: "it writes outside the workspace".to_owned(),

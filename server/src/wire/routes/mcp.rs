@@ -6,18 +6,18 @@ use axum::Json;
 use axum::extract::Path;
 use serde_json::{Value, json};
 
-use crate::native::mcp::{McpServerView, McpStanding, connect_in, may_switch, servers, views};
+use crate::native::mcp::{McpServerView, McpStanding, connect_in, disconnect_in, may_switch, views};
+use crate::problem::{Kind, Problem};
 use crate::wire::asked::Asked;
 use crate::wire::failure::{Failure, Named};
 
 /// `GET /mcp`
 pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Value>>, Named> {
-    Ok(Json(
-        views(&asked.app, &asked.principal)
-            .into_iter()
-            .map(|view| (view.name.clone(), standing(&view)))
-            .collect(),
-    ))
+    // Where no directory is named and there is no root, only the operator's are listed.
+    let place = asked.place().await.ok();
+    let directory = place.as_ref().map(|place| &*place.directory);
+    let views = views(&asked.app, &asked.principal, directory).await?;
+    Ok(Json(views.into_iter().map(|view| (view.name.clone(), standing(&view))).collect()))
 }
 
 /// One that rests is as good as connected: it starts when it is needed.
@@ -25,6 +25,11 @@ fn standing(view: &McpServerView) -> Value {
     let mut standing = match (view.status, &view.error) {
         (McpStanding::Failed, Some(error)) => json!({"status": "failed", "error": error}),
         (McpStanding::Failed, None) => json!({"status": "failed", "error": "it failed"}),
+        (McpStanding::Refused, error) => json!({"status": "failed", "error": error}),
+        (McpStanding::Asks, _) => json!({
+            "status": "failed",
+            "error": "the workspace declares it: a person must agree before it is started, who is asked with the next prompt"
+        }),
         (McpStanding::Disabled, _) => json!({"status": "disabled"}),
         (McpStanding::Stopped, _) if view.tools.is_none() => {
             json!({"status": "failed", "error": "it was not started yet: it starts when a session needs it"})
@@ -44,16 +49,22 @@ fn standing(view: &McpServerView) -> Value {
 pub(crate) async fn connect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
     may_switch(&asked.principal)?;
     let place = asked.place().await?;
-    servers(&asked.app, &name).map_err(|_| Failure::no_mcp_server(&name))?;
-    let view = connect_in(&asked.app, &asked.principal, &name, &place.directory).await?;
-    Ok(Json(view.error.is_none()))
+    let connected = connect_in(&asked.app, &asked.principal, &name, &place.directory).await;
+    Ok(Json(found(&name, connected)?.error.is_none()))
 }
 
 /// `POST /mcp/{name}/disconnect`
 pub(crate) async fn disconnect(Path(name): Path<String>, asked: Asked) -> Result<Json<bool>, Failure> {
     may_switch(&asked.principal)?;
-    let known = servers(&asked.app, &name).map_err(|_| Failure::no_mcp_server(&name))?;
-    let switched = known.set_enabled(&name, false);
-    switched.map_err(crate::problem::Problem::not_found)?;
+    let place = asked.place().await.ok();
+    let directory = place.as_ref().map(|place| &*place.directory);
+    found(&name, disconnect_in(&asked.app, &asked.principal, &name, directory).await)?;
     Ok(Json(true))
+}
+
+fn found(name: &str, view: Result<McpServerView, Problem>) -> Result<McpServerView, Failure> {
+    view.map_err(|problem| match problem.kind {
+        Kind::NotFound => Failure::no_mcp_server(name),
+        _ => problem.into(),
+    })
 }

@@ -94,7 +94,7 @@ impl Live {
     ) -> Self {
         let status = if session.turn.is_some() { Status::Busy } else { Status::Idle };
         let since = session.summary.updated;
-        let asked = session.open_consents().iter().map(|asked| (asked.call, since)).collect();
+        let asked = session.open_consents().iter().filter_map(|asked| Some((asked.call?, since))).collect();
         let changes = Changes::of(&session, None, SESSION_PATCHES);
         let prompts = session.messages.iter().rev().filter_map(|message| match message {
             Message::User(prompt) if prompt.kind.is_turn() && !prompt.withdrawn => Some(prompt),
@@ -326,8 +326,9 @@ impl Live {
     }
 
     fn permission(&self, asked: &playhouse_protocol::ConsentAsked) -> PermissionRequest {
-        let input = self.session.call(asked.call).map(|call| &call.input);
-        request::permission(asked, &self.place.directory, self.shown_on, self.tool_of(asked.call), input)
+        let input = asked.call.and_then(|call| self.session.call(call)).map(|call| &call.input);
+        let tool = asked.call.and_then(|call| self.tool_of(call));
+        request::permission(asked, &self.place.directory, self.shown_on, tool, input)
     }
 
     fn tool_of(&self, call: PartId) -> Option<ToolOf> {

@@ -75,7 +75,7 @@ fn a_call_is_pending_asked_for_running_and_completed() {
     let consent = stage.ids.next(Timestamp::from_millis(stage.now));
     stage.record(Record::ConsentAsked(ConsentAsked {
         consent,
-        call,
+        call: Some(call),
         tool: "bash".into(),
         risk: Risk::Dangerous,
         reason: "bash asks".into(),
@@ -128,7 +128,7 @@ fn an_edit_shows_its_file_and_its_diff() {
     stage.told();
     stage.record(Record::ConsentAsked(ConsentAsked {
         consent,
-        call,
+        call: Some(call),
         tool: "write".into(),
         risk: Risk::Dangerous,
         reason: "write asks".into(),
@@ -149,7 +149,7 @@ fn an_edit_shows_its_file_and_its_diff() {
     // Outside of the workspace nothing is looked at before somebody agrees, so there is no diff; where it is, is told.
     let outside = |wants: &[(&str, &str)], preview: &str| ConsentAsked {
         consent,
-        call,
+        call: Some(call),
         tool: "write".into(),
         risk: Risk::Dangerous,
         reason: "write asks".into(),
@@ -495,7 +495,7 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
     let consent = stage.ids.next(Timestamp::from_millis(stage.now));
     stage.record(Record::ConsentAsked(ConsentAsked {
         consent,
-        call,
+        call: Some(call),
         tool: "write".into(),
         risk: Risk::Dangerous,
         reason: "write asks".into(),

@@ -107,9 +107,10 @@ pub(super) fn check_log(log: &[Entry]) {
                 }
             }
             Record::ConsentAsked(asked) => {
-                assert!(!open.of(asked.call) || open.consents.values().all(|call| *call != asked.call));
+                let call = asked.call.unwrap();
+                assert!(!open.of(call) || open.consents.values().all(|asking| *asking != call));
                 assert!(open.seen.insert(asked.consent.to_string()));
-                open.consents.insert(asked.consent, asked.call);
+                open.consents.insert(asked.consent, call);
                 assert!(!asked.wants.is_empty() && !asked.tool.is_empty());
                 assert!(!turn.is_some_and(|turn| commands.contains(&turn)), "who typed it agreed to it");
                 if turn.is_some_and(|turn| unattended.contains(&turn)) {

@@ -107,7 +107,7 @@ impl World {
         match record {
             Record::ConsentAsked(asked) => {
                 assert!(self.asking.insert(asked.consent));
-                self.consents.insert(asked.call, (asked.clone(), None));
+                self.consents.insert(asked.call.unwrap(), (asked.clone(), None));
             }
             Record::ConsentSettled { consent, answer } => {
                 assert!(self.asking.remove(consent), "a request is settled once");

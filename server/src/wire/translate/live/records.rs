@@ -87,8 +87,10 @@ impl Live {
                 }
             }
             Record::ConsentAsked(asked) => {
-                self.asked.insert(asked.call, at);
-                self.tell_call(asked.call, at, out);
+                if let Some(call) = asked.call {
+                    self.asked.insert(call, at);
+                    self.tell_call(call, at, out);
+                }
                 out.push(WireEvent::PermissionAsked(Box::new(self.permission(asked))));
             }
             Record::ConsentSettled { consent, answer } => out.push(WireEvent::PermissionReplied {
