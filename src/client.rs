@@ -4,7 +4,8 @@
 //! A command is its arguments, one call of this client, and what it prints. An operation is one method here, whose types are
 //! those of the server's handler.
 
-use playhouse_protocol::{PartId, SessionId};
+use playhouse_mcp_server::{Api, ApiError, Events};
+use playhouse_protocol::{PartId, Seq, SessionId};
 use playhouse_server::{
     ArtifactView, Artifacts, DirectClient, ListSearch, McpPlace, McpSearch, McpServerList, McpServerView,
     Method, OperatorClient, OperatorError, SessionPage, SessionView,
@@ -85,6 +86,23 @@ impl Client {
         match self {
             Self::Inside(client) => client.call(method, path, body).await,
             Self::Outside(client) => client.call(method, path, body).await,
+        }
+    }
+}
+
+impl Api for Client {
+    async fn get(&self, path: &str) -> Result<Value, ApiError> {
+        Ok(self.call(Method::GET, path, None).await?)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        Ok(self.call(Method::POST, path, Some(body)).await?)
+    }
+
+    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
+        match self {
+            Self::Inside(client) => Api::events(client, session, after).await,
+            Self::Outside(client) => Api::events(client, session, after).await,
         }
     }
 }

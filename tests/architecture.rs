@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("protocol", &[]),
     ("tls", &[]),
     ("features", &[]),
@@ -25,12 +25,13 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("llm", &["protocol", "tls"]),
     ("tools", &["protocol", "tls", "policy", "prompts", "sandbox", "workspace"]),
     ("mcp", &["protocol", "policy", "sandbox", "workspace", "tools"]),
+    ("mcp-server", &["protocol"]),
     ("mock-llm", &["protocol"]),
     (
         "actors",
         &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools", "mcp"],
     ),
-    ("server", &["protocol", "policy", "session", "store", "tools", "actors"]),
+    ("server", &["protocol", "policy", "session", "store", "tools", "mcp-server", "actors"]),
     (
         "playhouse",
         &[
@@ -47,6 +48,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "features",
             "llm",
             "mcp",
+            "mcp-server",
             "tools",
             "actors",
             "mock-llm",
@@ -229,6 +231,8 @@ fn what_one_package_keeps_no_other_names() {
                 || (library, package.name.as_str()) == ("reqwest", "tools")
                 // Speaks to the systems that bill.
                 || (library, package.name.as_str()) == ("reqwest", "exporters")
+                // The other side of the protocol.
+                || (library, package.name.as_str()) == ("rmcp", "mcp-server")
                 // Has an accept loop of its own, for its time limits.
                 || (library, package.name.as_str()) == ("hyper", "server")
                 // Says who drives the connections of its client.

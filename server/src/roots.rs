@@ -99,13 +99,7 @@ impl Roots {
     /// # Errors
     /// It is not absolute, lies outside, or is no directory.
     pub fn admit(&self, directory: &str) -> Result<PathBuf, Problem> {
-        let written = Path::new(directory);
-        if !written.is_absolute() {
-            return Err(Problem::invalid(format!(
-                "the directory \"{}\" is not absolute: write it from the root",
-                directory.escape_debug()
-            )));
-        }
+        let written = absolute(directory)?;
         let outside = || {
             let detail = format!(
                 "the directory \"{}\" is not below a root that the operator allowed: write the root as the operator \
@@ -122,16 +116,41 @@ impl Roots {
         let resolved = match follow_within(by_link.as_deref().unwrap_or(written), &self.resolved) {
             Ok(resolved) => resolved,
             Err(Strayed::Outside) => return Err(outside()),
-            Err(Strayed::Missing) => {
-                let detail = format!("there is no directory \"{}\"", directory.escape_debug());
-                return Err(Problem::invalid(detail));
-            }
+            Err(Strayed::Missing) => return Err(missing(directory)),
         };
-        if !resolved.is_dir() {
-            return Err(Problem::invalid(format!("\"{}\" is no directory", directory.escape_debug())));
-        }
-        Ok(resolved)
+        is_directory(resolved, directory)
     }
+}
+
+/// A directory that the operator named, links resolved: any that there is. Blocks.
+///
+/// # Errors
+/// It is not absolute, or is no directory.
+pub(crate) fn existing(directory: &str) -> Result<PathBuf, Problem> {
+    let resolved = fs_err::canonicalize(absolute(directory)?).map_err(|_| missing(directory))?;
+    is_directory(resolved, directory)
+}
+
+fn absolute(directory: &str) -> Result<&Path, Problem> {
+    let written = Path::new(directory);
+    if written.is_absolute() {
+        return Ok(written);
+    }
+    Err(Problem::invalid(format!(
+        "the directory \"{}\" is not absolute: write it from the root",
+        directory.escape_debug()
+    )))
+}
+
+fn missing(directory: &str) -> Problem {
+    Problem::invalid(format!("there is no directory \"{}\"", directory.escape_debug()))
+}
+
+fn is_directory(resolved: PathBuf, directory: &str) -> Result<PathBuf, Problem> {
+    if resolved.is_dir() {
+        return Ok(resolved);
+    }
+    Err(Problem::invalid(format!("\"{}\" is no directory", directory.escape_debug())))
 }
 
 #[cfg(test)]

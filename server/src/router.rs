@@ -34,6 +34,7 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(ready))
         .route(metrics::PATH, get(metrics::show))
         .merge(native::router())
+        .merge(native::mcp_server::router(&app))
         .merge(wire::router())
         .fallback(unknown)
         .layer(RequestBodyLimitLayer::new(options.body))

@@ -1,4 +1,6 @@
-//! `playhouse mcp`: servers of tools (MCP).
+//! `playhouse mcp`: servers of tools (MCP), and this engine as one.
+
+mod serve;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use super::asker::visible;
 use super::reach::open;
 use super::render::Shape;
 use super::run::directory;
-use super::{CommandResult, Common, Exit, Failure, print, say};
+use super::{CommandResult, Common, Exit, Failure, WallsArguments, print, say};
 use crate::config::Settings;
 
 /// The subcommands of `playhouse mcp`.
@@ -48,6 +50,17 @@ pub(super) enum McpCommand {
         #[arg(long, value_enum, default_value_t = Shape::Table)]
         format: Shape,
     },
+    /// Serve this engine's sessions as tools to an MCP client, on standard input and output
+    ///
+    /// For other agents, which begin sessions and give them tasks: session_create, session_prompt, session_status and
+    /// session_abort. It ends with its input, and aborts the turns that its client waited for.
+    Serve {
+        /// Where sessions work that name no directory [default: the current one]
+        #[arg(short = 'C', long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        #[command(flatten)]
+        walls: WallsArguments,
+    },
 }
 
 pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
@@ -70,6 +83,7 @@ pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
             held.close().await;
             test(&tested?, format)
         }
+        McpCommand::Serve { directory: of, walls } => serve::serve(common, of.as_deref(), walls).await,
     }
 }
 

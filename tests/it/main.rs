@@ -30,6 +30,7 @@ mod interrupt;
 mod killed;
 mod lifecycle;
 mod long;
+mod mcp_serve;
 mod metrics;
 mod models;
 mod pages;

@@ -12,7 +12,7 @@
 //!   read them
 //!
 //! Nothing that a server says is trusted: neither its descriptions, schemas and annotations, nor the size and the form of its
-//! messages. No other crate names the library behind this one.
+//! messages. Only the crate of the server names the library behind this one too.
 
 /// What rules call all tools of servers.
 pub const PERMISSION: &str = "mcp";

@@ -11,6 +11,7 @@ pub(crate) mod extract;
 mod facts;
 mod grants;
 pub(crate) mod mcp;
+pub(crate) mod mcp_server;
 pub(crate) mod messages;
 mod openapi;
 mod prompts;

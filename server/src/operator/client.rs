@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower::ServiceExt as _;
 
+use super::api::ask;
 use super::events::OperatorEvents;
 use super::{LARGEST, PATH};
 use crate::app::App;
@@ -259,16 +259,20 @@ impl DirectClient {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, OperatorError> {
-        let request = operation(method, path, body)?.map(axum::body::Body::from);
-        match self.0.clone().oneshot(request).await {
-            Ok(answer) => decode(answer).await,
-            Err(never) => match never {},
-        }
+        ask(&self.0, None, method, path, body).await
+    }
+
+    pub(super) fn routes(&self) -> &Router {
+        &self.0
     }
 }
 
 /// A request for an operation of the native API.
-fn operation(method: Method, path: &str, body: Option<&Value>) -> Result<Request<Bytes>, OperatorError> {
+pub(super) fn operation(
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Request<Bytes>, OperatorError> {
     let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     let request = match body {
         Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string().into()),
@@ -278,7 +282,7 @@ fn operation(method: Method, path: &str, body: Option<&Value>) -> Result<Request
 }
 
 /// What an operation answered; `null` where it answered nothing.
-async fn decode<B>(answer: Response<B>) -> Result<Value, OperatorError>
+pub(super) async fn decode<B>(answer: Response<B>) -> Result<Value, OperatorError>
 where
     B: hyper::body::Body<Error: std::fmt::Display>,
 {
@@ -306,7 +310,10 @@ fn not_understood(error: &serde_json::Error) -> OperatorError {
 }
 
 /// What a problem document says.
-async fn refused(answer: Response<Incoming>) -> OperatorError {
+pub(super) async fn refused<B>(answer: Response<B>) -> OperatorError
+where
+    B: hyper::body::Body<Error: std::fmt::Display>,
+{
     let status = answer.status();
     match answer.into_body().collect().await {
         Ok(body) => problem_of(status, &body.to_bytes()),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::{Buf as _, Bytes, BytesMut};
+use futures::{Stream, stream};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use playhouse_actors::Published;
@@ -47,9 +49,9 @@ impl OperatorEvents {
             while let Some(line) = self.lines.next() {
                 if let Some(json) = line.strip_prefix(b"data: ") {
                     let event = event(json)?;
-                    self.after = self.after.max(event.event().id.seq);
+                    self.after = self.after.max(event.id.seq);
                     self.cut = 0;
-                    return Ok(Some(event));
+                    return Ok(Some(Published::new(event)));
                 }
             }
             let Some(body) = &mut self.body else {
@@ -73,9 +75,28 @@ impl OperatorEvents {
     }
 }
 
-fn event(json: &[u8]) -> Result<Arc<Published>, OperatorError> {
+/// The events of a stream that an engine in this process answered with.
+pub(crate) fn read_stream(body: Body) -> impl Stream<Item = Result<Event, OperatorError>> + Send {
+    stream::try_unfold((body, Lines::default()), async |(mut body, mut lines)| {
+        loop {
+            while let Some(line) = lines.next() {
+                if let Some(json) = line.strip_prefix(b"data: ") {
+                    return Ok(Some((event(json)?, (body, lines))));
+                }
+            }
+            match body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    lines.add(frame.map_err(|error| gone(&error))?.into_data().unwrap_or_default());
+                }
+            }
+        }
+    })
+}
+
+fn event(json: &[u8]) -> Result<Event, OperatorError> {
     match serde_json::from_slice::<Event>(json) {
-        Ok(event) => Ok(Published::new(event)),
+        Ok(event) => Ok(event),
         Err(error) => match serde_json::from_slice::<Value>(json) {
             Ok(last) if last["type"] == "stream.failed" => Err(told(&last["data"]).into()),
             _ => Err(OperatorError::Gone(format!(

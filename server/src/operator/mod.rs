@@ -4,6 +4,7 @@
 //! else finds that place. Events come as the streams that all clients read. [`OperatorClient`] is the other end.
 
 mod answer;
+mod api;
 mod client;
 mod events;
 mod idle;
@@ -29,6 +30,7 @@ use crate::principal::Principal;
 use crate::problem::Problem;
 
 pub use answer::{Operator, answer_store};
+pub(crate) use api::{ask, events};
 pub use client::{DirectClient, OperatorClient, OperatorError};
 pub use events::OperatorEvents;
 pub(crate) use idle::idle;

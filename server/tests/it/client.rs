@@ -106,11 +106,25 @@ impl Client {
         let response = self.open(stream, "GET", path, &headers, "").await;
         assert_eq!(response.status(), 200, "{path}");
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        let body = response.into_body();
-        let mut events = Events { body, read: Vec::new(), blocks: VecDeque::new(), last: String::new() };
+        let mut events = Events::of(response.into_body());
         let first = events.block().await.unwrap();
         assert_eq!(first.json, Value::Null, "first comes the place where it begins");
         events
+    }
+}
+
+impl Client {
+    /// The answer to a request with a body of JSON, which streams: its head, and its events.
+    pub(crate) async fn stream(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (hyper::http::response::Parts, Events) {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (head, body) = self.open(stream, method, path, headers, body).await.into_parts();
+        (head, Events::of(body))
     }
 }
 
@@ -131,6 +145,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    fn of(body: Incoming) -> Self {
+        Self { body, read: Vec::new(), blocks: VecDeque::new(), last: String::new() }
+    }
+
     async fn block(&mut self) -> Option<Block> {
         loop {
             if let Some(block) = self.blocks.pop_front() {
@@ -181,7 +199,9 @@ impl Events {
 
 fn parse(block: &str) -> Block {
     let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    let json = field("data").map_or(Value::Null, |data| serde_json::from_str(data).unwrap());
+    let json = field("data")
+        .filter(|data| !data.is_empty())
+        .map_or(Value::Null, |data| serde_json::from_str(data).unwrap());
     Block { id: field("id").map(str::to_owned), json }
 }
 

@@ -11,6 +11,7 @@ mod ending;
 mod forks;
 mod limits;
 mod looking;
+mod mcp_server;
 mod native_events;
 mod native_prompts;
 mod native_requests;

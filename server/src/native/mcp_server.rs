@@ -1,0 +1,89 @@
+//! The MCP server over streamable HTTP. Its tools ask the native API in process, as who asks them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::get;
+use futures::StreamExt as _;
+use playhouse_mcp_server::{Api, ApiError, Events, HttpSessions, McpServer, Owner};
+use playhouse_protocol::{Seq, SessionId};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::operator;
+use crate::principal::Principal;
+use crate::problem::{Kind, Problem};
+
+/// The route. It speaks JSON-RPC, of which the description of the API says nothing.
+const PATH: &str = "/v1/mcp";
+
+/// What all requests share.
+#[derive(Clone)]
+struct Face {
+    app: App,
+    sessions: Arc<HttpSessions>,
+    /// The native API, behind the check of keys.
+    api: Router,
+}
+
+pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &App) -> Router<S> {
+    let options = app.options();
+    let sessions = HttpSessions::new(app.closing().clone(), options.heartbeat, options.body);
+    let api = super::router().with_state(app.clone());
+    let face = Face { app: app.clone(), sessions: Arc::new(sessions), api };
+    Router::new().route(PATH, get(answer).post(answer).delete(answer)).with_state(face)
+}
+
+async fn answer(
+    State(face): State<Face>,
+    principal: Principal,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Face { app, sessions, api } = face;
+    // A stream of what the server says by itself is one of events, and counts as one.
+    let held = match request.method() {
+        &Method::GET => Some(app.admit_stream(&principal).await?),
+        _ => None,
+    };
+    let ended = match (&held, &principal.key) {
+        (Some(admitted), _) => admitted.ended.clone(),
+        (None, Some(key)) => app.keys().watch(key),
+        (None, None) => CancellationToken::new(),
+    };
+    let owner = Owner { tenant: Arc::clone(&principal.tenant), key: principal.key.clone() };
+    let server = McpServer::new(Scoped { api, principal });
+    let answered = Box::pin(sessions.answer(owner, server, request)).await;
+    let answer = answered.map_err(|full| Problem::new(Kind::Limited, full.to_string()))?;
+    Ok(answer.map(|body| {
+        let chunks = Body::new(body).into_data_stream().take_until(ended.cancelled_owned());
+        Body::from_stream(chunks.inspect(move |_| {
+            let _held = &held;
+        }))
+    }))
+}
+
+/// The native API, as one principal.
+#[derive(Clone, Debug)]
+struct Scoped {
+    api: Router,
+    principal: Principal,
+}
+
+impl Api for Scoped {
+    async fn get(&self, path: &str) -> Result<Value, ApiError> {
+        Ok(operator::ask(&self.api, Some(&self.principal), Method::GET, path, None).await?)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        Ok(operator::ask(&self.api, Some(&self.principal), Method::POST, path, Some(body)).await?)
+    }
+
+    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
+        operator::events(&self.api, Some(&self.principal), session, after).await
+    }
+}

@@ -1,0 +1,20 @@
+//! `playhouse mcp serve`: this engine as an MCP server, on standard input and output.
+
+use std::path::Path;
+
+use playhouse_mcp_server::{McpServer, over_pipes};
+
+use crate::cli::reach::or_start;
+use crate::cli::run::{directory, text_of};
+use crate::cli::{CommandResult, Common, Exit, Failure, WallsArguments};
+
+/// Serves one client until its input ends.
+pub(super) async fn serve(common: &Common, of: Option<&Path>, walls: WallsArguments) -> CommandResult {
+    let workspace = text_of(&directory(of)?)?;
+    let held = or_start(common, walls).await?;
+    let server = McpServer::new(held.client()).in_directory(workspace);
+    let served = Box::pin(over_pipes(server, tokio::io::stdin(), tokio::io::stdout())).await;
+    held.close().await;
+    served.map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(Exit::Completed)
+}
