@@ -114,6 +114,8 @@ fn standing(status: McpStanding) -> &'static str {
         McpStanding::Failed => "failed",
         McpStanding::Disabled => "disabled",
         McpStanding::Stopped => "stopped",
+        McpStanding::NeedsAuth => "needs_auth",
+        McpStanding::NeedsClientRegistration => "needs_client_registration",
     }
 }
 

@@ -28,11 +28,14 @@ use tokio::time::timeout;
 mod key;
 mod kind;
 mod known;
+mod login;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
 use key::{Declared, ServerKey};
 use kind::{Ground, Servers};
 use known::Known;
+use login::Logins;
+pub use login::{LoginBegun, LoginFailure};
 
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
 const DEATHS: u32 = 3;
@@ -76,6 +79,10 @@ pub enum McpState {
     Disabled,
     /// It does not run, and starts when it is needed.
     Stopped,
+    /// Somebody has to log in to it first, with what to do.
+    NeedsLogin(Arc<str>),
+    /// A client has to be registered at its authorization server first, with what to do.
+    NeedsRegistration(Arc<str>),
 }
 
 /// A server in a listing.
@@ -105,6 +112,7 @@ struct Inner {
     declared: Vec<Arc<Declared>>,
     known: Arc<Known>,
     leases: Leases<Servers>,
+    logins: Arc<Logins>,
     runtime: Handle,
     remembered: Mutex<HashMap<SessionId, Remembered>>,
     /// Servers that are being asked for their tools since nothing is known of them.
@@ -164,15 +172,24 @@ impl McpServers {
         let longest = declared.iter().map(|declared| declared.entry.start_timeout).max().unwrap_or_default();
         let rules = Rules { failures: DEATHS, start_deadline: longest.saturating_add(LISTING), ..rules };
         let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
+        let logins = Arc::new(Logins::new(folder.join("logins"), door.clone()));
         let servers = Servers {
             declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
-            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, door }),
+            ground: Arc::new(Ground {
+                folder: folder.join("servers"),
+                sandbox,
+                hidden,
+                roots,
+                door,
+                logins: Arc::clone(&logins),
+            }),
             known: Arc::clone(&known),
         };
         Self(Arc::new(Inner {
             declared,
             known,
             leases: Leases::new(servers, rules),
+            logins,
             runtime,
             remembered: Mutex::default(),
             asked: watch::Sender::new(HashSet::new()),
@@ -250,6 +267,8 @@ impl McpServers {
             });
             let state = if disabled.contains(&declared.entry.name) {
                 McpState::Disabled
+            } else if let Some(needs) = self.0.logins.needs(&declared.entry, tenant) {
+                needs
             } else if count > 0 {
                 McpState::Connected
             } else if own.iter().any(|child| child.state == State::Starting) {

@@ -30,6 +30,10 @@ pub enum McpStanding {
     Disabled,
     /// It does not run, and starts when it is needed.
     Stopped,
+    /// Somebody has to log in to it first.
+    NeedsAuth,
+    /// A client has to be registered at its authorization server first.
+    NeedsClientRegistration,
 }
 
 /// A server of tools.
@@ -193,6 +197,8 @@ fn viewed(servers: &McpServers, status: McpStatus, reads_all: bool) -> McpServer
         McpState::Failed(why) => (McpStanding::Failed, Some(why.to_string())),
         McpState::Disabled => (McpStanding::Disabled, None),
         McpState::Stopped => (McpStanding::Stopped, None),
+        McpState::NeedsLogin(why) => (McpStanding::NeedsAuth, Some(why.to_string())),
+        McpState::NeedsRegistration(why) => (McpStanding::NeedsClientRegistration, Some(why.to_string())),
     };
     let tools = servers.offered(&name);
     let command = reads_all.then_some(command);

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_tools::web::{Door, Share, Url};
+use playhouse_tools::web::{Share, Url};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
@@ -23,8 +23,8 @@ use tokio::sync::mpsc;
 use remote::Outgoing;
 pub(super) use remote::Remote;
 
-use super::OpenError;
 use super::messages::Noise;
+use super::{OpenError, Place};
 use crate::entry::Http;
 
 /// Number of messages that wait to be read by the library.
@@ -37,12 +37,12 @@ pub(super) struct Web {
 
 impl Web {
     /// Prepares the connection; nothing is sent.
-    pub(super) fn new(http: &Http, door: Door, noise: Arc<Noise>) -> Result<Self, OpenError> {
+    pub(super) fn new(http: &Http, place: &Place, noise: Arc<Noise>) -> Result<Self, OpenError> {
         let url = Url::parse(&http.url)
             .map_err(|error| OpenError::Permanent(format!("its url is not an address: {error}")))?;
         let (sender, incoming) = mpsc::channel(WAITING);
         let headers = http.header_map().map_err(OpenError::Permanent)?;
-        Ok(Self { remote: Remote::new(door, url, headers, noise, sender), incoming })
+        Ok(Self { remote: Remote::new(place, url, headers, noise, sender), incoming })
     }
 
     pub(super) fn remote(&self) -> Arc<Remote> {

@@ -25,6 +25,10 @@ fn standing(view: &McpServerView) -> Value {
     let mut standing = match (view.status, &view.error) {
         (McpStanding::Failed, Some(error)) => json!({"status": "failed", "error": error}),
         (McpStanding::Failed, None) => json!({"status": "failed", "error": "it failed"}),
+        (McpStanding::NeedsAuth, _) => json!({"status": "needs_auth"}),
+        (McpStanding::NeedsClientRegistration, error) => {
+            json!({"status": "needs_client_registration", "error": error.as_deref().unwrap_or_default()})
+        }
         (McpStanding::Disabled, _) => json!({"status": "disabled"}),
         (McpStanding::Stopped, _) if view.tools.is_none() => {
             json!({"status": "failed", "error": "it was not started yet: it starts when a session needs it"})

@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::{Body, is_stream};
 use super::sse::{Event, Events};
-use crate::connection::CallError;
 use crate::connection::messages::{Messages, Noise};
+use crate::connection::{CallError, Place};
+use crate::oauth::Authorizer;
 
 /// Upper bound of a message that wants no answer, and of the end of a session.
 const TELL: Duration = Duration::from_secs(30);
@@ -64,6 +65,7 @@ struct Session {
 /// A server behind an address.
 pub(in crate::connection) struct Remote {
     door: Door,
+    authorizer: Option<Authorizer>,
     url: Url,
     headers: HeaderMap,
     session: Mutex<Session>,
@@ -84,14 +86,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Remote {
     pub(super) fn new(
-        door: Door,
+        place: &Place,
         url: Url,
         headers: HeaderMap,
         noise: Arc<Noise>,
         incoming: mpsc::Sender<ServerJsonRpcMessage>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            door,
+            door: place.door.clone(),
+            authorizer: place.authorizer.clone(),
             url,
             headers,
             session: Mutex::default(),
