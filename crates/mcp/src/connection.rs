@@ -44,6 +44,7 @@ use crate::text::{cut, line};
 pub use call::{CallError, CallRequest};
 use handler::Handler;
 pub use handler::{Progress, ProgressSink};
+pub(crate) use http::mirrored;
 use http::{Remote, Web};
 pub use lists::{MessageOfPrompt, ResourceContent};
 pub use messages::Diagnosis;

@@ -7,6 +7,7 @@
 //! - Redirects are followed within the origin of the server only: its headers are secret.
 
 mod body;
+mod mirror;
 mod remote;
 mod sse;
 
@@ -20,6 +21,7 @@ use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
 use tokio::sync::mpsc;
 
+pub(crate) use mirror::mirrored;
 use remote::Outgoing;
 pub(super) use remote::Remote;
 
@@ -58,7 +60,7 @@ impl Transport<RoleClient> for Web {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let remote = Arc::clone(&self.remote);
-        let outgoing = outgoing(&message);
+        let outgoing = outgoing(&message, &remote);
         remote.sent(&message);
         async move {
             let outgoing = outgoing?;
@@ -93,7 +95,7 @@ impl Drop for Web {
 }
 
 /// A message as it is sent.
-fn outgoing(message: &ClientJsonRpcMessage) -> io::Result<Outgoing> {
+fn outgoing(message: &ClientJsonRpcMessage, remote: &Remote) -> io::Result<Outgoing> {
     let value = serde_json::to_value(message)?;
     let (id, share, greets) = match message {
         JsonRpcMessage::Request(request) => {
@@ -114,7 +116,11 @@ fn outgoing(message: &ClientJsonRpcMessage) -> io::Result<Outgoing> {
         Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") => text(&params["uri"]),
         _ => None,
     };
+    let mirrored = match (method.as_deref(), &name) {
+        (Some("tools/call"), Some(tool)) => remote.mirrored(tool, &params["arguments"]),
+        _ => Vec::new(),
+    };
     let version = text(&params["_meta"]["io.modelcontextprotocol/protocolVersion"]);
     let body = Bytes::from(value.to_string());
-    Ok(Outgoing { id, body, share, greets, method, name, version })
+    Ok(Outgoing { id, body, share, greets, method, name, mirrored, version })
 }

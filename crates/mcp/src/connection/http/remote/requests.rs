@@ -58,6 +58,7 @@ impl Remote {
                     headers.insert(name, value);
                 }
             }
+            headers.extend(outgoing.mirrored.iter().cloned());
         }
         self.send(request).await
     }
@@ -165,7 +166,7 @@ impl Remote {
 }
 
 /// A text as the value of a header, encoded where it has to be.
-fn header_text(text: &str) -> Option<HeaderValue> {
+pub(in crate::connection::http) fn header_text(text: &str) -> Option<HeaderValue> {
     let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && text.trim() == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
