@@ -1,5 +1,7 @@
 //! `playhouse mcp`: servers of tools (MCP).
 
+mod auth;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +35,16 @@ pub(super) enum McpCommand {
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
+    /// Log in to a server behind an address: prints the address to open in a browser, and waits for it
+    Auth {
+        /// Its name
+        name: String,
+    },
+    /// Forget the login at a server
+    Logout {
+        /// Its name
+        name: String,
+    },
     /// Start a server, and list its tools, which later sessions are shown from the beginning
     Test {
         /// Its name
@@ -56,6 +68,8 @@ pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
             Ok(Exit::Completed)
         }
         McpCommand::Add { name, env, command } => add(common, &name, &env, &command),
+        McpCommand::Auth { name } => auth::auth(common, &name).await,
+        McpCommand::Logout { name } => auth::logout(common, &name).await,
         McpCommand::Test { name, directory: of, format } => {
             config::mcp::check_name(&name).map_err(Failure::usage)?;
             let workspace = directory(of.as_deref())?.to_string_lossy().into_owned();

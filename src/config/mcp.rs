@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use playhouse_mcp::{ServerEntry, ServerSandbox, ServerScope, ToolChoice, Transport};
+use playhouse_mcp::{
+    GrantType, OAuth, OAuthClient, ServerEntry, ServerSandbox, ServerScope, ToolChoice, Transport,
+};
 use playhouse_protocol::consent::Risk;
 use secrecy::SecretString;
 
@@ -25,6 +27,10 @@ const SCOPES: [(&str, ServerScope); 3] = [
 ];
 const SANDBOXES: [(&str, ServerSandbox); 2] =
     [("none", ServerSandbox::None), ("walls", ServerSandbox::Walls)];
+const GRANTS: [(&str, GrantType); 2] = [
+    ("authorization_code", GrantType::AuthorizationCode),
+    ("client_credentials", GrantType::ClientCredentials),
+];
 const RISKS: [(&str, Risk); 3] =
     [("safe", Risk::Safe), ("moderate", Risk::Moderate), ("dangerous", Risk::Dangerous)];
 
@@ -33,6 +39,8 @@ const RISKS: [(&str, Risk); 3] =
 pub struct McpSettings {
     entry: ServerEntry,
     values: Vec<(String, HeaderSource)>,
+    /// The variable that holds the secret of its client.
+    secret: Option<String>,
     /// Whether it may start.
     pub enabled: bool,
 }
@@ -41,6 +49,14 @@ impl McpSettings {
     /// The server, with the values that its variables have now. The second are the variables that are not set.
     pub fn entry(&self, variables: Variables<'_>) -> (ServerEntry, Vec<String>) {
         let (mut entry, mut missing) = (self.entry.clone(), Vec::new());
+        if let (Transport::Http(http), Some(variable)) = (&mut entry.transport, &self.secret) {
+            match variables(variable) {
+                Some(value) => {
+                    http.oauth.client.iter_mut().for_each(|client| client.secret = Some(value.clone().into()))
+                }
+                None => missing.push(variable.clone()),
+            }
+        }
         let values = match &mut entry.transport {
             Transport::Stdio(stdio) => &mut stdio.env,
             Transport::Http(http) => &mut http.headers,
@@ -59,10 +75,11 @@ impl McpSettings {
 
     /// The variables that hold values of its environment or its headers.
     pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
-        self.values.iter().filter_map(|(_, source)| match source {
+        let values = self.values.iter().filter_map(|(_, source)| match source {
             HeaderSource::Variable(name) => Some(name.as_str()),
             HeaderSource::Text(_) => None,
-        })
+        });
+        values.chain(self.secret.as_deref())
     }
 }
 
@@ -87,6 +104,9 @@ pub(super) struct McpDraft {
     read: Vec<String>,
     write: Vec<String>,
     risk: Option<Risk>,
+    oauth: OAuth,
+    has_oauth: bool,
+    secret: Option<String>,
 }
 
 impl McpDraft {
@@ -127,8 +147,31 @@ impl McpDraft {
             (KeyName::McpRead, Value::List(texts)) => self.read = paths(texts),
             (KeyName::McpWrite, Value::List(texts)) => self.write = paths(texts),
             (KeyName::McpRisk, Value::Text(text)) => self.risk = Some(choose("risk", text, &RISKS)?),
+            _ => return self.set_oauth(key, value),
+        }
+        Ok(())
+    }
+
+    /// Takes a setting of its logins over.
+    fn set_oauth(&mut self, key: KeyName, value: &Value) -> Result<(), String> {
+        match (key, value) {
+            (KeyName::McpOauth, Value::Boolean(enabled)) => self.oauth.enabled = *enabled,
+            (KeyName::McpOauthClient, Value::Text(id)) if !id.trim().is_empty() => {
+                self.oauth.client = Some(OAuthClient { id: id.trim().to_owned(), secret: None });
+            }
+            (KeyName::McpOauthClient, Value::Text(_)) => return Err("no client is named".to_owned()),
+            (KeyName::McpOauthSecret, Value::Text(name)) => self.secret = Some(variable_name(name)?),
+            (KeyName::McpOauthDocument, Value::Text(url)) => {
+                if !url.starts_with("https://") {
+                    return Err(format!("\"{}\" does not begin with https://", url.escape_debug()));
+                }
+                self.oauth.client_metadata_url = Some(url.clone());
+            }
+            (KeyName::McpOauthScopes, Value::List(scopes)) => self.oauth.scopes.clone_from(scopes),
+            (KeyName::McpOauthGrant, Value::Text(text)) => self.oauth.grant = choose("grant", text, &GRANTS)?,
             _ => return Err("does not belong here".to_owned()),
         }
+        self.has_oauth = true;
         Ok(())
     }
 
@@ -153,8 +196,18 @@ impl McpDraft {
         check_name(name)?;
         let tools = ToolChoice::new(self.allow, self.deny)
             .map_err(|error| format!("the server \"{name}\" has a wrong pattern in `tools`: {error}"))?;
+        if self.secret.is_some() && self.oauth.client.is_none() {
+            return Err(format!(
+                "the server \"{name}\" has `oauth.client_secret_env` and no `oauth.client_id`"
+            ));
+        }
+        if self.oauth.grant == GrantType::ClientCredentials && self.secret.is_none() {
+            return Err(format!(
+                "the server \"{name}\" has `oauth.grant = \"client_credentials\"`, which needs `client_id` and `client_secret_env`"
+            ));
+        }
         let (mut entry, values) = match (self.command, self.url) {
-            (Some(command), None) if self.headers.is_empty() => {
+            (Some(command), None) if self.headers.is_empty() && !self.has_oauth => {
                 let mut entry = ServerEntry::stdio(name, command, self.args);
                 if let Transport::Stdio(stdio) = &mut entry.transport {
                     stdio.cwd = self.cwd;
@@ -162,12 +215,16 @@ impl McpDraft {
                 (entry, self.env)
             }
             (None, Some(url)) if self.args.is_empty() && self.env.is_empty() && self.cwd.is_none() => {
-                (ServerEntry::http(name, url), self.headers.into_iter().collect())
+                let mut entry = ServerEntry::http(name, url);
+                if let Transport::Http(http) = &mut entry.transport {
+                    http.oauth = self.oauth;
+                }
+                (entry, self.headers.into_iter().collect())
             }
             (None, None) => return Err(format!("the server \"{name}\" has no `command` and no `url`")),
             _ => {
                 return Err(format!(
-                    "the server \"{name}\" is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`), not both"
+                    "the server \"{name}\" is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`, `oauth`), not both"
                 ));
             }
         };
@@ -177,7 +234,7 @@ impl McpDraft {
         entry.walls.sandbox = self.sandbox.unwrap_or(ServerSandbox::None);
         entry.walls.network = self.network;
         (entry.walls.read, entry.walls.write) = (self.read, self.write);
-        Ok(McpSettings { entry, values, enabled: !self.disabled })
+        Ok(McpSettings { entry, values, secret: self.secret, enabled: !self.disabled })
     }
 }
 

@@ -36,6 +36,7 @@ use kind::{Ground, Servers};
 use known::Known;
 use login::Logins;
 pub use login::{LoginBegun, LoginFailure};
+pub use playhouse_mcp::Redirected;
 
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
 const DEATHS: u32 = 3;

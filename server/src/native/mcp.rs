@@ -1,5 +1,7 @@
 //! Servers of tools (MCP): which there are, how they stand, and starting and stopping them.
 
+pub(crate) mod login;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use playhouse_actors::{McpServers, McpState, McpStatus};

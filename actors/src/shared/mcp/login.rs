@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use playhouse_mcp::{Authorizer, Begun, LoginError, Loopback, Need, Redirected, ServerEntry, Vault};
 use playhouse_tools::web::Door;
+use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{McpServers, McpState, lock};
@@ -25,15 +27,19 @@ pub struct LoginBegun {
 }
 
 /// Why a login was not begun or ended. Texts for users.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LoginFailure {
     /// There is no such server.
+    #[error("{0}")]
     NoServer(String),
     /// The server has no logins, or nothing can log in to it.
+    #[error("{0}")]
     Unsupported(String),
     /// A client has to be registered first.
+    #[error("{0}")]
     Registration(String),
     /// It failed.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -43,11 +49,16 @@ pub(super) struct Logins {
     door: Door,
     /// By tenant and name of the server.
     known: Mutex<HashMap<(Arc<str>, String), Option<Authorizer>>>,
+    /// Logins whose browser comes back to the engine, by state.
+    waiting: Mutex<HashMap<String, watch::Sender<Ended>>>,
 }
+
+/// How a login ended, once it has.
+type Ended = Option<Result<(), LoginFailure>>;
 
 impl Logins {
     pub(super) fn new(folder: PathBuf, door: Door) -> Self {
-        Self { vault: Vault::new(folder), door, known: Mutex::default() }
+        Self { vault: Vault::new(folder), door, known: Mutex::default(), waiting: Mutex::default() }
     }
 
     /// The login of a tenant at the server of an entry; `None` for one that has none.
@@ -55,6 +66,17 @@ impl Logins {
         let mut known = lock(&self.known);
         let made = || Authorizer::new(entry, self.door.clone(), Some((&self.vault, tenant)));
         known.entry((tenant.into(), entry.hash())).or_insert_with(made).clone()
+    }
+
+    /// Whom to tell how a login ended.
+    fn waits(&self, state: &str) -> watch::Sender<Ended> {
+        let ends = watch::Sender::new(None);
+        lock(&self.waiting).insert(state.to_owned(), ends.clone());
+        ends
+    }
+
+    fn ended(&self, state: &str) {
+        lock(&self.waiting).remove(state);
     }
 
     /// What has to be done before a server can be used: by a tenant, or by any.
@@ -95,15 +117,18 @@ impl McpServers {
         let begun = authorizer.begin(port.redirect()).await.map_err(LoginFailure::from)?;
         let (servers, name, tenant, state) =
             (self.clone(), name.to_owned(), tenant.to_owned(), begun.state.clone());
+        let ends = self.0.logins.waits(&state);
         self.0.runtime.spawn(async move {
             let ended = match timeout(PATIENCE, port.wait(&state)).await {
                 Ok(Ok(redirected)) => servers.finish_login(&name, &tenant, redirected).await,
                 Ok(Err(reason)) => Err(LoginFailure::Failed(reason)),
-                Err(_) => return,
+                Err(_) => Err(LoginFailure::Failed("nobody has logged in in time".to_owned())),
             };
-            if let Err(failure) = ended {
-                tracing::warn!(server = name, ?failure, "a login at a server of tools failed");
+            if let Err(failure) = &ended {
+                tracing::warn!(server = name, %failure, "a login at a server of tools failed");
             }
+            servers.0.logins.ended(&state);
+            ends.send_replace(Some(ended));
         });
         Ok(told(begun))
     }
@@ -126,6 +151,18 @@ impl McpServers {
     /// The state of the login of a tenant at a server that was begun last.
     pub fn last_login(&self, name: &str, tenant: &str) -> Option<String> {
         self.authorizer(name, tenant).ok()?.last_state()
+    }
+
+    /// Waits for the end of the login with this state, whose browser comes back to the engine.
+    ///
+    /// # Errors
+    /// There is no such login, or it failed.
+    pub async fn login_ended(&self, state: &str) -> Result<(), LoginFailure> {
+        let ended = lock(&self.0.logins.waiting).get(state).map(watch::Sender::subscribe);
+        let gone = || LoginFailure::Failed("no such login is under way: begin it anew".to_owned());
+        let mut ended = ended.ok_or_else(gone)?;
+        let ended = ended.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+        ended.unwrap_or_else(|| Err(gone()))
     }
 
     /// Forgets the login of a tenant at a server. `false` if there was none.

@@ -21,7 +21,7 @@ pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Value>>
 }
 
 /// One that rests is as good as connected: it starts when it is needed.
-fn standing(view: &McpServerView) -> Value {
+pub(super) fn standing(view: &McpServerView) -> Value {
     let mut standing = match (view.status, &view.error) {
         (McpStanding::Failed, Some(error)) => json!({"status": "failed", "error": error}),
         (McpStanding::Failed, None) => json!({"status": "failed", "error": "it failed"}),
