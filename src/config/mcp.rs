@@ -258,6 +258,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_mcp::Transport;
+
     use super::super::settings::Settings;
 
     fn loaded(text: &str) -> Result<Settings, String> {
@@ -284,12 +286,38 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_read_with_its_logins() {
+        let settings = loaded(
+            "[mcp.x]\nurl = \"https://a.example\"\n[mcp.x.oauth]\nclient_id = \"me\"\nclient_secret_env = \"S\"\nscopes = [\"a\"]\n\
+             [mcp.y]\nurl = \"https://a.example\"\noauth = false",
+        )
+        .unwrap();
+        let entry = |name: &str| settings.mcp[name].entry(&|_| Some("secret-7".to_owned())).0;
+        let Transport::Http(http) = entry("x").transport else { panic!("it is an address") };
+        let client = http.oauth.client.as_ref().unwrap();
+        assert!(http.oauth.enabled && client.id == "me" && client.secret.is_some());
+        assert_eq!(http.oauth.scopes, ["a"]);
+        assert!(!format!("{http:?} {:?}", http.oauth).contains("secret-7"));
+        let Transport::Http(http) = entry("y").transport else { panic!("it is an address") };
+        assert!(!http.oauth.enabled);
+        assert_eq!(settings.mcp["x"].entry(&|_| None).1, ["S"]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, says) in [
             ("[mcp.a]\ncommand = \"p\"\n[mcp.a_b]\ncommand = \"p\"", "could have the same name"),
             ("[mcp.x]\nargs = [\"a\"]", ":1: the server \"x\" has no `command`"),
             ("[mcp.x]\ncommand = \"p\"\nurl = \"https://a.example\"", "not both"),
             ("[mcp.x]\nurl = \"a.example\"", ":2: `mcp.x.url`"),
+            ("[mcp.x]\ncommand = \"p\"\noauth = false", "not both"),
+            ("[mcp.x]\nurl = \"https://a.example\"\noauth = 1", ":3: `mcp.x.oauth` is the whole number 1, expected true or false"),
+            ("[mcp.x.oauth]\nclient_ids = \"a\"", ":2: unknown key `mcp.x.oauth.client_ids`"),
+            ("[mcp.x]\nurl = \"https://a.example\"\noauth.client_secret_env = \"A\"", "no `oauth.client_id`"),
+            (
+                "[mcp.x]\nurl = \"https://a.example\"\noauth.grant = \"client_credentials\"",
+                "needs `client_id`",
+            ),
             ("[mcp.\"a b\"]\ncommand = \"p\"", ":1: \"a b\" cannot be the name of a server"),
             ("[mcp.x]\ncommand = \" \"", ":2: `mcp.x.command`: no program is named"),
             (
