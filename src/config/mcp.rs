@@ -311,7 +311,10 @@ mod tests {
             ("[mcp.x]\ncommand = \"p\"\nurl = \"https://a.example\"", "not both"),
             ("[mcp.x]\nurl = \"a.example\"", ":2: `mcp.x.url`"),
             ("[mcp.x]\ncommand = \"p\"\noauth = false", "not both"),
-            ("[mcp.x]\nurl = \"https://a.example\"\noauth = 1", ":3: `mcp.x.oauth` is the whole number 1, expected true or false"),
+            (
+                "[mcp.x]\nurl = \"https://a.example\"\noauth = 1",
+                ":3: `mcp.x.oauth` is the whole number 1, expected true or false",
+            ),
             ("[mcp.x.oauth]\nclient_ids = \"a\"", ":2: unknown key `mcp.x.oauth.client_ids`"),
             ("[mcp.x]\nurl = \"https://a.example\"\noauth.client_secret_env = \"A\"", "no `oauth.client_id`"),
             (

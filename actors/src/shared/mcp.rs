@@ -18,6 +18,7 @@ use playhouse_mcp::{
     ToolCall, pass_on,
 };
 use playhouse_protocol::SessionId;
+use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::walls::Sandbox;
 use playhouse_tools::web::Door;
 use playhouse_tools::{CallContext, Tool, ToolError, ToolScope, ToolSource};
@@ -174,6 +175,10 @@ impl McpServers {
         let rules = Rules { failures: DEATHS, start_deadline: longest.saturating_add(LISTING), ..rules };
         let known = Known::load(KeptLists::new(folder.join("lists")), &declared);
         let logins = Arc::new(Logins::new(folder.join("logins"), door.clone()));
+        for declared in &declared {
+            // So that it is told how the operator's own logins stand before a server is asked.
+            drop(logins.of(&declared.entry, LOCAL_TENANT));
+        }
         let servers = Servers {
             declared: declared.iter().map(|one| (one.hash.as_str().into(), Arc::clone(one))).collect(),
             ground: Arc::new(Ground {
@@ -264,7 +269,7 @@ impl McpServers {
                     child.state,
                     State::BackingOff { .. } | State::Open { .. } | State::Failed | State::Stopped
                 );
-                child.last_error.clone().filter(|_| failed)
+                child.last_error.clone().filter(|_| failed && !self.0.logins.has_changed(&child.key))
             });
             let state = if disabled.contains(&declared.entry.name) {
                 McpState::Disabled

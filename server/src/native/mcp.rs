@@ -177,6 +177,9 @@ pub(crate) async fn connect_in(
     let view = view(app, principal, name)?;
     Ok(match connected {
         Ok(()) => view,
+        Err(_) if matches!(view.status, McpStanding::NeedsAuth | McpStanding::NeedsClientRegistration) => {
+            view
+        }
         Err(error) => McpServerView { status: McpStanding::Failed, error: Some(error), ..view },
     })
 }

@@ -45,7 +45,7 @@ impl Ground {
         if let Transport::Http(_) = entry.transport {
             // It runs elsewhere, and is told of no directory.
             let (workdir, door) = (self.folder.clone(), self.door.clone());
-            let authorizer = self.logins.of(entry, &key.tenant);
+            let authorizer = self.logins.of_start(entry, key);
             let (scope, walls) = (Scope::new(), Walls::open());
             return Ok(Place { workdir, roots: Vec::new(), scope, walls, door, authorizer });
         }

@@ -1,6 +1,6 @@
 //! Logins at servers of tools: one for each tenant and server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::key::ServerKey;
 use super::{McpServers, McpState, lock};
 
 /// How long the engine waits for the browser that comes back to it: as long as the login may take.
@@ -51,6 +52,8 @@ pub(super) struct Logins {
     known: Mutex<HashMap<(Arc<str>, String), Option<Authorizer>>>,
     /// Logins whose browser comes back to the engine, by state.
     waiting: Mutex<HashMap<String, watch::Sender<Ended>>>,
+    /// Servers, by tenant and hash, whose login changed since they were started last: how that failed counts no longer.
+    changed: Mutex<HashSet<(Arc<str>, Arc<str>)>>,
 }
 
 /// How a login ended, once it has.
@@ -58,7 +61,13 @@ type Ended = Option<Result<(), LoginFailure>>;
 
 impl Logins {
     pub(super) fn new(folder: PathBuf, door: Door) -> Self {
-        Self { vault: Vault::new(folder), door, known: Mutex::default(), waiting: Mutex::default() }
+        Self {
+            vault: Vault::new(folder),
+            door,
+            known: Mutex::default(),
+            waiting: Mutex::default(),
+            changed: Mutex::default(),
+        }
     }
 
     /// The login of a tenant at the server of an entry; `None` for one that has none.
@@ -66,6 +75,17 @@ impl Logins {
         let mut known = lock(&self.known);
         let made = || Authorizer::new(entry, self.door.clone(), Some((&self.vault, tenant)));
         known.entry((tenant.into(), entry.hash())).or_insert_with(made).clone()
+    }
+
+    /// The login at a server that is being started.
+    pub(super) fn of_start(&self, entry: &ServerEntry, key: &ServerKey) -> Option<Authorizer> {
+        lock(&self.changed).remove(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)));
+        self.of(entry, &key.tenant)
+    }
+
+    /// Whether the login at a server changed since it was started last.
+    pub(super) fn has_changed(&self, key: &ServerKey) -> bool {
+        lock(&self.changed).contains(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)))
     }
 
     /// Whom to tell how a login ended.
@@ -191,7 +211,11 @@ impl McpServers {
         let Ok(declared) = self.0.declared(name) else { return };
         let children = self.0.leases.status().into_iter();
         let own = children.filter(|child| *child.key.hash == declared.hash && *child.key.tenant == *tenant);
-        own.for_each(|child| self.0.leases.restart(&child.key));
+        for child in own {
+            let of = (Arc::clone(&child.key.tenant), Arc::clone(&child.key.hash));
+            lock(&self.0.logins.changed).insert(of);
+            self.0.leases.restart(&child.key);
+        }
         self.0.known.change();
     }
 }
@@ -204,5 +228,25 @@ impl From<LoginError> for LoginFailure {
             LoginError::Registration(_) => Self::Registration(text),
             LoginError::Unknown | LoginError::Failed(_) => Self::Failed(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_belongs_to_a_tenant_and_what_it_needs_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let logins = Logins::new(folder.path().to_owned(), Door::new(Vec::new()));
+        let entry = ServerEntry::http("docs", "https://a.example/mcp");
+        assert!(logins.of(&entry, "acme").is_some());
+        assert!(logins.of(&ServerEntry::stdio("files", "x", Vec::new()), "acme").is_none());
+        assert_eq!(logins.needs(&entry, None), None);
+        assert!(logins.waiting.lock().unwrap().is_empty());
+        let ends = logins.waits("state");
+        ends.send_replace(Some(Ok(())));
+        logins.ended("state");
+        assert!(logins.waiting.lock().unwrap().is_empty());
     }
 }

@@ -8,6 +8,7 @@ use playhouse_sandbox::blocking;
 use playhouse_tools::web::{Door, HeaderValue};
 use rmcp::transport::auth::{AuthError, ClientCredentialsConfig, CredentialStore as _};
 use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::grant::{Age, Client, Grant};
@@ -44,7 +45,8 @@ impl std::fmt::Debug for Token {
 }
 
 /// What somebody has to do before the server can be used. Texts for users.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Need {
     /// To log in.
     Login(String),
@@ -87,6 +89,8 @@ struct Inner {
     /// Held while tokens are renewed.
     state: tokio::sync::Mutex<State>,
     need: Mutex<Option<Need>>,
+    /// What of it is noted on disk, for processes that have not asked the server yet.
+    noted: Mutex<Option<Need>>,
     /// How the server asked for a login last.
     challenge: Mutex<Option<String>>,
     pending: Mutex<Vec<Arc<Pending>>>,
@@ -112,7 +116,7 @@ impl std::fmt::Debug for Authorizer {
 }
 
 impl Authorizer {
-    /// The login of a tenant at the server of an entry, kept in a vault if there is one. `None` for a server that has no logins: a
+    /// The login of a tenant at the server of an entry, kept in a vault if there is one. Reads one small file. `None` for a server that has no logins: a
     /// program, one with a header `Authorization`, and one whose entry switches them off.
     pub fn new(entry: &ServerEntry, door: Door, kept: Option<(&Vault, &str)>) -> Option<Self> {
         Self::with(entry, door, kept, None)
@@ -137,6 +141,8 @@ impl Authorizer {
         // Without people a token is had anew at any time.
         let kept = kept.filter(|_| oauth.grant == GrantType::AuthorizationCode);
         let file = kept.map(|(vault, tenant)| vault.file(tenant, &entry.login_hash()));
+        let need: Option<Need> =
+            file.as_ref().and_then(VaultFile::note).and_then(|note| serde_json::from_slice(&note).ok());
         Some(Self(Arc::new(Inner {
             server: entry.name.clone(),
             url: http.url.clone(),
@@ -144,7 +150,8 @@ impl Authorizer {
             door,
             file,
             state: tokio::sync::Mutex::default(),
-            need: Mutex::default(),
+            need: Mutex::new(need.clone()),
+            noted: Mutex::new(need),
             challenge: Mutex::default(),
             pending: Mutex::default(),
             last: Mutex::default(),
@@ -174,7 +181,9 @@ impl Authorizer {
             drop(inner.load(&mut state).await);
             state.grant.clone()
         };
-        let pending = inner.begun(redirect, before.as_ref()).await?;
+        let pending = inner.begun(redirect, before.as_ref()).await;
+        inner.note().await;
+        let pending = pending?;
         let begun = pending.begun.clone();
         let mut all = lock(&inner.pending);
         let now = Instant::now();
@@ -193,7 +202,12 @@ impl Authorizer {
     pub async fn finish(&self, redirected: Redirected) -> Result<(), LoginError> {
         let this = self.clone();
         // A code can be exchanged only once: whoever asked for it may be gone.
-        finished(async move { this.0.finish(&redirected).await }).await
+        finished(async move {
+            let finished = this.0.finish(&redirected).await;
+            this.0.note().await;
+            finished
+        })
+        .await
     }
 
     /// The state of the login that was begun last, for clients that do not tell it.
@@ -219,6 +233,7 @@ impl Authorizer {
         lock(&inner.pending).clear();
         *lock(&inner.need) = None;
         *lock(&inner.last) = None;
+        inner.note().await;
         Ok(had)
     }
 
@@ -250,7 +265,12 @@ impl Authorizer {
         challenge: Option<&str>,
     ) -> Result<Token, Refused> {
         let (this, challenge) = (self.clone(), challenge.map(str::to_owned));
-        let token = finished(async move { this.0.refused(used, challenge).await }).await?;
+        let token = finished(async move {
+            let renewed = this.0.refused(used, challenge).await;
+            this.0.note().await;
+            renewed
+        })
+        .await?;
         *lock(&self.0.last) = Some(token.clone());
         Ok(token)
     }
@@ -301,6 +321,19 @@ impl Inner {
         let reason = need.reason().to_owned();
         *lock(&self.need) = Some(need);
         Refused::Need(reason)
+    }
+
+    /// Notes on disk what has to be done, if that changed.
+    async fn note(&self) {
+        let Some(file) = self.file.clone() else { return };
+        let need = lock(&self.need).clone();
+        if std::mem::replace(&mut *lock(&self.noted), need.clone()) == need {
+            return;
+        }
+        let note = need.and_then(|need| serde_json::to_vec(&need).ok());
+        if let Err(error) = blocking(move || file.set_note(note.as_deref())).await {
+            tracing::warn!(server = self.server, %error, "what a server of tools needs is forgotten when the engine ends");
+        }
     }
 
     /// Reads what is kept, in place of what is known.

@@ -136,6 +136,28 @@ impl VaultFile {
         Ok(())
     }
 
+    fn note_path(&self) -> PathBuf {
+        self.vault.0.join(format!("{}.note", self.name))
+    }
+
+    /// What was noted beside it, without a seal. `None` if there is nothing that can be read.
+    pub(super) fn note(&self) -> Option<Vec<u8>> {
+        read(&self.note_path()).ok().flatten()
+    }
+
+    /// Notes something that is not secret beside it, or nothing.
+    pub(super) fn set_note(&self, note: Option<&[u8]>) -> io::Result<()> {
+        let Some(note) = note else {
+            return match fs_err::remove_file(self.note_path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        };
+        folder(&self.vault.0)?;
+        written(&self.vault.0, note)?.persist(self.note_path()).map_err(|error| error.error)?;
+        Ok(())
+    }
+
     /// Removes what is kept, which there may not be.
     pub(super) fn remove(&self) -> io::Result<bool> {
         match fs_err::remove_file(self.path()) {

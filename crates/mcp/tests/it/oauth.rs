@@ -49,8 +49,10 @@ async fn a_login_is_begun_ended_and_kept() {
         "{error:?}"
     );
     assert!(matches!(one.need(), Some(Need::Login(_))));
+    // Another process knows, too.
+    assert_eq!(authorizer(&entry, &folder).need(), one.need());
     log_in(&server, &one).await.unwrap();
-    assert_eq!(one.need(), None);
+    assert_eq!((one.need(), authorizer(&entry, &folder).need()), (None, None));
     let connection = open(&entry, &one).await.unwrap();
     assert_eq!(call(&connection, "who").await.unwrap(), "access-1");
     // What was asked for: PKCE, the scopes of the server, and what the token is for.
