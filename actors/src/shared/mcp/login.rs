@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use playhouse_mcp::{Authorizer, Begun, LoginError, Loopback, Need, Redirected, ServerEntry, Vault};
+use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::web::Door;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -48,13 +49,15 @@ pub enum LoginFailure {
 pub(super) struct Logins {
     vault: Vault,
     door: Door,
-    /// By tenant and name of the server.
-    known: Mutex<HashMap<(Arc<str>, String), Option<Authorizer>>>,
+    known: Mutex<HashMap<Whose, Option<Authorizer>>>,
     /// Logins whose browser comes back to the engine, by state.
     waiting: Mutex<HashMap<String, watch::Sender<Ended>>>,
     /// Servers, by tenant and hash, whose login changed since they were started last: how that failed counts no longer.
-    changed: Mutex<HashSet<(Arc<str>, Arc<str>)>>,
+    changed: Mutex<HashSet<Whose>>,
 }
+
+/// A tenant, and the hash of a server's entry.
+type Whose = (Arc<str>, Arc<str>);
 
 /// How a login ended, once it has.
 type Ended = Option<Result<(), LoginFailure>>;
@@ -73,8 +76,10 @@ impl Logins {
     /// The login of a tenant at the server of an entry; `None` for one that has none.
     pub(super) fn of(&self, entry: &ServerEntry, tenant: &str) -> Option<Authorizer> {
         let mut known = lock(&self.known);
+        // What the operator calls by hand uses the operator's logins.
+        let tenant = if tenant == BY_HAND_TENANT { LOCAL_TENANT } else { tenant };
         let made = || Authorizer::new(entry, self.door.clone(), Some((&self.vault, tenant)));
-        known.entry((tenant.into(), entry.hash())).or_insert_with(made).clone()
+        known.entry((tenant.into(), entry.hash().into())).or_insert_with(made).clone()
     }
 
     /// The login at a server that is being started.
@@ -105,7 +110,7 @@ impl Logins {
         let known = lock(&self.known);
         let own = known
             .iter()
-            .filter(|((whose, of), _)| *of == hash && tenant.is_none_or(|tenant| *tenant == **whose));
+            .filter(|((whose, of), _)| **of == *hash && tenant.is_none_or(|tenant| *tenant == **whose));
         own.filter_map(|(_, authorizer)| authorizer.as_ref()?.need()).next().map(|need| match need {
             Need::Login(reason) => McpState::NeedsLogin(reason.into()),
             Need::Registration(reason) => McpState::NeedsRegistration(reason.into()),

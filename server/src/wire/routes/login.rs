@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::mcp::standing;
-use crate::native::extract::Body;
 use crate::native::mcp::login::{begun, ended, forgotten};
 use crate::native::mcp::{servers, views};
 use crate::problem::Problem;
-use crate::wire::asked::Asked;
+use crate::wire::asked::{Asked, Body};
 use crate::wire::failure::Failure;
 
 /// What a client hands on of what the browser brought back.
