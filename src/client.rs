@@ -7,8 +7,8 @@
 use playhouse_mcp_server::{Api, ApiError, Events};
 use playhouse_protocol::{PartId, Seq, SessionId};
 use playhouse_server::{
-    ArtifactView, Artifacts, DirectClient, ListSearch, McpPlace, McpSearch, McpServerList, McpServerView,
-    Method, OperatorClient, OperatorError, SessionPage, SessionView,
+    ArtifactView, Artifacts, DirectClient, ListSearch, McpLogin, McpLoginEnd, McpLoginWish, McpPlace,
+    McpSearch, McpServerList, McpServerView, Method, OperatorClient, OperatorError, SessionPage, SessionView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,6 +65,30 @@ impl Client {
         place: &McpPlace,
     ) -> Result<McpServerView, OperatorError> {
         self.post(&format!("/v1/mcp-servers/{name}/connect"), place).await
+    }
+
+    /// `POST /v1/mcp-servers/{name}/auth`
+    pub(crate) async fn begin_mcp_login(
+        &self,
+        name: &str,
+        wish: &McpLoginWish,
+    ) -> Result<McpLogin, OperatorError> {
+        self.post(&format!("/v1/mcp-servers/{name}/auth"), wish).await
+    }
+
+    /// `POST /v1/mcp-servers/{name}/auth/callback`
+    pub(crate) async fn end_mcp_login(
+        &self,
+        name: &str,
+        end: &McpLoginEnd,
+    ) -> Result<McpServerView, OperatorError> {
+        self.post(&format!("/v1/mcp-servers/{name}/auth/callback"), end).await
+    }
+
+    /// `DELETE /v1/mcp-servers/{name}/auth`
+    pub(crate) async fn forget_mcp_login(&self, name: &str) -> Result<McpServerView, OperatorError> {
+        let path = format!("/v1/mcp-servers/{name}/auth");
+        read(&path, self.call(Method::DELETE, &path, None).await?)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, OperatorError> {

@@ -35,6 +35,14 @@ impl Format {
     }
 }
 
+/// A filter that leaves out what the protocol library tells of logins, codes and tokens among it.
+fn without_logins(filter: EnvFilter) -> EnvFilter {
+    match "rmcp::transport::auth=error".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    }
+}
+
 /// Logs from now on to what `writer` gives: standard error.
 pub(crate) fn start<W>(filter: EnvFilter, format: Format, writer: W)
 where
@@ -42,6 +50,7 @@ where
 {
     // To complain of a line that cannot be written is to write to the same place, and a program must not end by its log: lines
     // are lost instead.
+    let filter = without_logins(filter);
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match format {

@@ -312,12 +312,13 @@ fn the_session_makes_no_ids_of_its_own() {
 fn one_place_reads_the_clock_for_what_is_stored() {
     let engine: Vec<Package> = packages().into_iter().filter(|package| package.name != "mock-llm").collect();
     // `door.rs` carries the times of files, `sweeper.rs`, `outputs.rs`, `folders.rs` and both `leftovers.rs` compare them; `failure` reads dates that say when
-    // to come back.
+    // to come back, and `grant.rs` compares when a token ends.
     let expected = [
         "actors/src/base.rs: SystemTime",
         "actors/src/sweeper.rs: SystemTime",
         "crates/llm/src/failure/mod.rs: SystemTime",
         "crates/llm/src/failure/wait.rs: SystemTime",
+        "crates/mcp/src/oauth/grant.rs: SystemTime",
         "crates/sandbox/src/walls/folders.rs: SystemTime",
         "crates/tools/src/outputs.rs: SystemTime",
         "crates/workspace/src/door.rs: SystemTime",
@@ -353,6 +354,8 @@ fn keys_are_opened_only_where_they_are_sent() {
             "crates/exporters/src/keys.rs",
             // Hands a server of tools the environment or the headers that are declared for it.
             "crates/mcp/src/entry.rs",
+            // Sends tokens to the server, and the secret of a client to its authorization server.
+            "crates/mcp/src/oauth/",
             "src/mock.rs",
         ];
         let fits = carriers.iter().any(|carrier| user.starts_with(carrier));

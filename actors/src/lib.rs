@@ -71,4 +71,6 @@ pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
-pub use shared::mcp::{LeasedServer, McpOptions, McpServers, McpState, McpStatus};
+pub use shared::mcp::{
+    LeasedServer, LoginBegun, LoginFailure, McpOptions, McpServers, McpState, McpStatus, Redirected,
+};

@@ -1,5 +1,6 @@
 //! `playhouse mcp`: servers of tools (MCP), and this engine as one.
 
+mod auth;
 mod serve;
 
 use std::io::Write as _;
@@ -39,6 +40,16 @@ pub(super) enum McpCommand {
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
+    /// Log in to a server behind an address: prints the address to open in a browser, and waits for it
+    Auth {
+        /// Its name
+        name: String,
+    },
+    /// Forget the login at a server
+    Logout {
+        /// Its name
+        name: String,
+    },
     /// Start a server, and list its tools, which later sessions are shown from the beginning
     Test {
         /// Its name
@@ -74,6 +85,8 @@ pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
             Ok(Exit::Completed)
         }
         McpCommand::Add { name, env, command } => add(common, &name, &env, &command),
+        McpCommand::Auth { name } => auth::auth(common, &name).await,
+        McpCommand::Logout { name } => auth::logout(common, &name).await,
         McpCommand::Test { name, directory: of, format } => {
             check_name(&name).map_err(Failure::usage)?;
             let workspace = directory(of.as_deref())?.to_string_lossy().into_owned();
@@ -135,6 +148,8 @@ fn standing(status: McpStanding) -> &'static str {
         McpStanding::Stopped => "stopped",
         McpStanding::Asks => "asks",
         McpStanding::Refused => "refused",
+        McpStanding::NeedsAuth => "needs_auth",
+        McpStanding::NeedsClientRegistration => "needs_client_registration",
     }
 }
 

@@ -16,6 +16,7 @@ mod asker;
 mod attach;
 mod billing;
 mod commands;
+mod conformance;
 mod consents;
 mod demo;
 mod doctor;
@@ -129,6 +130,9 @@ enum Command {
     /// List, add or test servers of tools (MCP)
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
+    /// Be the client that the official conformance suite of MCP tests
+    #[command(hide = true, name = "mcp-conformance")]
+    McpConformance(conformance::ConformanceArguments),
     /// List or withdraw what was allowed for always
     #[command(subcommand)]
     Consents(consents::ConsentsCommand),
@@ -398,6 +402,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
                 Command::Mcp(command) => Box::pin(mcp::mcp(&common, command)).await,
+                Command::McpConformance(arguments) => Box::pin(conformance::conformance(arguments)).await,
                 Command::Consents(command) => Box::pin(consents::consents(&common, command)).await,
                 Command::Usage(arguments) => Box::pin(usage::usage(&common, arguments)).await,
                 Command::Billing(command) => Box::pin(billing::billing(&common, command)).await,

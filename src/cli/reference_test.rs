@@ -28,7 +28,7 @@ fn the_reference_tells_of_every_command_and_option() {
         for option in shown.filter_map(clap::Arg::get_long) {
             assert!(page.contains(&format!("--{option}")), "the page does not name {name} --{option}");
         }
-        commands.extend(command.get_subcommands().cloned());
+        commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()).cloned());
     }
 }
 

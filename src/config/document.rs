@@ -147,6 +147,10 @@ impl Walk<'_> {
                     self.setting(known, key.span().start, value)?;
                     self.names.pop();
                 }
+                // A switch with keys below it, as `oauth`.
+                Some(known) if value.get_ref().is_table() && has_keys_below(known) => {
+                    self.subtable(&path, segment, name, key.span().start, value)?;
+                }
                 Some(known) => self.setting(known, key.span().start, value)?,
                 None => self.subtable(&path, segment, name, key.span().start, value)?,
             }
@@ -322,6 +326,11 @@ impl Walk<'_> {
         );
         self.lines.error(offset, message)
     }
+}
+
+/// Whether other keys stand below this one.
+fn has_keys_below(key: &Key) -> bool {
+    KEYS.iter().any(|other| other.path.strip_prefix(key.path).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// The keys of a step's threshold. The first is exclusive, the second inclusive.

@@ -247,6 +247,18 @@ keys! {
         "The address of a server that speaks streamable HTTP, in place of a program. Addresses that are not public need `tools.web.allow_private`.";
     McpHeader = "mcp.NAME.headers.NAME", TextOrVariable, "none", false,
         "A header of each request to it.";
+    McpOauth = "mcp.NAME.oauth", Boolean, "`true`", false,
+        "Whether a server behind an address that answers 401 may be [logged in to](../guide/mcp-login.md). What follows says more of it.";
+    McpOauthClient = "mcp.NAME.oauth.client_id", Text, "the engine registers itself", false,
+        "The client that was registered by hand at its authorization server.";
+    McpOauthSecret = "mcp.NAME.oauth.client_secret_env", Text, "none", false,
+        "The variable that holds the secret of that client.";
+    McpOauthDocument = "mcp.NAME.oauth.client_metadata_url", Text, "none", false,
+        "The address of a document that describes the client, for authorization servers that take one in place of a registration.";
+    McpOauthScopes = "mcp.NAME.oauth.scopes", List, "those that the server names", false,
+        "The scopes that are asked for.";
+    McpOauthGrant = "mcp.NAME.oauth.grant", Text, "`authorization_code`", false,
+        "Who grants access: a person in a browser, or with `client_credentials` the client by itself.";
     McpScope = "mcp.NAME.scope", Text, "`workspace`", false,
         "Who shares one process of it: `tenant`, the sessions of a `workspace`, or a `session`.";
     McpEnabled = "mcp.NAME.enabled", Boolean, "`true`", false,

@@ -32,12 +32,16 @@ mod declared;
 mod key;
 mod kind;
 mod known;
+mod login;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
 use declared::{Declarations, Declared};
 use key::ServerKey;
 use kind::{Ground, Servers};
 use known::Known;
+use login::Logins;
+pub use login::{LoginBegun, LoginFailure};
+pub use playhouse_mcp::Redirected;
 
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
 const DEATHS: u32 = 3;
@@ -87,6 +91,10 @@ pub enum McpState {
     Refused(Arc<str>),
     /// It does not run, and starts when it is needed.
     Stopped,
+    /// Somebody has to log in to it first, with what to do.
+    NeedsLogin(Arc<str>),
+    /// A client has to be registered at its authorization server first, with what to do.
+    NeedsRegistration(Arc<str>),
 }
 
 /// A server in a listing.
@@ -118,6 +126,7 @@ struct Inner {
     declared: Arc<Declarations>,
     known: Arc<Known>,
     leases: Leases<Servers>,
+    logins: Arc<Logins>,
     runtime: Handle,
     remembered: Mutex<HashMap<SessionId, Remembered>>,
     /// Servers that are being asked for their tools since nothing is known of them.
@@ -174,15 +183,28 @@ impl McpServers {
         let longest = longest.unwrap_or_default().max(WORKSPACE_START);
         let rules = Rules { failures: DEATHS, start_deadline: longest.saturating_add(LISTING), ..rules };
         let known = Known::load(KeptLists::new(folder.join("lists")), &declared.own);
+        let logins = Arc::new(Logins::new(folder.join("logins"), door.clone()));
+        for declared in &declared.own {
+            // So that it is told how the operator's own logins stand before a server is asked.
+            drop(logins.of(&declared.entry, LOCAL_TENANT));
+        }
         let servers = Servers {
             declared: Arc::clone(&declared),
-            ground: Arc::new(Ground { folder: folder.join("servers"), sandbox, hidden, roots, door }),
+            ground: Arc::new(Ground {
+                folder: folder.join("servers"),
+                sandbox,
+                hidden,
+                roots,
+                door,
+                logins: Arc::clone(&logins),
+            }),
             known: Arc::clone(&known),
         };
         Self(Arc::new(Inner {
             declared,
             known,
             leases: Leases::new(servers, rules),
+            logins,
             runtime,
             remembered: Mutex::default(),
             asked: watch::Sender::new(HashSet::new()),
@@ -278,12 +300,14 @@ impl McpServers {
                     child.state,
                     State::BackingOff { .. } | State::Open { .. } | State::Failed | State::Stopped
                 );
-                child.last_error.clone().filter(|_| failed)
+                child.last_error.clone().filter(|_| failed && !self.0.logins.has_changed(&child.key))
             });
             let state = if disabled.contains(&declared.hash) {
                 McpState::Disabled
             } else if declared.of.is_some() && !self.0.declared.serves_any(tenant_here, &declared.hash) {
                 McpState::Asks
+            } else if let Some(needs) = self.0.logins.needs(&declared.entry, tenant) {
+                needs
             } else if count > 0 {
                 McpState::Connected
             } else if own.iter().any(|child| child.state == State::Starting) {

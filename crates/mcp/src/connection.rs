@@ -39,10 +39,12 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::entry::{Protocol, ServerEntry, Stdio, Transport};
+use crate::oauth::Authorizer;
 use crate::text::{cut, line};
 pub use call::{CallError, CallRequest};
 use handler::Handler;
 pub use handler::{Progress, ProgressSink};
+pub(crate) use http::mirrored;
 use http::{Remote, Web};
 pub use lists::{MessageOfPrompt, ResourceContent};
 pub use messages::Diagnosis;
@@ -74,6 +76,8 @@ pub struct Place {
     pub walls: Walls,
     /// The way to those that are addresses.
     pub door: Door,
+    /// Who logs in to those that are addresses and want it.
+    pub authorizer: Option<Authorizer>,
 }
 
 /// Why a server could not be started.
@@ -91,6 +95,9 @@ pub enum OpenError {
         /// What it wants, in the words of `WWW-Authenticate`.
         challenge: Option<String>,
     },
+    /// Somebody has to log in to the server first. Another attempt fails, too. A text for users.
+    #[error("{0}")]
+    Login(String),
 }
 
 /// Tells that a server wants an authorization.
@@ -205,27 +212,26 @@ impl Connection {
         });
         let close = CancellationToken::new();
         let guard = close.clone().drop_guard();
-        let (serving, link): (BoxFuture<'_, Result<Service, ClientInitializeError>>, Link) = match &entry
-            .transport
-        {
-            Transport::Stdio(stdio) => {
-                let program = start(entry, stdio, place).await.map_err(Failure::Final)?;
-                let Some((output, input)) = program.take_output().zip(program.take_input()) else {
-                    return Err(Failure::Final(OpenError::Transient("its pipes are gone".to_owned())));
-                };
-                let pipe = Pipe::new(output, input, Arc::clone(&noise));
-                let (handler, close) = (Arc::clone(&handler), close.clone());
-                let serving = serve_client_with_lifecycle_and_ct(handler, pipe, lifecycle, close);
-                (Box::pin(serving), Link::Program(program))
-            }
-            Transport::Http(http) => {
-                let web = Web::new(http, place.door.clone(), Arc::clone(&noise)).map_err(Failure::Final)?;
-                let remote = web.remote();
-                let (handler, close) = (Arc::clone(&handler), close.clone());
-                let serving = serve_client_with_lifecycle_and_ct(handler, web, lifecycle, close);
-                (Box::pin(serving), Link::Web(remote))
-            }
-        };
+        let (serving, link): (BoxFuture<'_, Result<Service, ClientInitializeError>>, Link) =
+            match &entry.transport {
+                Transport::Stdio(stdio) => {
+                    let program = start(entry, stdio, place).await.map_err(Failure::Final)?;
+                    let Some((output, input)) = program.take_output().zip(program.take_input()) else {
+                        return Err(Failure::Final(OpenError::Transient("its pipes are gone".to_owned())));
+                    };
+                    let pipe = Pipe::new(output, input, Arc::clone(&noise));
+                    let (handler, close) = (Arc::clone(&handler), close.clone());
+                    let serving = serve_client_with_lifecycle_and_ct(handler, pipe, lifecycle, close);
+                    (Box::pin(serving), Link::Program(program))
+                }
+                Transport::Http(http) => {
+                    let web = Web::new(http, place, Arc::clone(&noise)).map_err(Failure::Final)?;
+                    let remote = web.remote();
+                    let (handler, close) = (Arc::clone(&handler), close.clone());
+                    let serving = serve_client_with_lifecycle_and_ct(handler, web, lifecycle, close);
+                    (Box::pin(serving), Link::Web(remote))
+                }
+            };
         let service = match serving.await {
             Ok(service) => service,
             Err(error) if let Some(failure) = link.failure(&error) => return Err(Failure::Final(failure)),
@@ -353,6 +359,7 @@ impl Link {
         };
         Some(match failure {
             CallError::Unauthorized { challenge } => OpenError::Unauthorized { challenge },
+            CallError::Login(reason) => OpenError::Login(reason),
             CallError::Blocked(reason) => OpenError::Permanent(reason),
             CallError::Failed(reason) => OpenError::Transient(reason),
             other => OpenError::Transient(other.to_string()),

@@ -12,6 +12,7 @@ use playhouse_tools::web::{HeaderMap, HeaderName, HeaderValue, Url, shown_url};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
+use crate::oauth::{GrantType, OAuth};
 use crate::text::hex;
 
 /// The names of the environment of this process that every server gets: where programs lie, the language, the time zone, and
@@ -74,6 +75,8 @@ pub struct Http {
     pub url: String,
     /// Headers of each request, in the order in which they were declared.
     pub headers: Vec<(String, SecretString)>,
+    /// How it is logged in to.
+    pub oauth: OAuth,
 }
 
 impl Http {
@@ -92,6 +95,11 @@ impl Http {
             headers.append(header, value);
         }
         Ok(headers)
+    }
+
+    /// Whether it may be logged in to: not where a header says who asks.
+    pub(crate) fn has_logins(&self) -> bool {
+        self.oauth.enabled && !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
     }
 
     /// Its address for people: without credentials, and without the values of its query.
@@ -251,7 +259,10 @@ impl ServerEntry {
 
     /// An entry with defaults for all but its name and its address.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
-        Self::new(name.into(), Transport::Http(Http { url: url.into(), headers: Vec::new() }))
+        Self::new(
+            name.into(),
+            Transport::Http(Http { url: url.into(), headers: Vec::new(), oauth: OAuth::default() }),
+        )
     }
 
     fn new(name: String, transport: Transport) -> Self {
@@ -283,11 +294,12 @@ impl ServerEntry {
                 }
                 hash.text(&format!("{cwd:?}"));
             }
-            Transport::Http(Http { url, headers }) => {
+            Transport::Http(Http { url, headers, oauth }) => {
                 hash.text("http").text(url).number(headers.len() as u64);
                 for (name, value) in headers {
                     hash.text(name).text(value.expose_secret());
                 }
+                hash.oauth(oauth);
             }
         }
         let Self { protocol, start_timeout, timeout, tools, agents, scope, walls, limits, risk, .. } = self;
@@ -295,6 +307,17 @@ impl ServerEntry {
         hash.text(&format!(
             "{protocol:?} {start_timeout:?} {timeout:?} {agents:?} {scope:?} {walls:?} {limits:?} {risk:?}"
         ));
+        hex(&hash.0.finalize())
+    }
+
+    /// The hash of what a login depends on: another name, address or client needs another login, other limits do not.
+    pub(crate) fn login_hash(&self) -> String {
+        let mut hash = Hash(Sha256::new());
+        hash.text("playhouse-mcp login 1").text(&self.name);
+        if let Transport::Http(http) = &self.transport {
+            let id = http.oauth.client.as_ref().map(|client| client.id.as_str());
+            hash.text(&http.url).text(&format!("{id:?} {:?}", http.oauth.grant));
+        }
         hex(&hash.0.finalize())
     }
 
@@ -356,6 +379,24 @@ impl Hash {
         self.number(text.len() as u64);
         self.0.update(text);
         self
+    }
+
+    /// Nothing for the default, so that hashes stay as they were.
+    fn oauth(&mut self, oauth: &OAuth) {
+        let OAuth { enabled, client, client_metadata_url, scopes, grant } = oauth;
+        if *enabled
+            && client.is_none()
+            && client_metadata_url.is_none()
+            && scopes.is_empty()
+            && *grant == GrantType::default()
+        {
+            return;
+        }
+        self.text(&format!("{enabled} {client_metadata_url:?} {grant:?}")).texts(scopes);
+        if let Some(client) = client {
+            let secret = client.secret.as_ref().map(|secret| secret.expose_secret());
+            self.text(&client.id).text(secret.unwrap_or_default());
+        }
     }
 
     fn texts(&mut self, texts: &[String]) -> &mut Self {
@@ -445,7 +486,7 @@ mod tests {
     fn headers_are_checked_without_telling_their_values() {
         let of = |name: &str, value: &str| {
             let headers = vec![(name.to_owned(), value.to_owned().into())];
-            Http { url: String::new(), headers }.header_map()
+            Http { url: String::new(), headers, oauth: OAuth::default() }.header_map()
         };
         assert_eq!(of("Authorization", "Bearer x").unwrap().len(), 1);
         for (name, value) in [("Mcp-Session-Id", "hunter2"), ("a b", "hunter2"), ("X-A", "hunter2\n")] {

@@ -8,6 +8,7 @@
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
 //! - [`pass_on`]: two tools that stand for those of all servers, where these are too many
+//! - [`Authorizer`]: the login of a tenant at a server behind an address (OAuth), kept in a [`Vault`]
 //! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
 //!   read them
 //!
@@ -21,6 +22,7 @@ mod connection;
 mod entry;
 mod list;
 pub mod names;
+mod oauth;
 pub mod result;
 pub mod schema;
 mod search;
@@ -36,6 +38,10 @@ pub use entry::{
     Http, Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish,
 };
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
+pub use oauth::{
+    Authorizer, Begun, GrantType, LoginError, Loopback, Need, OAuth, OAuthClient, Redirected, Token, Vault,
+    Visitor,
+};
 pub use result::CallResult;
 pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};

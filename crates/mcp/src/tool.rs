@@ -15,8 +15,9 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_tools::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
 use serde_json::{Map, Value};
 
+use crate::connection::mirrored;
 use crate::connection::{Progress, ProgressSink};
-use crate::entry::ServerEntry;
+use crate::entry::{ServerEntry, Transport};
 use crate::list::{ListedTool, Listing};
 use crate::result::CallResult;
 use crate::schema::ArgumentCheck;
@@ -74,7 +75,11 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
     let names = names::of_tools(&entry.name, shown.iter().map(|tool| tool.name.as_str()));
     let mut offered = Vec::new();
     for (tool, name) in shown.into_iter().zip(names) {
-        let reason = match (name, schema::usable(&tool.input_schema)) {
+        let usable = schema::usable(&tool.input_schema).and_then(|()| match entry.transport {
+            Transport::Http(_) => mirrored(&tool.input_schema).map(drop),
+            Transport::Stdio(_) => Ok(()),
+        });
+        let reason = match (name, usable) {
             (Some(name), Ok(())) => {
                 offered.push(Arc::new(OfferedTool::new(entry, tool, name)));
                 continue;

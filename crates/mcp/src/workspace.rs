@@ -173,7 +173,12 @@ fn address(name: &str, url: &str) -> Result<ServerEntry, String> {
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(format!("refused: `url` may not hold credentials: {}", shown_url(&parsed)));
     }
-    Ok(ServerEntry::http(name, url))
+    let mut entry = ServerEntry::http(name, url);
+    if let Transport::Http(http) = &mut entry.transport {
+        // Nobody logs in where a repository says so.
+        http.oauth.enabled = false;
+    }
+    Ok(entry)
 }
 
 /// Refuses values that stand for something else: variables.

@@ -1,5 +1,7 @@
 //! Servers of tools (MCP): which there are, how they stand, and starting and stopping them.
 
+pub(crate) mod login;
+
 use std::path::Path as FilePath;
 
 use axum::Json;
@@ -36,6 +38,10 @@ pub enum McpStanding {
     Asks,
     /// A workspace declares it, and it may not be used.
     Refused,
+    /// Somebody has to log in to it first.
+    NeedsAuth,
+    /// A client has to be registered at its authorization server first.
+    NeedsClientRegistration,
 }
 
 /// A server of tools.
@@ -204,7 +210,14 @@ pub(crate) async fn connect_in(
     let view = view(app, principal, name, Some(workspace)).await?;
     Ok(match connected {
         Ok(()) => view,
-        Err(_) if view.status == McpStanding::Refused => view,
+        Err(_)
+            if matches!(
+                view.status,
+                McpStanding::Refused | McpStanding::NeedsAuth | McpStanding::NeedsClientRegistration
+            ) =>
+        {
+            view
+        }
         Err(error) => McpServerView { status: McpStanding::Failed, error: Some(error), ..view },
     })
 }
@@ -260,11 +273,29 @@ fn viewed(
         McpState::Stopped => (McpStanding::Stopped, None),
         McpState::Asks => (McpStanding::Asks, None),
         McpState::Refused(why) => (McpStanding::Refused, Some(why.to_string())),
+        McpState::NeedsLogin(why) => (McpStanding::NeedsAuth, Some(why.to_string())),
+        McpState::NeedsRegistration(why) => (McpStanding::NeedsClientRegistration, Some(why.to_string())),
     };
     let tools = servers.offered(&name, workspace.map(FilePath::new));
     let command = reads_all.then_some(command).filter(|command| !command.is_empty());
     let refused = refused.into_iter().map(|(name, reason)| RefusedTool { name, reason }).collect();
     McpServerView { name, command, of_workspace, status, error, running, sessions, tools, refused }
+}
+
+/// The servers, if the operator declares one of this name.
+pub(crate) fn servers<'a>(app: &'a App, name: &str) -> Result<&'a McpServers, Problem> {
+    let status = app.engine().mcp().map(|servers| servers.status(None, None)).unwrap_or_default();
+    let known: Vec<String> = status.into_iter().map(|status| status.name).collect();
+    match app.engine().mcp() {
+        Some(servers) if known.iter().any(|known| known == name) => Ok(servers),
+        _ => Err(missing(name, &known)),
+    }
+}
+
+fn missing(name: &str, known: &[String]) -> Problem {
+    let name: String = name.chars().take(64).collect();
+    let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Problem::not_found(format!("there is no server of tools \"{}\"; there are: {all}", name.escape_debug()))
 }
 
 async fn view(
@@ -275,12 +306,5 @@ async fn view(
 ) -> Result<McpServerView, Problem> {
     let views = views(app, principal, workspace).await?;
     let known: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
-    views.into_iter().find(|view| view.name == name).ok_or_else(|| {
-        let name: String = name.chars().take(64).collect();
-        let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Problem::not_found(format!(
-            "there is no server of tools \"{}\"; there are: {all}",
-            name.escape_debug()
-        ))
-    })
+    views.into_iter().find(|view| view.name == name).ok_or_else(|| missing(name, &known))
 }

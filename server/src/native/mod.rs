@@ -62,6 +62,9 @@ operations! {
     get "/v1/mcp-servers" => mcp::list;
     post "/v1/mcp-servers/{name}/connect" => mcp::connect;
     post "/v1/mcp-servers/{name}/disconnect" => mcp::disconnect;
+    post "/v1/mcp-servers/{name}/auth" => mcp::login::begin;
+    delete "/v1/mcp-servers/{name}/auth" => mcp::login::forget;
+    post "/v1/mcp-servers/{name}/auth/callback" => mcp::login::end;
     get "/v1/sessions/{session}/messages" => messages::page;
     get "/v1/sessions/{session}/attachments/{hash}" => messages::attached;
     get "/v1/sessions/{session}/events" => events::of_one;

@@ -28,7 +28,7 @@ use axum::{Extension, Router};
 
 use crate::app::App;
 use feed::Feeds;
-use routes::{facts, files, live, mcp, messages, prompts, requests, sessions, templates, vcs};
+use routes::{facts, files, live, login, mcp, messages, prompts, requests, sessions, templates, vcs};
 
 /// Its routes.
 pub(crate) fn router() -> Router<App> {
@@ -56,6 +56,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/mcp", get(mcp::status))
         .route("/mcp/{name}/connect", post(mcp::connect))
         .route("/mcp/{name}/disconnect", post(mcp::disconnect))
+        .route("/mcp/{name}/auth", post(login::begin).delete(login::forget))
+        .route("/mcp/{name}/auth/callback", post(login::end))
+        .route("/mcp/{name}/auth/authenticate", post(login::wait))
         .route("/experimental/capabilities", get(facts::capabilities))
         .route("/experimental/console", get(facts::console))
         .route("/experimental/resource", get(facts::nothing))

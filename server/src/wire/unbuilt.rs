@@ -32,8 +32,6 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("POST", "/vcs/apply", "files are changed by sessions"),
     ("GET", "/skill", "skills are not listed yet"),
     ("POST", "/mcp", "servers of tools are configured by the operator"),
-    ("*", "/mcp/{name}/auth", "servers of tools that want OAuth are not spoken to yet"),
-    ("*", "/mcp/{name}/auth/{*rest}", "servers of tools that want OAuth are not spoken to yet"),
     ("POST", "/project/git/init", "repositories are made by their owners"),
     ("PATCH", "/project/{id}", "projects have no settings"),
     ("*", "/provider/{id}/oauth/{*rest}", "keys of providers are the operator's"),

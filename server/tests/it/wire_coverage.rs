@@ -114,6 +114,7 @@ impl Scene {
                 parameters.insert("requestID", &self.questions[0]);
                 body = json!({"answers": [["A"]]});
             }
+            ("POST", "/mcp/{name}/auth/callback") => body = json!({"code": "x"}),
             ("POST", "/question/{requestID}/reject") => {
                 parameters.insert("requestID", &self.questions[1]);
             }

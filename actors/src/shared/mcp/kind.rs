@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::declared::{Declarations, Declared};
 use super::key::ServerKey;
 use super::known::Known;
+use super::login::Logins;
 use crate::shared::{Kind, StartError, Started};
 
 /// Time between two looks at the lists of a server that says that they change.
@@ -38,6 +39,8 @@ pub(super) struct Ground {
     pub(super) roots: Vec<PathBuf>,
     /// The way to those that are addresses.
     pub(super) door: Door,
+    /// Logins at those.
+    pub(super) logins: Arc<Logins>,
 }
 
 impl Ground {
@@ -47,7 +50,9 @@ impl Ground {
         if let Transport::Http(_) = entry.transport {
             // It runs elsewhere, and is told of no directory.
             let (workdir, door) = (self.folder.clone(), self.door.clone());
-            return Ok(Place { workdir, roots: Vec::new(), scope: Scope::new(), walls: Walls::open(), door });
+            let authorizer = self.logins.of_start(entry, key);
+            let (scope, walls) = (Scope::new(), Walls::open());
+            return Ok(Place { workdir, roots: Vec::new(), scope, walls, door, authorizer });
         }
         let own = self.folder.join(digits(&key.tenant)).join(&key.hash[..FOLDER_DIGITS.min(key.hash.len())]);
         let workdir = key.workspace.as_deref().map_or_else(|| own.join("work"), Path::to_owned);
@@ -81,7 +86,7 @@ impl Ground {
             }
         };
         let roots = key.workspace.iter().map(|_| workdir.clone()).collect();
-        Ok(Place { workdir, roots, scope: Scope::new(), walls, door: self.door.clone() })
+        Ok(Place { workdir, roots, scope: Scope::new(), walls, door: self.door.clone(), authorizer: None })
     }
 }
 
@@ -125,7 +130,7 @@ impl Kind for Servers {
             let (connection, ended) =
                 Connection::open(&declared.entry, &place).await.map_err(|error| match error {
                     OpenError::Transient(reason) => StartError::Transient(reason),
-                    OpenError::Permanent(reason) => StartError::Permanent(reason),
+                    OpenError::Permanent(reason) | OpenError::Login(reason) => StartError::Permanent(reason),
                     unauthorized @ OpenError::Unauthorized { .. } => {
                         StartError::Permanent(unauthorized.to_string())
                     }

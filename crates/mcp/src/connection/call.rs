@@ -75,6 +75,9 @@ pub enum CallError {
         /// What it wants, in the words of `WWW-Authenticate`.
         challenge: Option<String>,
     },
+    /// Somebody has to log in to the server first, or to grant it more. A text for users.
+    #[error("{0}")]
+    Login(String),
     /// The answer is not one that the protocol has, or one that is not understood.
     #[error("the answer of the server was not understood: {0}")]
     Malformed(String),

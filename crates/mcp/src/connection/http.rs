@@ -7,6 +7,7 @@
 //! - Redirects are followed within the origin of the server only: its headers are secret.
 
 mod body;
+mod mirror;
 mod remote;
 mod sse;
 
@@ -14,17 +15,18 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_tools::web::{Door, Share, Url};
+use playhouse_tools::web::{Share, Url};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
 use tokio::sync::mpsc;
 
+pub(crate) use mirror::mirrored;
 use remote::Outgoing;
 pub(super) use remote::Remote;
 
-use super::OpenError;
 use super::messages::Noise;
+use super::{OpenError, Place};
 use crate::entry::Http;
 
 /// Number of messages that wait to be read by the library.
@@ -37,12 +39,12 @@ pub(super) struct Web {
 
 impl Web {
     /// Prepares the connection; nothing is sent.
-    pub(super) fn new(http: &Http, door: Door, noise: Arc<Noise>) -> Result<Self, OpenError> {
+    pub(super) fn new(http: &Http, place: &Place, noise: Arc<Noise>) -> Result<Self, OpenError> {
         let url = Url::parse(&http.url)
             .map_err(|error| OpenError::Permanent(format!("its url is not an address: {error}")))?;
         let (sender, incoming) = mpsc::channel(WAITING);
         let headers = http.header_map().map_err(OpenError::Permanent)?;
-        Ok(Self { remote: Remote::new(door, url, headers, noise, sender), incoming })
+        Ok(Self { remote: Remote::new(place, url, headers, noise, sender), incoming })
     }
 
     pub(super) fn remote(&self) -> Arc<Remote> {
@@ -58,7 +60,7 @@ impl Transport<RoleClient> for Web {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let remote = Arc::clone(&self.remote);
-        let outgoing = outgoing(&message);
+        let outgoing = outgoing(&message, &remote);
         remote.sent(&message);
         async move {
             let outgoing = outgoing?;
@@ -93,7 +95,7 @@ impl Drop for Web {
 }
 
 /// A message as it is sent.
-fn outgoing(message: &ClientJsonRpcMessage) -> io::Result<Outgoing> {
+fn outgoing(message: &ClientJsonRpcMessage, remote: &Remote) -> io::Result<Outgoing> {
     let value = serde_json::to_value(message)?;
     let (id, share, greets) = match message {
         JsonRpcMessage::Request(request) => {
@@ -114,7 +116,11 @@ fn outgoing(message: &ClientJsonRpcMessage) -> io::Result<Outgoing> {
         Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") => text(&params["uri"]),
         _ => None,
     };
+    let mirrored = match (method.as_deref(), &name) {
+        (Some("tools/call"), Some(tool)) => remote.mirrored(tool, &params["arguments"]),
+        _ => Vec::new(),
+    };
     let version = text(&params["_meta"]["io.modelcontextprotocol/protocolVersion"]);
     let body = Bytes::from(value.to_string());
-    Ok(Outgoing { id, body, share, greets, method, name, version })
+    Ok(Outgoing { id, body, share, greets, method, name, mirrored, version })
 }

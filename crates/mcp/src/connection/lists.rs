@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Bounds;
-use super::{CallError, Connection, reason_of};
+use super::{CallError, Connection, Link, reason_of};
 use crate::list::{INSTRUCTIONS, ListedResource, ListedTool, Listing};
 use crate::result::Content;
 use crate::text::{cut, line};
@@ -66,6 +66,9 @@ impl Connection {
         if capabilities.tools.is_some() {
             let tools = self.pages::<ListedTool>("tools/list", "tools").await?;
             (listing.tools, listing.refused) = tools;
+            if let Link::Web(remote) = &self.link {
+                remote.knows(&listing.tools);
+            }
         }
         if capabilities.prompts.is_some() {
             // Tools are worth more than prompts: they are not lost for them.

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod asking;
+mod authority;
 mod calls;
 mod ends;
 mod greetings;
 mod http;
 mod lists;
+mod oauth;
 mod stage;
 mod web;

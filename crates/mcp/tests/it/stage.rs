@@ -52,6 +52,7 @@ pub(crate) fn place() -> Place {
         scope: Scope::new(),
         walls: Walls::open(),
         door: Door::new(Vec::new()),
+        authorizer: None,
     }
 }
 

@@ -8,8 +8,17 @@ use crate::native::{artifacts, mcp, sessions};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
-const DESCRIBED: &[Operation] =
-    &[sessions::LIST, artifacts::LIST, artifacts::READ, mcp::LIST, mcp::CONNECT, mcp::DISCONNECT];
+const DESCRIBED: &[Operation] = &[
+    sessions::LIST,
+    artifacts::LIST,
+    artifacts::READ,
+    mcp::LIST,
+    mcp::CONNECT,
+    mcp::DISCONNECT,
+    mcp::login::BEGIN,
+    mcp::login::END,
+    mcp::login::FORGET,
+];
 
 /// The schema of a type: `SchemaGenerator::subschema_for::<T>` for a reference to one of
 /// [`TYPES`](super::schemas::TYPES), `T::json_schema` for the schema itself.

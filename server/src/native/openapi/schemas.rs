@@ -25,6 +25,7 @@ use crate::facts::{
 use crate::native::artifacts::{ArtifactView, Artifacts};
 use crate::native::facts::{Models, Tools};
 use crate::native::grants::{GrantView, Grants};
+use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
 use crate::problem::ProblemDocument;
@@ -75,6 +76,9 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
     ("McpServers", Answer, SchemaGenerator::subschema_for::<McpServerList>),
     ("McpServer", Answer, SchemaGenerator::subschema_for::<McpServerView>),
+    ("McpLoginWish", Request, SchemaGenerator::subschema_for::<McpLoginWish>),
+    ("McpLogin", Answer, SchemaGenerator::subschema_for::<McpLogin>),
+    ("McpLoginEnd", Request, SchemaGenerator::subschema_for::<McpLoginEnd>),
     ("McpStanding", Answer, SchemaGenerator::subschema_for::<McpStanding>),
     ("RefusedTool", Answer, SchemaGenerator::subschema_for::<RefusedTool>),
     ("McpPlace", Request, SchemaGenerator::subschema_for::<McpPlace>),

@@ -21,7 +21,7 @@ pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Value>>
 }
 
 /// One that rests is as good as connected: it starts when it is needed.
-fn standing(view: &McpServerView) -> Value {
+pub(super) fn standing(view: &McpServerView) -> Value {
     let mut standing = match (view.status, &view.error) {
         (McpStanding::Failed, Some(error)) => json!({"status": "failed", "error": error}),
         (McpStanding::Failed, None) => json!({"status": "failed", "error": "it failed"}),
@@ -30,6 +30,10 @@ fn standing(view: &McpServerView) -> Value {
             "status": "failed",
             "error": "the workspace declares it: a person must agree before it is started, who is asked with the next prompt"
         }),
+        (McpStanding::NeedsAuth, _) => json!({"status": "needs_auth"}),
+        (McpStanding::NeedsClientRegistration, error) => {
+            json!({"status": "needs_client_registration", "error": error.as_deref().unwrap_or_default()})
+        }
         (McpStanding::Disabled, _) => json!({"status": "disabled"}),
         (McpStanding::Stopped, _) if view.tools.is_none() => {
             json!({"status": "failed", "error": "it was not started yet: it starts when a session needs it"})

@@ -1,6 +1,7 @@
 //! The exchanges with a server behind an address.
 
 mod requests;
+pub(super) use requests::header_text;
 
 use std::collections::HashMap;
 use std::io;
@@ -12,15 +13,18 @@ use playhouse_tools::web::{Answer, Door, HeaderMap, HeaderName, HeaderValue, Met
 use rmcp::model::{
     ClientJsonRpcMessage, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::body::{Body, is_stream};
+use super::mirror::{Mirrored, headers, of_tools};
 use super::sse::{Event, Events};
-use crate::connection::CallError;
 use crate::connection::messages::{Messages, Noise};
+use crate::connection::{CallError, Place};
+use crate::list::ListedTool;
+use crate::oauth::Authorizer;
 
 /// Upper bound of a message that wants no answer, and of the end of a session.
 const TELL: Duration = Duration::from_secs(30);
@@ -46,6 +50,8 @@ pub(super) struct Outgoing {
     pub(super) method: Option<String>,
     /// What it names: a tool, a prompt, a resource.
     pub(super) name: Option<String>,
+    /// Arguments of a call that are headers as well.
+    pub(super) mirrored: Vec<(HeaderName, HeaderValue)>,
     /// The version of the protocol that it says.
     pub(super) version: Option<String>,
 }
@@ -64,6 +70,7 @@ struct Session {
 /// A server behind an address.
 pub(in crate::connection) struct Remote {
     door: Door,
+    authorizer: Option<Authorizer>,
     url: Url,
     headers: HeaderMap,
     session: Mutex<Session>,
@@ -71,6 +78,8 @@ pub(in crate::connection) struct Remote {
     renewing: tokio::sync::Mutex<()>,
     messages: Mutex<Messages>,
     incoming: mpsc::Sender<ServerJsonRpcMessage>,
+    /// Arguments that are headers as well, by tool.
+    tools: Mutex<HashMap<String, Vec<Mirrored>>>,
     /// Requests without an answer yet. Cancelling one ends its exchange.
     pending: Mutex<HashMap<RequestId, CancellationToken>>,
     /// Why requests have no answer of the server, until somebody looks.
@@ -84,20 +93,22 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Remote {
     pub(super) fn new(
-        door: Door,
+        place: &Place,
         url: Url,
         headers: HeaderMap,
         noise: Arc<Noise>,
         incoming: mpsc::Sender<ServerJsonRpcMessage>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            door,
+            door: place.door.clone(),
+            authorizer: place.authorizer.clone(),
             url,
             headers,
             session: Mutex::default(),
             renewing: tokio::sync::Mutex::default(),
             messages: Mutex::new(Messages::new(noise)),
             incoming,
+            tools: Mutex::default(),
             pending: Mutex::default(),
             failures: Mutex::default(),
             close: CancellationToken::new(),
@@ -107,6 +118,16 @@ impl Remote {
     /// Takes note of a message that is about to be sent.
     pub(super) fn sent(&self, message: &ClientJsonRpcMessage) {
         lock(&self.messages).sent(message);
+    }
+
+    /// Takes note of the tools of the server.
+    pub(in crate::connection) fn knows(&self, tools: &[ListedTool]) {
+        *lock(&self.tools) = of_tools(tools);
+    }
+
+    /// The arguments of a call that are headers as well.
+    pub(super) fn mirrored(&self, tool: &str, arguments: &Value) -> Vec<(HeaderName, HeaderValue)> {
+        lock(&self.tools).get(tool).map(|mirrored| headers(mirrored, arguments)).unwrap_or_default()
     }
 
     /// Why a request failed that has no answer of the server.

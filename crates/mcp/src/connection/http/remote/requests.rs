@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Outgoing, Rejected, Remote, SESSION, Session, is_good, lock};
 use crate::connection::CallError;
+use crate::oauth::{Refused, wants_scopes};
 use crate::text::line;
 
 /// Of the body of an error, this much is read and this much is shown, in bytes.
@@ -18,6 +19,7 @@ const SECRET: usize = 6;
 /// From this version of the protocol on, requests are named in headers.
 const NAMED: &str = "2026-07-28";
 
+const AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
 const ACCEPT: HeaderName = HeaderName::from_static("accept");
 const CONTENT_TYPE: HeaderName = HeaderName::from_static("content-type");
 const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -56,6 +58,7 @@ impl Remote {
                     headers.insert(name, value);
                 }
             }
+            headers.extend(outgoing.mirrored.iter().cloned());
         }
         self.send(request).await
     }
@@ -71,7 +74,40 @@ impl Remote {
         Request { headers, method, share, ..Request::get(self.url.clone()) }
     }
 
+    /// Sends a request, with the token of the login if there is one. One that the server refuses is renewed once, and one with too
+    /// few scopes is widened once, where that needs no person.
     pub(super) async fn send(&self, request: Request) -> Result<Answer, CallError> {
+        let Some(authorizer) = &self.authorizer else { return self.send_once(request).await };
+        let failed = |refused| match refused {
+            Refused::Need(reason) => CallError::Login(reason),
+            Refused::Failed(reason) => CallError::Failed(reason),
+        };
+        let mut token = authorizer.token().await.map_err(failed)?;
+        let (mut may_renew, mut may_widen) = (true, true);
+        loop {
+            let mut sent = request.clone();
+            if let Some(token) = &token {
+                sent.headers.insert(AUTHORIZATION, token.header().clone());
+            }
+            let answer = self.send_once(sent).await?;
+            let challenge = answer.header("www-authenticate");
+            let next = match (answer.status, challenge) {
+                (401, challenge) if may_renew => {
+                    may_renew = false;
+                    authorizer.refused(token, challenge).await
+                }
+                (401, _) => return Err(CallError::Login(authorizer.still_refused())),
+                (403, Some(challenge)) if wants_scopes(challenge) && may_widen => {
+                    may_widen = false;
+                    authorizer.widened(token, challenge).await
+                }
+                _ => return Ok(answer),
+            };
+            token = Some(next.map_err(failed)?);
+        }
+    }
+
+    async fn send_once(&self, request: Request) -> Result<Answer, CallError> {
         let within = |from: &Url, to: &Url| match from.origin() == to.origin() {
             true => Ok(()),
             false => Err("configure the address that it leads to".to_owned()),
@@ -122,12 +158,15 @@ impl Remote {
         let values = self.headers.values().filter_map(|value| value.to_str().ok());
         // The first of several words names a scheme.
         let words = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
-        words.filter(|word| word.len() >= SECRET).fold(text.to_owned(), |text, word| text.replace(word, "…"))
+        let text = words
+            .filter(|word| word.len() >= SECRET)
+            .fold(text.to_owned(), |text, word| text.replace(word, "…"));
+        self.authorizer.as_ref().map_or_else(|| text.clone(), |authorizer| authorizer.without_token(&text))
     }
 }
 
 /// A text as the value of a header, encoded where it has to be.
-fn header_text(text: &str) -> Option<HeaderValue> {
+pub(in crate::connection::http) fn header_text(text: &str) -> Option<HeaderValue> {
     let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && text.trim() == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
