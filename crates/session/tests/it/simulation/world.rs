@@ -28,7 +28,7 @@ pub(super) struct World {
     pub(super) questions: BTreeSet<QuestionId>,
     /// Running calls that wait for an answer.
     pub(super) waiting: BTreeSet<PartId>,
-    /// What calls were told that somebody or the clock said.
+    /// What calls were told that somebody or the clock said to what they asked last.
     told: BTreeMap<PartId, QuestionAnswer>,
     pub(super) deadlines: Vec<Deadline>,
     pub(super) executed: BTreeMap<PartId, (u32, bool)>,
@@ -91,7 +91,10 @@ impl World {
                     // Nobody hears it before the call runs again and asks.
                     if self.waiting.remove(&call) && answer != QuestionAnswer::Withdrawn {
                         let before = self.told.entry(call).or_insert_with(|| answer.clone());
-                        assert_eq!(*before, answer, "a call that runs again is told the same");
+                        assert_eq!(
+                            *before, answer,
+                            "a call that runs again and asks the same is told the same"
+                        );
                     }
                 }
                 Effect::Arm(deadline, _) => self.deadlines.push(deadline),
@@ -121,7 +124,11 @@ impl World {
             Record::CallProposed(proposed) if self.turn.is_some_and(|turn| self.commands.contains(&turn)) => {
                 self.by_hand.insert(proposed.call);
             }
-            Record::QuestionAsked(asked) => assert!(self.questions.insert(asked.question)),
+            Record::QuestionAsked(asked) => {
+                assert!(self.questions.insert(asked.question));
+                // It asks something else than before.
+                self.told.remove(&asked.call);
+            }
             Record::QuestionSettled { question, .. } => assert!(self.questions.remove(question)),
             _ => {}
         }
