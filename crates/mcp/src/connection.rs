@@ -374,11 +374,9 @@ async fn reason_of(mut ended: watch::Receiver<Option<Arc<str>>>) -> Arc<str> {
 }
 
 async fn start(entry: &ServerEntry, stdio: &Stdio, place: &Place) -> Result<Program, OpenError> {
-    let Stdio { command, args, cwd, .. } = stdio;
-    let words = std::iter::once(command).chain(args).map(Into::into).collect();
     let spec = Spec {
-        run: Run::Words(words),
-        workdir: cwd.clone().unwrap_or_else(|| place.workdir.clone()),
+        run: Run::Words(stdio.words()),
+        workdir: stdio.cwd.clone().unwrap_or_else(|| place.workdir.clone()),
         timeout: None,
         environment: stdio.environment(),
         scope: place.scope.clone(),

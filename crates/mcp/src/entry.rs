@@ -1,5 +1,6 @@
 //! A server as an operator declares it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,9 @@ use crate::text::hex;
 /// The names of the environment of this process that every server gets: where programs lie, the language, the time zone, and
 /// the certificates of the machine. No `HOME`: walls give it one of its own, and without walls it is declared where it is needed.
 const PASSED_DOWN: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// The program that sets variables and runs another one.
+const ENV: &str = "/usr/bin/env";
 
 /// Headers that the client sets: they cannot be declared.
 const OWN_HEADERS: [&str; 9] = [
@@ -128,18 +132,32 @@ pub struct Stdio {
     pub args: Vec<String>,
     /// Its environment, beside the little that every server gets. In the order in which it was declared.
     pub env: Vec<(String, SecretString)>,
+    /// Whether a program inside its walls sets `env`, so that it stands in a command line that others can read. For one that nobody
+    /// vouches for: what makes the walls would read a variable like `LD_PRELOAD` as well, outside of them.
+    pub env_inside: bool,
     /// The directory in which it starts; that of its [`Place`](crate::Place) if `None`.
     pub cwd: Option<PathBuf>,
 }
 
 impl Stdio {
-    /// The environment of the program, with the values that are declared.
+    /// The program that is started, and its arguments.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let own = std::iter::once(&self.command).chain(&self.args).map(Into::into);
+        if !self.env_inside || self.env.is_empty() {
+            return own.collect();
+        }
+        let set = self.env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret()).into());
+        [ENV.into(), "--".into()].into_iter().chain(set).chain(own).collect()
+    }
+
+    /// The environment of the program that is started, with the values that are declared.
     pub(crate) fn environment(&self) -> Environment {
         let own = Environment::of_this_process();
         let passed = own.variables().filter(|(name, _)| PASSED_DOWN.iter().any(|passed| name == passed));
         let environment =
             passed.fold(Environment::empty(), |environment, (name, value)| environment.with(name, value));
-        self.env
+        let declared = if self.env_inside { &[][..] } else { &self.env };
+        declared
             .iter()
             .fold(environment, |environment, (name, value)| environment.with(name, value.expose_secret()))
     }
@@ -253,7 +271,7 @@ impl ToolChoice {
 impl ServerEntry {
     /// An entry with defaults for all but its name and its program.
     pub fn stdio(name: impl Into<String>, command: impl Into<String>, args: Vec<String>) -> Self {
-        let stdio = Stdio { command: command.into(), args, env: Vec::new(), cwd: None };
+        let stdio = Stdio { command: command.into(), args, env: Vec::new(), env_inside: false, cwd: None };
         Self::new(name.into(), Transport::Stdio(stdio))
     }
 
@@ -287,7 +305,7 @@ impl ServerEntry {
         let mut hash = Hash(Sha256::new());
         hash.text("playhouse-mcp 1").text(&self.name);
         match &self.transport {
-            Transport::Stdio(Stdio { command, args, env, cwd }) => {
+            Transport::Stdio(Stdio { command, args, env, env_inside: _, cwd }) => {
                 hash.text("stdio").text(command).texts(args).number(env.len() as u64);
                 for (name, value) in env {
                     hash.text(name).text(value.expose_secret());

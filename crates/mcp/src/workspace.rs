@@ -138,6 +138,9 @@ fn program(name: &str, command: String, entry: &Map<String, Value>) -> Result<Se
         }
         Some(_) => return Err("refused: `args` is not a list of texts".to_owned()),
     };
+    if command.contains('=') {
+        return Err("refused: `command` holds a `=`, which no program's name may have here".to_owned());
+    }
     if let Some(fetcher) = fetcher(&command, &args) {
         return Err(format!(
             "refused: `{fetcher}` would download a program, which a workspace's file may not do. install the server, and name its program; or let the operator declare it, as [mcp.{name}] in the configuration"
@@ -147,22 +150,28 @@ fn program(name: &str, command: String, entry: &Map<String, Value>) -> Result<Se
         None => Vec::new(),
         Some(Value::Object(env)) => {
             let pair = |(name, value): (&String, &Value)| {
-                let is_name = !name.is_empty() && !name.contains(['=', '\0']);
+                let is_name = is_name(name);
                 value
                     .as_str()
                     .filter(|value| is_name && !value.contains('\0'))
                     .map(|value| (name.clone(), value.into()))
             };
             let env: Option<Vec<_>> = env.iter().map(pair).collect();
-            env.ok_or("refused: `env` is not an object of texts")?
+            env.ok_or("refused: `env` is not an object of texts, with names of letters, digits and `_`")?
         }
         Some(_) => return Err("refused: `env` is not an object of texts".to_owned()),
     };
     let mut made = ServerEntry::stdio(name, command, args);
     if let Transport::Stdio(stdio) = &mut made.transport {
-        stdio.env = env;
+        (stdio.env, stdio.env_inside) = (env, true);
     }
     Ok(made)
+}
+
+/// Whether it can be the name of a variable.
+fn is_name(name: &str) -> bool {
+    let is_of_it = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(is_of_it)
 }
 
 fn address(name: &str, url: &str) -> Result<ServerEntry, String> {
@@ -330,6 +339,8 @@ mod tests {
             (json!({"command": 7}), "`command` is not a text"),
             (json!({"command": "p", "args": "x"}), "`args`"),
             (json!({"command": "p", "env": {"A": 1}}), "`env`"),
+            (json!({"command": "p", "env": {"-S x": "1"}}), "`env`"),
+            (json!({"command": "A=1"}), "`=`"),
             (json!([]), "not an object"),
         ] {
             write(&path, &entry);
@@ -360,6 +371,10 @@ mod tests {
         write(&path, &json!({"type": "stdio", "command": "p", "args": ["a"], "env": {"A": "1"}}));
         let WorkspaceServer { entry, .. } = only(&path).unwrap();
         assert_eq!(entry.shown(), "A=… p a");
+        // What makes the walls reads none of its variables.
+        let Transport::Stdio(stdio) = &entry.transport else { panic!("it is a program") };
+        assert_eq!(stdio.words(), ["/usr/bin/env", "--", "A=1", "p", "a"]);
+        assert!(!stdio.environment().variables().any(|(name, _)| name == "A"));
         assert!(entry.walls.sandbox == ServerSandbox::Walls && !entry.walls.network);
     }
 
