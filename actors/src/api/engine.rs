@@ -22,7 +22,7 @@ use crate::bounds::Within;
 use crate::context::EngineContext;
 use crate::directory::Directory;
 use crate::events::hub::Hub;
-use crate::grants::{self, want_start};
+use crate::grants::{self, START, want_start};
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
 use crate::mailbox::{Stopped, SupervisorMessage, ask};
@@ -200,9 +200,9 @@ impl Engine {
             let workspace = scope.workspace.to_string_lossy();
             let book = shared.grants.book(&*shared.store.shelf, &scope.tenant, &workspace);
             for subject in subjects {
-                if book.grants(&want_start(&subject)) {
-                    servers.note_agreed(&scope, &subject, Agreed::Workspace);
-                }
+                let granted = book.grants(&want_start(&subject));
+                let agreed = if granted { Agreed::Workspace } else { Agreed::No };
+                servers.note_agreed(&scope, &subject, agreed);
             }
             Ok::<_, CommandError>(())
         };
@@ -317,7 +317,11 @@ impl Engine {
     pub async fn revoke(&self, tenant: Option<&str>, id: &str) -> Result<Grant, CommandError> {
         let (shared, tenant, id) = (Arc::clone(&self.shared), tenant.map(str::to_owned), id.to_owned());
         let revoke = move || shared.grants.revoke(&*shared.store.shelf, tenant.as_deref(), &id);
-        self.shared.pool.run(revoke).await
+        let revoked = self.shared.pool.run(revoke).await?;
+        if revoked.rule.permission == START {
+            self.look_for_servers(&nobody(&revoked.tenant, &revoked.workspace)).await?;
+        }
+        Ok(revoked)
     }
 
     /// What the sessions used since this engine started.

@@ -28,7 +28,13 @@ impl SessionState {
         myself: &ActorRef<SessionMessage>,
         attended: bool,
     ) -> Result<(), ActorProcessingErr> {
-        for StartRequest { subject, name, reason, preview } in self.shared.tools.starts(&self.scope) {
+        let starts = self.shared.tools.starts(&self.scope);
+        let mut gone = self.machine.session().open_consents();
+        gone.retain(|asked| subject(asked).is_some_and(|of| !starts.iter().any(|start| start.subject == of)));
+        for asked in gone {
+            Box::pin(self.feed(myself, Input::WithdrawAhead(asked.consent))).await?;
+        }
+        for StartRequest { subject, name, reason, preview } in starts {
             let (agreed, asked) = self.agreed_to(&subject);
             self.shared.tools.agreed(&self.scope, &subject, agreed);
             // What a session below another needs, that one was asked for.
@@ -43,7 +49,11 @@ impl SessionState {
     /// For whom people agreed to start this, and whether this session asked.
     fn agreed_to(&self, start: &str) -> (Agreed, bool) {
         let ahead = self.machine.session().consents_ahead().iter().rev();
-        let asked = ahead.clone().any(|open| subject(&open.asked) == Some(start));
+        // One that was withdrawn was answered by nobody.
+        let is_asked = |open: &OpenConsent| {
+            subject(&open.asked) == Some(start) && open.answer != Some(ConsentAnswer::Withdrawn)
+        };
+        let asked = ahead.clone().any(is_asked);
         if self.judge.book().grants(&want_start(start)) {
             return (Agreed::Workspace, asked);
         }

@@ -306,7 +306,7 @@ impl McpServers {
                 McpState::Disabled
             } else if declared.of.is_some() && !self.0.declared.serves_any(tenant_here, &declared.hash) {
                 McpState::Asks
-            } else if let Some(needs) = self.0.logins.needs(&declared.entry, tenant) {
+            } else if let Some(needs) = self.0.logins.needs(&declared.entry, Some(tenant_here)) {
                 needs
             } else if count > 0 {
                 McpState::Connected
@@ -473,7 +473,7 @@ impl Inner {
         {
             return Err(reason);
         }
-        if declared.of.is_some() && !self.declared.serves_any(&scope.tenant, &declared.hash) {
+        if declared.of.is_some() && !self.declared.is_agreed(scope, &declared.hash) {
             return Err(format!(
                 "the server of tools {name} is declared by the workspace, and people must agree before it is started: a session there asks them with its next prompt"
             ));
@@ -489,6 +489,16 @@ impl Inner {
             return None;
         }
         self.known.change();
+        if agreed == Agreed::No {
+            // What nobody agrees to any more does not run on.
+            let own = self
+                .leases
+                .status()
+                .into_iter()
+                .filter(|child| *child.key.hash == declared.hash && child.key.tenant == scope.tenant);
+            let unwanted = !self.declared.serves_any(&scope.tenant, &declared.hash);
+            own.filter(|_| unwanted).for_each(|child| self.leases.restart(&child.key));
+        }
         Some(declared)
     }
 

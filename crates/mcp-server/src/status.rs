@@ -61,18 +61,17 @@ pub(crate) async fn status<A: Api>(api: &A, id: SessionId) -> Result<Status, Api
     let page: MessagePage = read(api.get(&path).await?)?;
     let mut waits = Vec::new();
     let mut below = BTreeMap::from([(id, true)]);
-    if facts.open_turns > 0 {
-        let top = BTreeSet::from([id]);
-        for request in open_requests(api, None).await? {
-            let is_below = match below.get(&request.session) {
-                Some(known) => *known,
-                // It may have ended meanwhile.
-                None => is_below(api, request.session, &top, None).await.unwrap_or(false),
-            };
-            below.insert(request.session, is_below);
-            if is_below {
-                waits.push(request.waits());
-            }
+    let top = BTreeSet::from([id]);
+    // What is asked about no call waits without a turn as well.
+    for request in open_requests(api, None).await? {
+        let is_below = match below.get(&request.session) {
+            Some(known) => *known,
+            // It may have ended meanwhile.
+            None => is_below(api, request.session, &top, None).await.unwrap_or(false),
+        };
+        below.insert(request.session, is_below);
+        if is_below {
+            waits.push(request.waits());
         }
     }
     Ok(Status {

@@ -45,4 +45,4 @@ pub use oauth::{
 pub use result::CallResult;
 pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};
-pub use workspace::{WORKSPACE_FILE, WorkspaceFinding, WorkspaceServer, declared_in};
+pub use workspace::{MOST_CONTENT, WORKSPACE_FILE, WorkspaceFinding, WorkspaceServer, declared_in};

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use playhouse_tools::web::{Url, shown_url};
+use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -23,8 +24,11 @@ pub const WORKSPACE_FILE: &str = ".mcp.json";
 const MOST_BYTES: u64 = 256 * 1024;
 /// Number of servers of one workspace.
 const MOST_SERVERS: usize = 32;
-/// The most bytes that the files have together which a command names.
-const MOST_CONTENT: u64 = 64 * 1024 * 1024;
+/// The most bytes that the files have together which the commands of a workspace's servers name.
+pub const MOST_CONTENT: u64 = 64 * 1024 * 1024;
+
+/// Files of a directory that interpreters run which are given the directory.
+const STARTS: [&str; 5] = ["__main__.py", "package.json", "index.js", "index.mjs", "index.cjs"];
 
 /// Programs that fetch a program and run it.
 const FETCHERS: [&str; 9] = ["npx", "bunx", "pnpx", "uvx", "pipx", "yarnx", "docker", "podman", "nerdctl"];
@@ -138,6 +142,9 @@ fn program(name: &str, command: String, entry: &Map<String, Value>) -> Result<Se
         }
         Some(_) => return Err("refused: `args` is not a list of texts".to_owned()),
     };
+    if entry.get("env").is_some_and(|env| env.get("PATH").is_some()) {
+        return Err("refused: `env.PATH` may not stand in a workspace's file: name the program by its path in `command`".to_owned());
+    }
     if command.contains('=') {
         return Err("refused: `command` holds a `=`, which no program's name may have here".to_owned());
     }
@@ -236,11 +243,20 @@ fn fetcher(command: &str, args: &[String]) -> Option<String> {
 
 impl WorkspaceServer {
     /// SHA-256 of the workspace's path, of the entry, and of the name and the content of every file of the workspace that the
-    /// command or an argument names, as hexadecimal digits. Blocks.
+    /// command, an argument or a value of its environment names, as hexadecimal digits. Of a directory those files count that
+    /// interpreters start with. Blocks.
     ///
     /// # Errors
     /// A file cannot be read, or they are too large together: a text for users.
     pub fn identity(&self) -> Result<String, String> {
+        self.identity_within(&mut MOST_CONTENT.clone())
+    }
+
+    /// The same, of files with so many bytes that are `left`, which become fewer by what was read.
+    ///
+    /// # Errors
+    /// As [`identity`](Self::identity) has them.
+    pub fn identity_within(&self, left: &mut u64) -> Result<String, String> {
         let mut hash = Sha256::new();
         let mut text = |text: &[u8]| {
             hash.update((text.len() as u64).to_le_bytes());
@@ -249,16 +265,15 @@ impl WorkspaceServer {
         text(b"playhouse workspace server 1");
         text(self.workspace.as_os_str().as_encoded_bytes());
         text(self.entry.hash().as_bytes());
-        let mut left = MOST_CONTENT;
-        if let Transport::Stdio(Stdio { command, args, .. }) = &self.entry.transport {
+        if let Transport::Stdio(Stdio { command, args, env, .. }) = &self.entry.transport {
+            let env: Vec<String> = env.iter().map(|(_, value)| value.expose_secret().to_owned()).collect();
             // A command without `/` is looked for in PATH.
             let command = command.contains('/').then_some(command);
-            for word in command.into_iter().chain(args) {
-                for named in named_by(word) {
-                    let path = self.workspace.join(named);
-                    let Some(content) = content(&path, &self.workspace, left)? else { continue };
-                    left -= content.len() as u64;
-                    text(named.as_bytes());
+            for word in command.into_iter().chain(args).chain(&env) {
+                for path in named_by(word).flat_map(|named| files(&self.workspace.join(named))) {
+                    let Some(content) = content(&path, &self.workspace, *left)? else { continue };
+                    *left -= content.len() as u64;
+                    text(path.as_os_str().as_encoded_bytes());
                     text(&content);
                 }
             }
@@ -271,6 +286,11 @@ impl WorkspaceServer {
 fn named_by(word: &str) -> impl Iterator<Item = &str> {
     let value = word.split_once('=').map(|(_, value)| value);
     std::iter::once(word).chain(value).filter(|word| !word.is_empty())
+}
+
+/// The file of this path, or of a directory those that interpreters start with.
+fn files(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() { STARTS.iter().map(|name| path.join(name)).collect() } else { vec![path.to_owned()] }
 }
 
 /// What a file of the workspace holds; `None` if there is no such file, or if it lies elsewhere.
@@ -341,6 +361,7 @@ mod tests {
             (json!({"command": "p", "env": {"A": 1}}), "`env`"),
             (json!({"command": "p", "env": {"-S x": "1"}}), "`env`"),
             (json!({"command": "A=1"}), "`=`"),
+            (json!({"command": "p", "env": {"PATH": "bin"}}), "`env.PATH`"),
             (json!([]), "not an object"),
         ] {
             write(&path, &entry);
@@ -400,5 +421,15 @@ mod tests {
         assert_ne!(second, third);
         write(&path, &json!({"command": "python3", "args": args, "env": {"A": "1"}}));
         assert_ne!(third, identity());
+        // A directory is run by what it starts with, and a link is what it leads to.
+        write(&path, &json!({"command": "python3", "args": ["tools"], "env": {"A": "link"}}));
+        let fourth = identity();
+        fs_err::write(path.join("tools/__main__.py"), "1").unwrap();
+        let fifth = identity();
+        std::os::unix::fs::symlink("other", path.join("link")).unwrap();
+        let sixth = identity();
+        fs_err::write(path.join("other"), "3").unwrap();
+        assert!(fourth != fifth && fifth != sixth && sixth != identity());
+        assert!(only(&path).unwrap().identity_within(&mut 1).unwrap_err().contains("larger"));
     }
 }

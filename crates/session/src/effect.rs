@@ -261,6 +261,8 @@ pub enum Input {
     /// People are to be asked for something that is about no call. It waits for an answer as long as the session is there, and nothing
     /// waits for it.
     AskAhead(ConsentAhead),
+    /// What such a request asks for is not there any more.
+    WithdrawAhead(ConsentId),
     /// Answers to a request with questions; none when nobody will answer.
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
     /// Change title, agent, model, rules or what clients keep with the session.

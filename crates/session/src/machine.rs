@@ -221,6 +221,7 @@ impl Machine {
             Input::Answer(ticket, consent, answer) => self.on_answer(ticket, consent, answer, stamp),
             Input::Cover(consent, by) => self.on_covered(consent, by, stamp),
             Input::AskAhead(ahead) => self.ask_ahead(ahead, stamp),
+            Input::WithdrawAhead(consent) => self.settle_consent(consent, ConsentAnswer::Withdrawn, stamp),
             Input::AnswerQuestion(ticket, question, answers) => {
                 self.on_question_answered(ticket, question, answers, stamp)
             }
@@ -403,6 +404,7 @@ fn wants_work(input: &Input) -> bool {
         Input::Change(..)
         | Input::Cover(..)
         | Input::AskAhead(_)
+        | Input::WithdrawAhead(_)
         | Input::Ask(..)
         | Input::Attempt(..)
         | Input::SystemMade(_)

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::native::extract::{Body, Search};
 #[cfg(test)]
 use crate::native::openapi::operation::Operation;
-use crate::native::sessions::{blocking, resolved};
+use crate::native::sessions::blocking;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 
@@ -155,15 +155,17 @@ pub(crate) async fn list(
 ) -> Result<Json<McpServerList>, Problem> {
     let workspace = match search.workspace {
         None => None,
-        Some(written) if principal.reads_all() => Some(resolved(written).await?),
-        Some(written) => {
-            let (app, principal) = (app.clone(), principal.clone());
-            let admitted = blocking(move || app.admit_directory(&principal, &written)).await??;
-            Some(admitted.to_string_lossy().into_owned())
-        }
+        Some(written) => Some(admitted(&app, &principal, written).await?),
     };
     let servers = views(&app, &principal, workspace.as_deref()).await?;
     Ok(Json(McpServerList { servers }))
+}
+
+/// The directory that a client named, if it may work there.
+async fn admitted(app: &App, principal: &Principal, written: String) -> Result<String, Problem> {
+    let (app, principal) = (app.clone(), principal.clone());
+    let admitted = blocking(move || app.admit_directory(&principal, &written)).await??;
+    Ok(admitted.to_string_lossy().into_owned())
 }
 
 /// `POST /v1/mcp-servers/{name}/connect`
@@ -174,7 +176,7 @@ pub(crate) async fn connect(
     Body(place): Body<McpPlace>,
 ) -> Result<Json<McpServerView>, Problem> {
     may_switch(&principal)?;
-    let workspace = resolved(place.workspace).await?;
+    let workspace = admitted(&app, &principal, place.workspace).await?;
     connect_in(&app, &principal, &name, &workspace).await.map(Json)
 }
 

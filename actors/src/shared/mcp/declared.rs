@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use playhouse_mcp::names::mixes_up;
-use playhouse_mcp::{ServerEntry, Transport, WORKSPACE_FILE, WorkspaceServer, declared_in};
+use playhouse_mcp::{MOST_CONTENT, ServerEntry, Transport, WORKSPACE_FILE, WorkspaceServer, declared_in};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::{Agreed, ToolScope};
@@ -80,8 +80,8 @@ pub(super) struct Declarations {
 struct Consents {
     /// By tenant, the hashes of servers that may serve all its sessions in their workspace.
     always: HashMap<Arc<str>, HashSet<String>>,
-    /// The hashes of those that may serve one session.
-    once: HashMap<SessionId, HashSet<String>>,
+    /// The hashes of those that may serve one session, with its tenant.
+    once: HashMap<SessionId, (Arc<str>, HashSet<String>)>,
 }
 
 impl Declarations {
@@ -112,7 +112,7 @@ impl Declarations {
     }
 
     fn read(&self, workspace: &Path) -> Found {
-        let mut found = Found::default();
+        let (mut found, mut left) = (Found::default(), MOST_CONTENT);
         let declared = declared_in(workspace).unwrap_or_else(|error| {
             found.refused.push((WORKSPACE_FILE.to_owned(), error));
             Vec::new()
@@ -133,7 +133,7 @@ impl Declarations {
                         other.entry.name
                     ));
                 }
-                let hash = server.identity().map_err(|error| format!("refused: {error}"))?;
+                let hash = server.identity_within(&mut left).map_err(|error| format!("refused: {error}"))?;
                 Ok(Declared { entry: server.entry.clone(), hash, of: Some(server) })
             });
             match made {
@@ -188,14 +188,16 @@ impl Declarations {
     pub(super) fn is_agreed(&self, scope: &ToolScope, hash: &str) -> bool {
         let agreed = lock(&self.agreed);
         let holds = |hashes: Option<&HashSet<String>>| hashes.is_some_and(|hashes| hashes.contains(hash));
-        holds(agreed.always.get(&scope.tenant)) || holds(agreed.once.get(&scope.session))
+        let once = agreed.once.get(&scope.session).map(|(_, hashes)| hashes);
+        holds(agreed.always.get(&scope.tenant)) || holds(once)
     }
 
     /// Whether people agreed to it for any session of a tenant.
     pub(super) fn serves_any(&self, tenant: &str, hash: &str) -> bool {
         let agreed = lock(&self.agreed);
         let of_tenant = agreed.always.get(tenant).is_some_and(|hashes| hashes.contains(hash));
-        of_tenant || agreed.once.values().any(|hashes| hashes.contains(hash))
+        let once = agreed.once.values().filter(|(of, _)| **of == *tenant);
+        of_tenant || once.into_iter().any(|(_, hashes)| hashes.contains(hash))
     }
 
     /// Notes for whom people agreed to a workspace's server. Whether that is more or less than before.
@@ -208,7 +210,8 @@ impl Declarations {
         let always = agreed.always.entry(Arc::clone(&scope.tenant)).or_default();
         let always =
             if to == Agreed::Workspace { always.insert(hash.to_owned()) } else { always.remove(hash) };
-        let once = agreed.once.entry(scope.session).or_default();
+        let fresh = || (Arc::clone(&scope.tenant), HashSet::new());
+        let (_, once) = agreed.once.entry(scope.session).or_insert_with(fresh);
         let changed = if to == Agreed::Session { once.insert(hash.to_owned()) } else { once.remove(hash) };
         if once.is_empty() {
             agreed.once.remove(&scope.session);

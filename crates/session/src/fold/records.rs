@@ -439,7 +439,9 @@ impl Session {
     fn consent_asked(&mut self, asked: ConsentAsked) -> Result<(), String> {
         let Some(id) = asked.call else {
             if self.ahead.len() >= MOST_AHEAD {
-                self.ahead.remove(0);
+                // Those that are answered before those that wait.
+                let settled = self.ahead.iter().position(|open| open.answer.is_some());
+                self.ahead.remove(settled.unwrap_or(0));
             }
             self.ahead.push(OpenConsent { asked, answer: None });
             return Ok(());

@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// Ends a request, and its call with it where nobody agreed; where they did, the call is prepared again.
-    fn settle_consent(
+    pub(super) fn settle_consent(
         &mut self,
         consent: ConsentId,
         answer: ConsentAnswer,

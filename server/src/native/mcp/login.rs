@@ -132,6 +132,10 @@ pub(crate) async fn begun(
     redirect: Option<&str>,
 ) -> Result<LoginBegun, Problem> {
     let servers = may_log_in(app, principal, name)?;
+    if redirect.is_none() && principal.key.is_some() {
+        let detail = "a client with a key names the `redirect_uri` to which the browser comes back: it would not reach a port of this machine";
+        return Err(Problem::invalid(detail));
+    }
     servers.begin_login(name, &principal.tenant, redirect).await.map_err(problem)
 }
 

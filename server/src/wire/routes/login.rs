@@ -17,6 +17,8 @@ use crate::wire::failure::Failure;
 #[derive(Deserialize)]
 pub(crate) struct Code {
     code: String,
+    state: Option<String>,
+    iss: Option<String>,
 }
 
 /// `POST /mcp/{name}/auth`: the browser comes back to the engine.
@@ -26,14 +28,17 @@ pub(crate) async fn begin(Path(name): Path<String>, asked: Asked) -> Result<Json
     Ok(Json(json!({"authorizationUrl": begun.url, "oauthState": begun.state})))
 }
 
-/// `POST /mcp/{name}/auth/callback`: clients of this wire hand on no state, so it is that of the login that was begun last.
+/// `POST /mcp/{name}/auth/callback`: where a client hands on no state, it is that of the login that was begun last.
 pub(crate) async fn end(
     Path(name): Path<String>,
     asked: Asked,
-    Body(Code { code }): Body<Code>,
+    Body(Code { code, state, iss }): Body<Code>,
 ) -> Result<Json<Value>, Failure> {
-    let state = last(&asked, &name)?;
-    let view = ended(&asked.app, &asked.principal, &name, Redirected { code, state, issuer: None }).await?;
+    let state = match state {
+        Some(state) => state,
+        None => last(&asked, &name)?,
+    };
+    let view = ended(&asked.app, &asked.principal, &name, Redirected { code, state, issuer: iss }).await?;
     Ok(Json(standing(&view)))
 }
 
