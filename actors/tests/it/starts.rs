@@ -86,6 +86,20 @@ async fn a_workspaces_server_is_asked_for_once_until_it_changes() {
     let again = after_a_turn(&stage, &fourth, Prompt::text("go")).await;
     assert_eq!((again.len(), again[0].preview.as_str()), (1, "http://127.0.0.1:2/mcp"));
     assert_eq!(state(&stage).await, McpState::Asks);
+    // What is not declared any more is not asked for any more.
+    declare(&folder, "http://127.0.0.1:3/mcp");
+    assert_eq!(state(&stage).await, McpState::Asks);
+    assert_eq!(after_a_turn(&stage, &fourth, Prompt::text("go")).await.len(), 2);
+    let waiting = stage.engine.waiting("local").await.unwrap().remove(0).consents;
+    let previews: Vec<&str> = waiting.iter().map(|asked| asked.preview.as_str()).collect();
+    assert_eq!(previews, ["http://127.0.0.1:3/mcp"]);
+    // What is withdrawn is asked for again.
+    fourth.answer(waiting[0].consent, ConsentAnswer::Always).await.unwrap();
+    assert_ne!(state(&stage).await, McpState::Asks);
+    for grant in stage.engine.grants(None).await.unwrap() {
+        stage.engine.revoke(None, &grant.id).await.unwrap();
+    }
+    assert_eq!(state(&stage).await, McpState::Asks);
 }
 
 #[tokio::test(flavor = "multi_thread")]

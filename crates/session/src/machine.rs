@@ -221,7 +221,7 @@ impl Machine {
             Input::Answer(ticket, consent, answer) => self.on_answer(ticket, consent, answer, stamp),
             Input::Cover(consent, by) => self.on_covered(consent, by, stamp),
             Input::AskAhead(ahead) => self.ask_ahead(ahead, stamp),
-            Input::WithdrawAhead(consent) => self.settle_consent(consent, ConsentAnswer::Withdrawn, stamp),
+            Input::WithdrawAhead(consent) => self.withdraw_ahead(consent, stamp),
             Input::AnswerQuestion(ticket, question, answers) => {
                 self.on_question_answered(ticket, question, answers, stamp)
             }

@@ -65,6 +65,15 @@ impl Machine {
         self.append(Record::ConsentAsked(asked), stamp.now)
     }
 
+    /// What a request about no call asks for is not there any more.
+    pub(super) fn withdraw_ahead(
+        &mut self,
+        consent: ConsentId,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        self.settle_consent(consent, ConsentAnswer::Withdrawn, stamp)
+    }
+
     /// Gives people their time to answer, if there are any.
     fn await_consent(&mut self, consent: ConsentId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         if self.session.turn.as_ref().is_some_and(|turn| turn.unattended) {
@@ -172,7 +181,7 @@ impl Machine {
     }
 
     /// Ends a request, and its call with it where nobody agreed; where they did, the call is prepared again.
-    pub(super) fn settle_consent(
+    fn settle_consent(
         &mut self,
         consent: ConsentId,
         answer: ConsentAnswer,
