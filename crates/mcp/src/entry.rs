@@ -140,6 +140,11 @@ pub struct Stdio {
 }
 
 impl Stdio {
+    /// The values of its environment.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().map(|(_, value)| value.expose_secret())
+    }
+
     /// The program that is started, and its arguments.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let own = std::iter::once(&self.command).chain(&self.args).map(Into::into);

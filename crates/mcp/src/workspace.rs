@@ -9,7 +9,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use playhouse_tools::web::{Url, shown_url};
-use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -265,11 +264,16 @@ impl WorkspaceServer {
         text(b"playhouse workspace server 1");
         text(self.workspace.as_os_str().as_encoded_bytes());
         text(self.entry.hash().as_bytes());
-        if let Transport::Stdio(Stdio { command, args, env, .. }) = &self.entry.transport {
-            let env: Vec<String> = env.iter().map(|(_, value)| value.expose_secret().to_owned()).collect();
+        if let Transport::Stdio(stdio) = &self.entry.transport {
+            let Stdio { command, args, .. } = stdio;
             // A command without `/` is looked for in PATH.
             let command = command.contains('/').then_some(command);
-            for word in command.into_iter().chain(args).chain(&env) {
+            for word in command
+                .into_iter()
+                .map(String::as_str)
+                .chain(args.iter().map(String::as_str))
+                .chain(stdio.values())
+            {
                 for path in named_by(word).flat_map(|named| files(&self.workspace.join(named))) {
                     let Some(content) = content(&path, &self.workspace, *left)? else { continue };
                     *left -= content.len() as u64;
