@@ -33,10 +33,10 @@ const WORKSPACE_DIGITS: usize = 32;
 /// were left.
 const FIRST_PRUNE: usize = 64;
 
-/// What is allowed for always calls the start of a program.
+/// The permission of grants that let a program start.
 pub(crate) const START: &str = "start";
 
-/// What people agree to who agree to the start of this subject.
+/// What a person is asked for before this program may start.
 pub(crate) fn want_start(subject: &str) -> Want {
     Want::new(START, subject, Risk::Dangerous).always([subject])
 }
@@ -91,7 +91,7 @@ impl Grants {
         book
     }
 
-    /// Whether a session has open requests that are about no call.
+    /// Notes whether a session has open requests that belong to no call.
     pub(crate) fn note_ahead(&self, session: SessionId, tenant: &Arc<str>, waits: bool) {
         let mut ahead = lock(&self.ahead);
         if waits {
@@ -192,7 +192,7 @@ impl Book {
         }
     }
 
-    /// Whether people allowed exactly this for always.
+    /// Whether a person said "always" to exactly this.
     pub(crate) fn grants(&self, want: &Want) -> bool {
         let granted = self.granted();
         let rule = granted.as_deref().and_then(|granted| granted.decide(&want.permission, &want.subject));

@@ -1,6 +1,6 @@
 //! Asks people about programs that sources of tools start only once somebody agreed, and tells the sources.
 //!
-//! - A request is about no call: the turn goes on without the tools, which come once somebody said yes.
+//! - Such a request belongs to no call: the turn goes on without the tools, which appear once a person has agreed.
 //! - "Always" is kept with what was allowed in the workspace; "once" holds for the session, whose log says so.
 
 use playhouse_policy::Want;

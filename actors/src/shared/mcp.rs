@@ -275,7 +275,7 @@ impl McpServers {
         declared.iter().map(|declared| subject(declared)).collect()
     }
 
-    /// The same as [`ToolSource::agreed`], and starts nothing.
+    /// Like [`ToolSource::agreed`], but starts nothing.
     pub(crate) fn note_agreed(&self, scope: &ToolScope, subject: &str, agreed: Agreed) {
         self.0.note_agreed(scope, subject, agreed);
     }
@@ -447,7 +447,7 @@ impl ToolSource for McpServers {
     }
 }
 
-/// What people agree to: a name that they recognize, and the identity that it had then.
+/// What a person agrees to, as text: the server's name and the hash of its entry and files.
 fn subject(declared: &Declared) -> String {
     format!("mcp {} {}", declared.entry.name, declared.hash)
 }
