@@ -551,6 +551,12 @@ impl ModelDirectory for SettingsDirectory {
             window - u64::try_from(kept).unwrap_or(window)
         })
     }
+
+    fn tool_refusal(&self, tool: &ToolSpec) -> Option<String> {
+        self.findings
+            .refusal_of(tool)
+            .map(|(model, words)| format!("the provider of {model} refused it: {words}"))
+    }
 }
 
 impl TemplateDirectory for SettingsDirectory {

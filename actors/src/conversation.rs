@@ -158,11 +158,15 @@ impl Conversation {
                     let settles = shown.is_none() && (leaves_out || !are_settled);
                     let native = profile.head.tools.iter().map(settled_tool);
                     let settled = settles.then(|| native.chain(outside.iter().cloned()).collect());
-                    let outside = outside.into_iter().filter_map(|tool| tool.spec).chain(output);
-                    outside::show(&mut profile.head, outside.collect());
-                    Ok((profile, settled))
+                    let outside = outside.into_iter().filter_map(|tool| tool.spec);
+                    let outside = profile.head.adjustments.tools(outside);
+                    let names: Vec<String> = outside.iter().map(|spec| spec.name.clone()).collect();
+                    outside::show(&mut profile.head, outside.into_iter().chain(output).collect());
+                    let sent = SentTools::of(&profile.head)
+                        .without_some(&profile.head, |name| names.iter().any(|outside| outside == name));
+                    Ok((profile, settled, sent))
                 };
-                let (mut profile, shown) = shared.pool.run(profile).await?;
+                let (mut profile, shown, sent) = shared.pool.run(profile).await?;
                 let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
                 let made = SystemMade {
                     agent: self.agent.clone(),
@@ -173,7 +177,7 @@ impl Conversation {
                 };
                 settles(made);
                 let transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
-                let (head, sent) = (hash_of(&profile.head), SentTools::of(&profile.head));
+                let head = hash_of(&profile.head);
                 // They stand in the transcript now, and there may be thousands of these.
                 (profile.head.system, profile.head.tools) = (String::new(), Toolset::default());
                 Ready { profile: Arc::new(profile), preceding, head, sent, transcript }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use playhouse_llm::{Endpoint, Findings, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::template::TemplateList;
@@ -256,6 +257,11 @@ pub trait ModelDirectory: Send + Sync {
     /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None` where
     /// the window is not known: then room is made only when a provider says that a request is too long. Fast, and without I/O.
     fn room(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
+
+    /// What a provider said when it refused this tool from outside, with the model that it refused it for; `None` if none did.
+    fn tool_refusal(&self, _tool: &ToolSpec) -> Option<String> {
         None
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fs_err as fs;
 use mock_llm::{
-    Fault, Mock, MockOptions, Model, Moment, RefusalShape, Rules, RulesReport, Script, reasoning, text,
+    Fault, Mock, MockOptions, Model, Moment, RefusalShape, Rules, RulesReport, Script, call, reasoning, text,
 };
 use playhouse::protocol::Record;
 use serde_json::{Value, json};
@@ -139,6 +139,48 @@ fn a_refused_parameter_is_left_out_and_the_turn_goes_on() {
         }
         assert_ne!(last["messages"], Value::Null);
         assert_eq!(last["max_completion_tokens"], requests[0]["max_tokens"], "{shape:?}: the same limit");
+    }
+}
+
+#[test]
+fn a_tool_from_outside_that_is_refused_is_set_aside_and_the_turn_goes_on() {
+    let rules = Rules {
+        refused_fields: vec!["x-never".to_owned()],
+        refusal_shape: RefusalShape::Path,
+        ..Rules::default()
+    };
+    let models = Model::new().step(call("save_note", json!({"q": "kept"}))).step(text("Done."));
+    let script = Script::new().model("plain-1", models.cycle());
+    let stage = Stage::with_rules(script, MockOptions::default(), rules);
+    let url = stage.url();
+    let config = format!(
+        "model = \"g/plain-1\"\n[providers.g]\ndialect = \"openai-chat\"\nbase_url = \"{url}/v1\"\n\
+         [providers.g.models.plain-1]\ncontext = 40000\noutput = 4000\n"
+    );
+    fs::write(&stage.config, config).unwrap();
+    for (name, keyword) in [("odd", "x-never: true"), ("note", "minLength: 1")] {
+        let tool = format!(
+            "---\nname: save_{name}\ndescription: Keeps it\nschema:\n  type: object\n  properties:\n    \
+             q: {{type: string, {keyword}}}\n---\n"
+        );
+        stage.write(&format!(".playhouse/capture/{name}.md"), tool);
+    }
+    // A program that starts again has to find it again: what is shown is the same.
+    for (run, prompt) in ["Keep it.", "Keep more."].into_iter().enumerate() {
+        if run == 0 {
+            stage.run([prompt]).is(0);
+        } else {
+            stage.run(["-s", &stage.session(), prompt]).is(0);
+        }
+        let requests = &stage.requests()[3 * run..];
+        let names = |request: &Value| -> Vec<String> {
+            let tools = request["tools"].as_array().unwrap().iter();
+            tools.map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(requests.len(), 3, "one refusal for two steps");
+        assert!(names(&requests[0]).contains(&"save_odd".to_owned()));
+        let rest: Vec<_> = names(&requests[0]).into_iter().filter(|name| name != "save_odd").collect();
+        assert_eq!([names(&requests[1]), names(&requests[2])], [rest.clone(), rest]);
     }
 }
 

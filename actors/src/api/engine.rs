@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_billing::budget::Budgets;
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::summary::SessionState;
@@ -184,7 +185,8 @@ impl Engine {
         if let Some(workspace) = workspace {
             self.look_for_servers(&nobody(tenant.unwrap_or(LOCAL_TENANT), workspace)).await?;
         }
-        Ok(servers.status(tenant, workspace.map(Path::new)))
+        let refusal = |tool: &ToolSpec| self.shared.directory.tool_refusal(tool);
+        Ok(servers.status_with(tenant, workspace.map(Path::new), &refusal))
     }
 
     /// Reads what a workspace declares, and what people agreed to of it for always.

@@ -18,6 +18,7 @@ use playhouse_mcp::{
     ToolCall, WORKSPACE_FILE, pass_on,
 };
 use playhouse_protocol::SessionId;
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::walls::Sandbox;
 use playhouse_tools::web::Door;
@@ -283,6 +284,16 @@ impl McpServers {
     /// All servers of the operator, in the order in which they are declared, and those of a workspace as it was when it was
     /// [looked at](Self::look) last. For a `tenant`, only what is its own is counted and told.
     pub fn status(&self, tenant: Option<&str>, workspace: Option<&Path>) -> Vec<McpStatus> {
+        self.status_with(tenant, workspace, &|_| None)
+    }
+
+    /// The same with the tools that providers refused: `refusal` says why.
+    pub(crate) fn status_with(
+        &self,
+        tenant: Option<&str>,
+        workspace: Option<&Path>,
+        refusal: &dyn Fn(&ToolSpec) -> Option<String>,
+    ) -> Vec<McpStatus> {
         let children = self.0.leases.status();
         let disabled = lock(&self.0.disabled).clone();
         let tenant_here = tenant.unwrap_or(LOCAL_TENANT);
@@ -323,7 +334,7 @@ impl McpServers {
                 running: count,
                 sessions: own.iter().map(|child| child.holders).sum(),
                 tools: seen.as_ref().map(|seen| seen.offered.len()),
-                refused: seen.map(|seen| seen.refused.to_vec()).unwrap_or_default(),
+                refused: seen.map(|seen| seen.refused_with(refusal)).unwrap_or_default(),
             }
         });
         let refused = workspace.map(|workspace| self.0.declared.refused(tenant_here, workspace));

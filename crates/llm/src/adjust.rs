@@ -10,11 +10,16 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use playhouse_protocol::capability::{Effort, Thinking};
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, ProviderWords};
 use serde_json::Value;
 
+mod tools;
+
 use crate::dialect::DialectKind;
 use crate::head::{Head, OutputLimitField, Reasoning};
+pub use tools::ToolIdentity;
+use tools::{MOST_SET_ASIDE, Removable};
 
 /// An optional parameter of requests, whatever its name in a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +157,13 @@ pub enum Finding {
     WithoutKeyword(&'static str),
     /// A request may have so many tokens at most.
     Window(u64),
+    /// The tool, which comes from outside, is left out.
+    WithoutTool {
+        /// Which tool.
+        tool: ToolIdentity,
+        /// What the provider said, cut.
+        words: String,
+    },
 }
 
 impl Finding {
@@ -170,7 +182,9 @@ impl Finding {
             Self::Without(Parameter::StreamOptions) => {
                 format!("[providers.{provider}] stream_options = false")
             }
-            Self::Without(_) | Self::Adaptive | Self::WithoutKeyword(_) => return None,
+            Self::Without(_) | Self::Adaptive | Self::WithoutKeyword(_) | Self::WithoutTool { .. } => {
+                return None;
+            }
         })
     }
 }
@@ -191,6 +205,9 @@ impl fmt::Display for Finding {
             Self::MostOutput(tokens) => write!(f, "an answer has at most {tokens} tokens"),
             Self::WithoutKeyword(keyword) => write!(f, "`{keyword}` is left out of the schemas of tools"),
             Self::Window(tokens) => write!(f, "the context window has {tokens} tokens"),
+            Self::WithoutTool { tool, words } => {
+                write!(f, "the tool `{}` is set aside, since the provider said: {words}", tool.name)
+            }
         }
     }
 }
@@ -212,13 +229,6 @@ impl Adjustments {
     /// Whether the parameter is left out.
     pub(crate) fn omits(&self, parameter: Parameter) -> bool {
         self.0.contains(&Finding::Without(parameter))
-    }
-
-    /// Whether schemas of tools are written otherwise.
-    fn change_tools(&self) -> bool {
-        self.omits(Parameter::Strict)
-            || self.omits(Parameter::CacheControl)
-            || self.keywords().next().is_some()
     }
 
     fn keywords(&self) -> impl Iterator<Item = &'static str> {
@@ -264,6 +274,15 @@ impl Findings {
         found.iter().map(|(model, adjustments)| (model.clone(), adjustments.clone())).collect()
     }
 
+    /// A model for which its provider refused this tool, and what it said.
+    pub fn refusal_of(&self, tool: &ToolSpec) -> Option<(ModelRef, String)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = found.iter().filter_map(|(model, adjustments)| {
+            adjustments.refusal_of(tool).map(|words| (model.clone(), words.to_owned()))
+        });
+        refusals.next()
+    }
+
     /// Whether this is the first time that `model` is wanted to think at a level that it lacks.
     pub fn is_first_mapping(&self, model: &ModelRef, wanted: Effort) -> bool {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +291,11 @@ impl Findings {
 
     fn insert(&self, model: &ModelRef, finding: Finding) -> Learned {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = found.entry(model.clone()).or_default().0.insert(finding.clone());
+        let known = found.entry(model.clone()).or_default();
+        if matches!(finding, Finding::WithoutTool { .. }) && known.set_aside().count() >= MOST_SET_ASIDE {
+            known.0.retain(|finding| !matches!(finding, Finding::WithoutTool { .. }));
+        }
+        let is_new = known.0.insert(finding.clone());
         Learned { finding, is_new }
     }
 
@@ -322,6 +345,7 @@ pub struct SentTools {
     any: bool,
     /// The keywords of their schemas that can be left out.
     keywords: Vec<&'static str>,
+    removable: Removable,
 }
 
 impl SentTools {
@@ -329,7 +353,14 @@ impl SentTools {
     pub fn of(head: &Head) -> Self {
         let has =
             |keyword: &&'static str| head.tools.iter().any(|tool| holds(&tool.parameters, keyword, false));
-        Self { any: !head.tools.is_empty(), keywords: KEYWORDS.into_iter().filter(has).collect() }
+        let keywords = KEYWORDS.into_iter().filter(has).collect();
+        Self { any: !head.tools.is_empty(), keywords, removable: Removable::default() }
+    }
+
+    /// The same, where tools of `head` may be set aside if their names say so.
+    #[must_use]
+    pub fn without_some(self, head: &Head, may_be_set_aside: impl Fn(&str) -> bool) -> Self {
+        Self { removable: Removable::of(&head.tools, may_be_set_aside), ..self }
     }
 }
 
@@ -354,15 +385,15 @@ impl Head {
                 Finding::Without(Parameter::BlockBinding) => self.drop_stale_reasoning = false,
                 Finding::Without(Parameter::Temperature) => self.temperature = None,
                 Finding::Without(Parameter::TopP) => self.top_p = None,
-                Finding::Without(_) | Finding::WithoutKeyword(_) | Finding::Window(_) => {}
+                Finding::Without(_)
+                | Finding::WithoutKeyword(_)
+                | Finding::Window(_)
+                | Finding::WithoutTool { .. } => {}
             }
         }
-        let keywords: Vec<&str> = adjustments.keywords().collect();
         // The bytes that are kept of the tools are those of requests with all of it.
         if adjustments.change_tools() {
-            let mut tools: Vec<_> = self.tools.iter().cloned().collect();
-            tools.iter_mut().for_each(|tool| strip(&mut tool.parameters, &keywords, false));
-            self.tools = tools.into();
+            self.tools = self.tools.iter().map(|tool| adjustments.rewritten(tool.clone())).collect();
         }
         self.adjustments = adjustments;
         self
@@ -406,7 +437,7 @@ impl Refused<'_> {
             return None;
         }
         if SCHEMA.iter().any(|words| text.contains(words)) {
-            return self.keyword(message);
+            return self.keyword(message).or_else(|| self.tool());
         }
         // What stands beside the message is a name, whatever it is like.
         let named = format!("{text} `{parameter}`");
@@ -427,7 +458,15 @@ impl Refused<'_> {
             return self.reasoning(&text);
         }
         let may_be_of_tools = ["tools", "function", "parameters", "properties"];
-        may_be_of_tools.iter().any(|word| text.contains(word)).then(|| self.keyword(message)).flatten()
+        let is_of_tools = may_be_of_tools.iter().any(|word| text.contains(word))
+            || parameter.starts_with("tools")
+            || parameter.contains("function_declarations");
+        is_of_tools.then(|| self.keyword(message).or_else(|| self.tool())).flatten()
+    }
+
+    /// The tool from outside that the refusal names.
+    fn tool(&self) -> Option<Finding> {
+        self.sent.removable.refused(&self.said.message, &self.said.parameter)
     }
 
     /// The keyword of a schema that the refusal names.

@@ -59,7 +59,9 @@ mod transcript;
 mod transport;
 mod usage;
 
-pub use adjust::{Adjustments, Finding, Findings, Learned, Parameter, SentTools, refuses_reasoning};
+pub use adjust::{
+    Adjustments, Finding, Findings, Learned, Parameter, SentTools, ToolIdentity, refuses_reasoning,
+};
 pub use answer::{AnswerStream, Limits, send};
 pub use connections::{Connections, Http2};
 pub use credentials::Credentials;

@@ -37,8 +37,8 @@ pub struct Rules {
     /// Whether Claude's thinking that is bound to another conversation is dropped in place of being refused, for every
     /// request. Without it a request decides by `thinking.block_binding`.
     pub drop_stale_thinking: bool,
-    /// Parameters that models without rules of their own refuse: names at the top of a request, and `cache_control`
-    /// anywhere in it.
+    /// Parameters that models without rules of their own refuse: names at the top of a request or in a tool, and
+    /// `cache_control` anywhere in it.
     pub refused_fields: Vec<String>,
     /// How such a refusal names the parameter.
     pub refusal_shape: RefusalShape,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use playhouse_mcp::{KeptLists, Listing, OfferedTool, offered};
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_sandbox::blocking;
 use tokio::sync::watch;
 
@@ -110,6 +111,18 @@ impl Known {
 }
 
 impl Seen {
+    /// The tools that are set aside, with those that providers refused.
+    pub(super) fn refused_with(
+        &self,
+        refusal: &dyn Fn(&ToolSpec) -> Option<String>,
+    ) -> Vec<(String, String)> {
+        let by_providers = self
+            .offered
+            .iter()
+            .filter_map(|offered| refusal(offered.spec()).map(|reason| (offered.name().to_owned(), reason)));
+        self.refused.iter().cloned().chain(by_providers).collect()
+    }
+
     fn of(declared: &Declared, listing: Listing) -> Self {
         let (offered, refused) = offered(&declared.entry, &listing);
         for (tool, reason) in &refused {

@@ -62,12 +62,13 @@ pub(super) fn check_fields(rules: &Rules, model: &str, request: &Value) -> Resul
     Ok(())
 }
 
-/// The path of the field `name`: `cache_control` anywhere in the request, others at its top.
+/// The path of the field `name`: `cache_control` anywhere in the request, others at its top or in a tool.
 fn path_of(request: &Value, name: &str) -> Option<String> {
     if name == "cache_control" {
         return search(request, name);
     }
-    given(request, name).map(|_| name.to_owned())
+    let of_tools = || Some(format!("tools.{}", search(request.get("tools")?, name)?));
+    given(request, name).map(|_| name.to_owned()).or_else(of_tools)
 }
 
 fn search(value: &Value, name: &str) -> Option<String> {
