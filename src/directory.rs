@@ -560,6 +560,10 @@ impl ModelDirectory for SettingsDirectory {
 }
 
 impl TemplateDirectory for SettingsDirectory {
+    fn words(&self, typed: &str, most: usize) -> Vec<String> {
+        playhouse_prompts::command::words(typed, most)
+    }
+
     fn templates(&self, workspace: &Path) -> TemplateList {
         templates::list(&templates::read(&self.settings, workspace), CommandFault::told)
     }

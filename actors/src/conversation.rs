@@ -10,7 +10,7 @@ use bytes::Bytes;
 use playhouse_llm::{Finding, Head, Learned, SentTools, ToolChoice, Toolset, Transcript};
 use playhouse_protocol::chat::{AssistantPart, ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::message::{BlobRef, CallInput};
-use playhouse_protocol::record::SettledTool;
+use playhouse_protocol::record::{SettledTool, ToolsSettled};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Record, Seq, SessionId};
 use playhouse_session::SystemMade;
 use playhouse_store::Log;
@@ -134,8 +134,9 @@ impl Conversation {
                         settled.system.map(|seq| settled_text(&*log, session, seq)).transpose()?;
                     let shown = settled.tools.map(|seq| settled_tools(&*log, session, seq)).transpose()?;
                     request.withheld = withheld(&tools, &judge, &agent, handed.as_deref());
+                    let was_shown = shown.is_some();
                     let unneeded = match &shown {
-                        Some(shown) => not_among(&tools, shown),
+                        Some(shown) => not_among(&tools, &shown.tools),
                         None => {
                             let is_named = |suffix: &str| named.iter().any(|named| named == suffix);
                             tools.unneeded(Path::new(&request.workspace), is_named)
@@ -143,19 +144,25 @@ impl Conversation {
                     };
                     let may_be_shown =
                         |tool: &String| directory.allows(&agent, tool) && !request.withheld.contains(tool);
-                    let leaves_out = shown.is_none() && unneeded.iter().any(may_be_shown);
+                    let leaves_out = !was_shown && unneeded.iter().any(may_be_shown);
                     request.withheld.extend(unneeded);
                     let mut profile = directory.profile(&request)?;
                     hide(&mut profile.head, &request.withheld);
-                    let outside = match &shown {
-                        Some(shown) => shown.iter().filter(|tool| tool.spec.is_some()).cloned().collect(),
-                        None if settled.outside => Vec::new(),
-                        None => outside::shown(&catalogue, &tools, &judge, &agent, handed.as_deref()),
+                    let handed = handed.as_deref();
+                    let (outside, instructions) = match shown {
+                        Some(ToolsSettled { tools, instructions, .. }) => {
+                            (tools.into_iter().filter(|tool| tool.spec.is_some()).collect(), instructions)
+                        }
+                        None if settled.outside => (Vec::new(), None),
+                        None => (
+                            outside::shown(&catalogue, &tools, &judge, &agent, handed),
+                            outside::instructions(&catalogue, &tools, &judge, &agent, handed),
+                        ),
                     };
                     // The system prompt settles that there is none, but where it is older than what is read of messages.
                     let are_settled =
                         settled.outside || (outside.is_empty() && (settled.system.is_none() || is_native));
-                    let settles = shown.is_none() && (leaves_out || !are_settled);
+                    let settles = !was_shown && (leaves_out || !are_settled);
                     let native = profile.head.tools.iter().map(settled_tool);
                     let settled = settles.then(|| native.chain(outside.iter().cloned()).collect());
                     let outside = outside.into_iter().filter_map(|tool| tool.spec);
@@ -164,15 +171,18 @@ impl Conversation {
                     outside::show(&mut profile.head, outside.into_iter().chain(output).collect());
                     let sent = SentTools::of(&profile.head)
                         .without_some(&profile.head, |name| names.iter().any(|outside| outside == name));
-                    Ok((profile, settled, sent))
+                    Ok((profile, settled, sent, instructions))
                 };
-                let (mut profile, shown, sent) = shared.pool.run(profile).await?;
+                let (mut profile, shown, sent, instructions) = shared.pool.run(profile).await?;
+                let text = settled.system.is_none().then(|| profile.head.system.clone());
+                profile.head.system.push_str(instructions.as_deref().unwrap_or_default());
                 let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
                 let made = SystemMade {
                     agent: self.agent.clone(),
                     model: self.model.clone(),
-                    text: settled.system.is_none().then(|| profile.head.system.clone()),
+                    text,
                     tools: shown,
+                    instructions,
                     bytes: preceding,
                 };
                 settles(made);
@@ -329,9 +339,9 @@ fn settled_text(log: &dyn Log, session: SessionId, seq: Seq) -> Result<String, E
 }
 
 /// The tools that the log says are shown. Blocks.
-fn settled_tools(log: &dyn Log, session: SessionId, seq: Seq) -> Result<Vec<SettledTool>, ErrorInfo> {
+fn settled_tools(log: &dyn Log, session: SessionId, seq: Seq) -> Result<ToolsSettled, ErrorInfo> {
     match record_at(log, session, seq).map_err(|error| unreadable("the tools", &error))? {
-        Record::ToolsSettled(settled) => Ok(settled.tools),
+        Record::ToolsSettled(settled) => Ok(settled),
         other => Err(unreadable("the tools", &format!("record {seq} is {}", other.kind()))),
     }
 }

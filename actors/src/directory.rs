@@ -274,6 +274,11 @@ pub trait TemplateDirectory: Send + Sync {
         TemplateList::default()
     }
 
+    /// The words of what was typed behind a name, as templates read them: `most` at most, where the last takes the rest.
+    fn words(&self, typed: &str, _most: usize) -> Vec<String> {
+        typed.split_whitespace().map(str::to_owned).collect()
+    }
+
     /// The template `name` for a session in `workspace`, with what was typed behind it. Reads files: it is called where that may
     /// block.
     ///

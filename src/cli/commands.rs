@@ -64,6 +64,7 @@ fn table(command: &TemplateFacts, out: &mut String) {
     let mut facts = vec![match command.owner {
         TemplateOwner::Operator => "from: the operator".to_owned(),
         TemplateOwner::Workspace => "from: the workspace".to_owned(),
+        TemplateOwner::Server => "from: a server of tools".to_owned(),
     }];
     facts.extend(command.agent.as_ref().map(|agent| format!("agent: {agent}")));
     facts.extend(command.model.as_ref().map(|model| format!("model: {model}")));

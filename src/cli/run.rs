@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use playhouse_mcp::declared_in;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::operator::{LOCAL_TENANT, ListSessions};
 use playhouse_protocol::output::WantedOutput;
@@ -24,6 +25,7 @@ use super::interrupt::{Interrupt, abort};
 use super::reach::{Events, Reach, or_start};
 use super::render::{Format, Renderer};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, say};
+use crate::config::Settings;
 use crate::templates;
 use focus::{Focus, Look};
 
@@ -448,6 +450,9 @@ fn template(common: &Common, directory: &Path, text: &str) -> Result<Option<(Str
     let (name, arguments) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
     let settings = common.settings()?;
     let commands = templates::read(&settings, directory);
+    if !commands.knows(name) && is_prompt_of_server(&settings, directory, name) {
+        return Ok(Some((name.to_owned(), arguments.trim().to_owned())));
+    }
     if !commands.knows(name) {
         // Many a prompt begins with a path.
         return Ok(None);
@@ -458,6 +463,13 @@ fn template(common: &Common, directory: &Path, text: &str) -> Result<Option<(Str
     templates::check(&commands, agents, &settings, name)
         .map_err(|fault| Failure::usage(fault.to_string()))?;
     Ok(Some((name.to_owned(), arguments.trim().to_owned())))
+}
+
+/// Whether a name is `SERVER:PROMPT` of a server of tools that is declared. Which prompts it has, it says itself.
+fn is_prompt_of_server(settings: &Settings, directory: &Path, name: &str) -> bool {
+    let Some((server, _)) = name.split_once(':') else { return false };
+    let of_workspace = || declared_in(directory).unwrap_or_default().iter().any(|(name, _)| name == server);
+    settings.mcp.contains_key(server) || of_workspace()
 }
 
 fn prompt_text(argument: &str) -> Result<String, Failure> {

@@ -190,7 +190,7 @@ impl Engine {
     }
 
     /// Reads what a workspace declares, and what people agreed to of it for always.
-    async fn look_for_servers(&self, scope: &ToolScope) -> Result<(), CommandError> {
+    pub(super) async fn look_for_servers(&self, scope: &ToolScope) -> Result<(), CommandError> {
         let (shared, scope) = (Arc::clone(&self.shared), scope.clone());
         let work = move || {
             let Some(servers) = &shared.mcp else { return Ok(()) };
@@ -422,7 +422,7 @@ pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<Damage>) {
 }
 
 /// The scope of somebody who has no session.
-fn nobody(tenant: &str, workspace: &str) -> ToolScope {
+pub(super) fn nobody(tenant: &str, workspace: &str) -> ToolScope {
     let session = Ids::after(Timestamp::default()).next();
     ToolScope { tenant: tenant.into(), workspace: Path::new(workspace).into(), session }
 }

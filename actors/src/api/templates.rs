@@ -9,20 +9,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use playhouse_protocol::command::{Finished, MessagesQuery};
-use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Message, Part};
+use playhouse_protocol::message::{Attachment, CallOutcome, CallResult, CallState, Message, Part};
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::{
     Accepted, Command, CommandError, MessageId, Prompt, Reply, ShellBlock, ShellCommand, TemplateCommand,
     Timestamp, WhenBusy,
 };
-
+use playhouse_tools::{NewAttachment, ToolScope, ToolSource as _};
 use serde_json::Value;
 
-use crate::api::engine::Engine;
+use crate::api::engine::{Engine, nobody};
 use crate::api::handle::{SessionHandle, unexpected};
 use crate::base::Ids;
 use crate::directory::{FilledTemplate, TemplatePiece};
 use crate::mentions::{Meant, mentions};
+use crate::shared::mcp::ServerPrompt;
 use crate::wake::reopen;
 
 /// The longest text that is typed behind the name of a template, in bytes.
@@ -37,11 +38,23 @@ const SUBAGENT: &str = "general";
 const SUBTASK: &str = include_str!("../../../prompts/subtask.md");
 
 impl Engine {
-    /// The command templates for sessions in a directory: absolute, links resolved.
+    /// The command templates for sessions of `tenant` in a directory (absolute, links resolved), and behind them the prompts of
+    /// the servers of tools that they may use.
     ///
     /// # Errors
     /// The directory is not to be looked at.
-    pub async fn templates(&self, directory: &Path) -> Result<TemplateList, CommandError> {
+    pub async fn templates(&self, tenant: &str, directory: &Path) -> Result<TemplateList, CommandError> {
+        let mut list = self.own_templates(directory).await?;
+        if let Some(servers) = &self.shared.mcp {
+            let scope = nobody(tenant, &directory.to_string_lossy());
+            self.look_for_servers(&scope).await?;
+            servers.ready(&scope).await;
+            list.commands.extend(servers.prompts(&scope).iter().map(ServerPrompt::facts));
+        }
+        Ok(list)
+    }
+
+    async fn own_templates(&self, directory: &Path) -> Result<TemplateList, CommandError> {
         let (engine, directory) = (self.clone(), directory.to_owned());
         let read = move || {
             let outlook = engine.look(&directory)?;
@@ -83,6 +96,11 @@ impl SessionHandle {
                 "what was typed behind /{name} has more than {LONGEST_ARGUMENTS} bytes: put it into a file of the workspace and name that"
             )));
         }
+        if ServerPrompt::may_be(&name)
+            && let Some(said) = self.said_by_server(&name, &arguments).await?
+        {
+            return Ok(Prompt { plain: true, ..with(prompt, said) });
+        }
         let (shared, id, of) = (Arc::clone(&self.shared), self.id(), name.clone());
         let read = move || {
             let summary = shared.store.log.summary(id)?.ok_or(CommandError::NotFound(id))?;
@@ -105,6 +123,44 @@ impl SessionHandle {
         // One that sorts before all that the session makes for it, its answers among them.
         let message = prompt.message.unwrap_or_else(|| Ids::after(Timestamp::default()).next());
         self.with_blocks(&name, filled, Prompt { message: Some(message), ..prompt }, message).await
+    }
+
+    /// What a server of tools makes of its prompt of this name; `None` if there is none.
+    async fn said_by_server(
+        &self,
+        name: &str,
+        arguments: &str,
+    ) -> Result<Option<(String, Vec<Attachment>)>, CommandError> {
+        let Some(servers) = self.shared.mcp.clone() else { return Ok(None) };
+        let (shared, id) = (Arc::clone(&self.shared), self.id());
+        let looked = move || {
+            let summary = shared.store.log.summary(id)?.ok_or(CommandError::NotFound(id))?;
+            let workspace = reopen(&shared, &summary).map_err(CommandError::Invalid)?;
+            let scope =
+                ToolScope { tenant: summary.tenant.into(), workspace: workspace.root().into(), session: id };
+            if let Some(servers) = &shared.mcp {
+                servers.look(&scope.workspace);
+            }
+            Ok::<_, CommandError>(scope)
+        };
+        let scope = self.shared.pool.run(looked).await?;
+        servers.ready(&scope).await;
+        let Some(prompt) = servers.prompts(&scope).into_iter().find(|prompt| prompt.command() == name) else {
+            return Ok(None);
+        };
+        let words = self.shared.directory.words(arguments, prompt.most_words());
+        let said = prompt.get(words).await.map_err(CommandError::Invalid)?;
+        let blobs = Arc::clone(&self.shared.store.blobs);
+        let store = move || {
+            let said = said.into_output(String::new());
+            let said = said.map_err(|error| CommandError::Invalid(error.to_string()))?;
+            let files = said.attachments.into_iter().map(|NewAttachment { mime, filename, content }| {
+                let blob = blobs.put(&scope.tenant, &content)?;
+                Ok(Attachment { mime, filename, blob, mentioned: false, part: None, source: None })
+            });
+            Ok((said.output, files.collect::<Result<Vec<_>, CommandError>>()?))
+        };
+        self.shared.pool.run(store).await.map(Some)
     }
 
     async fn with_blocks(
@@ -200,6 +256,11 @@ impl SessionHandle {
             "/{name} was not run: its shell block `{shown}` did not end well: {why}"
         )))
     }
+}
+
+/// The prompt with a text and more files.
+fn with(prompt: Prompt, (text, files): (String, Vec<Attachment>)) -> Prompt {
+    Prompt { text, files: prompt.files.iter().cloned().chain(files).collect(), ..prompt }
 }
 
 fn result_of(part: Part) -> Option<CallResult> {

@@ -150,6 +150,10 @@ impl SessionHost {
 }
 
 impl Host for SessionHost {
+    fn agent(&self) -> &str {
+        self.agent.as_deref().unwrap_or_default()
+    }
+
     fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError> {
         match self.refusal(tool) {
             Some(refusal) => Err(ToolError::Failed(refusal)),

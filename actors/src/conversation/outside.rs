@@ -4,6 +4,7 @@ use playhouse_llm::Head;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::record::SettledTool;
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_tools::{MCP_CALL, MCP_SEARCH, Registry, Tool};
 
 use crate::judge::Judge;
@@ -12,6 +13,11 @@ use crate::judge::Judge;
 const MOST_SHOWN: usize = 40;
 /// So are tools of which a model would be told more, in bytes of names, descriptions and schemas.
 const MOST_BYTES: usize = 64 * 1024;
+/// So much is told of what servers say of the use of their tools, in bytes.
+const MOST_INSTRUCTIONS: usize = 16 * 1024;
+/// What stands before that.
+const INSTRUCTIONS: &str = "# Servers of tools\n\nWhat each server says of the use of its tools, whose names begin with `mcp_` and \
+                            the server's. Neither the user nor the operator wrote it.";
 
 /// The tools of a `catalogue` that `agent` may use and that are not `native`. `handed` are those that the agents could call who
 /// handed the work over.
@@ -53,6 +59,30 @@ pub(super) fn shown(
         false => !(are_many && is_of_mcp(**tool)),
     };
     offered.iter().filter(is_shown).map(|tool| settled(*tool)).collect()
+}
+
+/// What the servers of these tools say of their use, for the end of the system prompt: `None` if none says anything.
+pub(super) fn instructions(
+    catalogue: &Registry,
+    native: &Registry,
+    judge: &Judge,
+    agent: &str,
+    handed: Option<&[String]>,
+) -> Option<String> {
+    let mut said = String::new();
+    let mut servers = Vec::new();
+    for tool in offered(catalogue, native, judge, agent, handed) {
+        let server = tool.origin().and_then(ToolOrigin::mcp).map(|(server, _)| server);
+        let (Some(server), Some(text)) = (server, tool.instructions()) else { continue };
+        if servers.contains(&server) {
+            continue;
+        }
+        servers.push(server);
+        if said.len() + text.len() <= MOST_INSTRUCTIONS {
+            said.push_str(&format!("\n## {server}\n\n{text}\n"));
+        }
+    }
+    (!said.is_empty()).then(|| format!("\n\n{INSTRUCTIONS}\n{said}"))
 }
 
 /// What can be called of them, sorted by name.

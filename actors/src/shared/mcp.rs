@@ -9,33 +9,34 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_mcp::{
-    CallError, CallRequest, CallResult, Caller, Connection, KeptLists, McpTool, OfferedTool, ServerEntry,
-    ToolCall, WORKSPACE_FILE, pass_on,
+    Caller, Connection, KeptLists, McpResource, McpTool, OfferedTool, ResourceServer, ServerEntry,
+    WORKSPACE_FILE, pass_on,
 };
 use playhouse_protocol::SessionId;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::walls::Sandbox;
 use playhouse_tools::web::Door;
-use playhouse_tools::{
-    Agreed, CallContext, MCP_PREFIX, StartRequest, Tool, ToolError, ToolScope, ToolSource,
-};
+use playhouse_tools::{Agreed, MCP_PREFIX, StartRequest, Tool, ToolScope, ToolSource};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+mod caller;
 mod declared;
 mod key;
 mod kind;
 mod known;
 mod login;
+mod prompts;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
+use caller::SessionCaller;
 use declared::{Declarations, Declared};
 use key::ServerKey;
 use kind::{Ground, Servers};
@@ -43,6 +44,7 @@ use known::Known;
 use login::Logins;
 pub use login::{LoginBegun, LoginFailure};
 pub use playhouse_mcp::Redirected;
+pub(crate) use prompts::ServerPrompt;
 
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
 const DEATHS: u32 = 3;
@@ -377,7 +379,7 @@ impl ToolSource for McpServers {
             return Arc::clone(&remembered.tools);
         }
         let disabled = lock(&inner.disabled).clone();
-        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        let (mut tools, mut with_resources) = (Vec::<Arc<dyn Tool>>::new(), Vec::new());
         let usable = inner.declared.of(scope);
         for declared in usable.iter().filter(|declared| !disabled.contains(&declared.hash)) {
             let key = ServerKey::new(declared, scope);
@@ -387,6 +389,9 @@ impl ToolSource for McpServers {
             };
             let caller: Arc<dyn Caller> =
                 Arc::new(SessionCaller { servers: Arc::downgrade(inner), key, session: scope.session });
+            if seen.listing.has_resources {
+                with_resources.push(ResourceServer::new(&declared.entry, Arc::clone(&caller)));
+            }
             let offered =
                 seen.offered.iter().map(|offered| McpTool::new(Arc::clone(offered), Arc::clone(&caller)));
             tools.extend(offered.map(|tool| Arc::new(tool) as Arc<dyn Tool>));
@@ -395,6 +400,7 @@ impl ToolSource for McpServers {
             let own: Arc<[Arc<dyn Tool>]> = tools.as_slice().into();
             tools.extend(pass_on(&own));
         }
+        tools.extend(McpResource::new(with_resources).map(|tool| Arc::new(tool) as Arc<dyn Tool>));
         let tools: Arc<[Arc<dyn Tool>]> = tools.into();
         let mut remembered = lock(&inner.remembered);
         if remembered.len() >= REMEMBERED {
@@ -525,47 +531,6 @@ impl Inner {
             }
             inner.asked.send_if_modified(|asked| asked.remove(&key));
         });
-    }
-}
-
-/// Makes the calls of one session to one server.
-struct SessionCaller {
-    /// Tools are remembered there.
-    servers: Weak<Inner>,
-    key: ServerKey,
-    session: SessionId,
-}
-
-impl Caller for SessionCaller {
-    fn call<'a>(
-        &'a self,
-        call: ToolCall,
-        context: &'a CallContext,
-    ) -> BoxFuture<'a, Result<CallResult, ToolError>> {
-        Box::pin(async move {
-            let Some(servers) = self.servers.upgrade() else {
-                return Err(ToolError::Failed("the engine stops".to_owned()));
-            };
-            let lease = tokio::select! {
-                biased;
-                () = context.cancel.cancelled() => return Err(ToolError::Cancelled(String::new())),
-                lease = servers.leases.lease(&self.key, self.session) => lease,
-            };
-            let lease = lease.map_err(|error: LeaseError| ToolError::Failed(error.to_string()))?;
-            let request = CallRequest {
-                session: self.session,
-                tool: call.tool.to_string(),
-                arguments: call.arguments,
-                cancel: context.cancel.clone(),
-                timeout: None,
-                progress: Some(call.progress),
-                host: Some(Arc::clone(&context.host)),
-            };
-            lease.child().call(request).await.map_err(|error| match error {
-                CallError::Cancelled => ToolError::Cancelled(String::new()),
-                error => ToolError::Failed(format!("server of tools {}: {error}", self.key)),
-            })
-        })
     }
 }
 

@@ -21,6 +21,9 @@ use tokio::sync::watch;
 use crate::room::{ROOM, walker};
 use crate::support::{Stage, until};
 
+/// What the server says of its tools.
+const INSTRUCTIONS: &str = "Ask x once a day.";
+
 /// Answers with its description.
 struct Outside {
     spec: ToolSpec,
@@ -39,6 +42,10 @@ impl Tool for Outside {
 
     fn origin(&self) -> Option<&ToolOrigin> {
         Some(&self.origin)
+    }
+
+    fn instructions(&self) -> Option<&str> {
+        Some(INSTRUCTIONS)
     }
 
     fn serves(&self, agent: &str) -> bool {
@@ -235,6 +242,9 @@ async fn what_is_shown_is_the_same_after_a_restart_though_its_source_is_gone() {
         stage.engine.shutdown().await;
         (session.id(), late.id(), [request(&stage, 0), request(&stage, 1)])
     };
+    // They stand with the tools, and with none of them where there is none.
+    let told = first.each_ref().map(|request| request["system"].to_string().matches(INSTRUCTIONS).count());
+    assert_eq!(told, [1, 0]);
     let run = async |source: &Arc<Source>, number: usize| {
         let store = Store::open(&data).unwrap();
         let stage = Stage::with(store, folder.clone(), echo(), with(source)).await;
@@ -244,6 +254,7 @@ async fn what_is_shown_is_the_same_after_a_restart_though_its_source_is_gone() {
             let last = stage.directory.mock.journal().entries().len() - 1;
             let request = request(&stage, last);
             assert_eq!(request["tools"].to_string(), first["tools"].to_string());
+            assert_eq!(request["system"].to_string(), first["system"].to_string());
             let notes = request["messages"].to_string().matches("The tools have changed").count();
             // One of each run, which stays.
             assert_eq!(notes, number, "{request}");

@@ -8,6 +8,7 @@
 //! - [`Listing`]: what a server offers; [`KeptLists`] keeps it on disk, so that tools are known before their server runs
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
 //! - [`pass_on`]: two tools that stand for those of all servers, where these are too many
+//! - [`McpResource`]: the tool that lists and reads the resources of all servers
 //! - [`Authorizer`]: the login of a tenant at a server behind an address (OAuth), kept in a [`Vault`]
 //! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
 //!   read them
@@ -23,6 +24,7 @@ mod entry;
 mod list;
 pub mod names;
 mod oauth;
+pub mod resource;
 pub mod result;
 pub mod schema;
 mod search;
@@ -42,6 +44,7 @@ pub use oauth::{
     Authorizer, Begun, GrantType, LoginError, Loopback, Need, OAuth, OAuthClient, Redirected, Token, Vault,
     Visitor,
 };
+pub use resource::{McpResource, ResourceServer};
 pub use result::CallResult;
 pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};

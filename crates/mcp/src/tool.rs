@@ -52,6 +52,13 @@ pub trait Caller: Send + Sync {
         call: ToolCall,
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<CallResult, ToolError>>;
+
+    /// Reads the resource of this address, or lists those that there are. Ends as calls do.
+    fn resources<'a>(
+        &'a self,
+        uri: Option<String>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<CallResult, ToolError>>;
 }
 
 /// A tool that a server offers.
@@ -66,6 +73,7 @@ pub struct OfferedTool {
     agents: Option<Vec<String>>,
     risk: Risk,
     effect: Effect,
+    instructions: Option<Arc<str>>,
 }
 
 /// The tools of a listing that an entry shows, and those that cannot be shown: by name, with the reason.
@@ -74,6 +82,7 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
     let shown: Vec<&ListedTool> = listing.tools.iter().filter(|tool| entry.tools.takes(&tool.name)).collect();
     let names = names::of_tools(&entry.name, shown.iter().map(|tool| tool.name.as_str()));
     let mut offered = Vec::new();
+    let instructions: Option<Arc<str>> = listing.instructions.as_deref().map(Arc::from);
     for (tool, name) in shown.into_iter().zip(names) {
         let usable = schema::usable(&tool.input_schema).and_then(|()| match entry.transport {
             Transport::Http(_) => mirrored(&tool.input_schema).map(drop),
@@ -81,7 +90,7 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
         });
         let reason = match (name, usable) {
             (Some(name), Ok(())) => {
-                offered.push(Arc::new(OfferedTool::new(entry, tool, name)));
+                offered.push(Arc::new(OfferedTool::new(entry, tool, name, instructions.clone())));
                 continue;
             }
             (None, _) => "it is listed twice".to_owned(),
@@ -98,7 +107,7 @@ impl OfferedTool {
         &self.tool
     }
 
-    fn new(entry: &ServerEntry, tool: &ListedTool, name: String) -> Self {
+    fn new(entry: &ServerEntry, tool: &ListedTool, name: String, instructions: Option<Arc<str>>) -> Self {
         // A server may lie: so a hint makes a tool no safer than one that reaches out.
         let only_reads = tool.annotations.read_only_hint == Some(true);
         let by_hints = if only_reads { Risk::Moderate } else { Risk::Dangerous };
@@ -124,6 +133,7 @@ impl OfferedTool {
             agents: entry.agents.clone(),
             risk: entry.risk.unwrap_or(by_hints),
             effect: if only_reads { Effect::None } else { Effect::Workspace },
+            instructions,
         }
     }
 
@@ -167,6 +177,10 @@ impl Tool for McpTool {
 
     fn origin(&self) -> Option<&ToolOrigin> {
         Some(&self.offered.origin)
+    }
+
+    fn instructions(&self) -> Option<&str> {
+        self.offered.instructions.as_deref()
     }
 
     fn serves(&self, agent: &str) -> bool {
@@ -258,6 +272,14 @@ mod tests {
         fn call<'a>(
             &'a self,
             _: ToolCall,
+            _: &'a CallContext,
+        ) -> BoxFuture<'a, Result<CallResult, ToolError>> {
+            std::future::ready(Err(ToolError::Failed("nobody".into()))).boxed()
+        }
+
+        fn resources<'a>(
+            &'a self,
+            _: Option<String>,
             _: &'a CallContext,
         ) -> BoxFuture<'a, Result<CallResult, ToolError>> {
             std::future::ready(Err(ToolError::Failed("nobody".into()))).boxed()

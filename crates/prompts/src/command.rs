@@ -23,6 +23,7 @@ use crate::PromptError;
 use crate::front_matter::{self, Field, FieldValue};
 use arguments::{Arguments, quoted};
 
+pub use arguments::words;
 pub use folder::{CommandFault, Commands, Owner};
 
 /// The keys of a command's head.

@@ -10,8 +10,8 @@ use crate::id::{ConsentId, PartId};
 use crate::nearest::did_you_mean;
 use crate::walls::WallsInForce;
 
-/// How dangerous a tool is without a rule about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// How dangerous a tool is without a rule about it; the greatest is the most dangerous.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
     /// It only reads the workspace or the session.

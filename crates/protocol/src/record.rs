@@ -191,6 +191,7 @@ impl Record {
             }
             Self::ToolsSettled(mut settled) => {
                 settled.tools.iter_mut().for_each(|tool| tool.spec = None);
+                settled.instructions = None;
                 Self::ToolsSettled(settled)
             }
             other => other,
@@ -337,6 +338,9 @@ pub struct ToolsSettled {
     pub model: ModelRef,
     /// The tools, in the order of the request.
     pub tools: Vec<SettledTool>,
+    /// What the system prompt says at its end of the use of tools from outside; absent where nothing is said. Events leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
 }
 
 /// A tool that a model is shown.

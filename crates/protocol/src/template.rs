@@ -13,6 +13,8 @@ pub enum TemplateOwner {
     Operator,
     /// The workspace's, which is not trusted.
     Workspace,
+    /// A prompt of a server of tools (MCP).
+    Server,
 }
 
 /// A command template.

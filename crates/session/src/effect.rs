@@ -339,6 +339,8 @@ pub struct SystemMade {
     /// The tools that the model is shown, where one is not native or one is left out that its agent may use, and that is not
     /// settled yet.
     pub tools: Option<Vec<SettledTool>>,
+    /// What the system prompt says of their use, where they are told.
+    pub instructions: Option<String>,
     /// Bytes of the system prompt and of what the model is told of its tools.
     pub bytes: u64,
 }

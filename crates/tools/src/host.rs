@@ -19,6 +19,11 @@ pub trait Host: Send + Sync {
     /// What the model shall read: there is no such tool, or it may not be used.
     fn find(&self, tool: &str) -> Result<Arc<dyn Tool>, ToolError>;
 
+    /// The agent whose call it is; empty where there is none.
+    fn agent(&self) -> &str {
+        ""
+    }
+
     /// May a call of `tool` run?
     fn judge(&self, tool: &dyn Tool, prepared: &Prepared) -> Verdict;
 

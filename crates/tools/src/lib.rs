@@ -112,7 +112,7 @@ pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use source::{
-    Agreed, MCP_CALL, MCP_PREFIX, MCP_SEARCH, StartRequest, ToolScope, ToolSource, ToolSources,
+    Agreed, MCP_CALL, MCP_PREFIX, MCP_RESOURCE, MCP_SEARCH, StartRequest, ToolScope, ToolSource, ToolSources,
 };
 pub use tool::{
     Artifact, CallContext, NewAttachment, OutputSink, Plan, Prepared, Risk, Tool, ToolError, ToolOutput,

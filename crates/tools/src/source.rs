@@ -26,6 +26,8 @@ pub const MCP_PREFIX: &str = "mcp_";
 pub const MCP_SEARCH: &str = "mcp_search";
 /// The tool that calls one of them.
 pub const MCP_CALL: &str = "mcp_call";
+/// The tool that lists and reads what servers offer to be read.
+pub const MCP_RESOURCE: &str = "mcp_resource";
 
 /// For whom tools are wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -223,6 +223,11 @@ pub trait Tool: Send + Sync {
         self.origin().cloned()
     }
 
+    /// What its server says of the use of its tools: the same for all of them.
+    fn instructions(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether only sessions are offered it whose allowlist names it.
     fn by_name_only(&self) -> bool {
         false

@@ -1,5 +1,7 @@
 //! Command templates.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -27,9 +29,9 @@ pub(crate) async fn list(
     principal: Principal,
     Search(place): Search<Where>,
 ) -> Result<Json<TemplateList>, Problem> {
-    let admitted = app.clone();
+    let (admitted, tenant) = (app.clone(), Arc::clone(&principal.tenant));
     let workspace = blocking(move || admitted.admit_directory(&principal, &place.workspace)).await??;
-    Ok(Json(app.engine().templates(&workspace).await?))
+    Ok(Json(app.engine().templates(&tenant, &workspace).await?))
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,9 +7,11 @@ use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::storage::SessionStorage;
 use playhouse_tools::web::Door;
-use playhouse_tools::{Alone, Host, OutputSink, Prepared, Registry, Showing, ToolOutput};
+use playhouse_tools::{
+    Alone, CallContext, Host, MCP_RESOURCE, OutputSink, Prepared, Registry, Showing, ToolError, ToolOutput,
+};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +33,29 @@ while read -r line; do
     esac
 done
 "#;
+
+/// One without tools, with a prompt and a resource.
+const READS: &str = r#"
+say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/^[^,]*,"id":\([0-9]*\),.*/\1/p')
+    case "$line" in
+    *'"initialize"'*) say '{"protocolVersion":"2025-11-25","capabilities":{"prompts":{},"resources":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"prompts/list"'*) say '{"prompts":[{"name":"greet all","description":"Greets.","arguments":[{"name":"who","required":true},{"name":"how"}]}]}' ;;
+    *'"how":"loud & clear"'*) say '{"messages":[{"role":"user","content":{"type":"text","text":"Greet the world @loudly."}},{"role":"assistant","content":{"type":"text","text":"Hello."}}]}' ;;
+    *'"prompts/get"'*) say '{"messages":[{"role":"user","content":{"type":"text","text":"Greet."}}]}' ;;
+    *'"resources/list"'*) say '{"resources":[{"uri":"note://1","name":"one","mimeType":"text/plain","description":"The first."}]}' ;;
+    *'"note://1"'*) say '{"contents":[{"uri":"note://1","text":"What it says."}]}' ;;
+    *'"resources/read"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"there is no such note"}}\n' "$id" ;;
+    esac
+done
+"#;
+
+fn reads(name: &str) -> ServerEntry {
+    let mut entry = ServerEntry::stdio(name, "/bin/sh", vec!["-c".into(), READS.into()]);
+    entry.walls = WallsWish { sandbox: playhouse_mcp::ServerSandbox::None, ..WallsWish::default() };
+    entry
+}
 
 fn entry(name: &str) -> ServerEntry {
     let mut entry = ServerEntry::stdio(name, "/bin/sh", vec!["-c".into(), SCRIPT.into()]);
@@ -172,6 +197,66 @@ async fn tools_are_learned_once_and_kept() {
     let mut other = entry("sh");
     other.timeout += Duration::from_secs(1);
     assert_eq!(stage.servers(vec![other]).status(None, None)[0].tools, None);
+}
+
+#[tokio::test]
+async fn resources_are_listed_and_read_by_one_tool() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let mut hidden = reads("hidden");
+    hidden.agents = Some(vec!["plan".to_owned()]);
+    let servers = stage.servers(vec![reads("notes"), entry("sh"), hidden]);
+    servers.ready(&scope).await;
+    let tools = known(&servers, &scope).await;
+    assert_eq!(names(&tools).iter().filter(|name| **name == MCP_RESOURCE).count(), 1);
+    let read = async |input: Value| {
+        let context = stage.context();
+        let tool = tools.iter().find(|tool| tool.spec().name == MCP_RESOURCE).unwrap();
+        let Value::Object(input) = input else { unreachable!() };
+        let prepared = tool.prepare(&input, &context).await?;
+        tool.execute(prepared.plan, &context).await
+    };
+    let listed = read(json!({"server": "notes"})).await.unwrap();
+    assert_eq!(listed.output, "note://1 (text/plain): The first.");
+    assert_eq!(read(json!({"server": "notes", "uri": "note://1"})).await.unwrap().output, "What it says.");
+    for (input, said) in [
+        (json!({"server": "notes", "uri": "note://2"}), "there is no such note"),
+        (json!({"server": "sh"}), "no server \"sh\" has resources; these do: notes"),
+        // Its agents are others.
+        (json!({"server": "hidden"}), "these do: notes"),
+        (json!({}), "\"server\" is missing"),
+        (json!({"server": "notes", "uri": 7}), "\"uri\" must be a text"),
+    ] {
+        let error = read(input).await.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+}
+
+#[tokio::test]
+async fn prompts_are_commands_with_words_as_arguments() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![reads("notes")]);
+    known(&servers, &scope).await;
+    let prompts = servers.prompts(&scope);
+    let facts: Vec<_> = prompts.iter().map(ServerPrompt::facts).collect();
+    assert_eq!(
+        (facts[0].name.as_str(), &facts[0].hints[..]),
+        ("notes:greet_all", &["$1".into(), "$2".into()][..])
+    );
+    assert_eq!(facts[0].template, "The prompt greet all of a server of tools, with who [how]");
+    let get = async |words: &[&str]| {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Ok::<_, String>(prompts[0].get(words).await?.into_output(String::new()).unwrap().output)
+    };
+    assert_eq!(get(&["world"]).await.unwrap(), "Greet.");
+    let told = get(&["world", "loud & clear"]).await.unwrap();
+    assert_eq!(told, "Greet the world @loudly.\nassistant:\nHello.");
+    assert_eq!(get(&[]).await.unwrap_err(), "/notes:greet_all: its argument \"who\" is missing");
+    servers.set_enabled("notes", None, false).unwrap();
+    assert!(servers.prompts(&scope).is_empty());
+    assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
 }
 
 #[tokio::test]

@@ -41,6 +41,20 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// The words of what was typed behind the name of a command: `most` at most, where the last takes the rest as it was typed.
+///
+/// ```
+/// use playhouse_prompts::command::words;
+///
+/// assert_eq!(words("one 'two words' three four", 3), ["one", "two words", "three four"]);
+/// assert!(words(" ", 3).is_empty());
+/// ```
+pub fn words(typed: &str, most: usize) -> Vec<String> {
+    let arguments = Arguments::new(typed, most);
+    let given = arguments.words.len().min(most.max(1));
+    (1..=given).map(|number| arguments.get(number).to_owned()).collect()
+}
+
 /// The words of a text, and where each begins. A quote at the beginning of a word holds it together up to the same quote at a
 /// word's end; any other is a sign like others, as in "it's".
 fn split(text: &str) -> Vec<(usize, &str)> {

@@ -346,7 +346,7 @@ impl Session {
     }
 
     fn tools_settled(&mut self, settled: &ToolsSettled, seq: Seq) {
-        let ToolsSettled { agent, model, tools } = settled;
+        let ToolsSettled { agent, model, tools, instructions: _ } = settled;
         self.shown_tools.retain(|shown| (&shown.agent, &shown.model) != (agent, model));
         let outside = tools.iter().filter(|tool| tool.spec.is_some()).map(|tool| tool.name.clone());
         let outside = outside.collect();

@@ -129,7 +129,7 @@ impl Machine {
         made: SystemMade,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let SystemMade { agent, model, text, tools, bytes } = made;
+        let SystemMade { agent, model, text, tools, instructions, bytes } = made;
         let text = text.filter(|_| self.session.system_at(&agent, &model).is_none());
         let tools = tools.filter(|_| self.session.tools_at(&agent, &model).is_none());
         self.live.preceding.retain(|(of, with, _)| (of, with) != (&agent, &model));
@@ -142,7 +142,10 @@ impl Machine {
             self.append(Record::SystemSettled(SystemSettled { agent, model, text }), stamp.now)?;
         }
         match tools {
-            Some(tools) => self.append(Record::ToolsSettled(ToolsSettled { agent, model, tools }), stamp.now),
+            Some(tools) => {
+                let settled = ToolsSettled { agent, model, tools, instructions };
+                self.append(Record::ToolsSettled(settled), stamp.now)
+            }
             None => Ok(()),
         }
     }

@@ -329,7 +329,14 @@ fn the_tools_that_are_shown_are_settled_until_a_summary_stands_for_older_message
             .map(|&name| SettledTool { name: name.to_owned(), ..SettledTool::default() })
             .collect();
         let (agent, model) = ("build".to_owned(), model());
-        Input::SystemMade(SystemMade { agent, model, text: None, tools: Some(tools), bytes: 400 })
+        Input::SystemMade(SystemMade {
+            agent,
+            model,
+            text: None,
+            tools: Some(tools),
+            instructions: None,
+            bytes: 400,
+        })
     };
     let settled_at = |h: &Harness, agent: &str| h.machine.session().tools_at(agent, &model());
     h.prompt("go");
@@ -353,7 +360,14 @@ fn the_tools_that_are_shown_are_settled_until_a_summary_stands_for_older_message
 /// The system prompt and the tools are made: they have so many bytes.
 fn measured(h: &mut Harness, bytes: u64) -> Vec<String> {
     let (agent, text) = ("sisyphus".to_owned(), Some("Be kind.".to_owned()));
-    h.on(Input::SystemMade(SystemMade { agent, model: model(), text, tools: None, bytes }))
+    h.on(Input::SystemMade(SystemMade {
+        agent,
+        model: model(),
+        text,
+        tools: None,
+        instructions: None,
+        bytes,
+    }))
 }
 
 /// What the request of a new prompt may have.

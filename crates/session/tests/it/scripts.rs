@@ -594,7 +594,14 @@ fn a_system_prompt_is_settled_once_for_each_agent_and_model() {
     let mut h = Harness::new();
     let made = |agent: &str, text: &str| {
         let (agent, text) = (agent.to_owned(), Some(text.to_owned()));
-        Input::SystemMade(SystemMade { agent, model: model(), text, tools: None, bytes: 400 })
+        Input::SystemMade(SystemMade {
+            agent,
+            model: model(),
+            text,
+            tools: None,
+            instructions: None,
+            bytes: 400,
+        })
     };
     h.prompt("fix");
     assert_eq!(h.on(made("build", "first")), ["append system.settled"]);

@@ -486,6 +486,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             tools: ["read", "edit"]
                 .map(|name| SettledTool { name: name.to_owned(), ..SettledTool::default() })
                 .into(),
+            instructions: None,
         }),
         Record::CallProposed(CallProposed::new(
             part(11),

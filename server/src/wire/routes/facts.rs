@@ -91,7 +91,11 @@ pub(crate) async fn agents(asked: Asked) -> Result<Json<Vec<Agent>>, Named> {
 /// `GET /command`: also those of the directory.
 pub(crate) async fn commands(asked: Asked) -> Result<Json<Vec<Command>>, Failure> {
     let place = asked.place().await?;
-    let list = asked.app.engine().templates(std::path::Path::new(&*place.directory)).await?;
+    let list = asked
+        .app
+        .engine()
+        .templates(&asked.principal.tenant, std::path::Path::new(&*place.directory))
+        .await?;
     Ok(Json(list.commands.into_iter().map(translate::command).collect()))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use playhouse_protocol::Prices;
-use playhouse_protocol::template::TemplateFacts;
+use playhouse_protocol::template::{TemplateFacts, TemplateOwner};
 use serde_json::Map;
 
 use super::dollars;
@@ -32,9 +32,13 @@ pub(crate) fn agent(facts: AgentFacts) -> Agent {
 }
 
 pub(crate) fn command(facts: TemplateFacts) -> Command {
-    let TemplateFacts { name, description, agent, model, subtask, template, hints, owner: _ } = facts;
+    let TemplateFacts { name, description, agent, model, subtask, template, hints, owner } = facts;
     let model = model.map(|model| model.to_string());
-    Command { name, description, agent, model, source: "command", template, subtask, hints }
+    let source = match owner {
+        TemplateOwner::Operator | TemplateOwner::Workspace => "command",
+        TemplateOwner::Server => "mcp",
+    };
+    Command { name, description, agent, model, source, template, subtask, hints }
 }
 
 pub(crate) fn tool(view: ToolView) -> ToolListItem {
